@@ -40,11 +40,11 @@ def install_command(package: str) -> str:
 
 def http_address(environ: Mapping[str, str], name: str, default: str) -> str:
     """Return the address in a variable, without a trailing slash; raise ValueError if it is not one of HTTP."""
-    given = environ.get(name, "").strip().rstrip("/") or default
-    address = urlsplit(given)
+    value = environ.get(name, "").strip().rstrip("/") or default
+    address = urlsplit(value)
     if address.scheme not in {"http", "https"} or not address.netloc:
-        raise ValueError(f"{name} is {given!r}: give an address like {default}, or leave it unset.")
-    return given
+        raise ValueError(f"{name} is {value!r}: give an address like {default}, or leave it unset.")
+    return value
 
 
 def redact_url(url: str) -> str:

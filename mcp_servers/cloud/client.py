@@ -62,14 +62,14 @@ class CloudClient:
         words = answer.text.strip()
         if not words and not answer.is_cut:
             raise CloudError("InvalidReply", host=vendor.host, reason="it contains no text")
-        shown = words[: settings.max_answer_chars]
+        shortened = words[: settings.max_answer_chars]
         if answer.is_cut:
             more = f"[Cut at {question.max_tokens} tokens; ask for a shorter answer or with more max_tokens.]"
-        elif len(shown) < len(words):
-            more = f"[Cut: {len(shown)} of {len(words)} characters; ask for a shorter answer.]"
+        elif len(shortened) < len(words):
+            more = f"[Cut: {len(shortened)} of {len(words)} characters; ask for a shorter answer.]"
         else:
             more = ""
-        return "\n".join(filter(None, (shown, more)))
+        return "\n".join(filter(None, (shortened, more)))
 
     def _validate(self, vendor: Vendor, text: str, system: str, model: str, max_tokens: int) -> ChatRequest:
         settings = self._settings

@@ -91,8 +91,8 @@ def _gemini_reply(document: Mapping[str, Any]) -> ChatReply:
         return ChatReply("", refusal=str(blocked))
     candidate = _first(document["candidates"])
     parts = _mapping(candidate.get("content") or {}).get("parts")
-    shown = (_mapping(part) for part in cast("list[Any]", parts or []))
-    text = "".join(str(part.get("text") or "") for part in shown if not part.get("thought"))
+    part_mappings = (_mapping(part) for part in cast("list[Any]", parts or []))
+    text = "".join(str(part.get("text") or "") for part in part_mappings if not part.get("thought"))
     reason = str(candidate.get("finishReason") or "STOP")
     is_cut = reason == "MAX_TOKENS"
     return ChatReply(text, is_cut, "" if is_cut or reason == "STOP" else reason)

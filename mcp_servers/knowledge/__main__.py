@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import anyio
 
     try:
-        return anyio.run(_run, settings)
+        return anyio.run(_run_http, settings)
     except (KnowledgeError, SettingsError) as error:
         print(error, file=sys.stderr)
         return _USAGE_ERROR
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _USAGE_ERROR
 
 
-async def _run(settings: Settings) -> int:
+async def _run_http(settings: Settings) -> int:
     import anyio
 
     code = 0

@@ -116,10 +116,10 @@ class JwksFile:
 
     def _file_stamp(self) -> tuple[int, int]:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError:
             return (0, 0)
-        return (found.st_mtime_ns, found.st_size)
+        return (status.st_mtime_ns, status.st_size)
 
 
 def read_jwks(path: Path) -> list[jwt.PyJWK]:
@@ -131,8 +131,8 @@ def read_jwks(path: Path) -> list[jwt.PyJWK]:
     except (ValueError, RecursionError):
         raise SettingsError(f"jwks {path} is not JSON: give a JSON Web Key Set.") from None
     entries = cast("Mapping[str, Any]", table).get("keys") if isinstance(table, Mapping) else None
-    found = cast("Sequence[Any]", entries) if isinstance(entries, list) else ()
-    tables = [dict(cast("Mapping[str, Any]", entry)) for entry in found if isinstance(entry, Mapping)]
+    usable = cast("Sequence[Any]", entries) if isinstance(entries, list) else ()
+    tables = [dict(cast("Mapping[str, Any]", entry)) for entry in usable if isinstance(entry, Mapping)]
     keys = [_public_key(entry, path) for entry in tables if _signs_rs256(entry)]
     if not keys:
         raise SettingsError(f"jwks {path} has no RSA key for RS256: give a JSON Web Key Set with one.")

@@ -70,7 +70,7 @@ def create_app(service: KnowledgeService, http: HttpSettings) -> AccessMiddlewar
     inner = server.streamable_http_app(transport_security=transport_security)
     routes = [
         *inner.routes,
-        *(Route(path, _endpoint(service, *called), methods=[method]) for method, path, *called in _ROUTES),
+        *(Route(path, _endpoint(service, *arguments), methods=[method]) for method, path, *arguments in _ROUTES),
         Route("/healthz", _health),
     ]
     return AccessMiddleware(Starlette(routes=routes, lifespan=lambda _: server.session_manager.run()), http)
@@ -81,9 +81,9 @@ async def _health(_: Request) -> Response:
 
 
 def _endpoint(service: KnowledgeService, name: str, id_argument: str) -> Endpoint:
-    async def call(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         try:
-            answer = await _run(service, name, id_argument, request)
+            answer = await _call_tool(service, name, id_argument, request)
         except KnowledgeError as problem:
             return error_response(problem)
         except ClientDisconnect:
@@ -97,10 +97,10 @@ def _endpoint(service: KnowledgeService, name: str, id_argument: str) -> Endpoin
             return error_response(problem, answer.structured())
         return JSONResponse(answer.structured(), _CREATED if name in _CREATES else _OK)
 
-    return call
+    return respond
 
 
-async def _run(service: KnowledgeService, tool: str, id_argument: str, request: Request) -> ToolOutput:
+async def _call_tool(service: KnowledgeService, tool: str, id_argument: str, request: Request) -> ToolOutput:
     access = request_access(request)
     is_form = request.headers.get("content-type", "").lower().startswith("multipart/form-data")
     if is_form and tool == "add_document":
@@ -127,15 +127,15 @@ async def _add_file(service: KnowledgeService, request: Request, access: Access)
                 raise _too_large(service.uploads.max_bytes)
             media_type = (file.content_type or "").partition(";")[0]
             blob = uploaded_blob(await file.read(), file.filename or "", access, media_type)
-            given: dict[str, Any] = {name: value for name, value in fields.items() if isinstance(value, str)}
+            form_values: dict[str, Any] = {name: value for name, value in fields.items() if isinstance(value, str)}
     except HTTPException as error:
         raise BadArgumentError("the form", f"cannot be read ({error.detail})", "Send multipart/form-data") from None
-    if "fields" in given:
+    if "fields" in form_values:
         try:
-            given["fields"] = json.loads(given["fields"])
+            form_values["fields"] = json.loads(form_values["fields"])
         except (ValueError, RecursionError):
             raise BadArgumentError("fields", "is not JSON", "Give an object of texts") from None
-    return await service.add_file(request.path_params["id"], blob, ToolArguments(given), access)
+    return await service.add_file(request.path_params["id"], blob, ToolArguments(form_values), access)
 
 
 def _bounded(receive: Receive, limit: int) -> Receive:
@@ -284,8 +284,8 @@ def _bind(http: HttpSettings) -> socket.socket:
         (family, _, _, _, address), *_ = socket.getaddrinfo(http.host.strip("[]"), http.port, type=socket.SOCK_STREAM)
         listening_socket = socket.create_server(address, family=family)
     except OSError as error:
-        place = f"{http.host}:{http.port} ({error.strerror or error})"
-        raise SettingsError(f"Cannot listen on {place}: give another address or port.") from None
+        endpoint = f"{http.host}:{http.port} ({error.strerror or error})"
+        raise SettingsError(f"Cannot listen on {endpoint}: give another address or port.") from None
     listening_socket.setblocking(False)
     return listening_socket
 

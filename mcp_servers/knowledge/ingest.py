@@ -130,7 +130,7 @@ class Uploads:
             data = base64.b64decode(arguments.text("data", ""), validate=True)
         except ValueError:
             raise BadArgumentError("data", "is not base64", "Encode the bytes of the file in base64") from None
-        upload_id = arguments.text("upload_id", "") or self._begin(arguments.text("file_name", ""), access)
+        upload_id = arguments.text("upload_id", "") or self._begin_upload(arguments.text("file_name", ""), access)
         upload = self._open.get(upload_id)
         if upload is None or upload.access != access:
             raise BadArgumentError("upload_id", "is not of an open upload", "Begin again with file_name and without it")
@@ -161,7 +161,7 @@ class Uploads:
         for upload_id in list(self._open):
             self._end(upload_id)
 
-    def _begin(self, file_name: str, access: Access) -> str:
+    def _begin_upload(self, file_name: str, access: Access) -> str:
         if not file_name.strip():
             raise BadArgumentError("file_name", "is missing", "Give the name of the file, such as handbook.pdf")
         self._check_room(access)
@@ -184,17 +184,19 @@ class Uploads:
 
 def uploaded_blob(content: bytes, file_name: str, access: Access, media_type: str = "") -> Blob:
     """Return an uploaded file; a later one of the same name and tenant replaces its document."""
-    name = valid_unicode("".join(each for each in re.split(r"[/\\]", file_name)[-1] if each.isprintable()))
+    name = valid_unicode(
+        "".join(character for character in re.split(r"[/\\]", file_name)[-1] if character.isprintable())
+    )
     name = name.strip()[-_NAME_CHARACTERS:] or "file"
     return Blob(content, name, media_type, uri=f"upload://{quote(access.tenant, safe='')}/{quote(name)}")
 
 
-def allowed_path(given: str, folders: tuple[Path, ...], access: Access) -> Path:
+def allowed_path(path_text: str, folders: tuple[Path, ...], access: Access) -> Path:
     """Return the path if the caller may read it: links resolved, below one of ``folders``, if any."""
     if not access.is_unrestricted:
         raise KnowledgeError("PathRefused", reason="it is on the server's machine")
     try:
-        path = Path(given).expanduser()
+        path = Path(path_text).expanduser()
         real = path.resolve()
         allowed = [folder.expanduser().resolve() for folder in folders]
     except (OSError, RuntimeError, ValueError):

@@ -70,10 +70,10 @@ def _in_thread(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
     """Make a coroutine function of a method that blocks, by running it in a thread."""
 
     @wraps(method)
-    async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    async def call_in_thread(*args: P.args, **kwargs: P.kwargs) -> R:
         return await anyio.to_thread.run_sync(partial(method, *args, **kwargs))
 
-    return call
+    return call_in_thread
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,12 @@ class Library:
     """An open folder of knowledge bases; created by ``open_library``."""
 
     def __init__(self, database: Database, settings: LibrarySettings) -> None:
-        wanted = settings.embedder
-        configured = (HashingEmbedder(), *settings.previous, *([wanted] if wanted else []))
+        embedder = settings.embedder
+        configured = (HashingEmbedder(), *settings.previous, *([embedder] if embedder else []))
         self._database = database
         self._tenant_chunks = settings.tenant_chunks
         self._embedders: dict[str, Embedder] = {embedder.name: embedder for embedder in configured}
-        self._target_embedder = wanted.name if wanted else ""
+        self._target_embedder = embedder.name if embedder else ""
         self._pipeline = Pipeline(database, self._embedders, settings.reranker)
         self.indexer = BackgroundIndexer(database, self._embedders, self._target_embedder)
 
@@ -121,9 +121,9 @@ class Library:
         """Return the first knowledge base of the caller's tenant; create an empty one if there is none."""
         owner = replace(checked_access(access), sees_shared=False)
         with self._database.writing() as connection:
-            found = stored_bases.bases(connection, owner)
-            if found:
-                return found[0].base
+            bases = stored_bases.bases(connection, owner)
+            if bases:
+                return bases[0].base
             return self._create(connection, checked_text("name", name, maximum=_MAX_NAME), "", owner.tenant)
 
     async def bases(self, access: Access = UNRESTRICTED) -> tuple[KnowledgeBase, ...]:
@@ -141,14 +141,14 @@ class Library:
         """Return one or all visible knowledge bases with their counts."""
         access = checked_access(access)
         with self._database.reading() as connection:
-            found = stored_bases.bases(connection, access, base_id)[page.offset :]
-            found = found if page.limit < 0 else found[: page.limit]
-            return tuple((base.base, _summary(connection, base, access)) for base in found)
+            bases = stored_bases.bases(connection, access, base_id)[page.offset :]
+            bases = bases if page.limit < 0 else bases[: page.limit]
+            return tuple((base.base, _summary(connection, base, access)) for base in bases)
 
     async def find(self, base_id: str, uri: str, access: Access = UNRESTRICTED) -> Document | None:
         """Return the document with this URI, for comparing its ``content_hash`` before a file is read."""
-        found = await self.documents(base_id, access, uri=uri)
-        return found[0] if found else None
+        documents = await self.documents(base_id, access, uri=uri)
+        return documents[0] if documents else None
 
     @_in_thread
     def documents(
@@ -206,8 +206,8 @@ class Library:
         with self._database.writing() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
             _check_owner(base_id, base.base.tenant, access)
-            seen, there = (stored_bases.counts(connection, base.key, who)[0] for who in (access, UNRESTRICTED))
-            if seen < there:
+            visible, there = (stored_bases.counts(connection, base.key, who)[0] for who in (access, UNRESTRICTED))
+            if visible < there:
                 raise AccessDeniedError(base_id, "it holds documents that you may not see")
             stored_bases.remove_base(connection, base.key)
 
@@ -287,8 +287,8 @@ class Library:
         header, documents = await anyio.to_thread.run_sync(_opened_export, file)
         if not base_id:
             owner = replace(UNRESTRICTED, tenant=str(header.get("tenant", "")))
-            made = await self.create(name or str(header["name"]), str(header.get("description", "")), access=owner)
-            base_id = made.id
+            base = await self.create(name or str(header["name"]), str(header.get("description", "")), access=owner)
+            base_id = base.id
         count = chunks = 0
         with documents as lines:
             while (document := await anyio.to_thread.run_sync(_next_document, lines, file, count + 2)) is not None:
@@ -373,9 +373,9 @@ def _json_line(value: Mapping[str, object]) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _text_file(path: Path, named: Path, mode: Literal["rt", "wt"]) -> IO[str]:
-    """Open a text file, compressed if the name of ``named`` says so."""
-    if named.suffix == ".gz":
+def _text_file(path: Path, requested: Path, mode: Literal["rt", "wt"]) -> IO[str]:
+    """Open a text file, compressed if the name of ``requested`` says so."""
+    if requested.suffix == ".gz":
         return cast("IO[str]", gzip.open(path, mode, encoding="utf-8"))  # closed by the caller
     return cast("IO[str]", path.open(mode, encoding="utf-8"))
 
@@ -422,7 +422,7 @@ def _next_document(lines: IO[str], file: Path, number: int) -> NewDocument | Non
         if not line:
             return None
         table: dict[str, Any] = json.loads(line)
-        parts = ((str(each["text"]), tuple(map(str, each["headings"])), each["page"]) for each in table["chunks"])
+        parts = ((str(chunk["text"]), tuple(map(str, chunk["headings"])), chunk["page"]) for chunk in table["chunks"])
         chunks = tuple(NewChunk(text, headings, None if page is None else int(page)) for text, headings, page in parts)
         fields = {str(key): str(value) for key, value in table["fields"].items()}
         texts = {key: str(table[key]) for key in _EXPORTED if key not in ("clearance", "fields")}

@@ -102,15 +102,15 @@ class SearchOutput(ToolOutput):
 
     def sources(self) -> str:
         """List the citations."""
-        return f"Sources: {' '.join(found.metadata.citation for found in self.results)}" if self.results else ""
+        return f"Sources: {' '.join(result.metadata.citation for result in self.results)}" if self.results else ""
 
     def passages(self) -> str:
         """Return numbered passages, each after its citation."""
-        shown = [
-            f"[{number}] {found.metadata.citation}{' (weak)' if found.weak else ''}\n{found.content}"
-            for number, found in enumerate(self.results, 1)
+        numbered = [
+            f"[{number}] {result.metadata.citation}{' (weak)' if result.weak else ''}\n{result.content}"
+            for number, result in enumerate(self.results, 1)
         ]
-        return "\n\n".join([each for each in self.warnings if each == NO_ANSWER_WARNING] + shown)
+        return "\n\n".join([warning for warning in self.warnings if warning == NO_ANSWER_WARNING] + numbered)
 
 
 class Statistics(BaseModel):
@@ -281,10 +281,10 @@ class ReindexOutput(ToolOutput):
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def taken(model: type[_Model], *sources: object, **given: Any) -> _Model:
+def taken(model: type[_Model], *sources: object, **fields: Any) -> _Model:
     """Return a model with the ``given`` values; its other fields are the attributes of ``sources`` with their names."""
-    found = {name: getattr(each, name) for each in sources for name in model.model_fields if hasattr(each, name)}
-    return model(**{**found, **given})
+    values = {name: getattr(source, name) for source in sources for name in model.model_fields if hasattr(source, name)}
+    return model(**{**values, **fields})
 
 
 def search_output(result: SearchResult, base_id: str) -> SearchOutput:
@@ -351,17 +351,19 @@ def read_output(document: ParsedDocument, received: int) -> ReadOutput:
 
 def passages_output(document: Document, chunks: Iterable[NewChunk], first: int) -> PassagesOutput:
     """Convert chunks of a document, the first of which has the index ``first``."""
-    found = [
+    passages = [
         taken(DocumentPassage, chunk, content=chunk.text, chunk_index=index, headings=list(chunk.headings))
         for index, chunk in enumerate(chunks, first)
     ]
-    return taken(PassagesOutput, document, document_id=document.id, knowledge_base_id=document.base_id, results=found)
+    return taken(
+        PassagesOutput, document, document_id=document.id, knowledge_base_id=document.base_id, results=passages
+    )
 
 
 def citation(title: str, page: int | None, headings: Sequence[str]) -> str:
     """Return the citation of a passage: ``(title, p. 3)``, or the nearest heading without pages."""
-    place = f"p. {page}" if page is not None else next(iter(reversed(headings)), "")
-    return f"({title}, {place})" if place and place != title else f"({title})"
+    location = f"p. {page}" if page is not None else next(iter(reversed(headings)), "")
+    return f"({title}, {location})" if location and location != title else f"({title})"
 
 
 def schema_of(answer: type[ToolOutput]) -> dict[str, Any]:

@@ -149,7 +149,7 @@ def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_
 
     async def call_tool(context: Request, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         try:
-            answer = await _call(service, context, params, access_of)
+            answer = await _call_tool(service, context, params, access_of)
         except KnowledgeError as problem:
             return _error_result(problem)
         except InputRequired as question:
@@ -169,7 +169,7 @@ def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_
     )
 
 
-async def _call(
+async def _call_tool(
     service: KnowledgeService, context: Request, params: CallToolRequestParams, access_of: AccessOf
 ) -> ToolOutput:
     tool = BY_NAME.get(params.name)
@@ -196,7 +196,7 @@ def _result(answer: ToolOutput, form: TextForm) -> CallToolResult:
         failed = _error_result(problem)
         return failed.model_copy(update={"structured_content": answer.structured()})
     content = [TextContent(type="text", text=text) for text in text_contents(answer, form)]
-    characters = sum(len(each.text) for each in content)
+    characters = sum(len(block.text) for block in content)
     if characters > _MAX_ANSWER:
         return _error_result(KnowledgeError("AnswerTooLarge", megabytes=characters // MEGABYTE))
     return CallToolResult(content=[*content], structured_content=answer.structured())
@@ -218,11 +218,11 @@ async def stdin_lines(descriptor: int) -> AsyncGenerator[str, None]:
     """
     parts: list[bytes] = []
     while data := await _bytes(descriptor):
-        head, *rest = data.split(b"\n")
+        head, *remaining = data.split(b"\n")
         parts.append(head)
-        for begun in rest:
+        for line in remaining:
             yield b"".join(parts).decode("utf-8", "replace")
-            parts = [begun]
+            parts = [line]
     if any(parts):
         yield b"".join(parts).decode("utf-8", "replace")
 

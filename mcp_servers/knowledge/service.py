@@ -71,7 +71,7 @@ class KnowledgeService:
 
     async def search(self, arguments: ToolArguments, call: CallContext) -> results.SearchOutput:
         """Search a knowledge base given by id or name, all of them for ``*``, or the default."""
-        asked = SearchRequest(
+        request = SearchRequest(
             query=arguments.text("query"),
             threshold=arguments.number("threshold", DEFAULT_THRESHOLD) if arguments.has("threshold") else None,
             max_results=arguments.integer("max_results", self.settings.default_results),
@@ -82,8 +82,8 @@ class KnowledgeService:
         base_id = arguments.text(BASE, "") or self.settings.default_base
         if base_id != ALL_BASES:
             base_id = await self._resolve_base(base_id, call.access)
-            asked = replace(asked, base_id=base_id)
-        result = await self.library.search(asked, call.access, explain=arguments.boolean("explain"))
+            request = replace(request, base_id=base_id)
+        result = await self.library.search(request, call.access, explain=arguments.boolean("explain"))
         if result.left_out and self.settings.models.strict:
             raise _stage_error(result.left_out[0])
         return results.search_output(result, base_id)
@@ -112,14 +112,14 @@ class KnowledgeService:
         base = arguments.text(BASE, "")
         if base:
             base_id = await self._resolve_base(base, call.access)
-            found = await self.library.overview(base_id, call.access)
+            bases = await self.library.overview(base_id, call.access)
             documents = await self.library.documents(base_id, call.access, page)
             is_last = len(documents) <= limit
         else:
-            found, documents = await self.library.overview(None, call.access, page), ()
-            is_last = len(found) <= limit
+            bases, documents = await self.library.overview(None, call.access, page), ()
+            is_last = len(bases) <= limit
         following = "" if is_last else str(page.offset + limit)
-        return results.bases_output(found[:limit], documents[:limit], following)
+        return results.bases_output(bases[:limit], documents[:limit], following)
 
     async def create(self, arguments: ToolArguments, call: CallContext) -> results.CreatedOutput:
         """Create a knowledge base."""
@@ -221,11 +221,11 @@ class KnowledgeService:
             return results.RemovedOutput(removed=document.id, title=document.title, knowledge_base_id=document.base_id)
         check_may_write(access)
         base_id = await self._resolve_base(arguments.text(BASE), access)
-        found = await self.library.base(base_id, access)
+        base = await self.library.base(base_id, access)
         if await self.library.documents(base_id, access, Page(1)):
             raise BadArgumentError(BASE, "still holds documents", "Remove each by its document_id first")
         await self.library.remove_base(base_id, access)
-        return results.RemovedOutput(removed=base_id, title=found.name, knowledge_base_id=base_id)
+        return results.RemovedOutput(removed=base_id, title=base.name, knowledge_base_id=base_id)
 
     async def reindex(self, arguments: ToolArguments, call: CallContext) -> results.ReindexOutput:
         """Rebuild the indexes in the background; with ``wait`` return when they are complete, or cannot be made."""
@@ -241,22 +241,22 @@ class KnowledgeService:
     async def _resolve_base(self, base: str, access: Access) -> str:
         """Return the id of a base given by id or name, or of the default."""
         default = self.settings.default_base
-        wanted = (base if not default or base.strip() not in {"", ALL_BASES} else default).strip()
-        if not wanted:
+        id_or_name = (base if not default or base.strip() not in {"", ALL_BASES} else default).strip()
+        if not id_or_name:
             raise BadArgumentError(BASE, "is missing", _CHOOSE_BASE)
-        if parse_uuid(wanted):
-            return wanted
+        if parse_uuid(id_or_name):
+            return id_or_name
         bases = await self.library.bases(access)
-        if wanted == ALL_BASES:
+        if id_or_name == ALL_BASES:
             if len(bases) == 1:
                 return bases[0].id
             raise BadArgumentError(BASE, "is missing", _CHOOSE_BASE)
-        named = [found for found in bases if found.name.casefold() == wanted.casefold()]
-        if len(named) > 1:
-            raise BadArgumentError(BASE, f"is {wanted!r:.80}, the name of several knowledge bases", "Give an id")
-        if not named:
-            raise BaseNotFoundError(wanted)
-        return named[0].id
+        matching = [candidate for candidate in bases if candidate.name.casefold() == id_or_name.casefold()]
+        if len(matching) > 1:
+            raise BadArgumentError(BASE, f"is {id_or_name!r:.80}, the name of several knowledge bases", "Give an id")
+        if not matching:
+            raise BaseNotFoundError(id_or_name)
+        return matching[0].id
 
 
 logger = logging.getLogger(__name__)
@@ -292,9 +292,9 @@ async def open_service(
         # Kept out of the task group, which would wrap it in an exception group.
         try:
             if settings.tenant and settings.tenant_documents == "own":
-                own = await library.ensure_base(settings.tenant[:_TENANT_NAME], Access(settings.tenant))
+                default_base = await library.ensure_base(settings.tenant[:_TENANT_NAME], Access(settings.tenant))
                 # The default in the owner's settings is a base of the owner.
-                settings = replace(settings, default_base=own.id if settings.default_base else "")
+                settings = replace(settings, default_base=default_base.id if settings.default_base else "")
             # The owner's server watches the folders, which are the owner's.
             for watch in () if settings.tenant else settings.watch:
                 base = await _watched_base(library, watch.base)
@@ -319,14 +319,14 @@ async def _watch(watch: WatchedFolder, writer: DocumentWriter, reader: Reader, r
     await watch_folder(watch.folder, writer, reader, rules, report)
 
 
-async def _watched_base(library: Library, wanted: str) -> KnowledgeBase:
+async def _watched_base(library: Library, name: str) -> KnowledgeBase:
     """Return the base with this id or name, creating it if no base has the name."""
-    if parse_uuid(wanted):
-        return await library.base(wanted)
-    named = [base for base in await library.bases() if base.name.casefold() == wanted.casefold()]
-    if len(named) > 1:
-        raise BadArgumentError("watch", f"names {wanted!r:.80}, the name of several knowledge bases", "Give an id")
-    return named[0] if named else await library.create(wanted)
+    if parse_uuid(name):
+        return await library.base(name)
+    matching = [base for base in await library.bases() if base.name.casefold() == name.casefold()]
+    if len(matching) > 1:
+        raise BadArgumentError("watch", f"names {name!r:.80}, the name of several knowledge bases", "Give an id")
+    return matching[0] if matching else await library.create(name)
 
 
 def _library_settings(models: ModelSettings, tenant_chunks: int) -> LibrarySettings:
@@ -354,24 +354,24 @@ def embedder_from(text: str, *, key: str = "") -> Embedder | None:
     machine's processor; ``http://HOST/v1#MODEL`` is a service with OpenAI's interface. Raises BadArgumentError for an
     unknown form or a folder without a model, MissingExtraError without the package of the embedder.
     """
-    kind, _, rest = text.partition(":")
+    kind, _, argument = text.partition(":")
     if kind in {"", "none"}:
         return None
     if text == "hashing":
         return HashingEmbedder()
     if text == "universal-sentence-encoder":
         return SentenceEncoder()
-    if kind == "cpu" and rest:
-        return OnnxEmbedder(rest)
+    if kind == "cpu" and argument:
+        return OnnxEmbedder(argument)
     return RemoteEmbedder(_address("embedder", text, key))
 
 
 def reranker_from(text: str, *, key: str = "") -> Reranker | None:
     """Return the reranker of a setting, as ``embedder_from``."""
-    kind, _, rest = text.partition(":")
+    kind, _, argument = text.partition(":")
     if kind in {"", "none"}:
         return None
-    return OnnxReranker(rest) if kind == "cpu" and rest else RemoteReranker(_address("reranker", text, key))
+    return OnnxReranker(argument) if kind == "cpu" and argument else RemoteReranker(_address("reranker", text, key))
 
 
 def _address(name: str, text: str, key: str) -> ModelAddress:

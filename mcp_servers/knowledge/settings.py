@@ -160,15 +160,15 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Setti
     for option in OPTIONS:
         variable = f"{PREFIX}{option.name.upper()}"
         if environ.get(variable):
-            values[option.name] = _read(option, environ[variable], variable)
-        given = flags.get(option.name)
-        if given is not None:
-            values[option.name] = _read(option, given, f"--{option.name.replace('_', '-')}")
+            values[option.name] = _read_option(option, environ[variable], variable)
+        flag = flags.get(option.name)
+        if flag is not None:
+            values[option.name] = _read_option(option, flag, f"--{option.name.replace('_', '-')}")
     return _settings(values, environ)
 
 
 def _settings(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
-    models = _given(ModelSettings, values)
+    models = _present(ModelSettings, values)
     models["sampling"] = not values.get("no_sampling", False)
     # What 'rkllm-mcp knowledge embedder pull' chose.
     pulled = _default_folder(environ).parent / "embedders" / "default"
@@ -180,14 +180,16 @@ def _settings(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings
         "watch": tuple(map(_watch, values.get("watch", ()))),
         "http": _http(values) if values.get("http") else None,
     }
-    settings = Settings(**{**_given(Settings, values), **sections})
+    settings = Settings(**{**_present(Settings, values), **sections})
     _check(settings)
     return settings
 
 
-def _given(section: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def _present(section: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that are fields of a section."""
-    return {each.name: values[each.name] for each in fields(section) if each.name in values}
+    return {
+        option_field.name: values[option_field.name] for option_field in fields(section) if option_field.name in values
+    }
 
 
 def _check(settings: Settings) -> None:
@@ -222,7 +224,7 @@ def _http(values: Mapping[str, Any]) -> HttpSettings:
     if (secret or file) and len(secret.encode()) < _MIN_SECRET_BYTES:
         raise SettingsError(f"The JWT secret is too short: give at least {_MIN_SECRET_BYTES} bytes, as HS256 requires.")
     tokens = TokenSettings(secret, values.get("jwks"), values.get("jwt_audience", ""), values.get("jwt_issuer", ""))
-    http = HttpSettings(**_given(HttpSettings, values), tokens=tokens)
+    http = HttpSettings(**_present(HttpSettings, values), tokens=tokens)
     if not is_loopback(http.host) and not tokens.is_configured:
         raise SettingsError(
             f"Off loopback ({http.host}) anyone could read all documents: give jwt_secret_file or jwks, or listen on"
@@ -240,9 +242,9 @@ def _watch(text: str) -> WatchedFolder:
 
 def _default_folder(environ: Mapping[str, str]) -> Path:
     # The XDG specification ignores relative paths.
-    given = Path(environ.get("XDG_DATA_HOME", ""))
+    configured = Path(environ.get("XDG_DATA_HOME", ""))
     home = Path(environ.get("HOME") or Path.home())
-    return (given if given.is_absolute() else home / ".local" / "share") / "rkllm-mcp" / "knowledge"
+    return (configured if configured.is_absolute() else home / ".local" / "share") / "rkllm-mcp" / "knowledge"
 
 
 def _file(path: str) -> dict[str, Any]:
@@ -259,13 +261,13 @@ def _file(path: str) -> dict[str, Any]:
         raise SettingsError(f"The settings {file} are not TOML ({error}): correct the line.") from None
     unknown = [key for key in table if key not in _BY_NAME]
     if unknown:
-        known = ", ".join(_BY_NAME)
-        raise SettingsError(f"The settings {file} have an unknown key {unknown[0]!r}: known are {known}.")
+        names = ", ".join(_BY_NAME)
+        raise SettingsError(f"The settings {file} have an unknown key {unknown[0]!r}: known are {names}.")
     folder = file.absolute().parent
-    return {key: _read(_BY_NAME[key], value, f"{key} in {file}", folder) for key, value in table.items()}
+    return {key: _read_option(_BY_NAME[key], value, f"{key} in {file}", folder) for key, value in table.items()}
 
 
-def _read(option: Option, value: Any, where: str, folder: Path | None = None) -> Any:
+def _read_option(option: Option, value: Any, where: str, folder: Path | None = None) -> Any:
     if option.type == "list":
         items = cast("Sequence[Any]", value) if isinstance(value, list) else str(value).split(",")
         texts = [str(item).strip() for item in items if str(item).strip()]

@@ -85,7 +85,7 @@ def unified(text: str) -> str:
     plain = _THOUSANDS.sub("", plain)
     if not plain.isascii():
         plain = _SPACED_OUT.sub(_joined, plain)
-        plain = _ARTICLE.sub(lambda found: f"第{_kanji_value(found[1])}", plain)
+        plain = _ARTICLE.sub(lambda match: f"第{_kanji_value(match[1])}", plain)
     if "ヴ" in plain:
         plain = _VU.sub(lambda match: _BU[match[1]], plain)
     return _LAST_LONG.sub("", plain.translate(_SMALL_KATAKANA))
@@ -98,12 +98,12 @@ def _joined(spaced: re.Match[str]) -> str:
 def _kanji_value(digits: str) -> int:
     """Return the value of a kanji number below a thousand: 二十三."""
     total = digit = 0
-    for each in digits:
-        unit = _UNITS.get(each, 0)
+    for character in digits:
+        unit = _UNITS.get(character, 0)
         if unit:
             total, digit = total + (digit or 1) * unit, 0
         else:
-            digit = digit * 10 + _KANJI_DIGITS.index(each)
+            digit = digit * 10 + _KANJI_DIGITS.index(character)
     return total + digit
 
 
@@ -136,9 +136,9 @@ def _analyze(text: str) -> Analysis:
 
 def analyze_query(text: str) -> Analysis:
     """Analyze a query, without hiragana bigrams unless few other terms remain."""
-    found = _analyze(text)
-    meaningful = [term for term in found.terms if not _GRAMMAR.fullmatch(term)]
-    return Analysis(meaningful if len(meaningful) >= _MIN_TERMS else found.terms, found.kanji)
+    analysis = _analyze(text)
+    meaningful = [term for term in analysis.terms if not _GRAMMAR.fullmatch(term)]
+    return Analysis(meaningful if len(meaningful) >= _MIN_TERMS else analysis.terms, analysis.kanji)
 
 
 def indexed_text(title: str, headings: tuple[str, ...], text: str) -> str:

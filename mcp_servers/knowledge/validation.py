@@ -37,15 +37,15 @@ class ToolArguments:
     """
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
-        self._given = arguments
+        self._arguments = arguments
 
     def has(self, name: str) -> bool:
         """True if the argument is given and not null."""
-        return self._given.get(name) is not None
+        return self._arguments.get(name) is not None
 
     def text(self, name: str, default: str | None = None) -> str:
         """Return a string of valid Unicode; without ``default`` it is required."""
-        value = self._given.get(name)
+        value = self._arguments.get(name)
         if value is None:
             if default is None:
                 raise BadArgumentError(name, "is missing", f"Give a {name}")
@@ -58,7 +58,7 @@ class ToolArguments:
 
     def number(self, name: str, default: float) -> float:
         """Return a number, also an infinite or undefined one: the range check rejects those."""
-        value = self._given.get(name)
+        value = self._arguments.get(name)
         if value is None:
             return default
         number = _number(value)
@@ -75,11 +75,11 @@ class ToolArguments:
 
     def boolean(self, name: str) -> bool:
         """Return True for true, "true" and 1."""
-        return self._given.get(name) in (True, "true", 1)
+        return self._arguments.get(name) in (True, "true", 1)
 
     def mapping(self, name: str) -> dict[str, str]:
         """Return an object of strings."""
-        value = self._given.get(name)
+        value = self._arguments.get(name)
         if value is None:
             return {}
         if not isinstance(value, Mapping):

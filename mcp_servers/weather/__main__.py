@@ -28,11 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_on_stdio(parser, arguments, lambda: (settings_from(os.environ), clock_from(os.environ)), _create)
 
 
-def _create(given: tuple[Settings, Clock]) -> MCPServer[WeatherService]:
+def _create(settings_and_clock: tuple[Settings, Clock]) -> MCPServer[WeatherService]:
     # Importing the SDK takes most of a second; --help and an invalid variable must not wait for it.
     from mcp_servers.weather.server import create_server
 
-    return create_server(*given)
+    return create_server(*settings_and_clock)
 
 
 if __name__ == "__main__":

@@ -125,13 +125,13 @@ def _forecast_area(code: str, entry: _Entry) -> ForecastArea:
 
 
 def _within(prefecture: Prefecture, name: str) -> str:
-    shown = name.startswith(prefecture.bare_name) and not name.endswith(("市", "町", "村"))
-    return name if shown else prefecture.name + name
+    begins_with_prefecture = name.startswith(prefecture.bare_name) and not name.endswith(("市", "町", "村"))
+    return name if begins_with_prefecture else prefecture.name + name
 
 
 def _english_within(prefecture: Prefecture, name: str) -> str:
-    shown = name.startswith(prefecture.english) and not name.endswith(("City", "Town", "Village"))
-    return name if shown else f"{name}, {prefecture.english}"
+    begins_with_prefecture = name.startswith(prefecture.english) and not name.endswith(("City", "Town", "Village"))
+    return name if begins_with_prefecture else f"{name}, {prefecture.english}"
 
 
 def _municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list[Place]:
@@ -170,11 +170,11 @@ def _split_municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list
             groups[code[:2] + ward[1]].append((code, entry))
         elif not code.endswith("00"):
             groups[code[:5]].append((code, entry))
-    wholes = (_whole(members, table, areas) for members in groups.values())
+    wholes = (_undivided(members, table, areas) for members in groups.values())
     return [place for place in wholes if place]
 
 
-def _whole(members: list[tuple[str, _Entry]], table: _Table, areas: dict[str, ForecastArea]) -> Place | None:
+def _undivided(members: list[tuple[str, _Entry]], table: _Table, areas: dict[str, ForecastArea]) -> Place | None:
     code, first = min(members, key=lambda member: member[0])
     area = areas.get(_class10_above(table, first.parent))
     shared = re.match(r".+[市町村]", _common_beginning([entry.name for _, entry in members]))

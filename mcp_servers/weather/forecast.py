@@ -125,8 +125,8 @@ class OfficeForecast:
     def for_area(self, codes: AreaCodes) -> AreaForecast | None:
         """Return the forecast of one area; None if the file does not contain it."""
         days = _Days()
-        known = [_read_series(series, codes, self._short, days) for series in self._short.series]
-        if not any(known):
+        series_of_areas = [_read_series(series, codes, self._short, days) for series in self._short.series]
+        if not any(series_of_areas):
             return None
         if self._week:
             _read_week(self._week, codes, days)
@@ -176,14 +176,14 @@ def _read_temperatures(times: list[datetime], temps: list[str], report_date: dat
 
 def _read_week(report: _Report, codes: AreaCodes, days: _Days) -> None:
     """Add the week's forecast where the next days have no value."""
-    found = ""
+    area_code = ""
     for series in report.series:
         # An office with a single week forecast for all its areas needs no code table.
         row = series.row(codes.week_areas) or (series.areas[0] if len(series.areas) == 1 else None)
         if row and row.weather_codes:
-            found = row.area.code
+            area_code = row.area.code
             _read_week_weather(series.local_times(), row, days)
-    stations = [code for code in (codes.week_stations.get(found), *codes.stations) if code]
+    stations = [code for code in (codes.week_stations.get(area_code), *codes.stations) if code]
     for series in report.series:
         row = series.row(stations)
         if row:

@@ -144,13 +144,13 @@ class Gazetteer:
 
     def _look_up(self, name: str, prefecture: Prefecture | None, *, namesakes: bool) -> tuple[Place, ...]:
         for index, key in ((self._by_name, fold(name)), (self._by_sound, romaji_key(name))):
-            found = {
+            matches = {
                 place.full_name: place
                 for place in sorted(index.get(key, ()), key=lambda place: -_RANK[place.kind])
                 if prefecture in {None, place.prefecture}
             }
-            if found:
-                ranked = sorted(found.values(), key=lambda place: (_RANK[place.kind], place.code))
+            if matches:
+                ranked = sorted(matches.values(), key=lambda place: (_RANK[place.kind], place.code))
                 best = _RANK[ranked[0].kind]
                 return tuple(place for place in ranked if namesakes or _RANK[place.kind] == best)
         return ()
@@ -177,10 +177,10 @@ class Gazetteer:
             part = parts[at]
             prefecture = self._prefectures.get(fold(part)) or self._prefectures.get(romaji_key(part))
             if prefecture:
-                rest = parts[:at] + parts[at + 1 :]
-                yield " ".join(rest), prefecture
-                if len(rest) > 1:
-                    yield from ((name, prefecture) for name in rest)
+                other_parts = parts[:at] + parts[at + 1 :]
+                yield " ".join(other_parts), prefecture
+                if len(other_parts) > 1:
+                    yield from ((name, prefecture) for name in other_parts)
 
     def _with_prefecture_before(self, text: str) -> Iterator[tuple[str, Prefecture | None]]:
         """Split ``広島県府中市``; the longest spelling of a prefecture first, so 京都府 before 京都."""

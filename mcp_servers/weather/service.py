@@ -151,17 +151,17 @@ class WeatherService:
         """Return the places that a name can mean, also lower-ranked ones; raise WeatherError without the area table."""
         name = name.strip()[:_MAX_NAME_CHARS]
         match = (await self._gazetteer()).find(name, namesakes=True)
-        found = match.places[:_MAX_PLACES]
-        if not found:
+        listed_places = match.places[:_MAX_PLACES]
+        if not listed_places:
             missing = _not_found(name, match)
             names = [place.full_name for place in match.suggestions] or None
             return PlacesAnswer(summary=missing.japanese, summary_en=missing.english, places=[], suggestions=names)
-        names = "、".join(place.full_name for place in found)
-        english = "; ".join(place.full_english for place in found)
+        names = "、".join(place.full_name for place in listed_places)
+        english = "; ".join(place.full_english for place in listed_places)
         return PlacesAnswer(
             summary=f"「{name}」に当たる場所は{len(match.places)}件: {names}。",
             summary_en=f"{len(match.places)} found for {name}: {english}.",
-            places=[_found_place(place) for place in found],
+            places=[_found_place(place) for place in listed_places],
         )
 
     async def _answer(self, location: str, days: int | None) -> WeatherAnswer:

@@ -54,9 +54,9 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
 
 def _cache_folder(environ: Mapping[str, str]) -> Path | None:
     # The XDG specification requires ignoring a relative path. A stdio server is often started without the variable.
-    given = Path(environ.get("XDG_CACHE_HOME", ""))
+    configured = Path(environ.get("XDG_CACHE_HOME", ""))
     home = environ.get("HOME", "")
-    base = given if given.is_absolute() else Path(home) / ".cache" if home else None
+    base = configured if configured.is_absolute() else Path(home) / ".cache" if home else None
     return base / "rkllm-mcp" / "weather" if base else None
 
 

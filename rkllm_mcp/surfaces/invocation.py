@@ -41,22 +41,22 @@ def variable_of(name: str) -> str:
 
 
 def _token(word: str, env: Mapping[str, str], ask: Callable[[str], str]) -> tuple[str, str]:
-    name, equals, place = word.partition("=")
+    name, equals, path = word.partition("=")
     if not name:
         raise UsageError("--token needs the name of a token; write --token NAME")
-    if equals and not place.startswith("@"):
+    if equals and not path.startswith("@"):
         raise UsageError(
             f"others on this machine could read the token '{name}' on the command line; "
             f"set {variable_of(name)} and write --token {name}, or put it into a file and write --token {name}=@FILE"
         )
-    value = _file(name, place[1:]) if equals else env.get(variable_of(name)) or ask(name)
+    value = _file(name, path[1:]) if equals else env.get(variable_of(name)) or ask(name)
     if not value.strip():
         raise UsageError(f"the token '{name}' is empty; give it in {variable_of(name)} or with --token {name}=@FILE")
     return name, value.strip()
 
 
-def _file(name: str, place: str) -> str:
-    path = Path(place).expanduser()
+def _file(name: str, path_text: str) -> str:
+    path = Path(path_text).expanduser()
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -139,7 +139,7 @@ class PatientConnection(HttpToolsProtocol):
         """Wait for the first request."""
         super().connection_made(transport)
         self._wait()
-        self._begin()
+        self._start_timer()
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, as uvicorn does; an offer to speak another protocol is passed over with its body intact."""
@@ -159,7 +159,7 @@ class PatientConnection(HttpToolsProtocol):
                 # Behind a request that is being answered.
                 self.transport.abort()
         elif self._is_waiting and self._deadline is None:
-            self._begin()
+            self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
@@ -283,7 +283,7 @@ class PatientConnection(HttpToolsProtocol):
         self.logger.warning(message)
         self.send_400_response(message)
 
-    def _begin(self) -> None:
+    def _start_timer(self) -> None:
         self._deadline = self.loop.call_later(self.head_s, self.transport.close)
 
     def _end(self) -> None:

@@ -59,7 +59,9 @@ class BoardServer(MCPServer[None]):
             "rkllm-mcp",
             title="Language model on a Rockchip NPU",
             version=__version__,
-            tools=[_tool(each) for each in (offered.generate, offered.embed, offered.rerank, offered.board_status)],
+            tools=[
+                _tool(function) for function in (offered.generate, offered.embed, offered.rerank, offered.board_status)
+            ],
             resources=[
                 FunctionResource.from_function(
                     offered.status_text, "board://status", "status", mime_type="application/json"
@@ -102,11 +104,11 @@ class _Tools:
     ) -> CallToolResult:
         """Answer a prompt with the language model on the board's NPU."""
 
-        async def tell(text: str, count: int) -> None:
+        async def report_progress(text: str, count: int) -> None:
             await ctx.report_progress(count, max_tokens, text)
 
-        made = await self._services.generate(prompt, system, max_tokens, tell)
-        return _result(asdict(made), made.text)
+        generated = await self._services.generate(prompt, system, max_tokens, report_progress)
+        return _result(asdict(generated), generated.text)
 
     async def embed(self, texts: Texts, instruction: Instruction = "", dimensions: Dimensions = None) -> CallToolResult:
         """Turn texts into vectors of length 1; similar texts have a large dot product."""
@@ -173,28 +175,28 @@ _AT_A_TERMINAL = (
 def serve(session: Session, models: Models, *, over_http: bool, host: str | None, port: int | None) -> int:
     """Serve until the client leaves, or until interrupted; without a model of its own, the chat model does a task."""
     config = session.config()
-    place, number = host or config.service.host, config.service.port if port is None else port
+    address, number = host or config.service.host, config.service.port if port is None else port
     keys = tuple(entry for entry, rights in config.service.owner_keys() if "tools" in rights)
-    if over_http and not is_loopback(place) and (problem := problem_off_loopback(keys)):
-        raise UsageError(f"{place}: {problem}; {KEY_ADVICE}")
+    if over_http and not is_loopback(address) and (problem := problem_off_loopback(keys)):
+        raise UsageError(f"{address}: {problem}; {KEY_ADVICE}")
     if over_http and config.service.owner_keys() and not keys:
         raise UsageError("no key in [service] allows tools; add 'tools' to allow in one of [[service.keys]]")
 
     if not over_http and sys.stdin.isatty():
         session.status(_AT_A_TERMINAL)
 
-    async def work() -> int:
+    async def serve_until_stopped() -> int:
         from rkllm_mcp.app.board_services import open_board_services
 
         async with open_board_services(config, *models, status=session.status) as services:
             server = BoardServer(services)
             if over_http:
-                await _over_http(server, place, number, keys, config.service, session.status)
+                await _over_http(server, address, number, keys, config.service, session.status)
             else:
                 await _over_stdio(server)
         return EXIT_DONE
 
-    return run_async(work)
+    return run_async(serve_until_stopped)
 
 
 async def _over_stdio(server: BoardServer) -> None:
@@ -270,5 +272,5 @@ def with_keys(app: ASGIApp, keys: Sequence[str], refused: RefusalLog) -> ASGIApp
 def _has_key(sent: str, keys: Sequence[str]) -> bool:
     kind, _, token = sent.partition(" ")
     # Every key is compared, and each in the same time whatever was sent.
-    found = [entry for entry in keys if matches(token.strip(), entry)]
-    return kind.lower() == "bearer" and bool(found)
+    matching = [entry for entry in keys if matches(token.strip(), entry)]
+    return kind.lower() == "bearer" and bool(matching)

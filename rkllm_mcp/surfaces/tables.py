@@ -51,9 +51,9 @@ def _type_of(schema: Mapping[str, Any]) -> str:
     return " | ".join(str(part) for part in cast("list[Any]", kind)) if isinstance(kind, list) else str(kind)
 
 
-def grant_table(given: Sequence[tuple[str, str, str]], columns: int | None = None) -> str:
+def grant_table(grants: Sequence[tuple[str, str, str]], columns: int | None = None) -> str:
     """Return approvals and refusals (decision, server, tool) as a table; empty without rows."""
-    return table(("DECISION", "SERVER", "TOOL"), given, columns)
+    return table(("DECISION", "SERVER", "TOOL"), grants, columns)
 
 
 def call_table(calls: Sequence[CallRecord], columns: int | None = None) -> str:
@@ -96,24 +96,32 @@ def resource_table(
 ) -> str:
     """Return resources, then templates, as a table with the names used after ``@``; empty without rows."""
     rows = [
-        (each.reference, each.mime_type, "" if each.size is None else f"{each.size} bytes", _about(each))
-        for each in resources
+        (
+            resource.reference,
+            resource.mime_type,
+            "" if resource.size is None else f"{resource.size} bytes",
+            _about(resource),
+        )
+        for resource in resources
     ]
-    rows += [(f"{each.server}:{each.uri_template}", each.mime_type, "", _about(each)) for each in templates]
+    rows += [
+        (f"{template.server}:{template.uri_template}", template.mime_type, "", _about(template))
+        for template in templates
+    ]
     return table(("RESOURCE", "TYPE", "SIZE", "DESCRIPTION"), rows, columns)
 
 
 def prompt_table(prompts: Sequence[PromptTemplate], columns: int | None = None) -> str:
     """Return prompts with their arguments as a table, optional ones in brackets; empty without rows."""
     rows = [
-        (each.reference, _arguments(each), shorten(first_line(each.description), _SHOWN_DESCRIPTION_CHARS))
-        for each in prompts
+        (prompt.reference, _arguments(prompt), shorten(first_line(prompt.description), _SHOWN_DESCRIPTION_CHARS))
+        for prompt in prompts
     ]
     return table(("PROMPT", "ARGUMENTS", "DESCRIPTION"), rows, columns)
 
 
-def _about(each: Resource | ResourceTemplate) -> str:
-    return _summary(each.description or each.name)
+def _about(resource: Resource | ResourceTemplate) -> str:
+    return _summary(resource.description or resource.name)
 
 
 def _summary(description: str) -> str:
@@ -121,12 +129,12 @@ def _summary(description: str) -> str:
 
 
 def _arguments(prompt: PromptTemplate) -> str:
-    return " ".join(each.name if each.required else f"[{each.name}]" for each in prompt.arguments)
+    return " ".join(argument.name if argument.required else f"[{argument.name}]" for argument in prompt.arguments)
 
 
-def conversation_table(found: Sequence[ConversationSummary], columns: int | None = None) -> str:
+def conversation_table(summaries: Sequence[ConversationSummary], columns: int | None = None) -> str:
     """Return conversations as a table; empty without rows."""
-    rows = [(one.id, moment(one.updated), str(one.messages), one.title) for one in found]
+    rows = [(summary.id, moment(summary.updated), str(summary.messages), summary.title) for summary in summaries]
     return table(("ID", "LAST", "MESSAGES", "TITLE"), rows, columns)
 
 
@@ -136,8 +144,8 @@ def read_pairs(
     """Parse ``key=value`` words; ``advice`` ends the UsageError of another form."""
     pairs: dict[str, str] = {}
     for word in words:
-        key, found, value = word.partition(separator)
-        if not found or not key:
+        key, has_separator, value = word.partition(separator)
+        if not has_separator or not key:
             raise UsageError(f"{word!r} has no {separator!r} behind a name; {advice}")
         pairs[key] = value
     return pairs

@@ -69,7 +69,7 @@ class LiveRegion:
     def __init__(self, write: Callable[[str], None], size: Callable[[], tuple[int, int]]) -> None:
         self._write = write
         self._size = size
-        self._shown: list[str] = []
+        self._painted: list[str] = []
         self._is_behind_line = False  # the cursor stands behind a line that was painted
         self._columns = size()[0]
         self.before_settle: Callable[[], None] = lambda: None
@@ -81,54 +81,54 @@ class LiveRegion:
 
     def paint(self, lines: Sequence[str]) -> None:
         """Replace the lines; the cursor stays behind the last one."""
-        if self._shown and self._columns != self._size()[0]:
+        if self._painted and self._columns != self._size()[0]:
             # The terminal has broken the lines anew: where they are is not known any more.
             self._write("\n")
-            self._shown = []
+            self._painted = []
         self._columns, rows = self._size()
-        last = len(self._shown) - 1
-        pairs = zip(self._shown, lines, strict=False)
-        same = next((at for at, (old, new) in enumerate(pairs) if old != new), min(len(self._shown), len(lines)))
-        if same == len(self._shown) == len(lines):
+        last = len(self._painted) - 1
+        pairs = zip(self._painted, lines, strict=False)
+        same = next((at for at, (old, new) in enumerate(pairs) if old != new), min(len(self._painted), len(lines)))
+        if same == len(self._painted) == len(lines):
             return
         # Where nothing is left to write, the cursor still has to come behind the last line.
-        first = max(min(same, len(lines) - 1), len(self._shown) - rows, 0)
+        first = max(min(same, len(lines) - 1), len(self._painted) - rows, 0)
         if first > last:
             self._write(("\n" if self._is_behind_line else "") + "\n".join(lines[first:]))
-        elif first == last and first < len(lines) and lines[first].startswith(self._shown[first]):
-            self._write("\n".join([lines[first][len(self._shown[first]) :], *lines[first + 1 :]]))
+        elif first == last and first < len(lines) and lines[first].startswith(self._painted[first]):
+            self._write("\n".join([lines[first][len(self._painted[first]) :], *lines[first + 1 :]]))
         else:
             up = f"\x1b[{last - first}A" if last > first else ""
             self._write(f"{up}\r" + "\x1b[K\n".join(lines[first:]) + "\x1b[J")
-        self._shown = list(lines)
+        self._painted = list(lines)
         self._is_behind_line = bool(lines)
 
     def append(self, text: str) -> bool:
         """Continue the last line with text that fits; return False if it has to be painted instead."""
-        if not self._shown or self._columns != self._size()[0]:
+        if not self._painted or self._columns != self._size()[0]:
             return False
         self._write(text)
-        self._shown[-1] += text
+        self._painted[-1] += text
         return True
 
     def release(self, count: int) -> None:
         """Leave the first ``count`` lines as they are, for good."""
-        self._shown = self._shown[count:]
+        self._painted = self._painted[count:]
 
     def above(self, text: str) -> None:
         """Write whole lines above the painted ones."""
-        shown = self._shown
+        painted = self._painted
         self.paint(())
         self._write(text)
-        self._shown, self._is_behind_line = [], False
-        self.paint(shown)
+        self._painted, self._is_behind_line = [], False
+        self.paint(painted)
 
     def settle(self) -> None:
         """Leave all lines as they are and begin a new one."""
         self.before_settle()
         if self._is_behind_line:
             self._write("\n")
-        self._shown, self._is_behind_line = [], False
+        self._painted, self._is_behind_line = [], False
 
 
 class Terminal:
@@ -179,7 +179,7 @@ class Terminal:
         """Return a region at the end of the screen, until something else is written or another is opened."""
         self.end_line()
         stream = self._out if is_answer else self._err
-        self._region = LiveRegion(lambda text: self._put(stream, text), lambda: size_of(stream()))
+        self._region = LiveRegion(lambda text: self._write_to(stream, text), lambda: size_of(stream()))
         return self._region
 
     def is_open(self, region: LiveRegion | None) -> bool:
@@ -201,7 +201,7 @@ class Terminal:
         elif wants_color(self._err(), self._env):
             self._region.above(styled(line, style))
         else:
-            self._put(self._err, line)
+            self._write_to(self._err, line)
 
     def murmur(self, text: str) -> None:
         """A piece of text for a person who waits, dimmed, at once."""
@@ -251,10 +251,10 @@ class Terminal:
         if self._open is not None and self._open is not stream:
             other, self._open = self._open, None
             self._write(other, "\n", "")
-        self._put(stream, styled(text, style) if wants_color(stream(), self._env) else text)
+        self._write_to(stream, styled(text, style) if wants_color(stream(), self._env) else text)
         self._open = None if text.endswith("\n") else stream
 
-    def _put(self, stream: Callable[[], TextIO], text: str) -> None:
+    def _write_to(self, stream: Callable[[], TextIO], text: str) -> None:
         target = stream()
         try:
             target.write(text)
@@ -295,8 +295,8 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]], columns: int | 
 def _aligned(row: Sequence[str], widths: Sequence[int], room: int | None) -> list[str]:
     """One row, its last cell in as many lines as it takes."""
     front = "".join(cell + " " * (size - width(cell)) + _GAP for cell, size in zip(row, widths[:-1], strict=False))
-    first, *rest = [row[-1]] if room is None else wrapped(row[-1], room)
-    return [f"{front}{first}".rstrip(), *(f"{' ' * width(front)}{line}" for line in rest)]
+    first, *more_lines = [row[-1]] if room is None else wrapped(row[-1], room)
+    return [f"{front}{first}".rstrip(), *(f"{' ' * width(front)}{line}" for line in more_lines)]
 
 
 def _paragraphs(rows: Sequence[Sequence[str]], heading: Sequence[str], columns: int) -> list[str]:
@@ -312,8 +312,8 @@ def _paragraphs(rows: Sequence[Sequence[str]], heading: Sequence[str], columns: 
                 line = together
                 continue
             lines += [line] if line else []
-            *whole, line = [f"{_GAP}{part}" for part in wrapped(item, columns - len(_GAP))]
-            lines += whole
+            *full_lines, line = [f"{_GAP}{part}" for part in wrapped(item, columns - len(_GAP))]
+            lines += full_lines
         lines += [line] if line else []
     return lines
 

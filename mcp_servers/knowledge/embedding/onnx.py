@@ -60,20 +60,27 @@ class ModelFolder:
     document_prompt: str
 
 
-def read_model_folder(setting: str, given: str) -> ModelFolder:
+def read_model_folder(setting: str, path_or_name: str) -> ModelFolder:
     """Read a model folder, or one ``.onnx`` file in it; BadArgumentError names the argument ``setting``."""
     try:
-        path = Path(given).expanduser().absolute()
+        path = Path(path_or_name).expanduser().absolute()
         network = _network(setting, path)
-        folder = next((place for place in (network.parent, network.parent.parent) if _tokenizer(place).is_file()), None)
+        folder = next(
+            (
+                folder_of_files
+                for folder_of_files in (network.parent, network.parent.parent)
+                if _tokenizer(folder_of_files).is_file()
+            ),
+            None,
+        )
         if folder is None:
             raise BadArgumentError(setting, f"is a folder without tokenizer.json ({network.parent})", _REMEDY)
         files = (network, _tokenizer(folder))
-        found = ModelFolder(folder.name, *files, _max_tokens(folder), _pooling(folder), *_prompts(folder))
-        return replace(found, name=f"{folder.name}@{_fingerprint(found)}")
+        model = ModelFolder(folder.name, *files, _max_tokens(folder), _pooling(folder), *_prompts(folder))
+        return replace(model, name=f"{folder.name}@{_fingerprint(model)}")
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise BadArgumentError(setting, f"cannot be read ({given!r:.200}: {reason})", _REMEDY) from error
+        raise BadArgumentError(setting, f"cannot be read ({path_or_name!r:.200}: {reason})", _REMEDY) from error
 
 
 def _network(setting: str, path: Path) -> Path:
@@ -84,13 +91,13 @@ def _network(setting: str, path: Path) -> Path:
     for usual in (path / "model.onnx", path / "onnx" / "model.onnx"):
         if usual.is_file():
             return usual
-    found = sorted([*path.glob("*.onnx"), *path.glob("onnx/*.onnx")])
-    if not found:
+    networks = sorted([*path.glob("*.onnx"), *path.glob("onnx/*.onnx")])
+    if not networks:
         raise BadArgumentError(setting, f"is a folder without an .onnx file ({path})", _REMEDY)
-    if len(found) > 1:
-        names = ", ".join(str(each.relative_to(path)) for each in found)
+    if len(networks) > 1:
+        names = ", ".join(str(network.relative_to(path)) for network in networks)
         raise BadArgumentError(setting, f"is a folder with several models ({path}: {names})", "Name one of the files")
-    return found[0]
+    return networks[0]
 
 
 def _tokenizer(folder: Path) -> Path:
@@ -120,8 +127,8 @@ def _prompts(folder: Path) -> tuple[str, str]:
         table = cast("dict[str, Any]", prompts)
         return str(table.get("query") or ""), str(table.get("document") or table.get("passage") or "")
     # E5 models need prompts, but their folders do not contain them.
-    known = known_model(folder.name)
-    return known.query, known.document
+    recommended = known_model(folder.name)
+    return recommended.query, recommended.document
 
 
 def _fingerprint(model: ModelFolder) -> str:
@@ -195,9 +202,9 @@ class OnnxReranker:
     """Reranker of an ONNX cross-encoder folder."""
 
     def __init__(self, folder: str) -> None:
-        found = read_model_folder("reranker", folder)
-        self._network = _OnnxNetwork(found)
-        self.name = found.name
+        model = read_model_folder("reranker", folder)
+        self._network = _OnnxNetwork(model)
+        self.name = model.name
 
     async def relevance(self, query: str, passages: Sequence[str]) -> list[float]:
         """Return the probability of each passage, 0..1."""
@@ -236,8 +243,8 @@ class _OnnxNetwork:
         """Run texts or pairs of texts; raise EngineUnreachableError on failure."""
         try:
             tokenizer, session = self._loaded()
-            given = _feeds(tokenizer.encode_batch(list(texts)))
-            outputs = session.run(None, {node.name: given[node.name] for node in session.get_inputs()})
+            feeds = _feeds(tokenizer.encode_batch(list(texts)))
+            outputs = session.run(None, {node.name: feeds[node.name] for node in session.get_inputs()})
             output = dict(zip([node.name for node in session.get_outputs()], outputs, strict=True))
         except EngineUnreachableError:
             raise
@@ -245,7 +252,7 @@ class _OnnxNetwork:
             # Any exception of the libraries only skips the stage.
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise ModelUnusableError(self._folder.name, reason) from error
-        return _NetworkOutput(output, given["attention_mask"])
+        return _NetworkOutput(output, feeds["attention_mask"])
 
     def _loaded(self) -> tuple[Any, Any]:
         with self._loading:
@@ -273,11 +280,11 @@ class _OnnxNetwork:
 def _feeds(encoded: Sequence[Any]) -> dict[str, NDArray[np.int64]]:
     """Return the inputs of the network, padded to the longest text."""
     # Texts without tokens get one, so that every text has a vector.
-    width = max(1, *(len(each.ids) for each in encoded))
+    width = max(1, *(len(encoding.ids) for encoding in encoded))
     ids, types, mask = (np.zeros((len(encoded), width), np.int64) for _ in range(3))
-    for row, each in enumerate(encoded):
-        length = len(each.ids)
-        ids[row, :length], types[row, :length] = each.ids, each.type_ids
+    for row, encoding in enumerate(encoded):
+        length = len(encoding.ids)
+        ids[row, :length], types[row, :length] = encoding.ids, encoding.type_ids
         mask[row, : max(length, 1)] = 1
     positions = np.maximum(mask.cumsum(axis=1) - 1, 0)
     return dict(zip(_INPUTS, (ids, mask, types, positions), strict=True))

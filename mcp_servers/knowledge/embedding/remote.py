@@ -93,20 +93,24 @@ class RemoteEmbedder:
     def __init__(self, address: ModelAddress) -> None:
         self._client = ModelClient(address)
         self._model = address.model
-        self._known = known_model(address.model)
+        self._recommended = known_model(address.model)
         # Vectors of passages without the prompt, made by an earlier version, are not comparable.
-        self.name = f"{address.model}, {self._known.document.strip()}" if self._known.document else address.model
+        self.name = (
+            f"{address.model}, {self._recommended.document.strip()}" if self._recommended.document else address.model
+        )
 
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Return one unit row per text, in order."""
         rows: list[list[float]] = []
         for start in range(0, len(texts), _BATCH):
-            rows += await self._request([f"{self._known.document}{text}" for text in texts[start : start + _BATCH]])
+            rows += await self._request(
+                [f"{self._recommended.document}{text}" for text in texts[start : start + _BATCH]]
+            )
         return unit_rows(rows, self._client.place)
 
     async def embed_query(self, text: str) -> Vectors:
         """Return one unit vector of the query behind the model's prompt."""
-        rows = await self._request([f"{self._known.query}{text}"])
+        rows = await self._request([f"{self._recommended.query}{text}"])
         return unit_rows(rows, self._client.place)[0]
 
     async def aclose(self) -> None:
@@ -117,8 +121,8 @@ class RemoteEmbedder:
         body = {"model": self._model, "input": texts, "encoding_format": "float"}
         answer = await self._client.post("/embeddings", body)
         try:
-            found = {int(row["index"]): row["embedding"] for row in answer["data"]}
-            return [[float(number) for number in found[at]] for at in range(len(texts))]
+            vectors = {int(row["index"]): row["embedding"] for row in answer["data"]}
+            return [[float(number) for number in vectors[at]] for at in range(len(texts))]
         except (KeyError, TypeError, ValueError):
             reason = f"its answer is not {len(texts)} embeddings as OpenAI gives them"
             raise EngineUnreachableError(self._client.place, reason) from None
@@ -137,8 +141,8 @@ class RemoteReranker:
         body = {"model": self.name, "query": query, "documents": documents, "top_n": len(documents)}
         answer = await self._client.post("/rerank", body)
         try:
-            found = {int(row["index"]): float(row["relevance_score"]) for row in answer["results"]}
-            scores = [found[at] for at in range(len(documents))]
+            by_index = {int(row["index"]): float(row["relevance_score"]) for row in answer["results"]}
+            scores = [by_index[at] for at in range(len(documents))]
         except (KeyError, TypeError, ValueError):
             reason = f"its answer is not {len(documents)} results with relevance_score"
             raise EngineUnreachableError(self._client.place, reason) from None

@@ -52,8 +52,8 @@ def title_in(archive: zipfile.ZipFile, name: str) -> str:
     """Return the title that a part with the document's properties has, or an empty string."""
     if name not in archive.namelist():
         return ""
-    found = _TITLE.search(archive.read(name).decode("utf-8", errors="replace"))
-    return " ".join(html.unescape(found.group(1)).split()) if found else ""
+    match = _TITLE.search(archive.read(name).decode("utf-8", errors="replace"))
+    return " ".join(html.unescape(match.group(1)).split()) if match else ""
 
 
 def parse_part(archive: zipfile.ZipFile, name: str) -> ET.Element:
@@ -86,7 +86,7 @@ def attribute(element: ET.Element, name: str, default: str = "") -> str:
 
 def named(element: ET.Element, *tags: str) -> Iterator[ET.Element]:
     """Yield the elements with one of these tags, in any namespace."""
-    return (each for each in element.iter() if local_name(each) in tags)
+    return (child for child in element.iter() if local_name(child) in tags)
 
 
 def relation_id(element: ET.Element) -> str:
@@ -107,9 +107,12 @@ def relations(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]
     if related not in archive.namelist():
         return {}
     return {
-        each.get("Id", ""): (each.get("Type", "").rpartition("/")[2], joined_name(folder, each.get("Target", "")))
-        for each in named(parse_part(archive, related), "Relationship")
-        if each.get("TargetMode") != "External"
+        relationship.get("Id", ""): (
+            relationship.get("Type", "").rpartition("/")[2],
+            joined_name(folder, relationship.get("Target", "")),
+        )
+        for relationship in named(parse_part(archive, related), "Relationship")
+        if relationship.get("TargetMode") != "External"
     }
 
 
@@ -153,7 +156,7 @@ def paragraph_text(paragraph: ET.Element) -> str:
     """Return the text of a paragraph of Office, with its tabs and line breaks."""
     breaks = {"br": "\n", "cr": "\n", "tab": "\t"}
     return "".join(
-        breaks.get(tag) or each.text or "" for each in paragraph.iter() if (tag := local_name(each)) in _TEXT
+        breaks.get(tag) or child.text or "" for child in paragraph.iter() if (tag := local_name(child)) in _TEXT
     )
 
 
@@ -165,16 +168,16 @@ def chart_table(archive: zipfile.ZipFile, part: str) -> tuple[str, list[list[str
     tree = parse_part(archive, part)
     rows: list[list[str]] = []
     for series in named(tree, "ser"):
-        found = {local_name(each): each for each in series}
+        parts = {local_name(child): child for child in series}
         labels, values = (
-            [text for name in names if name in found for text in _points(found[name])]
+            [text for name in names if name in parts for text in _points(parts[name])]
             for names in (("cat", "xVal"), ("val", "yVal"))
         )
         if labels and ["", *labels] not in rows:
             rows.append(["", *labels])
-        rows.append([" ".join(_points(found["tx"])) if "tx" in found else "", *values])
-    title = next((each for each in tree.iter() if local_name(each) == "title"), None)
-    return ("" if title is None else "".join(each.text or "" for each in named(title, "t"))), rows
+        rows.append([" ".join(_points(parts["tx"])) if "tx" in parts else "", *values])
+    title = next((child for child in tree.iter() if local_name(child) == "title"), None)
+    return ("" if title is None else "".join(run.text or "" for run in named(title, "t"))), rows
 
 
 def _points(element: ET.Element) -> list[str]:
@@ -185,7 +188,7 @@ def _points(element: ET.Element) -> list[str]:
         for level in (list(named(element, "lvl")) or [element])
     ]
     if not any(levels):
-        return [each.text or "" for each in named(element, "v")]
+        return [point.text or "" for point in named(element, "v")]
     inner, *outer = levels
     points: list[str] = []
     for index in range(min(max(map(max, filter(None, levels))) + 1, MAX_COLUMNS)):

@@ -26,7 +26,7 @@ def read_book(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) ->
         from mcp_servers.knowledge.importing.html import declared_charset, read_html
     except ImportError as error:
         raise MissingExtraError("Reading EPUB", "selectolax") from error
-    container = next((each for each in archive.namelist() if each.endswith(_CONTAINER)), None)
+    container = next((entry for entry in archive.namelist() if entry.endswith(_CONTAINER)), None)
     if container is None:
         raise KeyError(_CONTAINER)
     # Some books are packed with the folder around them.
@@ -36,7 +36,7 @@ def read_book(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) ->
     if package in locked:
         raise EncryptedDocumentError(blob.name)
     book = parse_part(archive, package)
-    items = {each.get("id"): each.get("href", "") for each in named(book, "item")}
+    items = {item.get("id"): item.get("href", "") for item in named(book, "item")}
     read: set[str] = set()
     lost: list[str] = []
     encrypted: list[str] = []
@@ -58,9 +58,9 @@ def read_book(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) ->
         builder.extend(passages, page=number)
     if encrypted and not builder.passages:
         raise EncryptedDocumentError(blob.name)
-    title = next((" ".join("".join(each.itertext()).split()) for each in named(book, "title")), "")
-    warnings = [f"Chapters that the book names are missing: {_shown(lost)}."] if lost else []
-    warnings += [f"Chapters are encrypted and were not read: {_shown(encrypted)}."] if encrypted else []
+    title = next((" ".join("".join(element.itertext()).split()) for element in named(book, "title")), "")
+    warnings = [f"Chapters that the book names are missing: {_some_names(lost)}."] if lost else []
+    warnings += [f"Chapters are encrypted and were not read: {_some_names(encrypted)}."] if encrypted else []
     return title, warnings
 
 
@@ -70,11 +70,11 @@ def _encrypted_parts(archive: zipfile.ZipFile, root: str) -> frozenset[str]:
         return frozenset()
     references: list[str] = []
     for data in named(parse_part(archive, name), "EncryptedData"):
-        method = next((each.get("Algorithm", "") for each in named(data, "EncryptionMethod")), "")
+        method = next((method_element.get("Algorithm", "") for method_element in named(data, "EncryptionMethod")), "")
         if method not in _FONT_ALGORITHMS:
-            references += (root + each.get("URI", "").lstrip("/") for each in named(data, "CipherReference"))
+            references += (root + reference.get("URI", "").lstrip("/") for reference in named(data, "CipherReference"))
     return frozenset({*references, *map(unquote, references)})
 
 
-def _shown(names: list[str]) -> str:
+def _some_names(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

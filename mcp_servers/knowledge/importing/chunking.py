@@ -140,9 +140,9 @@ def _parts(text: str, limits: ChunkLimits, room: float) -> Iterator[str]:
 def _split(end: re.Pattern[str], text: str) -> Iterator[str]:
     """Split text after each match of ``end``."""
     start = 0
-    for found in end.finditer(text):
-        yield text[start : found.end()]
-        start = found.end()
+    for match in end.finditer(text):
+        yield text[start : match.end()]
+        start = match.end()
     if start < len(text):
         yield text[start:]
 

@@ -63,17 +63,17 @@ def walk(folder: Path, max_files: int = _MAX_FILES) -> Iterator[FoundFile | Skip
     waiting = [folder]
     files = 0
     while waiting:
-        inner, found = _listed(waiting.pop())
-        for each in found:
-            files += isinstance(each, FoundFile)
+        inner, entries = _entries_of(waiting.pop())
+        for entry in entries:
+            files += isinstance(entry, FoundFile)
             if files > max_files:
                 yield SkippedPath(folder, f"has more than {max_files:,} files")
                 return
-            yield each
+            yield entry
         waiting += reversed(inner)
 
 
-def _listed(folder: Path) -> tuple[list[Path], list[FoundFile | SkippedPath]]:
+def _entries_of(folder: Path) -> tuple[list[Path], list[FoundFile | SkippedPath]]:
     """Return the subfolders of a folder and its other entries."""
     try:
         with os.scandir(folder) as listing:
@@ -81,8 +81,8 @@ def _listed(folder: Path) -> tuple[list[Path], list[FoundFile | SkippedPath]]:
     except OSError as error:
         return [], [SkippedPath(folder, f"cannot be opened: {error.strerror}")]
     classified = [_classify(entry) for entry in entries if not is_ignored(entry.name)]
-    inner = [each for each in classified if isinstance(each, Path)]
-    return inner, [each for each in classified if not isinstance(each, Path)]
+    inner = [entry for entry in classified if isinstance(entry, Path)]
+    return inner, [entry for entry in classified if not isinstance(entry, Path)]
 
 
 def is_ignored(name: str) -> bool:
@@ -160,9 +160,9 @@ class FolderReport:
         """Return the counts and the first failures."""
         counts = ", ".join(f"{self.count(outcome)} {outcome}" for outcome in get_args(Outcome) if self.count(outcome))
         failed = [file for file in self.files if file.outcome == "failed"]
-        shown = "".join(f" {file.reason}" for file in failed[:_SHOWN_FAILURES])
+        reasons = "".join(f" {file.reason}" for file in failed[:_SHOWN_FAILURES])
         more = f" … and {len(failed) - _SHOWN_FAILURES} more." if len(failed) > _SHOWN_FAILURES else ""
-        return f"{counts or 'nothing to import'}.{shown}{more}"
+        return f"{counts or 'nothing to import'}.{reasons}{more}"
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class SeenFile:
 SeenFiles = dict[Path, SeenFile]
 
 
-async def no_progress(done: int, total: int, message: str) -> None:
+async def no_progress(finished: int, total: int, message: str) -> None:
     """Ignore progress."""
 
 
@@ -196,29 +196,29 @@ async def import_folder(
     rules: FolderRules | None = None,
     *,
     on_progress: Progress = no_progress,
-    seen: SeenFiles | None = None,
+    known_files: SeenFiles | None = None,
 ) -> FolderReport:
     """Bring a knowledge base into agreement with a folder.
 
-    ``seen`` is the state of earlier rounds, updated here; unchanged files are not even opened. Raises
+    ``known_files`` is the state of earlier rounds, updated here; unchanged files are not even opened. Raises
     UnreadableFileError without removing anything if the folder is missing (a drive may be unplugged), and StorageError
     if the knowledge base cannot be written; documents stored before remain.
     """
     folder = Path(os.path.abspath(folder.expanduser()))  # noqa: PTH100, ASYNC240  # no look at the disk
     rules = rules or FolderRules()
-    found = await anyio.to_thread.run_sync(_found, folder)
-    files = [each for each in found if isinstance(each, FoundFile)]
+    entries = await anyio.to_thread.run_sync(_entries_below, folder)
+    files = [entry for entry in entries if isinstance(entry, FoundFile)]
     prefix = folder.as_uri().rstrip("/") + "/"
     content_hashes = await store.content_hashes(prefix)
-    settle_s = rules.settle_s if seen else 0.0
-    run = _FolderImport(store, reader, content_hashes, seen if seen is not None else {}, settle_s)
-    skipped = [each for each in found if isinstance(each, SkippedPath)]
-    reports = [FileReport(str(each.path), "skipped", each.reason) for each in skipped]
+    settle_s = rules.settle_s if known_files else 0.0
+    run = _FolderImport(store, reader, content_hashes, known_files if known_files is not None else {}, settle_s)
+    skipped = [entry for entry in entries if isinstance(entry, SkippedPath)]
+    reports = [FileReport(str(entry.path), "skipped", entry.reason) for entry in skipped]
     for number, file in enumerate(files):
         await on_progress(number, len(files), str(file.path.relative_to(folder)))
         reports.append(await run.import_file(file))
     # Files below an unreadable folder are not known to be deleted.
-    unreadable = tuple(f"{each.path.as_uri()}/" for each in skipped if each.path.is_absolute())
+    unreadable = tuple(f"{entry.path.as_uri()}/" for entry in skipped if entry.path.is_absolute())
     if rules.removes:
         present = {file.path.as_uri() for file in files} | {address.removesuffix("/") for address in unreadable}
         gone = [uri for uri in content_hashes if uri not in present and not uri.startswith(unreadable)]
@@ -227,7 +227,7 @@ async def import_folder(
     return FolderReport(tuple(reports))
 
 
-def _found(folder: Path) -> list[FoundFile | SkippedPath]:
+def _entries_below(folder: Path) -> list[FoundFile | SkippedPath]:
     try:
         if not folder.is_dir():
             raise UnreadableFileError(str(folder), "the folder does not exist")
@@ -319,12 +319,12 @@ async def watch_folder(
 
     ``on_round`` receives each round that changed something, and each new error once.
     """
-    seen: SeenFiles = {}
+    known_files: SeenFiles = {}
     last_reported = ""
 
     async def run_round() -> bool:
         nonlocal last_reported
-        report = await import_folder(folder, store, reader, rules.importing, seen=seen)
+        report = await import_folder(folder, store, reader, rules.importing, known_files=known_files)
         last_reported = ""
         if any(file.outcome in {"imported", "removed", "failed"} for file in report.files):
             await on_round(report)

@@ -56,8 +56,8 @@ _BREAK_IN_JAPANESE = re.compile(rf"(?<=[{CJK}])[ \t]*\n\s*(?=[{CJK}])")
 
 def declared_charset(content: bytes) -> str:
     """Return the charset declared in the page, or an empty string."""
-    found = _CHARSET.search(content[:_CHARSET_BYTES])
-    return found.group(1).decode("ascii", "ignore") if found else ""
+    match = _CHARSET.search(content[:_CHARSET_BYTES])
+    return match.group(1).decode("ascii", "ignore") if match else ""
 
 
 def read_html(text: str) -> tuple[str, list[Passage]]:
@@ -87,15 +87,15 @@ def _flattened(text: str) -> str:
         return text
     parts: list[str] = []
     depth = position = 0
-    while found := _TAG.search(text, position):
-        parts.append(text[position : found.start()])
-        is_end, name = found[1], (found[2] or "").lower()
+    while match := _TAG.search(text, position):
+        parts.append(text[position : match.start()])
+        is_end, name = match[1], (match[2] or "").lower()
         if not name:
-            position = text.find("-->", found.end()) + 3
+            position = text.find("-->", match.end()) + 3
             if position < 3:
                 return "".join(parts)
             continue
-        attributes, end = _attributes(text, found.end())
+        attributes, end = _attributes(text, match.end())
         if end < 0:
             return "".join(parts)
         position = end + 1
@@ -104,7 +104,7 @@ def _flattened(text: str) -> str:
         else:
             depth = max(0, depth - 1) if is_end else depth + 1
             is_shown = depth + bool(is_end) <= _MAX_DEPTH
-        parts.append(f"{found[0][:_MAX_ATTRIBUTES]}{attributes}>" if is_shown else " ")
+        parts.append(f"{match[0][:_MAX_ATTRIBUTES]}{attributes}>" if is_shown else " ")
         if name in _RAW and not is_end:
             close = re.compile(f"</{name}", re.IGNORECASE).search(text, position)
             if close is None:
@@ -120,30 +120,30 @@ def _attributes(text: str, start: int) -> tuple[str, int]:
     attributes = text[start:end]
     if end < 0 or (end - start <= _MAX_ATTRIBUTES and not attributes.count('"') % 2 and not attributes.count("'") % 2):
         return attributes, end
-    kept: dict[str, str] = {}
+    unique: dict[str, str] = {}
     while attribute := _ATTRIBUTE.match(text, start):
         name, value = attribute[1].lower(), attribute[2]
         if value == "":
             # A quotation mark that is never closed.
             return "", -1
         if name in _ATTRIBUTES and attribute.end() - attribute.start() <= 10 * _MAX_ATTRIBUTES:
-            kept.setdefault(name, attribute[0])
+            unique.setdefault(name, attribute[0])
         start = attribute.end()
-    return "".join(f" {each.strip()}" for each in kept.values()), text.find(">", start)
+    return "".join(f" {attribute_text.strip()}" for attribute_text in unique.values()), text.find(">", start)
 
 
 def _title(tree: LexborHTMLParser) -> str:
-    named = tree.css_first("head > title")
+    title_node = tree.css_first("head > title")
     shared = tree.css_first('meta[property="og:title"]')
-    title = named.text() if named else (shared.attributes.get("content") or "") if shared else ""
+    title = title_node.text() if title_node else (shared.attributes.get("content") or "") if shared else ""
     return " ".join(title.split())
 
 
 def _main(tree: LexborHTMLParser, body: LexborNode) -> LexborNode:
     for selector in ("main, [role=main]", "article"):
-        found = tree.css(selector)
-        if len(found) == 1 and len(found[0].text()) >= len(body.text()) * _MIN_MAIN_SHARE:
-            return found[0]
+        nodes = tree.css(selector)
+        if len(nodes) == 1 and len(nodes[0].text()) >= len(body.text()) * _MIN_MAIN_SHARE:
+            return nodes[0]
     return body
 
 

@@ -68,7 +68,7 @@ def read_mail(blob: Blob, limits: ParseLimits, read_attachment: ReadAttachment) 
 
 def read_mailbox(blob: Blob, limits: ParseLimits, read_attachment: ReadAttachment) -> _Parsed:
     """Return the messages of a mailbox, each below its subject."""
-    starts = [found.start() for found in _MESSAGE_START.finditer(blob.content)]
+    starts = [match.start() for match in _MESSAGE_START.finditer(blob.content)]
     passages: list[Passage] = []
     warnings: list[str] = []
     for start, end in zip(starts[:_MAX_MESSAGES], [*starts[1:], len(blob.content)], strict=False):
@@ -76,7 +76,9 @@ def read_mailbox(blob: Blob, limits: ParseLimits, read_attachment: ReadAttachmen
         subject, read, problems = read_mail(
             Blob(_QUOTED_START.sub(rb"\1", content), blob.name), limits, read_attachment
         )
-        passages += [replace(each, headings=(subject, *each.headings) if subject else each.headings) for each in read]
+        passages += [
+            replace(passage, headings=(subject, *passage.headings) if subject else passage.headings) for passage in read
+        ]
         warnings += problems
         if len(passages) > limits.passages:
             break
@@ -109,7 +111,7 @@ def _calendar_value(value: str) -> str:
     if time:
         clock = f" {time[4]}:{time[5]}{' UTC' if time[6] else ''}" if time[4] else ""
         return f"{time[1]}-{time[2]}-{time[3]}{clock}"
-    text = _CALENDAR_ESCAPE.sub(lambda found: "\n" if found[1] in "nN" else found[1], value)
+    text = _CALENDAR_ESCAPE.sub(lambda match: "\n" if match[1] in "nN" else match[1], value)
     return re.sub(r"\Amailto:", "", text.strip(), flags=re.IGNORECASE)
 
 
@@ -145,7 +147,7 @@ class _MessageReader:
             if subtype == "encrypted":
                 self.warnings.append("The text of the message is encrypted and was not read.")
                 return "", []
-            inner = [self._body(each, depth + 1, is_page=is_page) for each in _parts(part)]
+            inner = [self._body(inner_part, depth + 1, is_page=is_page) for inner_part in _parts(part)]
             title = next((title for title, _ in inner if title), "")
             read = [passages for _, passages in inner]
             self._warn_of_lost_parts(part)
@@ -161,9 +163,9 @@ class _MessageReader:
 
     def _warn_of_lost_parts(self, part: MIMEPart) -> None:
         """Warn of parts behind the end: inner and outer ones of a malformed message have the same boundary."""
-        behind = str(part.epilogue or "")
-        if _PART_HEADER.search(behind):
-            names = ", ".join(dict.fromkeys(_PART_NAME.findall(behind)[:_SHOWN_NAMES])) or "parts without a name"
+        epilogue = str(part.epilogue or "")
+        if _PART_HEADER.search(epilogue):
+            names = ", ".join(dict.fromkeys(_PART_NAME.findall(epilogue)[:_SHOWN_NAMES])) or "parts without a name"
             self.warnings.append(f"The message is malformed, and what is behind its end was not read: {names}.")
 
     def _attachment_name(self, part: MIMEPart) -> str:
@@ -228,6 +230,6 @@ def _header(message: EmailMessage, name: str) -> str:
 def _payload(part: MIMEPart) -> bytes:
     inner = part.get_payload()
     if isinstance(inner, list):
-        return b"\n".join(each.as_bytes() for each in cast("list[MIMEPart]", inner))
+        return b"\n".join(inner_part.as_bytes() for inner_part in cast("list[MIMEPart]", inner))
     content = part.get_payload(decode=True)
     return content if isinstance(content, bytes) else b""

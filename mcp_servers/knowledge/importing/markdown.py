@@ -62,8 +62,8 @@ def strip_markup(text: str) -> str:
 def _front_matter(text: str) -> tuple[str, str]:
     for mark in ("---", "+++"):
         if text.startswith(f"{mark}\n"):
-            matter, found, body = text[4:].partition(f"\n{mark}\n")
-            if found and len(matter) < 20_000:
+            matter, end_mark, body = text[4:].partition(f"\n{mark}\n")
+            if end_mark and len(matter) < 20_000:
                 title = _TITLE.search(matter)
                 return (title.group(1).strip("\"'") if title else ""), body
     return "", text
@@ -109,8 +109,8 @@ class MarkdownReader:
     def _without_comment(self, line: str) -> str:
         """Return a line without comments, which may end in a later one."""
         if self._until == _COMMENT_END:
-            _, found, line = line.partition(_COMMENT_END)
-            if not found:
+            _, comment_end, line = line.partition(_COMMENT_END)
+            if not comment_end:
                 return ""
             self._until = ""
         line = _COMMENT.sub("", line)
@@ -157,11 +157,11 @@ class MarkdownReader:
 
     def _setext_heading(self, line: str) -> bool:
         """Turn the previous line into a heading if this line underlines it; return True if so."""
-        found = _UNDERLINE.match(line) if len(line) <= _MAX_LINE else None
-        if not found or len(self._lines) != 1 or is_list_item(self._lines[0]):
+        match = _UNDERLINE.match(line) if len(line) <= _MAX_LINE else None
+        if not match or len(self._lines) != 1 or is_list_item(self._lines[0]):
             return False
         text = self._lines.pop()
-        self._enter(1 if found.group(1)[0] == "=" else 2, text)
+        self._enter(1 if match.group(1)[0] == "=" else 2, text)
         return True
 
     def _enter(self, level: int, text: str) -> None:

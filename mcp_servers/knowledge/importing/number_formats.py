@@ -73,14 +73,14 @@ def format_number(value: float, code: str, *, is_1904: bool = False) -> str:
     kinds = {token.kind for token in tokens}
     if kinds & {"date", "elapsed"}:
         return _date_text(value, tokens, is_1904=is_1904) or general_text(value)
-    shown = abs(value) if is_magnitude else value
+    magnitude = abs(value) if is_magnitude else value
     if kinds & {"digits", "percent"}:
-        return _number_text(shown, tokens)
+        return _number_text(magnitude, tokens)
     if kinds & {"general", "text"} or not section:
         return (
-            "".join(general_text(shown) if t.kind in {"general", "text"} else t.text for t in tokens)
+            "".join(general_text(magnitude) if t.kind in {"general", "text"} else t.text for t in tokens)
             if kinds
-            else (general_text(shown))
+            else (general_text(magnitude))
         )
     # A section of words only, "済" or "-", stands for the number.
     return "".join(token.text for token in tokens).strip() or general_text(value)
@@ -109,10 +109,10 @@ def _sections(code: str) -> tuple[str, ...]:
 
 def _section_for(value: float, sections: Sequence[str]) -> tuple[str, bool]:
     """Return the section that a value selects, and True if its sign is written by the section itself."""
-    conditional = [(found, section) for section in sections[:2] if (found := _CONDITION.search(section))]
+    conditional = [(condition, section) for section in sections[:2] if (condition := _CONDITION.search(section))]
     if conditional:
-        for found, section in conditional:
-            if _holds(value, found[1], float(found[2])):
+        for condition, section in conditional:
+            if _holds(value, condition[1], float(condition[2])):
                 return section, False
         return sections[-1] if len(sections) > len(conditional) else sections[0], False
     if value < 0 and len(sections) > 1 and sections[1]:
@@ -129,12 +129,12 @@ def _holds(value: float, comparison: str, limit: float) -> bool:
 @lru_cache(maxsize=1_000)
 def _tokens(section: str) -> tuple[_Token, ...]:
     tokens: list[_Token] = []
-    for found in _TOKEN.finditer(section):
-        kind, text = found.lastgroup or "", found.group()
+    for match in _TOKEN.finditer(section):
+        kind, text = match.lastgroup or "", match.group()
         if kind == "quoted":
             tokens.append(_Token("literal", text[1:-1]))
         elif kind == "escaped":
-            tokens.append(_Token("literal", found["escaped"]))
+            tokens.append(_Token("literal", match["escaped"]))
         elif kind == "bracket":
             currency = _CURRENCY.fullmatch(text)
             if _ELAPSED.fullmatch(text):
@@ -213,10 +213,14 @@ def _divided_text(value: float, tokens: tuple[_Token, ...]) -> str:
     groups = [token.text for token in tokens if token.kind == "digits"]
     written: list[str] = []
     for at in range(len(groups) - 1, -1, -1):
-        places = [each for each in groups[at] if each in "0#?"]
-        taken = digits if at == 0 else digits[-len(places) :]
-        digits = digits[: len(digits) - len(taken)]
-        written.append(taken.rjust(places.count("0"), "0") if len(taken) < places.count("0") else taken)
+        digit_places = [character for character in groups[at] if character in "0#?"]
+        digits_here = digits if at == 0 else digits[-len(digit_places) :]
+        digits = digits[: len(digits) - len(digits_here)]
+        written.append(
+            digits_here.rjust(digit_places.count("0"), "0")
+            if len(digits_here) < digit_places.count("0")
+            else digits_here
+        )
     parts = [written.pop() if token.kind == "digits" else token.text for token in tokens]
     return ("-" if value < 0 else "") + "".join(parts).strip()
 
@@ -229,26 +233,26 @@ def _fraction_text(value: float, denominator: str, *, has_whole: bool) -> str:
     else:
         part = Fraction(abs(value)).limit_denominator(10 ** min(len(denominator), 3) - 1)
         numerator, size = part.numerator, part.denominator
-    whole, numerator = divmod(numerator, size) if has_whole else (0, numerator)
-    shown = f"{numerator}/{size}" if numerator and size > 1 else "" if has_whole and whole else str(numerator)
-    return ("-" if value < 0 else "") + " ".join(filter(None, (str(whole) if whole else "", shown)))
+    quotient, numerator = divmod(numerator, size) if has_whole else (0, numerator)
+    fraction = f"{numerator}/{size}" if numerator and size > 1 else "" if has_whole and quotient else str(numerator)
+    return ("-" if value < 0 else "") + " ".join(filter(None, (str(quotient) if quotient else "", fraction)))
 
 
 def _digits(number: Decimal, pattern: str) -> str:
     # A comma behind the last digit divides by a thousand.
     scaled = pattern.rstrip(",")
     number /= 1000 ** (len(pattern) - len(scaled))
-    whole, _, fraction = scaled.partition(".")
-    decimals, least = sum(each in "0#?" for each in fraction), fraction.count("0")
-    text = f"{number.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP):{',' if ',' in whole else ''}f}"
+    integer, _, fraction = scaled.partition(".")
+    decimals, least = sum(character in "0#?" for character in fraction), fraction.count("0")
+    text = f"{number.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP):{',' if ',' in integer else ''}f}"
     before, _, after = text.lstrip("-").partition(".")
     after = after[:least] + after[least:].rstrip("0")
-    places = whole.count("0")
-    if "," not in whole:
-        before = before.zfill(places)
-    if before == "0" and not places:
+    least_digits = integer.count("0")
+    if "," not in integer:
+        before = before.zfill(least_digits)
+    if before == "0" and not least_digits:
         before = ""
-    is_negative = text.startswith("-") and any(each in "123456789" for each in text)
+    is_negative = text.startswith("-") and any(character in "123456789" for character in text)
     return ("-" if is_negative else "") + before + (f".{after}" if after else "")
 
 

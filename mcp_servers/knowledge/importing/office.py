@@ -107,8 +107,10 @@ def _embedded_warnings(archive: zipfile.ZipFile) -> list[str]:
     charts = [part for part in archive.namelist() if _CHART_PART.fullmatch(part)] if names else []
     of_charts = {target for part in charts for _, target in relations(archive, part).values()}
     lost = [name.rpartition("/")[2] for name in names if name not in of_charts]
-    shown = ", ".join(lost[:_MAX_NAMED]) + (f" and {len(lost) - _MAX_NAMED} more" if len(lost) > _MAX_NAMED else "")
-    return [f"Embedded files were not read: {shown}."] if lost else []
+    some_names = ", ".join(lost[:_MAX_NAMED]) + (
+        f" and {len(lost) - _MAX_NAMED} more" if len(lost) > _MAX_NAMED else ""
+    )
+    return [f"Embedded files were not read: {some_names}."] if lost else []
 
 
 def _read_sheets(archive: zipfile.ZipFile, builder: DocumentBuilder, _: Blob) -> tuple[str, list[str]]:
@@ -119,13 +121,13 @@ def _read_sheets(archive: zipfile.ZipFile, builder: DocumentBuilder, _: Blob) ->
 def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob) -> tuple[str, list[str]]:
     main = main_part(archive, "ppt/presentation.xml")
     related = relations(archive, main)
-    shown = [relation_id(each) for each in named(parse_part(archive, main), "sldId")]
-    slides = [related[each][1] for each in shown if each in related]
+    slide_ids = [relation_id(entry) for entry in named(parse_part(archive, main), "sldId")]
+    slides = [related[slide_id][1] for slide_id in slide_ids if slide_id in related]
     for page, name in enumerate(dict.fromkeys(slides) or numbered_parts(archive, r"ppt/slides/slide\d+\.xml"), 1):
         slide = parse_part(archive, name)
         tables = {id(inner) for table in named(slide, "tbl") for inner in table.iter()}
         for shape in named(slide, "sp"):
-            is_title = any(each.get("type") in {"title", "ctrTitle"} for each in named(shape, "ph"))
+            is_title = any(placeholder.get("type") in {"title", "ctrTitle"} for placeholder in named(shape, "ph"))
             for paragraph in named(shape, "p"):
                 if is_title:
                     builder.heading(2, paragraph_text(paragraph), page)
@@ -177,7 +179,7 @@ def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage], tupl
         with checked_archive(blob, limits) as archive:
             title = title_in(archive, "docProps/core.xml")
             content = _readable(archive)
-            beside = dict.fromkeys(text_lines(archive, part) for part in numbered_parts(archive, _BESIDE))
+            side_texts = dict.fromkeys(text_lines(archive, part) for part in numbered_parts(archive, _BESIDE))
             embedded = _embedded_warnings(archive)
             charts = [chart_table(archive, part) for part in numbered_parts(archive, _CHARTS)]
         without_pictures = library.images.img_element(_without_picture)
@@ -187,16 +189,16 @@ def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage], tupl
         raise
     except Exception as error:  # mammoth raises exceptions of all kinds
         raise DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]) from error
-    messages: set[str] = {each.message for each in page.messages}
-    ignored = sorted(each.removeprefix(_IGNORED) for each in messages if each.startswith(_IGNORED))
+    messages: set[str] = {message.message for message in page.messages}
+    ignored = sorted(message.removeprefix(_IGNORED) for message in messages if message.startswith(_IGNORED))
     warnings = (*([f"Parts of it were not read: {', '.join(ignored)}."] if ignored else []), *embedded)
-    passages += [Passage(text) for text in beside if text]
+    passages += [Passage(text) for text in side_texts if text]
     passages += [table_passage([[name], *rows] if name else rows) for name, rows in charts if rows]
     return title or heading, passages, warnings
 
 
-def _equation(found: re.Match[bytes]) -> bytes:
-    text = b" ".join(_EQUATION_TEXT.findall(found[1]))
+def _equation(match: re.Match[bytes]) -> bytes:
+    text = b" ".join(_EQUATION_TEXT.findall(match[1]))
     return b'<w:r><w:t xml:space="preserve">' + text + b"</w:t></w:r>"
 
 

@@ -168,13 +168,13 @@ def _levels(style: ET.Element) -> _Levels:
 
 def _mark(levels: _Levels, numbers: Sequence[int]) -> str:
     """Return the number before a heading or item, with a space behind it; empty for none."""
-    own = levels.get(len(numbers))
-    if own is None:
+    levels_of_list = levels.get(len(numbers))
+    if levels_of_list is None:
         return ""
-    first = max(len(numbers) - own.shown, 0)
-    shapes = (levels.get(at + 1, own).shape for at in range(first, len(numbers)))
+    first = max(len(numbers) - levels_of_list.shown, 0)
+    shapes = (levels.get(at + 1, levels_of_list).shape for at in range(first, len(numbers)))
     written = ".".join(map(_numbered, numbers[first:], shapes))
-    return f"{own.prefix}{written}{own.suffix}".strip() + " "
+    return f"{levels_of_list.prefix}{written}{levels_of_list.suffix}".strip() + " "
 
 
 def _numbered(number: int, shape: str) -> str:
@@ -217,7 +217,7 @@ def _add_notes(element: ET.Element, builder: DocumentBuilder, page: int | None) 
     """Add the notes inside an element: footnotes behind their mark, and comments."""
     for note in named(element, "note", "annotation"):
         body = next(named(note, "note-body"), note)
-        mark = next(("".join(each.itertext()).strip() for each in named(note, "note-citation")), "")
+        mark = next(("".join(child.itertext()).strip() for child in named(note, "note-citation")), "")
         text = "\n".join(_flowing(paragraph) for paragraph in named(body, "p")).strip()
         builder.add(f"{mark} {text}".strip(), page)
 

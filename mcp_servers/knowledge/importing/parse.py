@@ -75,7 +75,7 @@ for _row in _TABLES["texts"]:
     _BY_ENDING.update(dict.fromkeys(_row["endings"], _format))
     _BY_TYPE.update(dict.fromkeys(_row["types"], _format))
 # A file that only this format has in its archive.
-_ZIPPED = {entry: Format(**found) for entry, found in _TABLES["zipped"].items()}
+_ZIPPED = {entry: Format(**table) for entry, table in _TABLES["zipped"].items()}
 _OFFICE_TYPES = [
     (re.compile(pattern), _ZIPPED[part])
     for pattern, part in (
@@ -121,9 +121,9 @@ def format_of(blob: Blob) -> Format:
     if ending in {"pdf", "docx", "xlsx", "pptx"}:
         raise _mismatch_error(blob, ending)
     _check_not_binary(blob, head)
-    named = _BY_ENDING.get(ending) or _BY_TYPE.get(blob.media_type.lower())
-    if named:
-        return named
+    file_format = _BY_ENDING.get(ending) or _BY_TYPE.get(blob.media_type.lower())
+    if file_format:
+        return file_format
     if _FLAT_START.search(head):
         return FLAT_OPEN_DOCUMENT
     return HTML if _HTML_START.match(head.removeprefix(b"\xef\xbb\xbf")) else PLAIN
@@ -159,10 +159,10 @@ def _zipped(blob: Blob) -> Format:
             return kind
     if _BINARY_WORKBOOK in types:
         raise UnsupportedFormatError(blob.name, "it is a binary Excel file (xlsb)")
-    for name, found in _ZIPPED.items():
-        if name in names or (found.reader == "epub" and any(each.endswith(f"/{name}") for each in names)):
-            is_open = found.reader == "odt" and media_type.startswith(_OPEN_DOCUMENT)
-            return replace(found, media_type=media_type) if is_open else found
+    for name, file_format in _ZIPPED.items():
+        if name in names or (file_format.reader == "epub" and any(entry.endswith(f"/{name}") for entry in names)):
+            is_open = file_format.reader == "odt" and media_type.startswith(_OPEN_DOCUMENT)
+            return replace(file_format, media_type=media_type) if is_open else file_format
     raise UnsupportedFormatError(blob.name, "it is an archive")
 
 
@@ -200,8 +200,8 @@ def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
         raise TooLargeError(blob.name, f"it has more than {limits.document_bytes // 1_000_000:,} MB")
     if not blob.content.strip():
         raise NoTextError(blob.name, "it is empty")
-    found = format_of(blob)
-    title, read, warnings = _READERS[found.reader](blob, found, limits)
+    file_format = format_of(blob)
+    title, read, warnings = _READERS[file_format.reader](blob, file_format, limits)
     passages = tuple(_within(limits, (passage for passage in map(_clean, read) if passage.text.strip())))
     if not passages:
         raise NoTextError(blob.name)
@@ -212,7 +212,7 @@ def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
         )
     title = _NON_TEXT.sub("", title).strip()[:_TITLE_CHARACTERS] or title_of(blob.name)
     content_hash = hashlib.sha256(blob.content).hexdigest()
-    return ParsedDocument(title, passages, content_hash, found.media_type, warnings, blob.uri)
+    return ParsedDocument(title, passages, content_hash, file_format.media_type, warnings, blob.uri)
 
 
 def _within(limits: ParseLimits, passages: Iterable[Passage]) -> Iterator[Passage]:
@@ -255,9 +255,9 @@ def _text(blob: Blob, limits: ParseLimits, declared: str = "") -> tuple[str, tup
 def _decoded(read: Callable[[str, Blob, Format], tuple[str, list[Passage]]]) -> _Reader:
     """Return the reader of a format that is text, from a function of its text to title and passages."""
 
-    def reader(blob: Blob, found: Format, limits: ParseLimits) -> _Parsed:
+    def reader(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:
         text, warnings = _text(blob, limits)
-        return (*read(text, blob, found), warnings)
+        return (*read(text, blob, file_format), warnings)
 
     return reader
 
@@ -291,12 +291,14 @@ def _notebook(text: str, *rest: object) -> tuple[str, list[Passage]]:
             source = "".join(cell.get("source", ()))
             if cell.get("cell_type") == "code":
                 outputs = "\n".join(filter(None, map(_printed, cell.get("outputs", ()))))
-                parts = (Passage(each, path, is_atomic=True) for each in (source, outputs) if each.strip())
+                parts = (
+                    Passage(cell_part, path, is_atomic=True) for cell_part in (source, outputs) if cell_part.strip()
+                )
                 passages += parts
             else:
                 read = read_markdown(source)[1] if cell.get("cell_type") == "markdown" else read_plain(source)
                 # A heading of a cell holds for the following ones.
-                passages += [each if each.headings else replace(each, headings=path) for each in read]
+                passages += [passage if passage.headings else replace(passage, headings=path) for passage in read]
                 path = _last_path(read) or path
         return "", passages
     except (*_JSON_PROBLEMS, KeyError, TypeError, AttributeError):
@@ -339,10 +341,10 @@ def _html(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     return (*read_html(text), warnings)
 
 
-def _office(blob: Blob, found: Format, limits: ParseLimits) -> _Parsed:
+def _office(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:
     from mcp_servers.knowledge.importing.office import read_docx, read_office
 
-    return read_docx(blob, limits) if found.reader == "docx" else read_office(blob, found.reader, limits)
+    return read_docx(blob, limits) if file_format.reader == "docx" else read_office(blob, file_format.reader, limits)
 
 
 def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
@@ -393,16 +395,16 @@ def read_attachment(blob: Blob, limits: ParseLimits) -> tuple[list[Passage], tup
         document = parse_blob(blob, limits)
     except KnowledgeError as problem:
         return [Passage(f"Attachment: {blob.name}")], (f"The attachment {blob.name} was not read: {problem.words}.",)
-    passages = [replace(each, headings=(blob.name, *each.headings)) for each in document.passages]
+    passages = [replace(passage, headings=(blob.name, *passage.headings)) for passage in document.passages]
     return passages, document.warnings
 
 
 def read_csv(text: str, *, tabs: bool = False) -> list[Passage]:
     """Return a CSV or TSV file as one table; malformed files are split at the delimiter."""
     # Excel's own first line, which names the delimiter.
-    named = _SEPARATOR.match(text)
-    text = text[named.end() :] if named else text
-    delimiter = named[1] if named else "\t" if tabs else _delimiter(text)
+    match = _SEPARATOR.match(text)
+    text = text[match.end() :] if match else text
+    delimiter = match[1] if match else "\t" if tabs else _delimiter(text)
     csv.field_size_limit(_MAX_CELL)
     try:
         table = table_passage(csv.reader(io.StringIO(text), delimiter=delimiter, strict=False))
@@ -426,8 +428,10 @@ _READERS: dict[str, _Reader] = {
     "plain": _decoded(lambda text, _, __: ("", read_plain(text))),
     "markdown": _decoded(lambda text, _, __: read_markdown(text)),
     # The name with its extension, to distinguish a.c and a.h.
-    "source": _decoded(lambda text, blob, found: (PurePosixPath(blob.name).name, read_source(text, found.language))),
-    "csv": _decoded(lambda text, _, found: ("", read_csv(text, tabs=found is TSV))),
+    "source": _decoded(
+        lambda text, blob, file_format: (PurePosixPath(blob.name).name, read_source(text, file_format.language))
+    ),
+    "csv": _decoded(lambda text, _, file_format: ("", read_csv(text, tabs=file_format is TSV))),
     "json": _decoded(_json),
     "jsonl": _decoded(_json_lines),
     "notebook": _decoded(_notebook),

@@ -70,10 +70,10 @@ class ParserProcess:
         limits = replace(self._limits, seconds=seconds_for(blob, self._limits))
         request = parser_worker.pack_request(blob, limits)
         async with self._lock:
-            answer, exit_code = await self._ask(request, limits.seconds)
+            answer, exit_code = await self._exchange(request, limits.seconds)
             if answer is None and exit_code == 0:
                 # The child had exited when idle or full, just before the document was sent.
-                answer, exit_code = await self._ask(request, limits.seconds)
+                answer, exit_code = await self._exchange(request, limits.seconds)
         if answer is None:
             raise TooSlowError(blob.name, _reason(exit_code, limits))
         return await anyio.to_thread.run_sync(parser_worker.unpack_answer, answer)
@@ -93,7 +93,7 @@ class ParserProcess:
                     child.kill()
             await child.aclose()
 
-    async def _ask(self, request: bytes, seconds: float) -> tuple[bytes | None, int]:
+    async def _exchange(self, request: bytes, seconds: float) -> tuple[bytes | None, int]:
         """Return the child's answer, or None and its exit code."""
         if self.process and self.process.returncode is not None:
             await self.aclose()
@@ -185,23 +185,23 @@ def memory_share(root: Path = Path("/")) -> int:
 
 def _available_bytes(root: Path) -> int:
     """Return the memory that this process may still use: of the machine and of its control groups (cgroup v2)."""
-    found = [_MAX_MEMORY]
+    limits = [_MAX_MEMORY]
     with suppress(OSError, ValueError, IndexError):
         table = dict(line.split(":", 1) for line in (root / "proc/meminfo").read_text("ascii").splitlines())
-        found = [int(table["MemAvailable"].split()[0]) * 1024]
+        limits = [int(table["MemAvailable"].split()[0]) * 1024]
     with suppress(OSError, ValueError, IndexError, KeyError):
         path = next(
             line[3:] for line in (root / "proc/self/cgroup").read_text("utf-8").splitlines() if line[:3] == "0::"
         )
         top = root / "sys/fs/cgroup"
         group = top / path.strip("/")
-        for each in (group, *group.parents):
+        for folder in (group, *group.parents):
             with suppress(OSError, ValueError):
-                limit = int((each / "memory.max").read_text("ascii"))
-                found.append(max(0, limit - int((each / "memory.current").read_text("ascii"))))
-            if each == top:
+                limit = int((folder / "memory.max").read_text("ascii"))
+                limits.append(max(0, limit - int((folder / "memory.current").read_text("ascii"))))
+            if folder == top:
                 break
-    return min(found)
+    return min(limits)
 
 
 def _absolute_path() -> list[str]:

@@ -94,18 +94,18 @@ def serve(requests: int, answers: int, *, idle_s: float = IDLE_S) -> None:
     for _ in range(_MAX_DOCUMENTS):
         if not select.select([requests], [], [], idle_s)[0]:
             return
-        head = _read(requests, HEAD.size)
+        head = _read_exactly(requests, HEAD.size)
         if not head:
             return
         about_bytes, content_bytes = HEAD.unpack(head)
-        header = _read(requests, about_bytes)
-        _write(answers, _answer(header, _read(requests, content_bytes)))
+        header = _read_exactly(requests, about_bytes)
+        _write(answers, _parsed_reply(header, _read_exactly(requests, content_bytes)))
         if _is_half_full():
             # What an allocator holds back would be missing for the next document.
             return
 
 
-def _answer(header: bytes, content: bytes) -> bytes:
+def _parsed_reply(header: bytes, content: bytes) -> bytes:
     request = json.loads(header)
     blob, limits = Blob(content=content, **request["blob"]), ParseLimits(**request["limits"])
     signal.setitimer(signal.ITIMER_REAL, limits.seconds)
@@ -137,7 +137,7 @@ def _limit(memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _read(descriptor: int, size: int) -> bytes:
+def _read_exactly(descriptor: int, size: int) -> bytes:
     """Read exactly ``size`` bytes, or none at the end of the input."""
     received = bytearray()
     while len(received) < size:

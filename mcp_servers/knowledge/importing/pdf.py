@@ -100,15 +100,15 @@ def layout_passages(pages: Sequence[Page], bookmarks: Sequence[Bookmark] = ()) -
             for level, text in headings.get((page.number, -1), ()):
                 builder.heading(level, text, page.number)
             for number, line in enumerate(page.lines):
-                found = headings.get((page.number, number), ())
-                if paragraph and (found or not _continues(paragraph, line, page.lines, number)):
-                    builder.add(join_lines(each.text for each in paragraph), page.number)
+                headings_here = headings.get((page.number, number), ())
+                if paragraph and (headings_here or not _continues(paragraph, line, page.lines, number)):
+                    builder.add(join_lines(part.text for part in paragraph), page.number)
                     paragraph = []
-                for level, text in found:
+                for level, text in headings_here:
                     builder.heading(level, text, page.number)
-                if not found:
+                if not headings_here:
                     paragraph.append(line)
-            builder.add(join_lines(each.text for each in paragraph), page.number)
+            builder.add(join_lines(part.text for part in paragraph), page.number)
     return _with_whole_sentences(builder.finish())
 
 
@@ -137,12 +137,12 @@ def _without_running_lines(pages: Sequence[Page]) -> list[Page]:
         at_edge = (line for line in page.lines if line.top > top - margin or line.bottom < bottom + margin)
         return {line: _edge_keys(line.text, page.number) for line in at_edge}
 
-    found = [keys(page) for page in pages]
-    seen = Counter(key for of_page in found for key in frozenset[str]().union(*of_page.values()))
-    running = {key for key, count in seen.items() if count >= max(_REPEATS, len(pages) * _REPEATING_PART)}
+    keys_by_page = [keys(page) for page in pages]
+    counts = Counter(key for of_page in keys_by_page for key in frozenset[str]().union(*of_page.values()))
+    running = {key for key, count in counts.items() if count >= max(_REPEATS, len(pages) * _REPEATING_PART)}
     return [
         replace(page, lines=tuple(line for line in page.lines if running.isdisjoint(of_page.get(line, ()))))
-        for page, of_page in zip(pages, found, strict=True)
+        for page, of_page in zip(pages, keys_by_page, strict=True)
     ]
 
 
@@ -217,8 +217,8 @@ def _is_beside(a: Line, b: Line) -> bool:
 
 def _is_side_by_side(lines: Sequence[Line]) -> bool:
     """True if long lines are adjacent: columns written line by line."""
-    beside = [b for a, b in pairwise(lines) if _is_beside(a, b)]
-    return len(beside) > 2 and median(len(line.text) for line in beside) >= _CELL_CHARACTERS
+    pairs = [b for a, b in pairwise(lines) if _is_beside(a, b)]
+    return len(pairs) > 2 and median(len(line.text) for line in pairs) >= _CELL_CHARACTERS
 
 
 def _with_rows(lines: Iterable[Line]) -> list[Line]:
@@ -226,14 +226,14 @@ def _with_rows(lines: Iterable[Line]) -> list[Line]:
     rows: list[list[Line]] = []
     for line in lines:
         # The cell before it may have several lines.
-        beside = [row for row in rows[-3:] if _is_beside(row[-1], line)]
-        if beside and line.left - beside[-1][-1].right < line.size * _WORD_GAP_EMS:
+        neighbours = [row for row in rows[-3:] if _is_beside(row[-1], line)]
+        if neighbours and line.left - neighbours[-1][-1].right < line.size * _WORD_GAP_EMS:
             # A line is divided behind a raised digit.
-            before = beside[-1][-1]
+            before = neighbours[-1][-1]
             gap = " " if line.left - before.right > line.size * _LETTER_GAP_EMS else ""
-            beside[-1][-1] = replace(before, text=f"{before.text}{gap}{line.text}", right=line.right)
-        elif beside and len(line.text) < _CELL_CHARACTERS * 3:
-            beside[-1].append(line)
+            neighbours[-1][-1] = replace(before, text=f"{before.text}{gap}{line.text}", right=line.right)
+        elif neighbours and len(line.text) < _CELL_CHARACTERS * 3:
+            neighbours[-1].append(line)
         else:
             rows.append([line])
     tables: list[list[list[Line]]] = []
@@ -302,11 +302,11 @@ def _gutter(lines: Sequence[Line]) -> float | None:
     if len(narrow) < max(6, len(lines) * 0.6):
         return None
     for candidate in sorted({line.left for line in narrow}):
-        place = candidate - 1
-        before = sum(1 for line in narrow if line.right <= place)
-        after = sum(1 for line in narrow if line.left >= place)
+        gap = candidate - 1
+        before = sum(1 for line in narrow if line.right <= gap)
+        after = sum(1 for line in narrow if line.left >= gap)
         if before + after == len(narrow) and min(before, after) >= 3:
-            return place
+            return gap
     return None
 
 
@@ -315,14 +315,14 @@ def _bookmarked(pages: Sequence[Page], bookmarks: Sequence[Bookmark]) -> dict[tu
     lines = {page.number: ["".join(line.text.split()).lower() for line in page.lines] for page in pages}
     headings: dict[tuple[int, int], list[tuple[int, str]]] = {}
     for bookmark in bookmarks:
-        wanted = "".join(bookmark.title.split()).lower()
-        shown = lines.get(bookmark.page, [])
-        found = next((n for n, text in enumerate(shown) if text == wanted), None)
-        if found is None:
+        title = "".join(bookmark.title.split()).lower()
+        texts = lines.get(bookmark.page, [])
+        index = next((n for n, text in enumerate(texts) if text == title), None)
+        if index is None:
             # A chapter number may be in one of the two only.
-            ends = (n for n, text in enumerate(shown) if len(text) < len(wanted) + 8 and text.endswith(wanted))
-            found = next(ends, -1)
-        headings.setdefault((bookmark.page, found), []).append((bookmark.level, bookmark.title))
+            ends = (n for n, text in enumerate(texts) if len(text) < len(title) + 8 and text.endswith(title))
+            index = next(ends, -1)
+        headings.setdefault((bookmark.page, index), []).append((bookmark.level, bookmark.title))
     return headings
 
 
@@ -355,8 +355,8 @@ def _continues(paragraph: Sequence[Line], line: Line, lines: Sequence[Line], num
     if CELL in before.text or CELL in line.text:
         return False
     em = before.size
-    neighbours = [each for each in lines[max(0, number - 6) : number + 6] if _overlap(each, before)]
-    edge = max(each.right for each in neighbours)
+    neighbours = [line_near for line_near in lines[max(0, number - 6) : number + 6] if _overlap(line_near, before)]
+    edge = max(line_near.right for line_near in neighbours)
     # Japanese lines are full to the last character, Latin lines to the last word that fits.
     slack = em * 2 if is_cjk(before.text[-1]) else max(em * 4, (edge - before.left) * 0.2)
     if before.right < edge - slack:
@@ -365,7 +365,9 @@ def _continues(paragraph: Sequence[Line], line: Line, lines: Sequence[Line], num
         return not ends_sentence(before.text)
     step = before.top - line.top
     usual = median([a.top - b.top for a, b in pairwise(paragraph[-_STEPS:])] or [step])
-    is_indented = line.left > before.left + em * 0.7 and line.left > min(each.left for each in neighbours) + em * 0.7
+    is_indented = (
+        line.left > before.left + em * 0.7 and line.left > min(line_near.left for line_near in neighbours) + em * 0.7
+    )
     return step <= em * 2.3 and step <= usual * 1.35 and not is_indented
 
 
@@ -375,8 +377,8 @@ def _with_whole_sentences(passages: Sequence[Passage]) -> list[Passage]:
     for passage in passages:
         before = result[-1] if result else None
         if before and _is_continued(before, passage):
-            found = _FIRST_SENTENCE.match(passage.text[:_CARRIED_CHARACTERS])
-            end = found.end() if found else 0
+            match = _FIRST_SENTENCE.match(passage.text[:_CARRIED_CHARACTERS])
+            end = match.end() if match else 0
             if end:
                 result[-1] = replace(before, text=join(before.text, passage.text[:end]))
                 passage = replace(passage, text=passage.text[end:].lstrip())
@@ -469,14 +471,16 @@ def read_pdf(
         bookmarks = list(_bookmarks(document, library))
         title = _title(str(document.get_metadata_dict().get("Title", "")))
         attached = (
-            [read_attachment(each, limits) for each in _attachments(document, library)] if read_attachment else []
+            [read_attachment(attachment, limits) for attachment in _attachments(document, library)]
+            if read_attachment
+            else []
         )
     passages = layout_passages(pages, bookmarks)
     for page in pages:
-        passages += [replace(each, page=page.number) for each in read_plain(page.recognized)]
+        passages += [replace(passage, page=page.number) for passage in read_plain(page.recognized)]
         passages += [Passage(note, page=page.number) for note in page.notes]
     passages.sort(key=lambda passage: passage.page or 0)
-    passages += [replace(each, page=None) for read, _ in attached for each in read]
+    passages += [replace(passage, page=None) for read, _ in attached for passage in read]
     if not passages and any(page.is_unreadable for page in pages):
         raise NoTextError(blob.name, "its fonts do not say which characters they show")
     if not passages:
@@ -496,8 +500,8 @@ def _attachments(document: Any, library: Any) -> Iterator[Blob]:
             yield Blob(content, name)
 
 
-def _title(given: str) -> str:
-    title = _PROGRAM.sub("", " ".join(given.split()))
+def _title(text: str) -> str:
+    title = _PROGRAM.sub("", " ".join(text.split()))
     return "" if title.lower() in _PLACEHOLDER_TITLES else title
 
 
@@ -571,9 +575,9 @@ def _with_fields(lines: list[Line], fields: list[Line]) -> list[Line]:
     for field in fields:
         middle, is_mark = (field.bottom + field.top) / 2, field.text.startswith("☑")
         row = [(at, line) for at, line in enumerate(lines) if line.bottom - 2 <= middle <= line.top + 2]
-        left = [(field.left - line.left, at) for at, line in row if line.left < field.left]
+        fields_before = [(field.left - line.left, at) for at, line in row if line.left < field.left]
         right = [(line.left - field.right, at) for at, line in row if line.left >= field.right - 1]
-        labels = right or left if is_mark else left
+        labels = right or fields_before if is_mark else fields_before
         if not labels:
             lines.append(field)
             continue
@@ -632,7 +636,7 @@ def _is_language(text: str) -> bool:
     """True if a text has the hiragana or the function words of a language, unlike numbers of glyphs."""
     visible = "".join(text.split())
     words = re.findall(r"[^\W\d_]+", text.lower())
-    is_japanese = sum("ぁ" <= each <= "ん" for each in visible) > len(visible) * _HIRAGANA_SHARE
+    is_japanese = sum("ぁ" <= character <= "ん" for character in visible) > len(visible) * _HIRAGANA_SHARE
     usual = sum(word in _FUNCTION_WORDS for word in words)
     return is_japanese or usual > max(1, len(words) * _FUNCTION_SHARE)
 
@@ -655,7 +659,7 @@ def _parts(box: Callable[[int], Box], text: str, start: int) -> Iterator[Line]:
     """Split a line at wide gaps between columns or cells, which PDFium joins; ``box`` is of a character, in points."""
     line = line_between(text, box(start), box(start + len(text) - 1))
     em = line.size
-    natural = em * sum(1 if is_cjk(each) else 0.6 for each in text)
+    natural = em * sum(1 if is_cjk(character) else 0.6 for character in text)
     if line.direction != "right":
         yield line
         return
@@ -663,7 +667,7 @@ def _parts(box: Callable[[int], Box], text: str, start: int) -> Iterator[Line]:
         yield replace(line, text=_with_raised(box, text, start))
         return
     begin = 0
-    for space in [at for at, each in enumerate(text) if each == " "]:
+    for space in [at for at, character in enumerate(text) if character == " "]:
         gap = box(start + space + 1)[0] - box(start + space - 1)[2]
         if gap > em * _GAP_EMS and text[begin:space].strip():
             part = _with_raised(box, text[begin:space], start + begin)
@@ -676,12 +680,12 @@ def _parts(box: Callable[[int], Box], text: str, start: int) -> Iterator[Line]:
 def _with_raised(box: Callable[[int], Box], text: str, start: int) -> str:
     """Return a piece of a line with ``^`` before digits that are smaller and higher than the digit before them."""
     parts, begin = list[str](), 0
-    for found in _DIGIT_PAIR.finditer(text):
-        before, digit = box(start + found.start() - 1), box(start + found.start())
+    for match in _DIGIT_PAIR.finditer(text):
+        before, digit = box(start + match.start() - 1), box(start + match.start())
         height = before[3] - before[1]
         if digit[3] - digit[1] < height * _RAISED_SIZE and digit[1] > before[1] + height * _RAISED_STEP:
-            parts.append(text[begin : found.start()])
-            begin = found.start()
+            parts.append(text[begin : match.start()])
+            begin = match.start()
     return "^".join([*parts, text[begin:]])
 
 
@@ -710,5 +714,5 @@ def _warnings(pages: list[Page], count: int) -> Iterator[str]:
 
 
 def _pages_text(numbers: Sequence[int], count: int) -> str:
-    shown = ", ".join(map(str, numbers[:10])) + (", …" if len(numbers) > 10 else "")
-    return f"{len(numbers)} of {count} pages ({shown})"
+    page_numbers = ", ".join(map(str, numbers[:10])) + (", …" if len(numbers) > 10 else "")
+    return f"{len(numbers)} of {count} pages ({page_numbers})"

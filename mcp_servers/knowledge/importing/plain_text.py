@@ -46,17 +46,17 @@ def ends_sentence(text: str) -> bool:
     return SENTENCE_END.search(text.rstrip()) is not None
 
 
-def join(left: str, right: str) -> str:
+def join(before: str, after: str) -> str:
     """Join two lines of a paragraph."""
-    left, right = left.rstrip(), right.lstrip()
-    if not left or not right:
-        return left + right
-    if _HYPHENATED.search(left) and _LOWER.match(right):
-        return left[:-1] + right
-    left, right = left.translate(_SOFT_HYPHENS), right.translate(_SOFT_HYPHENS)
-    if left and right and is_cjk(left[-1]) and is_cjk(right[0]):
-        return left + right
-    return f"{left} {right}"
+    before, after = before.rstrip(), after.lstrip()
+    if not before or not after:
+        return before + after
+    if _HYPHENATED.search(before) and _LOWER.match(after):
+        return before[:-1] + after
+    before, after = before.translate(_SOFT_HYPHENS), after.translate(_SOFT_HYPHENS)
+    if before and after and is_cjk(before[-1]) and is_cjk(after[0]):
+        return before + after
+    return f"{before} {after}"
 
 
 def join_lines(lines: Iterable[str]) -> str:
@@ -93,11 +93,11 @@ def blocks(text: str) -> Iterator[str]:
     """Yield the text between blank lines."""
     text, start = text.replace("\f", "\n\n"), 0
     while start <= len(text):
-        found = _BLANK.search(text, start)
-        block = text[start : found.start() if found else None].strip("\n")
+        match = _BLANK.search(text, start)
+        block = text[start : match.start() if match else None].strip("\n")
         if block.strip():
             yield block.rstrip()
-        start = found.end() if found else len(text) + 1
+        start = match.end() if match else len(text) + 1
 
 
 def unwrap(block: str) -> str:

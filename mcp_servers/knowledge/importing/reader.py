@@ -45,10 +45,10 @@ _METADATA = frozenset({ipaddress.ip_address("168.63.129.16")})
 async def resolve_public(url: str, host: str, port: int, allowed: Sequence[str]) -> list[str]:
     """Return the addresses of a host if all may be reached, those in private networks only if ``allowed`` has them."""
     try:
-        found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise AddressUnreachableError(redact_url(url), f"the host {host} is not known") from error
-    numeric = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
+    numeric = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in addresses))
     networks = [ipaddress.ip_network(network) for network in allowed]
     for address in numeric:
         if not is_allowed(address, networks):

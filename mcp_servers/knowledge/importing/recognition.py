@@ -35,8 +35,8 @@ def languages() -> frozenset[str]:
     program = shutil.which("tesseract")
     if program is None:
         return frozenset()
-    listed = _run([program, "--list-langs"], b"", _LIST_S)
-    return frozenset(line.strip() for line in listed.splitlines()[1:] if line.strip())
+    output = _output_of([program, "--list-langs"], b"", _LIST_S)
+    return frozenset(line.strip() for line in output.splitlines()[1:] if line.strip())
 
 
 def recognize(picture: bytes, limit_s: float) -> str:
@@ -45,16 +45,16 @@ def recognize(picture: bytes, limit_s: float) -> str:
     horizontal = [name for name in ("jpn", "eng") if name in languages()]
     if not horizontal:
         return ""
-    confidence, text = _read(picture, "+".join(horizontal), "3", limit_s * _PAGE_SHARE)
+    confidence, text = _recognize(picture, "+".join(horizontal), "3", limit_s * _PAGE_SHARE)
     if "jpn_vert" in languages() and confidence < _DOUBTFUL_CONFIDENCE:
-        confidence, text = max((confidence, text), _read(picture, "jpn_vert", "5", limit_s * _PAGE_SHARE))
+        confidence, text = max((confidence, text), _recognize(picture, "jpn_vert", "5", limit_s * _PAGE_SHARE))
     return text
 
 
-def _read(picture: bytes, language: str, layout: str, limit_s: float) -> tuple[float, str]:
+def _recognize(picture: bytes, language: str, layout: str, limit_s: float) -> tuple[float, str]:
     """Return the mean confidence of the characters, 0..100, and the text."""
     command = [shutil.which("tesseract") or "tesseract", "stdin", "stdout", "-l", language, "--psm", layout, *_TABLE]
-    lines = [(line.split("\t"), line) for line in _run(command, picture, limit_s).splitlines()]
+    lines = [(line.split("\t"), line) for line in _output_of(command, picture, limit_s).splitlines()]
     words = [columns for columns, _ in lines if len(columns) == _TABLE_COLUMNS and columns[-1].strip()][1:]
     sizes = [len(word.strip()) for *_, word in words]
     confidence = sum(float(word[-2]) * size for word, size in zip(words, sizes, strict=True)) / max(sum(sizes), 1)
@@ -62,9 +62,9 @@ def _read(picture: bytes, language: str, layout: str, limit_s: float) -> tuple[f
     return confidence, _SPACE.sub("", text).replace("\f", "").strip()
 
 
-def _run(command: list[str], content: bytes, limit_s: float) -> str:
+def _output_of(command: list[str], content: bytes, limit_s: float) -> str:
     try:
-        done = subprocess.run(  # the program is found on the path, its arguments are ours
+        completed = subprocess.run(  # the program is found on the path, its arguments are ours
             command,
             input=content,
             stdout=subprocess.PIPE,
@@ -76,7 +76,7 @@ def _run(command: list[str], content: bytes, limit_s: float) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+    return completed.stdout.decode("utf-8", "replace") if completed.returncode == 0 else ""
 
 
 def _end_with_parent() -> None:

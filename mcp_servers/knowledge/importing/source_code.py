@@ -67,10 +67,10 @@ def _starts(lines: list[str], definition: re.Pattern[str]) -> Iterator[tuple[int
     for number, line in enumerate(lines):
         if len(line) > _MAX_LINE:
             continue
-        found = definition.match(line)
-        if not found or _STATEMENT.match(line):
+        match = definition.match(line)
+        if not match or _STATEMENT.match(line):
             continue
-        indent = len(found.group(1).expandtabs(4))
+        indent = len(match.group(1).expandtabs(4))
         # The first indented definition sets the width of one level.
         unit = unit or indent
         if indent > unit:

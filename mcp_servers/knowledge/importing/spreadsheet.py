@@ -61,9 +61,12 @@ def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
 
 def _number_formats(styles: ET.Element) -> _Styles:
     """Return the number format code of each cell style."""
-    codes = {int(each.get("numFmtId", 0)): each.get("formatCode", "") for each in named(styles, "numFmt")}
+    codes = {
+        int(number_format.get("numFmtId", 0)): number_format.get("formatCode", "")
+        for number_format in named(styles, "numFmt")
+    }
     cells = next(named(styles, "cellXfs"), None)
-    used = [int(each.get("numFmtId", 0)) for each in cells] if cells is not None else []
+    used = [int(cell_format.get("numFmtId", 0)) for cell_format in cells] if cells is not None else []
     return [codes.get(number) or BUILT_IN.get(number, "General") for number in used]
 
 
@@ -76,7 +79,7 @@ def _rows(sheet: ET.Element, text_of: Callable[[ET.Element], str]) -> Iterator[l
         cells: list[str] = []
         before = 0
         # Position of each written cell: gaps are shortened.
-        places: dict[int, int] = {}
+        columns: dict[int, int] = {}
         for cell in row:
             if local_name(cell) != "c":
                 continue
@@ -84,14 +87,14 @@ def _rows(sheet: ET.Element, text_of: Callable[[ET.Element], str]) -> Iterator[l
             # Cells without content are left out of the file.
             cells += [""] * min(column - 1 - max(len(cells), before), MAX_GAP)
             before = column
-            places[column] = len(cells)
+            columns[column] = len(cells)
             cells.append(text_of(cell))
-        yield _with_merged(cells, places, number, merges.get(number, []), values)
+        yield _with_merged(cells, columns, number, merges.get(number, []), values)
 
 
 def _with_merged(
     cells: list[str],
-    places: dict[int, int],
+    columns: dict[int, int],
     row: int,
     merges: list[tuple[int, int, int, int]],
     values: dict[tuple[int, int], str],
@@ -100,12 +103,12 @@ def _with_merged(
     filled = [cell for cell in cells if cell]
     for left, top, right, bottom in merges:
         if row == top:
-            values[left, top] = cells[places[left]] if left in places else ""
+            values[left, top] = cells[columns[left]] if left in columns else ""
             if bottom == top and len(filled) <= 1:
                 continue
         text = values.get((left, top), "")
         for column in range(left, right + 1):
-            at = places.get(column)
+            at = columns.get(column)
             if at is None and text and column - 1 <= len(cells) + MAX_GAP:
                 cells += [""] * (column - len(cells))
                 at = column - 1
@@ -118,10 +121,10 @@ def _merges(sheet: ET.Element) -> dict[int, list[tuple[int, int, int, int]]]:
     """Return row -> merged ranges (left, top, right, bottom) that cover it."""
     by_row: dict[int, list[tuple[int, int, int, int]]] = {}
     for count, merge in enumerate(named(sheet, "mergeCell")):
-        found = _RANGE.fullmatch(merge.get("ref", ""))
-        if not found or count >= _MAX_MERGES:
+        match = _RANGE.fullmatch(merge.get("ref", ""))
+        if not match or count >= _MAX_MERGES:
             continue
-        left, top, right, bottom = _column(found[1]), int(found[2]), _column(found[3]), int(found[4])
+        left, top, right, bottom = _column(match[1]), int(match[2]), _column(match[3]), int(match[4])
         if (right - left + 1) * (bottom - top + 1) <= _MAX_MERGED:
             for row in range(top, bottom + 1):
                 by_row.setdefault(row, []).append((left, top, right, bottom))
@@ -137,7 +140,7 @@ def _column(letters: str) -> int:
 
 
 def _cell_text(cell: ET.Element, strings: list[str], styles: _Styles, *, is_1904: bool) -> str:
-    kind, value = cell.get("t", "n"), next((each for each in cell if local_name(each) == "v"), None)
+    kind, value = cell.get("t", "n"), next((child for child in cell if local_name(child) == "v"), None)
     if kind == "inlineStr":
         return _plain(cell)
     text = (value.text or "") if value is not None else ""
@@ -160,12 +163,12 @@ def _plain(element: ET.Element) -> str:
     raised = {
         id(inner)
         for run in named(element, "r")
-        if any(each.get("val") == "superscript" for each in named(run, "vertAlign"))
+        if any(alignment.get("val") == "superscript" for alignment in named(run, "vertAlign"))
         for inner in run.iter()
     }
     text = ""
-    for each in named(element, "t"):
-        if id(each) not in readings and each.text:
-            is_power = id(each) in raised and each.text[0].isdecimal() and text[-1:].isalnum()
-            text += f"^{each.text}" if is_power else each.text
+    for text_run in named(element, "t"):
+        if id(text_run) not in readings and text_run.text:
+            is_power = id(text_run) in raised and text_run.text[0].isdecimal() and text[-1:].isalnum()
+            text += f"^{text_run.text}" if is_power else text_run.text
     return text

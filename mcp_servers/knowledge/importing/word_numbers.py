@@ -53,25 +53,25 @@ class _List(NamedTuple):
 def _lists(numbering: ET.Element) -> dict[str, _List]:
     abstracts: dict[str, dict[int, _Level]] = {}
     for abstract in named(numbering, "abstractNum"):
-        levels = {int(attribute(each, "ilvl", "0")): _level(each) for each in named(abstract, "lvl")}
+        levels = {int(attribute(level, "ilvl", "0")): _level(level) for level in named(abstract, "lvl")}
         abstracts[attribute(abstract, "abstractNumId")] = levels
-    found: dict[str, _List] = {}
+    lists: dict[str, _List] = {}
     for number in named(numbering, "num"):
-        abstract = next((attribute(each, "val") for each in number if local_name(each) == "abstractNumId"), "")
+        abstract = next((attribute(child, "val") for child in number if local_name(child) == "abstractNumId"), "")
         levels, starts = dict(abstracts.get(abstract, {})), dict[int, int]()
         for override in named(number, "lvlOverride"):
             at = int(attribute(override, "ilvl", "0"))
-            for each in override:
-                if local_name(each) == "lvl":
-                    levels[at] = _level(each)
-                elif local_name(each) == "startOverride":
-                    starts[at] = int(attribute(each, "val", "1"))
-        found[attribute(number, "numId")] = _List(abstract, levels, starts)
-    return found
+            for change in override:
+                if local_name(change) == "lvl":
+                    levels[at] = _level(change)
+                elif local_name(change) == "startOverride":
+                    starts[at] = int(attribute(change, "val", "1"))
+        lists[attribute(number, "numId")] = _List(abstract, levels, starts)
+    return lists
 
 
 def _level(element: ET.Element) -> _Level:
-    values = {local_name(each): attribute(each, "val") for each in element}
+    values = {local_name(child): attribute(child, "val") for child in element}
     return _Level(
         values.get("numFmt", "decimal"),
         values.get("lvlText", ""),
@@ -83,22 +83,22 @@ def _level(element: ET.Element) -> _Level:
 
 def _style_numbers(styles: ET.Element) -> dict[str, tuple[str, int]]:
     """Return paragraph style -> list and level, also of the style that it is based on."""
-    own: dict[str, tuple[str, int]] = {}
+    numbers: dict[str, tuple[str, int]] = {}
     based: dict[str, str] = {}
     for style in named(styles, "style"):
         name = attribute(style, "styleId")
-        based[name] = next((attribute(each, "val") for each in style if local_name(each) == "basedOn"), "")
+        based[name] = next((attribute(child, "val") for child in style if local_name(child) == "basedOn"), "")
         number = _number_of(style)
         if number:
-            own[name] = number
-    found: dict[str, tuple[str, int]] = {}
+            numbers[name] = number
+    inherited: dict[str, tuple[str, int]] = {}
     for name in based:
         at, steps = name, 0
-        while at and at not in own and steps < _LEVELS:
+        while at and at not in numbers and steps < _LEVELS:
             at, steps = based.get(at, ""), steps + 1
-        if at in own:
-            found[name] = own[at]
-    return found
+        if at in numbers:
+            inherited[name] = numbers[at]
+    return inherited
 
 
 def _number_of(element: ET.Element) -> tuple[str, int] | None:
@@ -107,26 +107,32 @@ def _number_of(element: ET.Element) -> tuple[str, int] | None:
         if local_name(properties) == "pPr":
             for number in properties:
                 if local_name(number) == "numPr":
-                    values = {local_name(each): attribute(each, "val") for each in number}
+                    values = {local_name(child): attribute(child, "val") for child in number}
                     return values.get("numId", ""), int(values.get("ilvl") or 0)
     return None
 
 
 def _write_numbers(root: ET.Element, lists: dict[str, _List], styles: dict[str, tuple[str, int]]) -> bool:
     counters: dict[str, dict[int, int]] = {}
-    begun: set[tuple[str, int]] = set()
+    started: set[tuple[str, int]] = set()
     is_changed = False
     for paragraph in list(named(root, "p")):
-        properties = next((each for each in paragraph if local_name(each) == "pPr"), None)
+        properties = next((child for child in paragraph if local_name(child) == "pPr"), None)
         if properties is None or not paragraph.tag.startswith("{"):
             continue
-        style = next((attribute(each, "val") for each in properties if local_name(each) == "pStyle"), "")
+        style = next((attribute(child, "val") for child in properties if local_name(child) == "pStyle"), "")
         of_style = styles.get(style)
-        own = _number_of(paragraph)
-        number = own if own and own[0] else (of_style[0], own[1]) if own and of_style else of_style
+        direct_number = _number_of(paragraph)
+        number = (
+            direct_number
+            if direct_number and direct_number[0]
+            else (of_style[0], direct_number[1])
+            if direct_number and of_style
+            else of_style
+        )
         if not number or number[0] not in lists:
             continue
-        text = _next_number(lists[number[0]], number, counters, begun)
+        text = _next_number(lists[number[0]], number, counters, started)
         if text:
             _insert(paragraph, properties, text)
             is_changed = True
@@ -134,7 +140,7 @@ def _write_numbers(root: ET.Element, lists: dict[str, _List], styles: dict[str, 
 
 
 def _next_number(
-    numbered: _List, number: tuple[str, int], counters: dict[str, dict[int, int]], begun: set[tuple[str, int]]
+    numbered: _List, number: tuple[str, int], counters: dict[str, dict[int, int]], started: set[tuple[str, int]]
 ) -> str:
     """Count a paragraph; return its number as text, empty for a bullet."""
     at = min(number[1], _LEVELS - 1)
@@ -142,30 +148,30 @@ def _next_number(
     level = numbered.levels.get(at)
     if level is None:
         return ""
-    if at in numbered.starts and number not in begun:
+    if at in numbered.starts and number not in started:
         counts[at] = numbered.starts[at]
-        begun.add((number[0], at))
+        started.add((number[0], at))
     else:
         counts[at] = counts[at] + 1 if at in counts else level.start
-    for deeper in [each for each in counts if each > at]:
+    for deeper in [depth for depth in counts if depth > at]:
         restart = numbered.levels[deeper].restart if deeper in numbered.levels else -1
         if restart == -1 or at < restart:
             del counts[deeper]
     if level.format in {"bullet", "none"} or not level.text:
         return ""
     text = level.text
-    for above, place in enumerate(_PLACES[: at + 1]):
+    for above, placeholder in enumerate(_PLACES[: at + 1]):
         shape = numbered.levels.get(above)
         value = counts.get(above, shape.start if shape else 1)
-        shown = "decimal" if level.is_legal else shape.format if shape else "decimal"
-        text = text.replace(place, number_text(value, shown))
+        number_format = "decimal" if level.is_legal else shape.format if shape else "decimal"
+        text = text.replace(placeholder, number_text(value, number_format))
     return text.strip()
 
 
 def _insert(paragraph: ET.Element, properties: ET.Element, text: str) -> None:
     """Write a number as the first run, and take the paragraph out of its list."""
     space = paragraph.tag.rpartition("}")[0] + "}"
-    for number in [each for each in properties if local_name(each) == "numPr"]:
+    for number in [child for child in properties if local_name(child) == "numPr"]:
         properties.remove(number)
     run = ET.Element(f"{space}r")
     written = ET.SubElement(run, f"{space}t", {"{http://www.w3.org/XML/1998/namespace}space": "preserve"})

@@ -60,34 +60,34 @@ class Excerpt:
     places: tuple[int, ...]  # indices in the text
 
 
-def excerpts(text: str, places: Sequence[int]) -> list[Excerpt]:
+def excerpts(text: str, positions: Sequence[int]) -> list[Excerpt]:
     """Return excerpts around positions; neighbouring positions share one."""
-    found: list[Excerpt] = []
-    for place in places[:_MAX_PLACES]:
-        start = max(text.rfind("\n", 0, place) + 1, place - _CONTEXT)
-        line_end = text.find("\n", place)
-        end = min(len(text) if line_end < 0 else line_end, place + 1 + _CONTEXT)
-        last = found[-1] if found else None
+    excerpt_list: list[Excerpt] = []
+    for position in positions[:_MAX_PLACES]:
+        start = max(text.rfind("\n", 0, position) + 1, position - _CONTEXT)
+        line_end = text.find("\n", position)
+        end = min(len(text) if line_end < 0 else line_end, position + 1 + _CONTEXT)
+        last = excerpt_list[-1] if excerpt_list else None
         if last is not None and start < last.start + len(last.text):
-            found[-1] = Excerpt(last.start, text[last.start : end], (*last.places, place))
+            excerpt_list[-1] = Excerpt(last.start, text[last.start : end], (*last.places, position))
         else:
-            found.append(Excerpt(start, text[start:end], (place,)))
-    return found
+            excerpt_list.append(Excerpt(start, text[start:end], (position,)))
+    return excerpt_list
 
 
-def parse_answer(asked: Sequence[Excerpt], answer: str) -> Mapping[int, str]:
+def parse_answer(excerpts_sent: Sequence[Excerpt], answer: str) -> Mapping[int, str]:
     """Return position -> character of the accepted lines of an answer."""
     lines = answer.splitlines()
-    found: dict[int, str] = {}
-    for excerpt in asked:
+    characters: dict[int, str] = {}
+    for excerpt in excerpts_sent:
         for number, line in enumerate(lines):
             judged = _judge_line(excerpt, line)
             if judged is not None:
-                found |= judged
+                characters |= judged
                 # In order, because two excerpts may be equal.
                 lines = lines[number + 1 :]
                 break
-    return found
+    return characters
 
 
 def _judge_line(excerpt: Excerpt, line: str) -> Mapping[int, str] | None:
@@ -98,8 +98,10 @@ def _judge_line(excerpt: Excerpt, line: str) -> Mapping[int, str] | None:
         pairs = zip(excerpt.text, candidate, strict=True)
         changed = {excerpt.start + at for at, (before, after) in enumerate(pairs) if before != after}
         if changed <= set(excerpt.places):
-            judged = {place: candidate[place - excerpt.start] for place in excerpt.places}
-            return {place: _replacement(excerpt, place, to) for place, to in judged.items() if _is_possible(to)}
+            judged = {position: candidate[position - excerpt.start] for position in excerpt.places}
+            return {
+                position: _replacement(excerpt, position, to) for position, to in judged.items() if _is_possible(to)
+            }
     return None
 
 
@@ -117,9 +119,9 @@ def _is_possible(character: str) -> bool:
     return is_long or is_mark(character) or _KATAKANA.match(character) is not None
 
 
-def _replacement(excerpt: Excerpt, place: int, character: str) -> str:
+def _replacement(excerpt: Excerpt, position: int, character: str) -> str:
     """Return ー in the width of its neighbour, the original mark for any dash, or the letter."""
-    at = place - excerpt.start
+    at = position - excerpt.start
     if character in {LONG, HALF_LONG}:
         return long_mark(excerpt.text[at - 1])
     return excerpt.text[at] if is_mark(character) else character
@@ -144,22 +146,22 @@ async def normalize(text: str, judge: Judge | None = None) -> NormalizedText:
     if len(text) > MAX_CHARACTERS:
         raise TextTooLongError(len(text), MAX_CHARACTERS)
     decided = decisions(text)
-    unsure = tuple(each.position for each in decided if not each.is_sure)
-    by_rules = replace_characters(text, {each.position: each.character for each in decided})
+    unsure = tuple(decision.position for decision in decided if not decision.is_sure)
+    by_rules = replace_characters(text, {decision.position: decision.character for decision in decided})
     if not unsure:
         return NormalizedText(text, by_rules)
     if judge is None:
         return NormalizedText(text, by_rules, unsure=unsure)
-    asked = excerpts(replace_characters(by_rules, {position: text[position] for position in unsure}), unsure)
+    unsure_excerpts = excerpts(replace_characters(by_rules, {position: text[position] for position in unsure}), unsure)
     try:
-        answer = await judge.answer(INSTRUCTIONS, "\n".join(excerpt.text for excerpt in asked))
+        answer = await judge.answer(INSTRUCTIONS, "\n".join(excerpt.text for excerpt in unsure_excerpts))
     except ModelServiceUnavailableError as problem:
         return NormalizedText(text, by_rules, f"{problem.words}; decided by rules alone", unsure)
     judged = {
         position: character
-        for position, character in parse_answer(asked, answer).items()
+        for position, character in parse_answer(unsure_excerpts, answer).items()
         # If only the letter is uncertain, an unchanged dash is not an answer.
         if character != text[position] or is_before_label(text, position)
     }
-    left = tuple(position for position in unsure if position not in judged)
-    return NormalizedText(text, replace_characters(by_rules, judged), unsure=left)
+    undecided = tuple(position for position in unsure if position not in judged)
+    return NormalizedText(text, replace_characters(by_rules, judged), unsure=undecided)

@@ -99,33 +99,33 @@ def replace_characters(text: str, changes: Mapping[int, str]) -> str:
 
 def correct_long_marks(text: str) -> str:
     """Return ``text`` with misread long vowel marks corrected by the rules."""
-    return replace_characters(text, {each.position: each.character for each in decisions(text)})
+    return replace_characters(text, {decision.position: decision.character for decision in decisions(text)})
 
 
 def decisions(text: str) -> list[Decision]:
     """Return a decision for every open position of ``text``, in order."""
-    found = [Decision(at, LONG, is_sure=True) for run in _NARROW_LONG.finditer(text) for at in range(*run.span())]
+    decided = [Decision(at, LONG, is_sure=True) for run in _NARROW_LONG.finditer(text) for at in range(*run.span())]
     for run in _RUN.finditer(text):
-        letters, places = _composed(run.group(), run.start())
+        letters, positions = _composed(run.group(), run.start())
         position = _Run(letters, text[run.end() : run.end() + 2], listed_words(), text)
         is_misread = False
-        for at, place in enumerate(places):
+        for at, index in enumerate(positions):
             if is_mark(letters[at]):
                 letter, is_sure = position.decide(at, is_misread=is_misread)
                 is_misread = is_misread or bool(letter)
                 letters[at] = letter or letters[at]
-                character = long_mark(text[place - 1]) if letter == LONG else letter or text[place]
-                found.append(Decision(place, character, is_sure))
-    return sorted([*found, *_narrow_marks_behind(found, text)])
+                character = long_mark(text[index - 1]) if letter == LONG else letter or text[index]
+                decided.append(Decision(index, character, is_sure))
+    return sorted([*decided, *_narrow_marks_behind(decided, text)])
 
 
-def _narrow_marks_behind(found: Sequence[Decision], text: str) -> Iterator[Decision]:
+def _narrow_marks_behind(decided: Sequence[Decision], text: str) -> Iterator[Decision]:
     """Yield a decision for each ｰ behind a ー that is a decision itself."""
-    known = {each.position for each in found}
-    for decision in found:
+    positions = {mark.position for mark in decided}
+    for decision in decided:
         at = decision.position + 1
-        while decision.character == LONG and text[at : at + 1] == HALF_LONG and at not in known:
-            known.add(at)
+        while decision.character == LONG and text[at : at + 1] == HALF_LONG and at not in positions:
+            positions.add(at)
             yield Decision(at, LONG, is_sure=True)
             at += 1
 
@@ -133,7 +133,7 @@ def _narrow_marks_behind(found: Sequence[Decision], text: str) -> Iterator[Decis
 def _composed(text: str, start: int) -> tuple[list[str], list[int]]:
     """Return the letters in full width, composed with voicing marks, and their indices."""
     letters: list[str] = []
-    places: list[int] = []
+    positions: list[int] = []
     for offset, character in enumerate(text):
         plain = character.translate(_SPACING_VOICE)
         voiced = unicodedata.normalize("NFC", letters[-1] + plain) if plain in _VOICE and letters else ""
@@ -141,8 +141,8 @@ def _composed(text: str, start: int) -> tuple[list[str], list[int]]:
             letters[-1] = voiced
             continue
         letters.append(plain if is_mark(plain) else unicodedata.normalize("NFKC", plain))
-        places.append(start + offset)
-    return letters, places
+        positions.append(start + offset)
+    return letters, positions
 
 
 class _Run(NamedTuple):

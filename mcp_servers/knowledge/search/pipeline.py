@@ -85,15 +85,15 @@ class QueryVectors:
     def __init__(self, query: str, embedders: Mapping[str, Embedder]) -> None:
         self._query = query
         self._embedders = embedders
-        self._made: dict[str, Vectors | str] = {}
+        self._vectors: dict[str, Vectors | str] = {}
 
     async def of(self, name: str) -> Vectors | str:
         """Return the vector of an embedder, or a sentence explaining its absence."""
-        if name not in self._made:
-            self._made[name] = await self._make(name)
-        return self._made[name]
+        if name not in self._vectors:
+            self._vectors[name] = await self._embed(name)
+        return self._vectors[name]
 
-    async def _make(self, name: str) -> Vectors | str:
+    async def _embed(self, name: str) -> Vectors | str:
         embedder = self._embedders.get(name)
         if embedder is None:
             return f"the search by vectors was left out: its vectors are of {name}, which is not configured"
@@ -171,7 +171,7 @@ class Pipeline:
         ranked: list[_ScoredChunk] = []
         for base in routed:
             ranked += await self._search_base(query, base)
-        ranked.sort(key=lambda found: -found.score)
+        ranked.sort(key=lambda scored: -scored.score)
         return await self._finish(query, ranked[: _needed(request)])
 
     async def _route(self, query: _Query, bases: Sequence[StoredBase]) -> Sequence[StoredBase]:
@@ -258,23 +258,23 @@ class Pipeline:
 
     async def _finish(self, query: _Query, ranked: list[_ScoredChunk]) -> tuple[Hit, ...]:
         """Stage 6, then the threshold."""
-        arguments = (locate, [found.chunk for found in ranked], query.access)
-        places = await anyio.to_thread.run_sync(self._database.read, *arguments, limiter=self._threads)
-        ranked = [found for found in ranked if found.chunk in places]
-        ranked = await self._cross_encode(query, ranked, places)
+        arguments = (locate, [scored.chunk for scored in ranked], query.access)
+        locations = await anyio.to_thread.run_sync(self._database.read, *arguments, limiter=self._threads)
+        ranked = [scored for scored in ranked if scored.chunk in locations]
+        ranked = await self._cross_encode(query, ranked, locations)
         request = query.request
         with query.trace.stage("score", f"{len(ranked)} chunks, threshold {request.minimum:g}") as stage:
-            kept = [found for found in ranked if found.score >= request.minimum]
+            best = [scored for scored in ranked if scored.score >= request.minimum]
             if request.threshold is None:
                 # Beside a likely answer, an unlikely one only takes room.
-                floor = NO_ANSWER if kept else 0.0
-                kept = max(kept, [found for found in ranked[:LEAST_RESULTS] if found.score >= floor], key=len)
-            kept = kept[: request.max_results]
-            stage.made = f"{len(kept)} results{_best_text([(k.chunk, k.score) for k in kept])}"
-        return tuple(_hit(found, places[found.chunk]) for found in kept)
+                floor = NO_ANSWER if best else 0.0
+                best = max(best, [scored for scored in ranked[:LEAST_RESULTS] if scored.score >= floor], key=len)
+            best = best[: request.max_results]
+            stage.made = f"{len(best)} results{_best_text([(k.chunk, k.score) for k in best])}"
+        return tuple(_hit(scored, locations[scored.chunk]) for scored in best)
 
     async def _cross_encode(
-        self, query: _Query, ranked: list[_ScoredChunk], places: dict[int, ChunkLocation]
+        self, query: _Query, ranked: list[_ScoredChunk], locations: dict[int, ChunkLocation]
     ) -> list[_ScoredChunk]:
         head, tail = ranked[:CROSS_ENCODED], ranked[CROSS_ENCODED:]
         given, reranker = f"{len(head)} chunks", self._reranker
@@ -282,7 +282,7 @@ class Pipeline:
             why = "there is nothing to rank" if reranker else "no cross-encoder is configured"
             query.trace.skip("cross-encoder", given, why)
             return ranked
-        passages = ["\n".join([places[found.chunk].title, places[found.chunk].text]) for found in head]
+        passages = ["\n".join([locations[scored.chunk].title, locations[scored.chunk].text]) for scored in head]
         with query.trace.stage("cross-encoder", given) as stage:
             try:
                 scores = await reranker.relevance(query.request.query, passages)
@@ -291,13 +291,13 @@ class Pipeline:
                 query.trace.problems.append(stage.left_out)
                 return ranked
             head = [
-                replace(found, score=score, scores=replace(found.scores, cross_encoder=score))
-                for found, score in zip(head, scores, strict=True)
+                replace(scored, score=score, scores=replace(scored.scores, cross_encoder=score))
+                for scored, score in zip(head, scores, strict=True)
             ]
-            head.sort(key=lambda found: -found.score)
+            head.sort(key=lambda scored: -scored.score)
             stage.made = f"{len(head)} chunks{_best_text([(h.chunk, h.score) for h in head])}"
         # Chunks it has not scored rank below those it has.
-        return [*head, *(replace(found, score=min(found.score, head[-1].score)) for found in tail)]
+        return [*head, *(replace(scored, score=min(scored.score, head[-1].score)) for scored in tail)]
 
     # --- in threads, each in a transaction of its own -----------------------------------------------------------------
 
@@ -322,16 +322,18 @@ class Pipeline:
             frequencies = self._terms.frequencies(connection, now, [*terms, *keys])
             weights = ranking.query_weights(understood, frequencies, now.chunks)
             chosen = ranking.select_terms({term: frequencies[term] for term in terms})
-            others = ranking.select_terms({term: frequencies[term] for term in keys if term not in terms}, minimum=0)
-            lists = {keys[term]: self._terms.postings(connection, now, term) for term in [*chosen, *others]}
+            other_terms = ranking.select_terms(
+                {term: frequencies[term] for term in keys if term not in terms}, minimum=0
+            )
+            lists = {keys[term]: self._terms.postings(connection, now, term) for term in [*chosen, *other_terms]}
             maximum = CANDIDATES_PER_SEARCH if query.visible.passes_everything else 0
             chunks, sums = ranking.select_chunks(weights, lists, maximum)
             best = visible_chunks(connection, chunks, query.visible, CANDIDATES_PER_SEARCH)
-            found = dict(zip(chunks[best].tolist(), sums[best].tolist(), strict=True))
+            sums_by_chunk = dict(zip(chunks[best].tolist(), sums[best].tolist(), strict=True))
             is_fewer = len(chosen) < sum(frequencies[term] > 0 for term in terms)
             fewer = f" by the {len(chosen)} rarest" if is_fewer else ""
-            stage.made = f"{len(found)} chunks{fewer}{_best_text(list(found.items()))}"
-        return _SparseResult(found, weights)
+            stage.made = f"{len(sums_by_chunk)} chunks{fewer}{_best_text(list(sums_by_chunk.items()))}"
+        return _SparseResult(sums_by_chunk, weights)
 
     def _nearest(self, query: _Query, base: StoredBase, vector: Vectors) -> NearestChunks:
         with self._database.reading() as connection:
@@ -356,12 +358,14 @@ class Pipeline:
     ) -> list[_ScoredChunk]:
         with self._database.reading() as connection:
             now = base_by_key(connection, base.key)
-            found = profiles(connection, list(candidates))
-            chunks = [profile.chunk for profile in found]
+            profiles_by_chunk = profiles(connection, list(candidates))
+            chunks = [profile.chunk for profile in profiles_by_chunk]
             cosines = exact_cosines(connection, nearest.embedding, nearest.query, chunks) if nearest.chunks else {}
-            shares = ranking.bm25_shares(words.weights, found, now.terms / max(now.chunks, 1))
+            shares = ranking.bm25_shares(words.weights, profiles_by_chunk, now.terms / max(now.chunks, 1))
             # Hashing uses the same terms, so it only adds candidates. Chunks without a vector yet must not lose rank.
-            is_counted = bool(cosines) and len(cosines) == len(found) and base.base.embedder != HashingEmbedder.name
+            is_counted = (
+                bool(cosines) and len(cosines) == len(profiles_by_chunk) and base.base.embedder != HashingEmbedder.name
+            )
             deviations = None
             if is_counted:
                 near = np.array([cosines[chunk] for chunk in chunks])
@@ -370,7 +374,7 @@ class Pipeline:
             keys = np.array(chunks, np.int64)
             best: list[int] = np.lexsort((keys, -order))[: _needed(query.request)].tolist()
             headings = heading_profiles(connection, [chunks[at] for at in best])
-        covered = ranking.covered_shares(words.weights, [found[at] for at in best])
+        covered = ranking.covered_shares(words.weights, [profiles_by_chunk[at] for at in best])
         in_heading = ranking.covered_shares(words.weights, [headings[chunks[at]] for at in best])
         ranked: list[_ScoredChunk] = []
         least, size = 1.0, math.log(max(now.chunks, 1))
@@ -378,8 +382,8 @@ class Pipeline:
             chunk, share = chunks[at], float(shares[at])
             figures = PassageFigures(share, float(covered[row]), words.weights.absent, float(in_heading[row]), size)
             if deviations is not None:
-                behind = float(deviations.max() - deviations[at])
-                figures = replace(figures, deviation=float(deviations[at]), behind=behind)
+                deviations_behind = float(deviations.max() - deviations[at])
+                figures = replace(figures, deviation=float(deviations[at]), behind=deviations_behind)
             stages = Scores(words.found.get(chunk), cosines.get(chunk), candidates[chunk], share)
             # No score is above that of a better rank.
             least = min(least, probability(figures))
@@ -392,23 +396,23 @@ def _needed(request: SearchRequest) -> int:
     return max(request.max_results, CROSS_ENCODED)
 
 
-def _hit(found: _ScoredChunk, place: ChunkLocation) -> Hit:
+def _hit(scored: _ScoredChunk, location: ChunkLocation) -> Hit:
     return Hit(
-        content=place.text,
-        score=found.score,
-        is_weak=found.score < WEAK,
+        content=location.text,
+        score=scored.score,
+        is_weak=scored.score < WEAK,
         # Derived from document, version and position, so it is not stored.
-        chunk_id=str(uuid.uuid5(uuid.UUID(place.document_id), f"{place.version}/{place.position}")),
-        chunk_index=place.position,
-        document_id=place.document_id,
-        collection_id=place.collection_id,
-        base_id=found.base.base.id,
-        title=place.title,
-        uri=place.uri,
-        headings=place.headings,
-        page=place.page,
-        scores=found.scores,
-        figures=found.figures,
+        chunk_id=str(uuid.uuid5(uuid.UUID(location.document_id), f"{location.version}/{location.position}")),
+        chunk_index=location.position,
+        document_id=location.document_id,
+        collection_id=location.collection_id,
+        base_id=scored.base.base.id,
+        title=location.title,
+        uri=location.uri,
+        headings=location.headings,
+        page=location.page,
+        scores=scored.scores,
+        figures=scored.figures,
     )
 
 

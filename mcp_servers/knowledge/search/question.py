@@ -103,8 +103,8 @@ def is_follow_up(text: str) -> bool:
         return False
     plain = unified(text)
     words = _CONTENT.findall(_ASKING.sub(" ", plain))
-    said = [word for word in words if not _EMPTY.fullmatch(word) and (not word.isascii() or analyze(word).terms)]
-    return len(said) < (_MIN_WITH_POINTER if _POINTER.search(plain) else _MIN_CONTENT_WORDS)
+    meaningful = [word for word in words if not _EMPTY.fullmatch(word) and (not word.isascii() or analyze(word).terms)]
+    return len(meaningful) < (_MIN_WITH_POINTER if _POINTER.search(plain) else _MIN_CONTENT_WORDS)
 
 
 def joined(previous: str, text: str) -> str:
@@ -118,17 +118,17 @@ def _concepts(text: str) -> Iterator[Concept]:
     for start in range(len(text)):
         for end in range(min(start + _LONGEST_WORD, len(text)), start, -1):
             word = text[start:end]
-            others = groups.get(word)
+            synonyms = groups.get(word)
             # A word inside the previous one adds nothing: 有給 in 有給休暇.
-            if others and end > end_of_last and not _is_part(text, start, end):
+            if synonyms and end > end_of_last and not _is_part(text, start, end):
                 end_of_last = end
-                words = [other for group in others for other in group if other != word]
+                words = [other for group in synonyms for other in group if other != word]
                 alternatives = [_alternative(other) for other in dict.fromkeys(words)]
                 if _ONLY_HIRAGANA.fullmatch(word):
                     # Its bigrams are not among the terms of the query.
                     alternatives.insert(0, _alternative(word, is_spelling=True))
                 # Those of function words alone have no terms.
-                usable = [each for each in alternatives if each.terms or each.kanji]
+                usable = [alternative for alternative in alternatives if alternative.terms or alternative.kanji]
                 yield Concept(analyze(word), tuple(usable[:_MAX_ALTERNATIVES]))
                 break
     spelled = [(word, word.translate(_OTHER_KANA)) for word in _KANA_WORD.findall(text)]

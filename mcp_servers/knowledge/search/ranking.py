@@ -41,11 +41,13 @@ _MIN_TERMS = 3
 
 def term_keys(query: UnderstoodQuery) -> dict[str, int]:
     """Return index term -> hash of the terms of a query and of its alternatives."""
-    alternatives = [each for concept in query.concepts for each in concept.alternatives]
-    terms = [*query.analysis.terms, *(term for each in alternatives for term in each.terms)]
+    alternatives = [alternative for concept in query.concepts for alternative in concept.alternatives]
+    terms = [*query.analysis.terms, *(term for alternative in alternatives for term in alternative.terms)]
     # A lone kanji is searched as a prefix of bigrams, and counted as a kanji.
-    kanji = {*query.analysis.kanji, *(kanji for each in alternatives for kanji in each.kanji)}
-    lone = [each for each in terms if each in kanji] + [each for one in alternatives for each in one.kanji]
+    kanji = {*query.analysis.kanji, *(kanji for alternative in alternatives for kanji in alternative.kanji)}
+    lone = [kanji_term for kanji_term in terms if kanji_term in kanji] + [
+        kanji_term for alternative in alternatives for kanji_term in alternative.kanji
+    ]
     return {term: term_hash(term) for term in terms} | {kanji: kanji_hash(kanji) for kanji in lone}
 
 
@@ -68,46 +70,48 @@ def select_chunks(
     At least the ``maximum`` best ones, all for 0. ``postings`` are by term hash. Counts and lengths are left to the
     re-rank.
     """
-    by_place = {int(place): postings[key] for place, key in enumerate(weights.hashes.tolist()) if key in postings}
-    own = {place: found for place, found in by_place.items() if weights.values[place] > 0}
+    by_place = {int(index): postings[key] for index, key in enumerate(weights.hashes.tolist()) if key in postings}
+    by_term = {index: chunk_keys for index, chunk_keys in by_place.items() if weights.values[index] > 0}
     alternatives = [
-        (concept, share * concept.value, reduce(_intersection, [by_place[place] for place in places.tolist()]))
+        (concept, share * concept.value, reduce(_intersection, [by_place[index] for index in indices.tolist()]))
         for concept in weights.concepts
-        for places, share in concept.alternatives
-        if by_place.keys() >= set(places.tolist())
+        for indices, share in concept.alternatives
+        if by_place.keys() >= set(indices.tolist())
     ]
     # NumPy 2.4's unique() builds a hash table, which takes ten times as long for these.
-    merged = np.sort(np.concatenate([*own.values(), *(found for *_, found in alternatives), NO_CHUNKS]), kind="stable")
+    merged = np.sort(
+        np.concatenate([*by_term.values(), *(chunk_keys for *_, chunk_keys in alternatives), NO_CHUNKS]), kind="stable"
+    )
     chunks = merged[np.diff(merged, prepend=-1) > 0]
-    rows = {place: np.searchsorted(chunks, found) for place, found in own.items()}
+    rows = {index: np.searchsorted(chunks, chunk_keys) for index, chunk_keys in by_term.items()}
     total = np.zeros(chunks.size)
-    for place, row in rows.items():
-        total[row] += weights.values[place]
+    for index, row in rows.items():
+        total[row] += weights.values[index]
     for concept in {id(concept): concept for concept, *_ in alternatives}.values():
         reached, best = np.zeros(chunks.size), np.zeros(chunks.size)
-        for place in rows.keys() & set(concept.own.tolist()):
-            reached[rows[place]] += weights.values[place]
-        for _, value, found in (each for each in alternatives if each[0] is concept):
-            row = np.searchsorted(chunks, found)
+        for index in rows.keys() & set(concept.own.tolist()):
+            reached[rows[index]] += weights.values[index]
+        for _, value, chunk_keys in (alternative for alternative in alternatives if alternative[0] is concept):
+            row = np.searchsorted(chunks, chunk_keys)
             best[row] = np.maximum(best[row], value)
         total += np.maximum(best - reached, 0.0)
     # Sorting all of them takes longer than the rest of this.
     if 0 < maximum < total.size:
-        places = np.flatnonzero(total >= np.partition(total, -maximum)[-maximum])
-        chunks, total = chunks[places], total[places]
+        indices = np.flatnonzero(total >= np.partition(total, -maximum)[-maximum])
+        chunks, total = chunks[indices], total[indices]
     order = np.argsort(-total, kind="stable")
     return chunks[order], total[order]
 
 
-def _intersection(chunks: ChunkKeys, others: ChunkKeys) -> ChunkKeys:
-    return np.intersect1d(chunks, others, assume_unique=True)
+def _intersection(chunks: ChunkKeys, other_keys: ChunkKeys) -> ChunkKeys:
+    return np.intersect1d(chunks, other_keys, assume_unique=True)
 
 
 def fuse(*searches: Sequence[int], maximum: int = MAX_CANDIDATES) -> dict[int, float]:
     """Return the best chunks of several searches, each with the sum of 1 / (60 + rank)."""
     fused: dict[int, float] = {}
-    for found in searches:
-        for rank, chunk in enumerate(found, 1):
+    for ranked in searches:
+        for rank, chunk in enumerate(ranked, 1):
             fused[chunk] = fused.get(chunk, 0.0) + 1 / (RRF_K + rank)
     return dict(sorted(fused.items(), key=lambda item: -item[1])[:maximum])
 
@@ -160,12 +164,14 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
     rarity = {term: _rarity(frequencies[term], size) for term in set(analysis.terms)}
     pairs = [term for term in rarity if len(term) > 1]
     # Alternatives count if all their terms occur in the base.
-    usable = ((each, [a for a in each.alternatives if all(map(frequencies.get, a.terms))]) for each in query.concepts)
-    present = [(concept, found) for concept, found in usable if found]
+    usable = (
+        (concept, [a for a in concept.alternatives if all(map(frequencies.get, a.terms))]) for concept in query.concepts
+    )
+    present = [(concept, alternatives) for concept, alternatives in usable if alternatives]
     # A word that no chunk has is as rare as its alternatives together.
     replaced = {
-        term: _rarity(_frequency(found, frequencies, size), size)
-        for concept, found in present
+        term: _rarity(_frequency(alternatives, frequencies, size), size)
+        for concept, alternatives in present
         for term in concept.own.terms
     }
     weights: dict[int, float] = {}
@@ -186,21 +192,26 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
         weight = KANJI_WEIGHT * min(around) if around else _rarity(round(size * _LONE_KANJI_SHARE), size)
         weights[kanji_hash(kanji)] = weight * math.sqrt(count)
     keys = set(weights)
-    for _, found in present:
-        keys.update(key for alternative in found for key in _keys(alternative))
+    for _, alternatives in present:
+        keys.update(key for alternative in alternatives for key in _keys(alternative))
     ordered = sorted(keys)
-    places = {key: at for at, key in enumerate(ordered)}
+    indices = {key: at for at, key in enumerate(ordered)}
     values = np.array([weights.get(key, 0.0) for key in ordered])
-    concepts = [_concept(concept, found, places, values, frequencies, size) for concept, found in present]
-    whole = float(values.sum()) + sum(concept.value for concept in concepts if not concept.own.size)
-    reachable = max(best + whole, _EPSILON) * (K1 + 1)
-    return QueryWeights(np.array(ordered, np.uint32), values, concepts, reachable, absent / max(whole, _EPSILON))
+    concepts = [
+        _concept(concept, alternatives, indices, values, frequencies, size) for concept, alternatives in present
+    ]
+    total = float(values.sum()) + sum(concept.value for concept in concepts if not concept.own.size)
+    reachable = max(best + total, _EPSILON) * (K1 + 1)
+    return QueryWeights(np.array(ordered, np.uint32), values, concepts, reachable, absent / max(total, _EPSILON))
 
 
-def _frequency(found: Sequence[Alternative], frequencies: Mapping[str, int], size: int) -> int:
+def _frequency(alternatives: Sequence[Alternative], frequencies: Mapping[str, int], size: int) -> int:
     """Return about how many chunks have any of the alternatives."""
     lone_kanji = round(size * _LONE_KANJI_SHARE)
-    return min(sum(min(map(frequencies.__getitem__, each.terms), default=lone_kanji) for each in found), size // 2)
+    return min(
+        sum(min(map(frequencies.__getitem__, alternative.terms), default=lone_kanji) for alternative in alternatives),
+        size // 2,
+    )
 
 
 def _share(alternative: Alternative) -> float:
@@ -215,21 +226,24 @@ def _keys(alternative: Alternative) -> list[int]:
 
 def _concept(
     concept: Concept,
-    found: Sequence[Alternative],
-    places: Mapping[int, int],
+    alternatives_found: Sequence[Alternative],
+    indices: Mapping[int, int],
     values: NDArray[np.float64],
     frequencies: Mapping[str, int],
     size: int,
 ) -> ConceptWeights:
     own_keys = [*map(term_hash, set(concept.own.terms)), *map(kanji_hash, set(concept.own.kanji))]
-    own = np.array([places[key] for key in own_keys if key in places and values[places[key]] > 0], np.intp)
-    value = float(values[own].sum())
-    if not own.size:
+    own_indices = np.array([indices[key] for key in own_keys if key in indices and values[indices[key]] > 0], np.intp)
+    value = float(values[own_indices].sum())
+    if not own_indices.size:
         # The word is of hiragana, which the query drops: it weighs like the most common alternative.
-        value = _rarity(_frequency(found, frequencies, size), size)
-    known = KNOWN_SHARE if all(frequencies.get(term) for term in concept.own.terms) else 1.0
-    alternatives = [(np.array([places[key] for key in _keys(each)], np.intp), known * _share(each)) for each in found]
-    return ConceptWeights(own, value, alternatives)
+        value = _rarity(_frequency(alternatives_found, frequencies, size), size)
+    share = KNOWN_SHARE if all(frequencies.get(term) for term in concept.own.terms) else 1.0
+    alternatives = [
+        (np.array([indices[key] for key in _keys(alternative)], np.intp), share * _share(alternative))
+        for alternative in alternatives_found
+    ]
+    return ConceptWeights(own_indices, value, alternatives)
 
 
 # Of the best chunk of the same document for each term: a passage of a page on the subject before a passing mention.
@@ -246,10 +260,10 @@ def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], average_leng
     owned = np.array([profile.document for profile in profiles], np.int64)
     by_document = np.argsort(owned, kind="stable")
     _, starts, documents = np.unique(owned[by_document], return_index=True, return_inverse=True)
-    places = np.empty(len(profiles), np.intp)
-    places[by_document] = documents
+    indices = np.empty(len(profiles), np.intp)
+    indices[by_document] = documents
     best: Figures = np.maximum.reduceat(table[:, by_document], starts, axis=1)
-    total = (1 - DOCUMENT_WEIGHT) * _sums(weights, table) + DOCUMENT_WEIGHT * _sums(weights, best)[places]
+    total = (1 - DOCUMENT_WEIGHT) * _sums(weights, table) + DOCUMENT_WEIGHT * _sums(weights, best)[indices]
     return np.minimum(total / weights.best, 1.0)
 
 
@@ -272,10 +286,10 @@ def _counts(weights: QueryWeights, profiles: Sequence[Profile]) -> Figures:
     halves = np.zeros(1 << 16, bool)
     halves[weights.hashes & _HALF] = True
     possible = np.flatnonzero(halves[hashes & _HALF])
-    places = np.minimum(np.searchsorted(weights.hashes, hashes[possible]), weights.hashes.size - 1)
-    is_same = weights.hashes[places] == hashes[possible]
+    indices = np.minimum(np.searchsorted(weights.hashes, hashes[possible]), weights.hashes.size - 1)
+    is_same = weights.hashes[indices] == hashes[possible]
     table = np.zeros((weights.hashes.size, len(profiles)))
-    table[places[is_same], owners[possible[is_same]]] = counts[possible[is_same]]
+    table[indices[is_same], owners[possible[is_same]]] = counts[possible[is_same]]
     return table
 
 
@@ -283,9 +297,9 @@ def _sums(weights: QueryWeights, table: Figures) -> Figures:
     """Return the weight of the terms of each column of a table, an alternative instead of its word if that is more."""
     total = weights.values @ table
     for concept in weights.concepts:
-        others = [share * table[terms].min(axis=0) for terms, share in concept.alternatives]
-        own = weights.values[concept.own] @ table[concept.own]
-        total += np.maximum(np.max(others, axis=0) * concept.value - own, 0.0)
+        alternative_sums = [share * table[terms].min(axis=0) for terms, share in concept.alternatives]
+        own_sum = weights.values[concept.own] @ table[concept.own]
+        total += np.maximum(np.max(alternative_sums, axis=0) * concept.value - own_sum, 0.0)
     return total
 
 

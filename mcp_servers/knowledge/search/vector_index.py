@@ -98,7 +98,7 @@ class VectorIndex:
         with self._lock:
             blocks = self._refresh(connection, base, embedding)
         visible = None if documents is None else np.array(documents, np.int32)
-        found: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+        chunk_lists: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
         near: list[Vectors] = [np.zeros(0, np.float32)]
         for block in blocks:
             cosines = block.cosines(query)
@@ -106,9 +106,9 @@ class VectorIndex:
             is_there = chunks != _REMOVED
             if visible is not None:
                 is_there &= np.isin(block.documents[: cosines.size], visible)
-            found.append(chunks[is_there])
+            chunk_lists.append(chunks[is_there])
             near.append(cosines[is_there])
-        chunks, cosines = np.concatenate(found), np.concatenate(near)
+        chunks, cosines = np.concatenate(chunk_lists), np.concatenate(near)
         if not cosines.size:
             return NO_NEIGHBOURS
         top = np.argpartition(-cosines, maximum)[:maximum] if cosines.size > maximum else np.arange(cosines.size)
@@ -122,15 +122,15 @@ class VectorIndex:
             loaded = self._loaded[base] = _LoadedVectors(embedding.key)
         if loaded.changes != embedding.changes:
             stored = stored_vectors(connection, embedding.key)
-            places = [np.isin(block.chunks, stored) for block in loaded.blocks]
-            if sum(block.count for block in loaded.blocks) > 2 * sum(map(np.count_nonzero, places)):
+            still_stored = [np.isin(block.chunks, stored) for block in loaded.blocks]
+            if sum(block.count for block in loaded.blocks) > 2 * sum(map(np.count_nonzero, still_stored)):
                 # More rows were removed than remain.
-                loaded.blocks, places = [], []
-            known = np.concatenate([block.chunks for block in loaded.blocks] or [stored[:0]])
-            for block, is_stored in zip(loaded.blocks, places, strict=True):
+                loaded.blocks, still_stored = [], []
+            loaded_chunks = np.concatenate([block.chunks for block in loaded.blocks] or [stored[:0]])
+            for block, is_stored in zip(loaded.blocks, still_stored, strict=True):
                 block.chunks[~is_stored] = _REMOVED
-            new = np.setdiff1d(stored, known)
-            rows = read_vectors(connection, embedding.key, new.tolist() if known.size else None)
+            new = np.setdiff1d(stored, loaded_chunks)
+            rows = read_vectors(connection, embedding.key, new.tolist() if loaded_chunks.size else None)
             while part := list(islice(rows, _ROWS)):
                 _append(loaded, part, embedding.dimensions)
             loaded.changes = embedding.changes

@@ -47,8 +47,8 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Checked again: another process may have migrated meanwhile.
-        done = schema_version(connection, path)
-        for number, step in enumerate(_MIGRATIONS[done:], done + 1):
+        version = schema_version(connection, path)
+        for number, step in enumerate(_MIGRATIONS[version:], version + 1):
             for statement in Path(__file__).with_name(step).read_text("utf-8").split(";\n"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {number}")
@@ -60,10 +60,10 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 def schema_version(connection: sqlite3.Connection, path: Path) -> int:
     """Return the number of migrations in the file; raise StorageNewerError if this version knows fewer."""
-    taken: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    if taken > len(_MIGRATIONS):
-        raise StorageNewerError(str(path), f"layout {taken}, this program knows {len(_MIGRATIONS)}")
-    return taken
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(_MIGRATIONS):
+        raise StorageNewerError(str(path), f"layout {version}, this program knows {len(_MIGRATIONS)}")
+    return version
 
 
 def create_text_index(connection: sqlite3.Connection, name: str) -> None:
@@ -104,8 +104,8 @@ def delete_replaced_index(connection: sqlite3.Connection, base: int) -> bool:
     for name in text_tables(connection, base, "replaced"):
         for part, rows in (("data", _DELETED_PAGES), ("docsize", 20 * _DELETED_PAGES)):
             # The first rows describe the index.
-            left = f"SELECT rowid FROM {name}_{part} WHERE rowid > 10 LIMIT {rows}"  # noqa: S608
-            while connection.execute(f"DELETE FROM {name}_{part} WHERE rowid IN ({left})").rowcount:  # noqa: S608
+            query = f"SELECT rowid FROM {name}_{part} WHERE rowid > 10 LIMIT {rows}"  # noqa: S608
+            while connection.execute(f"DELETE FROM {name}_{part} WHERE rowid IN ({query})").rowcount:  # noqa: S608
                 if time.monotonic() > end:
                     return True
         connection.execute(f"DROP TABLE {name}")

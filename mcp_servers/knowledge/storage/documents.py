@@ -134,8 +134,8 @@ def locate(connection: sqlite3.Connection, chunks: Sequence[int], access: Access
         (*chunks, *visible.parameters),
     )
     return {
-        key: ChunkLocation(text, position, tuple(json.loads(headings)), page, *rest)
-        for key, text, position, headings, page, *rest in rows
+        key: ChunkLocation(text, position, tuple(json.loads(headings)), page, *columns)
+        for key, text, position, headings, page, *columns in rows
     }
 
 

@@ -69,10 +69,10 @@ class Profile:
 def index_chunk(title: str, headings: tuple[str, ...], text: str) -> IndexedChunk:
     """Analyze a chunk."""
     analysis = analyze(indexed_text(title, headings, text))
-    found = Counter(analysis.terms)
-    found.update(_KANJI_MARK + kanji for kanji in analysis.kanji)
-    hashes = np.fromiter(map(term_hash, found), "<u4", len(found)).tobytes()
-    counts = bytes(min(count, _MAX_COUNT) for count in found.values())
+    occurrences = Counter(analysis.terms)
+    occurrences.update(_KANJI_MARK + kanji for kanji in analysis.kanji)
+    hashes = np.fromiter(map(term_hash, occurrences), "<u4", len(occurrences)).tobytes()
+    counts = bytes(min(count, _MAX_COUNT) for count in occurrences.values())
     return IndexedChunk(" ".join(analysis.terms), len(analysis.terms), hashes, counts)
 
 
@@ -106,14 +106,14 @@ def remove_document_chunks(connection: sqlite3.Connection, base: int, document: 
 
     An index of another analyzer version keeps them until it is replaced: a search drops chunks that are not stored.
     """
-    found, table = _analyzed_chunks(connection, "document.id = ?", document), f"text_{base:d}"
+    term_chunks, table = _analyzed_chunks(connection, "document.id = ?", document), f"text_{base:d}"
     if connection.execute("SELECT analyzer FROM base WHERE id = ?", (base,)).fetchone()[0] != ANALYZER_VERSION:
         table, last = _rebuilt_index(connection, base)
-        found = ((key, chunk) for key, chunk in found if key <= last)
+        term_chunks = ((key, chunk) for key, chunk in term_chunks if key <= last)
     if table:
         connection.executemany(
             f"INSERT INTO {table} ({table}, rowid, terms) VALUES ('delete', ?, ?)",
-            ((key, chunk.terms) for key, chunk in found),
+            ((key, chunk.terms) for key, chunk in term_chunks),
         )
     owned = "(SELECT id FROM chunk WHERE document = ?)"
     connection.execute(
@@ -209,29 +209,31 @@ class TermStatistics:
 
     def frequencies(self, connection: sqlite3.Connection, base: StoredBase, terms: Iterable[str]) -> dict[str, int]:
         """Return the number of chunks that contain each term."""
-        known = self._current(connection, base).counts
-        if len(known) > _MAX_TERMS_KEPT:
-            known.clear()
-        found: dict[str, int] = {}
+        counts = self._current(connection, base).counts
+        if len(counts) > _MAX_TERMS_KEPT:
+            counts.clear()
+        frequencies: dict[str, int] = {}
         for term in terms:
             # Another thread may clear what is kept at any time.
-            count = known.get(term)
-            found[term] = known[term] = _select(connection, base.key, "COUNT(*)", term) if count is None else count
-        return found
+            count = counts.get(term)
+            frequencies[term] = counts[term] = (
+                _select(connection, base.key, "COUNT(*)", term) if count is None else count
+            )
+        return frequencies
 
     def postings(self, connection: sqlite3.Connection, base: StoredBase, term: str) -> ChunkKeys:
         """Return the chunks that contain a term in ascending order."""
         searched = self._current(connection, base)
-        found = searched.lists.get(term)
-        if found is None:
+        postings = searched.lists.get(term)
+        if postings is None:
             if searched.postings > _MAX_POSTINGS_KEPT:
                 searched.lists.clear()
                 searched.postings = 0
             # One string is twice as fast as a row for each chunk.
             joined = _select(connection, base.key, "GROUP_CONCAT(rowid)", term)
-            found = searched.lists[term] = np.fromstring(joined, np.int64, sep=",") if joined else NO_CHUNKS
-            searched.postings += found.size
-        return found
+            postings = searched.lists[term] = np.fromstring(joined, np.int64, sep=",") if joined else NO_CHUNKS
+            searched.postings += postings.size
+        return postings
 
     def _current(self, connection: sqlite3.Connection, base: StoredBase) -> _SearchedTerms:
         # Keys of chunks are never used again, so a change of the contents changes one of these numbers.
@@ -254,7 +256,7 @@ def visible_chunks(connection: sqlite3.Connection, chunks: ChunkKeys, visible: S
     """Return the places of the first chunks that are visible."""
     if visible.passes_everything:
         return list(range(min(maximum, chunks.size)))
-    kept: list[int] = []
+    allowed: list[int] = []
     for start in range(0, chunks.size, _FILTERED):
         part: list[int] = chunks[start : start + _FILTERED].tolist()
         sql = f"""
@@ -262,10 +264,10 @@ def visible_chunks(connection: sqlite3.Connection, chunks: ChunkKeys, visible: S
             WHERE chunk.id IN ({", ".join("?" * len(part))}){visible.and_sql()}
         """
         passed = {key for (key,) in connection.execute(sql, (*part, *visible.parameters))}
-        kept += [start + at for at, chunk in enumerate(part) if chunk in passed]
-        if len(kept) >= maximum:
+        allowed += [start + at for at, chunk in enumerate(part) if chunk in passed]
+        if len(allowed) >= maximum:
             break
-    return kept[:maximum]
+    return allowed[:maximum]
 
 
 def profiles(connection: sqlite3.Connection, chunks: Sequence[int]) -> list[Profile]:
@@ -286,11 +288,11 @@ def heading_profiles(connection: sqlite3.Connection, chunks: Sequence[int]) -> d
         SELECT chunk.id, document.id, title, headings FROM chunk JOIN document ON document.id = chunk.document
         WHERE chunk.id IN ({marks})
     """
-    found = dict.fromkeys(chunks, Profile(0, 0, b"", b""))
+    profiles = dict.fromkeys(chunks, Profile(0, 0, b"", b""))
     for chunk, document, title, headings in connection.execute(sql, tuple(chunks)):
         indexed = index_chunk(title, tuple(json.loads(headings)), "")
-        found[chunk] = Profile(chunk, indexed.length, indexed.hashes, indexed.counts, document)
-    return found
+        profiles[chunk] = Profile(chunk, indexed.length, indexed.hashes, indexed.counts, document)
+    return profiles
 
 
 def _analyzed_chunks(

@@ -64,8 +64,8 @@ def delete_unused_vectors(connection: sqlite3.Connection, base: int) -> bool:
     """Delete a part of the vectors of former sets, for ``BATCH_S``; return False if there are none."""
     end = time.monotonic() + BATCH_S
     for (key,) in unused_embeddings(connection, base):
-        left = "SELECT rowid FROM vector WHERE embedding = ? LIMIT ?"
-        while connection.execute(f"DELETE FROM vector WHERE rowid IN ({left})", (key, _DELETED_ROWS)).rowcount:  # noqa: S608
+        query = "SELECT rowid FROM vector WHERE embedding = ? LIMIT ?"
+        while connection.execute(f"DELETE FROM vector WHERE rowid IN ({query})", (key, _DELETED_ROWS)).rowcount:  # noqa: S608
             if time.monotonic() > end:
                 return True
         connection.execute("DELETE FROM embedding WHERE id = ?", (key,))

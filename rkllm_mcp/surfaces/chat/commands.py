@@ -54,16 +54,16 @@ async def kept_conversation(app: Assistant, name: str) -> StoredConversation | N
     return await conversations.get(app.tenant, newest[0].id) if newest else None
 
 
-def take_up(state: ChatState, kept: StoredConversation) -> None:
+def take_up(state: ChatState, stored: StoredConversation) -> None:
     """Continue a stored conversation and show its last turns."""
-    state.conversation = state.app.resume(kept)
+    state.conversation = state.app.resume(stored)
     state.attached.clear()
     state.stats = Stats()
     say = state.terminal.note
     phrases = state.phrases
-    count, last = len(kept.turns), moment(kept.updated)
-    say(phrases.sentence("chat.going_on", id=kept.id, title=kept.title, count=count, moment=last))
-    for turn in kept.turns[-2:]:
+    count, last = len(stored.turns), moment(stored.updated)
+    say(phrases.sentence("chat.going_on", id=stored.id, title=stored.title, count=count, moment=last))
+    for turn in stored.turns[-2:]:
         ending = f" [{phrases.table('ending')[turn.ending]}]" if turn.ending in phrases.table("ending") else ""
         say(f"  {'❯' if turn.role == 'user' else '◆'} {shorten(collapse_whitespace(turn.text), _SHOWN_CHARS)}{ending}")
     if state.conversation.broken_off:
@@ -75,24 +75,24 @@ def _show_listing(state: ChatState, listing: str, none: str) -> None:
     state.terminal.answer(listing or f"{state.phrases.sentence(none)}\n")
 
 
-async def list_conversations(state: ChatState, rest: str) -> None:
+async def list_conversations(state: ChatState, argument: str) -> None:
     """List the latest conversations, or those that hold some words."""
-    found = await state.app.store.conversations.latest(state.app.tenant, _SHOWN, search=rest)
-    _show_listing(state, conversation_table(found, state.terminal.columns), "chat.none_kept")
+    latest = await state.app.store.conversations.latest(state.app.tenant, _SHOWN, search=argument)
+    _show_listing(state, conversation_table(latest, state.terminal.columns), "chat.none_kept")
 
 
-async def resume(state: ChatState, rest: str) -> None:
+async def resume(state: ChatState, argument: str) -> None:
     """Continue another stored conversation; the current one stays stored."""
-    kept = await find_conversation(state.app.store, state.app.tenant, rest)
-    if kept.id == state.conversation.id:
+    stored = await find_conversation(state.app.store, state.app.tenant, argument)
+    if stored.id == state.conversation.id:
         state.terminal.error(state.phrases.sentence("chat.already_here"))
     else:
-        take_up(state, kept)
+        take_up(state, stored)
 
 
-async def rename(state: ChatState, rest: str) -> None:
+async def rename(state: ChatState, argument: str) -> None:
     """Give this conversation another title."""
-    if await state.app.store.conversations.rename(state.app.tenant, state.conversation.id, rest):
+    if await state.app.store.conversations.rename(state.app.tenant, state.conversation.id, argument):
         state.terminal.note(state.phrases.sentence("chat.renamed"))
     else:
         state.terminal.error(state.phrases.sentence("chat.not_kept_yet"))
@@ -106,18 +106,20 @@ def farewell(state: ChatState) -> str:
     return state.phrases.sentence("chat.farewell", command=f"rkllm-mcp chat --resume {conversation.id}")
 
 
-async def _switch(state: ChatState, rest: str, *, is_on: bool) -> None:
+async def _switch(state: ChatState, argument: str, *, is_on: bool) -> None:
     """Switch a tool or a server, for this and every later run."""
-    server, tool = set_switch(state.app.toolbox, state.app.config, rest, is_on=is_on)
+    server, tool = set_switch(state.app.toolbox, state.app.config, argument, is_on=is_on)
     state.terminal.note(switched_line(state.phrases, server, tool, is_on=is_on))
 
 
-async def approvals(state: ChatState, rest: str) -> None:
+async def approvals(state: ChatState, argument: str) -> None:
     """Show or delete approvals and refusals, permanent ones and those of this conversation."""
-    word, _, name = rest.partition(" ")
+    word, _, name = argument.partition(" ")
     if not word:
         for_good = [(grant.kind, server, tool) for server, tool, grant in await state.app.store.grants.all()]
-        for_now = [("conversation", *each) for each in state.app.toolbox.conversation_grants.of(state.conversation.id)]
+        for_now = [
+            ("conversation", *grant) for grant in state.app.toolbox.conversation_grants.of(state.conversation.id)
+        ]
         listing = grant_table([*for_good, *for_now], state.terminal.columns)
         _show_listing(state, listing, "chat.nothing_said")
     elif word == "forget" and name.strip():
@@ -127,10 +129,10 @@ async def approvals(state: ChatState, rest: str) -> None:
 
 
 async def _forget(state: ChatState, name: str) -> None:
-    held = state.app.toolbox.conversation_grants
-    for_now = matching_tools(name, held.of(state.conversation.id))
+    grants = state.app.toolbox.conversation_grants
+    for_now = matching_tools(name, grants.of(state.conversation.id))
     for server, tool in for_now:
-        held.forget(state.conversation.id, server, tool)
+        grants.forget(state.conversation.id, server, tool)
         state.terminal.note(state.phrases.sentence("chat.forgotten_here", tool=tool, server=server))
     for_good = [(server, tool) for server, tool, _ in await state.app.store.grants.all()]
     if matching_tools(name, for_good) or not for_now:
@@ -138,23 +140,23 @@ async def _forget(state: ChatState, name: str) -> None:
             state.terminal.note(state.phrases.sentence("chat.forgotten", tool=tool, server=server))
 
 
-async def history(state: ChatState, _rest: str) -> None:
+async def history(state: ChatState, _argument: str) -> None:
     """Show the latest calls of this conversation."""
     calls = await state.app.store.calls.latest(_SHOWN, conversation=state.conversation.id)
     _show_listing(state, short_call_table(calls, state.terminal.columns), "chat.no_calls")
 
 
-async def list_resources(state: ChatState, rest: str) -> None:
+async def list_resources(state: ChatState, argument: str) -> None:
     """List the resources and templates of every server, or of one."""
-    resources, templates = await state.app.toolbox.offerings.readable(rest or None, state.context())
+    resources, templates = await state.app.toolbox.offerings.readable(argument or None, state.context())
     listing = resource_table(resources, templates, state.terminal.columns)
     _show_listing(state, listing, "chat.no_resources")
 
 
-async def take_resource(state: ChatState, rest: str) -> None:
+async def take_resource(state: ChatState, argument: str) -> None:
     """Show a resource, and have it go with the next question."""
     limit_chars = state.app.config.agent.resource_chars
-    content = await state.app.toolbox.offerings.read_resource(rest.removeprefix("@"), limit_chars, state.context())
+    content = await state.app.toolbox.offerings.read_resource(argument.removeprefix("@"), limit_chars, state.context())
     state.terminal.note(f"[MCP: Fetched resource: {content.uri}]")
     state.terminal.answer(content.text if content.text.endswith("\n") else f"{content.text}\n")
     if content.truncated:
@@ -165,19 +167,19 @@ async def take_resource(state: ChatState, rest: str) -> None:
     state.terminal.note(state.phrases.sentence("chat.attached"))
 
 
-async def list_prompts(state: ChatState, rest: str) -> None:
+async def list_prompts(state: ChatState, argument: str) -> None:
     """List the prompts of every server, or of one."""
-    prompts = await state.app.toolbox.offerings.prompts(rest or None, state.context())
+    prompts = await state.app.toolbox.offerings.prompts(argument or None, state.context())
     _show_listing(state, prompt_table(prompts, state.terminal.columns), "chat.no_prompts")
 
 
-async def fill_prompt(state: ChatState, rest: str) -> None:
+async def fill_prompt(state: ChatState, argument: str) -> None:
     """Fill a server's prompt and have the model answer it."""
-    name, *words = split_words(rest)
+    name, *words = split_words(argument)
     await state.answer(state.app.reply(state.conversation, PromptQuestion(name, read_pairs(words)), state.options))
 
 
-async def again(state: ChatState, _rest: str) -> None:
+async def again(state: ChatState, _argument: str) -> None:
     """Ask the last question again, in place of its answer that was broken off."""
     if question := ask_again(state.conversation):
         await state.answer(state.app.reply(state.conversation, question, state.options))
@@ -190,21 +192,21 @@ _Action: TypeAlias = Callable[[ChatState, str], Awaitable[None]]
 
 async def obey(state: ChatState, text: str) -> None:
     """Carry out a line that begins with a slash."""
-    name, _, rest = (part.strip() for part in text.partition(" "))
+    name, _, argument = (part.strip() for part in text.partition(" "))
     command = COMMANDS.get(name)
     if command is None:
-        begun = [command for command in COMMANDS if len(name) > 1 and command.startswith(name)]
-        near = begun or difflib.get_close_matches(name, COMMANDS, n=1)
+        matching = [command for command in COMMANDS if len(name) > 1 and command.startswith(name)]
+        near = matching or difflib.get_close_matches(name, COMMANDS, n=1)
         hint = _hint(state, near[0] if near else None) or state.phrases.sentence("chat.no_hint")
         commands = " ".join(COMMANDS)
         state.terminal.error(state.phrases.sentence("chat.no_command", name=name, hint=hint, commands=commands))
         return
-    if not rest and state.requires_argument(name):
+    if not argument and state.requires_argument(name):
         state.need(name)
         return
     try:
         with state.interruptible():
-            await command(state, rest)
+            await command(state, argument)
     except RkllmMcpError as error:
         state.complain(error)
 
@@ -214,7 +216,7 @@ def _hint(state: ChatState, near: str | None) -> str:
     return state.phrases.sentence("chat.did_you_mean", name=near) if near else ""
 
 
-async def _help(state: ChatState, _rest: str) -> None:
+async def _help(state: ChatState, _argument: str) -> None:
     columns, keys = state.terminal.columns, state.phrases.sentence("help.keys")
     rows = [(usage, effect) for usage, effect, *_ in state.phrases.table("help.commands").values()]
     state.terminal.answer(table((), rows, columns))
@@ -222,21 +224,21 @@ async def _help(state: ChatState, _rest: str) -> None:
     state.terminal.answer("".join(f"{line}\n" for line in lines))
 
 
-async def _tools(state: ChatState, rest: str) -> None:
+async def _tools(state: ChatState, argument: str) -> None:
     toolbox = state.app.toolbox
-    if not rest:
+    if not argument:
         tools = toolbox.tools()
         _show_listing(state, tool_table(tools, state.terminal.columns), "chat.no_tools")
         return
-    tool = toolbox.resolve(rest)
+    tool = toolbox.resolve(argument)
     if tool is not None:
         state.terminal.answer(tool_text(tool, state.terminal.columns))
         return
-    hint = _hint(state, toolbox.suggest(rest)) or state.phrases.sentence("chat.tools_lists")
-    state.terminal.error(state.phrases.sentence("chat.no_tool", name=rest, hint=hint))
+    hint = _hint(state, toolbox.suggest(argument)) or state.phrases.sentence("chat.tools_lists")
+    state.terminal.error(state.phrases.sentence("chat.no_tool", name=argument, hint=hint))
 
 
-async def _servers(state: ChatState, _rest: str) -> None:
+async def _servers(state: ChatState, _argument: str) -> None:
     phrases, switches = state.phrases, state.app.toolbox.switches
     rows = [
         (
@@ -253,19 +255,19 @@ async def _servers(state: ChatState, _rest: str) -> None:
     _show_listing(state, table(heading, rows, state.terminal.columns), "chat.no_servers")
 
 
-async def _stats(state: ChatState, _rest: str) -> None:
+async def _stats(state: ChatState, _argument: str) -> None:
     state.terminal.answer(table((), state.stats.rows(state.phrases), state.terminal.columns))
 
 
-async def _clear(state: ChatState, _rest: str) -> None:
+async def _clear(state: ChatState, _argument: str) -> None:
     state.conversation = state.app.new_conversation()
     state.attached.clear()
     state.stats = Stats()
     state.terminal.note(state.phrases.sentence("chat.new_conversation"))
 
 
-async def _save(state: ChatState, rest: str) -> None:
-    path = await anyio.Path(rest).expanduser()
+async def _save(state: ChatState, argument: str) -> None:
+    path = await anyio.Path(argument).expanduser()
     try:
         # Do not overwrite an existing file.
         async with await path.open("x", encoding="utf-8") as file:
@@ -278,11 +280,11 @@ async def _save(state: ChatState, rest: str) -> None:
         state.terminal.note(state.phrases.sentence("chat.saved", path=path))
 
 
-async def _model(state: ChatState, rest: str) -> None:
-    if rest and (models := state.app.models) is not None:
-        state.terminal.note(state.phrases.sentence("chat.loading", name=rest))
-        await models.load(rest)
-        state.terminal.note(state.phrases.sentence("chat.loaded", name=rest))
+async def _model(state: ChatState, argument: str) -> None:
+    if argument and (models := state.app.models) is not None:
+        state.terminal.note(state.phrases.sentence("chat.loading", name=argument))
+        await models.load(argument)
+        state.terminal.note(state.phrases.sentence("chat.loaded", name=argument))
         return
     model_host, labels = state.app.model_host, state.phrases.table("chat.model")
     context = state.phrases.sentence("chat.tokens", count=model_host.listing.context_tokens)
@@ -294,7 +296,7 @@ async def _model(state: ChatState, rest: str) -> None:
     state.terminal.answer(table((), [(labels[name], value) for name, value in rows if value], state.terminal.columns))
 
 
-async def _quit(state: ChatState, _rest: str) -> None:
+async def _quit(state: ChatState, _argument: str) -> None:
     state.is_over = True
 
 

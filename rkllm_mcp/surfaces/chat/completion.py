@@ -55,57 +55,62 @@ class Completions:
     async def _names(self, text: str, word: str) -> Mapping[str, str]:
         toolbox = self.app.toolbox
         command, *words = text.split() or [""]
-        given = words if not word else words[:-1]
+        earlier_words = words if not word else words[:-1]
         if word.startswith("@"):
             return {f"@{name}": meaning for name, meaning in (await self._references(word[1:])).items()}
-        if command == "/resource" and not given:
+        if command == "/resource" and not earlier_words:
             return await self._references(word)
-        if command == "/resources" and not given:
+        if command == "/resources" and not earlier_words:
             return _beginning(word, toolbox.offerings.server_names())
         if command == "/prompt":
-            return await self._prompt(word, given)
-        if command in ("/enable", "/disable") and not given:
+            return await self._prompt(word, earlier_words)
+        if command in ("/enable", "/disable") and not earlier_words:
             tools = {tool.name: tool.description for tool in toolbox.tools(disabled=command == "/enable")}
             return _beginning(word, {**tools, **{server.name: server.state for server in toolbox.servers()}})
-        if command == "/resume" and not given:
-            kept = await self.app.store.conversations.matching(self.app.tenant, word)
-            return {conversation.id: conversation.title for conversation in kept}
+        if command == "/resume" and not earlier_words:
+            conversations = await self.app.store.conversations.matching(self.app.tenant, word)
+            return {conversation.id: conversation.title for conversation in conversations}
         if command == "/approve":
-            return await self._approvals(word, given)
+            return await self._approvals(word, earlier_words)
         return _beginning(word, {tool.name: tool.description for tool in toolbox.tools()}) if word else {}
 
-    async def _prompt(self, word: str, given: Sequence[str]) -> Mapping[str, str]:
+    async def _prompt(self, word: str, earlier_words: Sequence[str]) -> Mapping[str, str]:
         prompts = await self.app.toolbox.offerings.prompts(context=self.context)
         names = prompt_names(prompts)
-        if not given:
-            return _beginning(word, {name: each.description for name, each in names.items()})
-        prompt = names.get(given[0])
+        if not earlier_words:
+            return _beginning(word, {name: offered.description for name, offered in names.items()})
+        prompt = names.get(earlier_words[0])
         if prompt is None:
             return {}
-        values = dict(pair.split("=", 1) for pair in given[1:] if "=" in pair)
+        values = dict(pair.split("=", 1) for pair in earlier_words[1:] if "=" in pair)
         argument, equals, value = word.partition("=")
         if not equals:
-            missing = (each for each in prompt.arguments if each.name not in values)
-            return _beginning(word, {f"{each.name}=": each.description for each in missing})
+            missing = (missing_argument for missing_argument in prompt.arguments if missing_argument.name not in values)
+            return _beginning(
+                word, {f"{missing_argument.name}=": missing_argument.description for missing_argument in missing}
+            )
         offerings, reference = self.app.toolbox.offerings, prompt.reference
         ideas = await offerings.complete_prompt(reference, argument, value, values, self.context)
         return {f"{argument}={_quoted(idea)}": "" for idea in ideas}
 
-    async def _approvals(self, word: str, given: Sequence[str]) -> Mapping[str, str]:
-        if not given:
+    async def _approvals(self, word: str, earlier_words: Sequence[str]) -> Mapping[str, str]:
+        if not earlier_words:
             return _beginning(word, ["forget"])
         remembered = await self.app.store.grants.all()
         return _beginning(word, {tool: server for server, tool, _ in sorted(remembered)})
 
-    async def _references(self, begun: str) -> Mapping[str, str]:
+    async def _references(self, beginning: str) -> Mapping[str, str]:
         """Return each ``server:uri`` that begins with the typed text."""
         offerings = self.app.toolbox.offerings
-        server, colon, uri = begun.partition(":")
+        server, colon, uri = beginning.partition(":")
         if not colon:
-            return _beginning(begun, [f"{name}:" for name in offerings.server_names()])
+            return _beginning(beginning, [f"{name}:" for name in offerings.server_names()])
         if server not in offerings.server_names():
             return {}
-        uris = {each.uri: each.description or each.name for each in await offerings.resources(server, self.context)}
+        uris = {
+            resource.uri: resource.description or resource.name
+            for resource in await offerings.resources(server, self.context)
+        }
         for template in await offerings.templates(server, self.context):
             for idea in await self._from_template(template, uri):
                 uris.setdefault(idea, template.description or template.name)
@@ -113,15 +118,15 @@ class Completions:
 
     async def _from_template(self, template: ResourceTemplate, uri: str) -> list[str]:
         """Complete the address of a template with one blank."""
-        head, opening, rest = template.uri_template.partition("{")
-        blank, _, tail = rest.partition("}")
+        head, opening, variable_part = template.uri_template.partition("{")
+        blank, _, tail = variable_part.partition("}")
         if not opening or "{" in tail:
             return []
         if not uri.startswith(head):
             # The person has not come to the blank yet.
             return [head] if head.startswith(uri) else []
-        name, typed, place = blank.lstrip("+#"), uri[len(head) :], (template.server, template.uri_template)
-        ideas = await self.app.toolbox.offerings.complete_resource(*place, name, typed, None, self.context)
+        name, typed, template_key = blank.lstrip("+#"), uri[len(head) :], (template.server, template.uri_template)
+        ideas = await self.app.toolbox.offerings.complete_resource(*template_key, name, typed, None, self.context)
         return [f"{head}{idea}{tail}" for idea in ideas]
 
 

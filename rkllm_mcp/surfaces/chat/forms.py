@@ -65,18 +65,18 @@ class FormPrompt:
         self._prompter.forget_typed()
         is_sampling = question.name.startswith(_SAMPLING)
         self._terminal.error(visible(question.reason), YELLOW)
-        self._show(question.arguments)
+        self._show_values(question.arguments)
         decisions = self.phrases.table("answer.decisions")
         keys: dict[str, Decision] = {key: decision for decision, (key, _) in decisions.items()}
         for key, meaning in decisions.values():
             self._terminal.error(f"  {key}  {meaning}", "")
         prompt = self.phrases.sentence("answer.asks_model" if is_sampling else "answer.run_it")
 
-        def read(text: str) -> Decision | None:
+        def decision_of(text: str) -> Decision | None:
             word = _word(text)
             return keys.get(word) or _SPELLINGS.get(word)
 
-        return await self._until(prompt, read, "/".join(keys))
+        return await self._until(prompt, decision_of, "/".join(keys))
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
         """Return the person's answer to a server's request; a FormAbandonedError without one."""
@@ -93,7 +93,9 @@ class FormPrompt:
                 return filling
             content = filling
             fields = fields_of(question.schema)
-            self._show({each.title: _titled(each, content[each.name]) for each in fields if each.name in content})
+            self._show_values(
+                {field.title: _titled(field, content[field.name]) for field in fields if field.name in content}
+            )
             choice = await self._until(self.phrases.sentence("answer.send"), self._choice, "y/e/n")
             if choice != "e":
                 answers = {"y": ElicitationAnswer("accept", content), "n": DECLINED, "s": NO_ANSWER}
@@ -108,25 +110,25 @@ class FormPrompt:
         self._terminal.error(f"  {visible(url)}", "")
         answers = {"y": ElicitationAnswer("accept"), "n": DECLINED, "s": NO_ANSWER}
 
-        def read(text: str) -> ElicitationAnswer | None:
+        def answer_of(text: str) -> ElicitationAnswer | None:
             return answers.get(self._choice(text) or "") if text.strip() else NO_ANSWER
 
-        return await self._until(self.phrases.sentence("answer.is_done"), read, "y/n")
+        return await self._until(self.phrases.sentence("answer.is_done"), answer_of, "y/n")
 
     async def _fill(self, schema: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any] | ElicitationAnswer:
         """Return the typed fields, or the answer that ends the form; Enter repeats a value of ``before``."""
         content: dict[str, Any] = {}
         for field in fields_of(schema):
-            standing = before.get(field.name, field.default)
-            self._present(field, standing)
+            current = before.get(field.name, field.default)
+            self._present(field, current)
             while field.name not in content:
                 text = await self._ask(f"{visible(field.title)}> ")
                 if text.strip() in _ENDINGS:
                     return _ENDINGS[text.strip()]
                 if text.strip():
-                    content |= self._read(field, text)
-                elif standing is not None:
-                    content[field.name] = standing
+                    content |= self._parsed_field(field, text)
+                elif current is not None:
+                    content[field.name] = current
                 elif field.required:
                     self._terminal.error(
                         f"  {visible(field.title)}: {self.phrases.sentence('answer.required')}", YELLOW
@@ -135,7 +137,7 @@ class FormPrompt:
                     break
         return filled(schema, content)
 
-    def _read(self, field: FormField, text: str) -> dict[str, Any]:
+    def _parsed_field(self, field: FormField, text: str) -> dict[str, Any]:
         """Return the value of a field by name; nothing, after an error message, if the text is invalid."""
         try:
             return {field.name: field.read(text, self.phrases.table("form.mistakes"))}
@@ -143,26 +145,26 @@ class FormPrompt:
             self._terminal.error(f"  {visible(str(error))}", YELLOW)
             return {}
 
-    def _present(self, field: FormField, standing: Any) -> None:
+    def _present(self, field: FormField, current: Any) -> None:
         notes = [visible(field.description), self.phrases.table("answer.kinds")[field.kind]]
-        if standing is not None:
-            notes.append(self.phrases.sentence("answer.default", value=visible(_spelled(_titled(field, standing)))))
+        if current is not None:
+            notes.append(self.phrases.sentence("answer.default", value=visible(_spelled(_titled(field, current)))))
         elif field.required:
             notes.append(self.phrases.sentence("answer.required"))
-        said = "; ".join(note for note in notes if note)
-        self._terminal.error(f"  {visible(field.title)}{f' ({said})' if said else ''}", "")
+        joined = "; ".join(note for note in notes if note)
+        self._terminal.error(f"  {visible(field.title)}{f' ({joined})' if joined else ''}", "")
         for number, choice in enumerate(field.choices, 1):
             self._terminal.error(f"    {number}  {visible(choice.title)}", "")
 
-    def _show(self, values: Mapping[str, Any]) -> None:
+    def _show_values(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
             text = visible(_spelled(value))
             if len(text) > SHOWN_CHARS:
                 text = f"{text[:SHOWN_CHARS]}{self.phrases.sentence('answer.more', count=len(text) - SHOWN_CHARS)}"
             lines = text.split("\n")
             head = f"    {visible(name)} = {lines[0]}" if len(lines) == 1 else f"    {visible(name)} ="
-            rest = [f"      {line}" for line in lines] if len(lines) > 1 else []
-            self._terminal.error("\n".join([head, *rest]), "")
+            more_lines = [f"      {line}" for line in lines] if len(lines) > 1 else []
+            self._terminal.error("\n".join([head, *more_lines]), "")
 
     async def _until(self, prompt: str, read: Callable[[str], Any], keys: str) -> Any:
         while (answer := read(await self._ask(prompt))) is None:

@@ -208,7 +208,7 @@ class Answering:
                     silence.cancel()
                     self._tell_late(event)
                     if isinstance(event, (Approval, Elicitation)) and self.inquirer is not None:
-                        await self._ask(conversation_id, event, self.inquirer)
+                        await self._ask_person(conversation_id, event, self.inquirer)
                     else:
                         show(event)
                     reason = event.reason if isinstance(event, End) else reason
@@ -225,7 +225,7 @@ class Answering:
         share = self.phrases.sentence("answer.about", seconds=f"{reading.seconds:.0f}") if is_long else ""
         self.terminal.note(self.phrases.sentence("answer.reading", tokens=reading.tokens, share=share))
 
-    async def _ask(self, conversation_id: str, question: Approval | Elicitation, inquirer: FormPrompt) -> None:
+    async def _ask_person(self, conversation_id: str, question: Approval | Elicitation, inquirer: FormPrompt) -> None:
         answer: Decision | ElicitationAnswer | None = None
         has_left = False
         async with anyio.create_task_group() as asking:
@@ -242,9 +242,9 @@ class Answering:
                 has_left = True
             asking.cancel_scope.cancel()
         if has_left:
-            self._answer(question, None)
+            self._settle_question(question, None)
             self.app.cancel(conversation_id)
-        elif answer is None or not self._answer(question, answer):
+        elif answer is None or not self._settle_question(question, answer):
             self._is_late = True
 
     def _tell_late(self, event: Event) -> None:
@@ -254,7 +254,7 @@ class Answering:
             self.terminal.error(self.phrases.sentence("answer.too_late"), YELLOW)
         self._is_late = False
 
-    def _answer(self, question: Approval | Elicitation, answer: Decision | ElicitationAnswer | None) -> bool:
+    def _settle_question(self, question: Approval | Elicitation, answer: Decision | ElicitationAnswer | None) -> bool:
         """Pass the decision on, None as a refusal; return False if no request waits for it."""
         if isinstance(question, Approval):
             decision = "deny" if isinstance(answer, ElicitationAnswer) else answer or "deny"

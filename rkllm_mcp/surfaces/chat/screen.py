@@ -84,13 +84,13 @@ def units_of(source: str, columns: int) -> list[Unit]:
 
 def settled_chars(source: str, *, is_markdown: bool = True) -> int:
     """Return the length of the front of the source whose units cannot change: another begins on a whole line."""
-    whole = source[: source.rfind("\n") + 1]
+    complete = source[: source.rfind("\n") + 1]
     if not (is_markdown and _MARKUP.search(source)):
-        offsets = [match.start() for match in _PARAGRAPH.finditer(whole)]
+        offsets = [match.start() for match in _PARAGRAPH.finditer(complete)]
     else:
         from rkllm_mcp.surfaces.chat.markdown import unit_offsets
 
-        offsets = unit_offsets(whole)
+        offsets = unit_offsets(complete)
     return offsets[-1] if len(offsets) > 1 else 0
 
 
@@ -181,11 +181,11 @@ class StreamedText:
 
     def _room_behind(self, line: str, columns: int) -> int | None:
         """Return the columns left behind the last line; None unless it is a text that ends as the source does."""
-        shown = _STYLE.sub("", line)
+        visible = _STYLE.sub("", line)
         source = self._source.rpartition("\n")[2]
         words = source.split()
-        ends_alike = words and shown.endswith(words[-1][-4:]) and not line.endswith("\x1b[0m")
-        return columns - width(shown) if ends_alike and any(map(str.isalpha, source)) else None
+        ends_alike = words and visible.endswith(words[-1][-4:]) and not line.endswith("\x1b[0m")
+        return columns - width(visible) if ends_alike and any(map(str.isalpha, source)) else None
 
 
 @dataclass
@@ -208,8 +208,8 @@ class _Call:
         # Long arguments leave room for the result.
         text = printable(f"{clipped(call, max(room // 2, room - width(self.result) - 2))}  {self.result}".rstrip())
         texts = wrapped(text, room) if self.style == RED else [clipped(text, room)]
-        first, *rest = [styled(line, DIM) for line in texts]
-        return [f"  {styled(self.mark, self.style)} {first}", *(f"    {line}" for line in rest)]
+        first, *more_lines = [styled(line, DIM) for line in texts]
+        return [f"  {styled(self.mark, self.style)} {first}", *(f"    {line}" for line in more_lines)]
 
 
 class ScreenRenderer:
@@ -266,14 +266,14 @@ class ScreenRenderer:
                 call.progress = f"  {progress_text(event)}"
             case ToolFinished():
                 call = self._calls.pop(event.id, None) or _Call(event.name)
-                shown = shorten(collapse_whitespace(event.text), RESULT_CHARS)
+                result = shorten(collapse_whitespace(event.text), RESULT_CHARS)
                 call.mark, call.style = ("✗", RED) if event.is_error else ("✓", GREEN)
-                call.result = f"{event.seconds:.1f} s  {shown}"
-            case Status() if begun := _BEGUN.fullmatch(event.text):
-                call = self._call(begun[1], "")
+                call.result = f"{event.seconds:.1f} s  {result}"
+            case Status() if match := _BEGUN.fullmatch(event.text):
+                call = self._call_named(match[1], "")
                 call.status = event.text
             case Status() if ended := _ENDED.fullmatch(event.text):
-                call = self._call(ended[1], f"[MCP: Calling tool '{ended[1]}']")
+                call = self._call_named(ended[1], f"[MCP: Calling tool '{ended[1]}']")
                 call.status = event.text
                 if self._calls.pop("", None) is call:  # not a call of the model, which has no result of its own
                     call.mark, call.style, call.result = ("✗", RED, ended[2]) if ended[2] else ("✓", GREEN, "")
@@ -284,20 +284,20 @@ class ScreenRenderer:
         self._paint(call)
         return True
 
-    def _call(self, name: str, status: str) -> _Call:
+    def _call_named(self, name: str, status: str) -> _Call:
         """Return the first running call of this name and status; a new one if the model did not make it."""
         same = (call for call in self._calls.values() if (call.name, call.status) == (name, status))
         return next(same, None) or self._calls.setdefault("", _Call(name))
 
     def _paint(self, call: _Call) -> None:
-        is_over = all(each.mark for each in self._painted)
+        is_over = all(painted.mark for painted in self._painted)
         if self._region is None or not self._terminal.is_open(self._region) or (is_over and call not in self._painted):
             self._region = self._terminal.open_region(is_answer=False)
             self._painted = []
-        if not any(each is call for each in self._painted):
+        if not any(painted is call for painted in self._painted):
             self._painted.append(call)
         columns = self._region.columns
-        self._region.paint([line for each in self._painted for line in each.lines(columns)])
+        self._region.paint([line for painted in self._painted for line in painted.lines(columns)])
 
 
 def renderer_for(terminal: Terminal, phrases: Catalogue) -> Renderer:

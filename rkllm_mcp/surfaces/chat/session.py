@@ -30,15 +30,15 @@ def chat(session: Session, resumed: str | None = None) -> int:
     ``resumed`` is the beginning of a stored conversation's id; empty for the latest one, None for a new one.
     """
     tokens = session.tokens
-    held: list[tuple[ChatState, LineReader]] = []
+    ready: list[tuple[ChatState, LineReader]] = []
 
     def stop() -> bool:
-        stopped = [lines for state, lines in held if state.interrupt()]
+        stopped = [lines for state, lines in ready if state.interrupt()]
         for lines in stopped:
             lines.interrupted()
         return bool(stopped)
 
-    async def work() -> int:
+    async def run_chat() -> int:
         from rkllm_mcp.app.root import open_app
 
         async with open_app(session.config(), status=session.status) as app:
@@ -52,12 +52,12 @@ def chat(session: Session, resumed: str | None = None) -> int:
             approvals, save = "ask" if inquirer else "refuse", app.config.service.history
             options = AnswerOptions(approvals=approvals, tokens=tokens, save=save, language=language)
             state = ChatState(app, app.new_conversation(), session.terminal, options, inquirer, language)
-            held.append((state, lines))
-            kept = None if resumed is None else await kept_conversation(app, resumed)
+            ready.append((state, lines))
+            stored = None if resumed is None else await kept_conversation(app, resumed)
             _greet(session, state)
             load_markdown(session.terminal)
-            if kept is not None:
-                take_up(state, kept)
+            if stored is not None:
+                take_up(state, stored)
             elif resumed == LATEST:
                 session.status(state.phrases.sentence("chat.none_kept_yet"))
             await converse(state, lines)
@@ -65,7 +65,7 @@ def chat(session: Session, resumed: str | None = None) -> int:
                 session.status(line)
         return EXIT_DONE
 
-    return run_async(work, stop)
+    return run_async(run_chat, stop)
 
 
 # What people type to leave other programs.
@@ -87,10 +87,10 @@ async def converse(state: ChatState, lines: LineReader) -> None:
             if text.startswith("/"):
                 await obey(state, text)
             else:
-                await _answer(state, text)
+                await _answer_line(state, text)
 
 
-async def _answer(state: ChatState, text: str) -> None:
+async def _answer_line(state: ChatState, text: str) -> None:
     # What /resource fetched is named in the question, as if the person had typed it there.
     question = "\n".join([text, *state.attached])
     state.attached.clear()

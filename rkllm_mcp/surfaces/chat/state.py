@@ -89,13 +89,13 @@ class ChatState:
         """Show an answer to its end."""
         renderer = renderer_for(self.terminal, self.phrases)
 
-        def show(event: Event) -> None:
+        def show_event(event: Event) -> None:
             self.stats.note(event)
             renderer.show(event)
 
         self.stats.questions += 1
         answering = Answering(self.app, self.terminal, self.inquirer, phrases=self.phrases)
-        await answering.follow(self.conversation.id, events, show)
+        await answering.follow(self.conversation.id, events, show_event)
 
     def complain(self, error: RkllmMcpError) -> None:
         """Show what went wrong."""

@@ -68,12 +68,12 @@ def _folders(*, is_system: bool) -> Mapping[str, Path]:
 def _stored_files(folders: Mapping[str, Path]) -> Iterator[_StoredFile]:
     """Yield the files that a backup has, by name."""
     for kind, folder in folders.items():
-        others = {path for name, path in folders.items() if name != kind}
+        other_folders = {path for name, path in folders.items() if name != kind}
         for parent, names, files in os.walk(folder):
             here = Path(parent)
             is_top = here == folder
             names[:] = sorted(
-                name for name in names if here / name not in others and not (is_top and name in _FETCHED_AGAIN)
+                name for name in names if here / name not in other_folders and not (is_top and name in _FETCHED_AGAIN)
             )
             for name in sorted(files):
                 path = here / name
@@ -293,5 +293,5 @@ def _unused_name(path: Path) -> Path:
 
 
 def _target(path: Path, folders: Mapping[str, Path]) -> Path:
-    kind, *rest = path.parts
-    return folders[kind].joinpath(*rest)
+    kind, *inner = path.parts
+    return folders[kind].joinpath(*inner)

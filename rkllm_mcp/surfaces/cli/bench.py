@@ -86,10 +86,10 @@ def _speed(report: Report, *, decode: bool) -> list[str]:
 
 def _delivery(report: Report) -> list[str]:
     lines: list[str] = []
-    if (way := report.delivery) is not None:
-        cells = [way.mean_us, way.p50_us, way.p99_us, way.max_us, way.blocked_us]
+    if (delivery := report.delivery) is not None:
+        cells = [delivery.mean_us, delivery.p50_us, delivery.p99_us, delivery.max_us, delivery.blocked_us]
         heading = ["DELIVERY tokens", "mean µs", "median µs", "p99 µs", "max µs", "IN THE CALLBACK µs"]
-        lines += _table(heading, [[str(way.tokens), *map(_figure, cells)]])
+        lines += _table(heading, [[str(delivery.tokens), *map(_figure, cells)]])
     if (busy := report.busy) is not None:
         heading = ["HOST", "decode ms/token", "busy to idle"]
         rows = [["idle", f"{busy.idle_ms_per_token:.3f}", ""]]
@@ -100,7 +100,8 @@ def _delivery(report: Report) -> list[str]:
 
 def _prompts(report: Report) -> list[str]:
     rows = [
-        [f"{one.tools}", f"{one.prompt_tokens}", f"{one.first_ms:.2f}", f"{one.next_ms:.2f}"] for one in report.prompts
+        [f"{prompt.tools}", f"{prompt.prompt_tokens}", f"{prompt.first_ms:.2f}", f"{prompt.next_ms:.2f}"]
+        for prompt in report.prompts
     ]
     return _table(["TOOLS", "PROMPT tokens", "written ms", "next question ms"], rows)
 

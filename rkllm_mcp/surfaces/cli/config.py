@@ -102,7 +102,7 @@ def check(session: Session) -> None:
     sys.stdout.write(f"{where}\nright; servers: {servers}\n")
     advice = "any reader of the file has it; 'rkllm-mcp config add-key' stores a hash instead"
     file = read_file(source) if (source := config.origin.source) else {}
-    notes += [f"{place} is a key as it is: {advice}" for place in plain_keys(file)]
+    notes += [f"{key_path} is a key as it is: {advice}" for key_path in plain_keys(file)]
     if source is not None and (problem := readable_secrets(source, file)):
         notes.append(problem)
     for note in notes:

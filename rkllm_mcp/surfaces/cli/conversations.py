@@ -29,14 +29,14 @@ from rkllm_mcp.surfaces.tables import conversation_table
 from rkllm_mcp.surfaces.terminal import printable, wants_color
 
 
-def layout(kept: StoredConversation) -> RenderableType:
+def layout(stored: StoredConversation) -> RenderableType:
     """The conversation, for a console of any width."""
-    head = Text(printable(kept.title or kept.id), style="bold")
-    when = Text(f"{kept.id}, {moment(kept.created)} – {moment(kept.updated)}\n", style="dim")
-    return Group(head, when, *(Padding(_shown(turn), (0, 0, 1, 0)) for turn in kept.turns))
+    head = Text(printable(stored.title or stored.id), style="bold")
+    when = Text(f"{stored.id}, {moment(stored.created)} – {moment(stored.updated)}\n", style="dim")
+    return Group(head, when, *(Padding(_turn_layout(turn), (0, 0, 1, 0)) for turn in stored.turns))
 
 
-def _shown(turn: StoredTurn) -> Group:
+def _turn_layout(turn: StoredTurn) -> Group:
     when = Text(moment(turn.at), style="dim")
     if turn.role == "user":
         # A person's words are shown as they were typed, whatever they would mean in Markdown.
@@ -60,10 +60,10 @@ def _count(conversations: int) -> str:
     return f"{conversations} conversation{'' if conversations == 1 else 's'}"
 
 
-def _json(kept: Sequence[StoredConversation]) -> str:
+def _json(conversations: Sequence[StoredConversation]) -> str:
     # JSON is UTF-8 whatever the locale says.
     sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-    return as_json(kept)
+    return as_json(conversations)
 
 
 def _check_choice(names: Sequence[str] | None, *, everything: bool) -> None:
@@ -88,27 +88,27 @@ async def list_command(
 ) -> None:
     """List conversations, most recent first."""
     async with open_stored(session.config()) as store:
-        found = await store.conversations.latest(OWNER, limit, offset, search)
+        latest = await store.conversations.latest(OWNER, limit, offset, search)
         count = await store.conversations.count(OWNER, search)
-    values = {"conversations": list(map(summary_dict, found)), "count": count}
-    session.show(values, conversation_table(found, session.terminal.columns), as_json=as_json)
+    values = {"conversations": list(map(summary_dict, latest)), "count": count}
+    session.show(values, conversation_table(latest, session.terminal.columns), as_json=as_json)
     if not count and not as_json:
         session.status("No conversation has these words." if search else "There are no saved conversations.")
-    elif len(found) < count and not as_json:
-        session.status(f"{len(found)} of {count} conversations; --limit and --offset show others.")
+    elif len(latest) < count and not as_json:
+        session.status(f"{len(latest)} of {count} conversations; --limit and --offset show others.")
 
 
 @command(app, "show")
 async def show_command(session: Session, name: _Name, as_json: AsJson = False) -> None:
     """Show one conversation."""
     async with open_stored(session.config()) as store:
-        kept = await find_conversation(store, OWNER, name)
+        stored = await find_conversation(store, OWNER, name)
     if as_json:
-        sys.stdout.write(_json([kept]))
+        sys.stdout.write(_json([stored]))
     elif wants_color(sys.stdout):
-        Console().print(layout(kept))
+        Console().print(layout(stored))
     else:
-        session.terminal.answer(as_markdown(kept))
+        session.terminal.answer(as_markdown(stored))
 
 
 @command(app, "export")
@@ -127,14 +127,14 @@ async def export_command(
     _check_choice(names, everything=everything)
     async with open_stored(session.config()) as store:
         count = await store.conversations.count(OWNER)
-        ids = names or [one.id for one in await store.conversations.latest(OWNER, count)]
-        kept = [await find_conversation(store, OWNER, name) for name in ids]
-    text = _json(kept) if form == "json" else "\n---\n\n".join(map(as_markdown, kept))
+        ids = names or [summary.id for summary in await store.conversations.latest(OWNER, count)]
+        conversations = [await find_conversation(store, OWNER, name) for name in ids]
+    text = _json(conversations) if form == "json" else "\n---\n\n".join(map(as_markdown, conversations))
     if output is None:
         sys.stdout.write(text)
     else:
         write_new(output, text.encode())
-        session.status(f"{_count(len(kept))} written to {output}")
+        session.status(f"{_count(len(conversations))} written to {output}")
 
 
 @command(app, "delete")
@@ -152,9 +152,9 @@ async def delete_command(
         if everything:
             session.status(f"{_count(await store.conversations.delete_all(OWNER))} deleted.")
         # All are found before the first one is deleted: a mistyped id deletes nothing.
-        for kept in [await find_conversation(store, OWNER, name) for name in names or ()]:
-            await store.conversations.delete(OWNER, kept.id)
-            session.status(f"Deleted: {kept.id} '{kept.title}'.")
+        for stored in [await find_conversation(store, OWNER, name) for name in names or ()]:
+            await store.conversations.delete(OWNER, stored.id)
+            session.status(f"Deleted: {stored.id} '{stored.title}'.")
 
 
 @command(app, "rename")
@@ -167,9 +167,9 @@ async def rename_command(
     if not title.strip():
         raise UsageError("the title is empty; write it behind the id, in quotes")
     async with open_stored(session.config()) as store:
-        kept = await find_conversation(store, OWNER, name)
-        await store.conversations.rename(OWNER, kept.id, title)
-    session.status(f"Renamed: {kept.id}.")
+        stored = await find_conversation(store, OWNER, name)
+        await store.conversations.rename(OWNER, stored.id, title)
+    session.status(f"Renamed: {stored.id}.")
 
 
 @command(app, "import")
@@ -184,10 +184,10 @@ def import_command(
         raise UsageError(f"{source} cannot be read ({error.strerror}); name the JSON file of an export") from None
     imported = from_json(text)
 
-    async def work() -> None:
+    async def import_all() -> None:
         async with open_stored(session.config()) as store:
-            for kept in imported:
-                sys.stdout.write(f"{await store.conversations.add(OWNER, kept)}\n")
+            for stored in imported:
+                sys.stdout.write(f"{await store.conversations.add(OWNER, stored)}\n")
         session.status(f"{_count(len(imported))} imported.")
 
-    return in_loop(session, work)
+    return in_loop(session, import_all)

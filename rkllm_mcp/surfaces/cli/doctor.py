@@ -44,8 +44,8 @@ def _probed(session: Session, config: Config) -> tuple[list[CheckResult], dict[s
         profile, path = probe_runtime(config, lambda name: session.status(f"[probe: {name}]"))
     except RuntimeUnusableError as error:
         return [CheckResult("runtime profile", "fail", error.message, error.remedy)], None
-    kept = CheckResult("runtime profile", "ok", f"kept in {path}")
-    return [*profile_findings(profile), kept], asdict(profile)
+    saved = CheckResult("runtime profile", "ok", f"kept in {path}")
+    return [*profile_findings(profile), saved], asdict(profile)
 
 
 def report(findings: Sequence[CheckResult], *, color: bool, columns: int | None = None) -> str:
@@ -57,14 +57,14 @@ def report(findings: Sequence[CheckResult], *, color: bool, columns: int | None 
     lines: list[str] = []
     for finding in findings:
         mark, style = _MARKS[finding.status]
-        shown = styled(mark, style) if color else mark
-        said = [finding.found, *([finding.remedy] if finding.remedy else [])]
-        below = [f"{margin}{line}" for part in said for line in _sentence(part, columns, len(margin))]
+        marked = styled(mark, style) if color else mark
+        sentences = [finding.found, *([finding.remedy] if finding.remedy else [])]
+        below = [f"{margin}{line}" for part in sentences for line in _sentence(part, columns, len(margin))]
         if len(margin) > width:
             first, *below = below
-            lines.append(f"{shown} {finding.name:<{width}}  {first.lstrip()}".rstrip())
+            lines.append(f"{marked} {finding.name:<{width}}  {first.lstrip()}".rstrip())
         else:
-            lines.append(f"{shown} {finding.name}")
+            lines.append(f"{marked} {finding.name}")
         lines += below
         # A command is there to be copied: it stays whole.
         lines += [f"{margin}$ {printable(finding.command)}"] if finding.command else []
@@ -82,8 +82,8 @@ def _sentence(text: str, columns: int | None, margin: int) -> list[str]:
     return [printable(text)] if columns is None else wrapped(printable(text), columns - margin)
 
 
-def _times(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
+def _times(count: int, singular: str, many: str) -> str:
+    return f"{count} {singular if count == 1 else many}"
 
 
 app = typer.Typer()
@@ -109,8 +109,8 @@ def doctor_command(
     findings = diagnose(config, states=anyio.run(start_servers, config) if count else None)
     profile: dict[str, Any] | None = None
     if probe:
-        found, profile = _probed(session, config)
-        findings = [finding for finding in findings if finding.name != "runtime profile"] + found
+        results, profile = _probed(session, config)
+        findings = [finding for finding in findings if finding.name != "runtime profile"] + results
     status = worst(findings)
     if as_json:
         found_values = [asdict(finding) for finding in findings]

@@ -58,52 +58,52 @@ class Knowledge:
             await self._server.available()
         except ServerUnavailableError as error:
             # Add the reason, such as a missing library, so that it is visible without starting the server by hand.
-            said = "".join(f" It said: {line}" for line in self._server.notes.shown()[-1:])
-            raise ServerUnavailableError(f"Failed to connect to the knowledge server: {error}{said}") from error
+            last_line = "".join(f" It said: {line}" for line in self._server.notes.shown()[-1:])
+            raise ServerUnavailableError(f"Failed to connect to the knowledge server: {error}{last_line}") from error
 
     async def call(self, tool: str, **arguments: Any) -> Facts:
         """Call a tool and return its structured result; a failure is a ToolboxError with the server's message."""
 
-        async def tell(done: float, total: float | None, message: str | None) -> None:
+        async def show_progress(amount: float, total: float | None, message: str | None) -> None:
             if self._session.terminal.shows_progress:
-                how_far = f"{done:g}/{total:g} " if total else ""
+                how_far = f"{amount:g}/{total:g} " if total else ""
                 self._session.status(f"{how_far}{message or ''}")
 
-        given = {name: value for name, value in arguments.items() if value not in ("", None, False)}
-        context = CallContext(on_progress=tell, tokens=self._session.tokens)
+        arguments_sent = {name: value for name, value in arguments.items() if value not in ("", None, False)}
+        context = CallContext(on_progress=show_progress, tokens=self._session.tokens)
         with anyio.move_on_after(_CALL_TIMEOUT_S):
-            result = await self._server.call(tool, given, context)
+            result = await self._server.call(tool, arguments_sent, context)
             if result["isError"]:
                 raise ToolboxError(_text(result))
             return cast("Facts", result.get("structuredContent") or {})
         raise ToolTimeoutError(f"'{tool}' took longer than {_CALL_TIMEOUT_S:g} s; give it less at once")
 
-    async def base_id(self, wanted: str) -> str:
+    async def base_id(self, id_or_name: str) -> str:
         """Return the id of the base with this id or name, the only one for an empty name, or raise a UsageError."""
-        named = self.named(await self.bases(), wanted)
-        if len(named) == 1:
-            return named[0]["knowledge_base_id"]
-        if not named:
-            raise UsageError(f"there is no knowledge base {wanted!r}; {LISTING}")
-        if wanted:
-            raise UsageError(f"several knowledge bases are called {wanted!r}; give the id of one, {LISTING}")
+        matching = self.named(await self.bases(), id_or_name)
+        if len(matching) == 1:
+            return matching[0]["knowledge_base_id"]
+        if not matching:
+            raise UsageError(f"there is no knowledge base {id_or_name!r}; {LISTING}")
+        if id_or_name:
+            raise UsageError(f"several knowledge bases are called {id_or_name!r}; give the id of one, {LISTING}")
         raise UsageError(f"there are several knowledge bases; name one with --base, {LISTING}")
 
     async def bases(self) -> list[Facts]:
         """Return every knowledge base, or raise a UsageError if none exists."""
-        found = (await self.listing())["knowledge_bases"]
-        if not found:
+        bases = (await self.listing())["knowledge_bases"]
+        if not bases:
             raise UsageError("there is no knowledge base yet; 'rkllm-mcp knowledge create NAME' makes one")
-        return found
+        return bases
 
     async def listing(self, base_id: str = "") -> Facts:
         """Return all pages of the list of knowledge bases, or of one with its documents."""
-        whole = await self.call("list_knowledge_bases", knowledge_base_id=base_id, limit=_PAGE)
-        listed = "documents" if base_id else "knowledge_bases"
-        while cursor := whole.pop("next_cursor", ""):
+        listing = await self.call("list_knowledge_bases", knowledge_base_id=base_id, limit=_PAGE)
+        key = "documents" if base_id else "knowledge_bases"
+        while cursor := listing.pop("next_cursor", ""):
             page = await self.call("list_knowledge_bases", knowledge_base_id=base_id, limit=_PAGE, cursor=cursor)
-            whole |= {**page, listed: whole[listed] + page[listed]}
-        return whole
+            listing |= {**page, key: listing[key] + page[key]}
+        return listing
 
     async def add(self, base_id: str, source: Facts, **attributes: str) -> Facts:
         """Add a source; a file is sent to a server that does not read paths."""
@@ -133,9 +133,13 @@ class Knowledge:
         return answer
 
     @staticmethod
-    def named(bases: Sequence[Facts], wanted: str) -> list[Facts]:
+    def named(bases: Sequence[Facts], id_or_name: str) -> list[Facts]:
         """Those of an id or a name; all of them for none."""
-        return [b for b in bases if wanted in ("", b["knowledge_base_id"]) or b["name"].casefold() == wanted.casefold()]
+        return [
+            b
+            for b in bases
+            if id_or_name in ("", b["knowledge_base_id"]) or b["name"].casefold() == id_or_name.casefold()
+        ]
 
 
 def knowledge_server(config: Config) -> ServerConfig:
@@ -174,8 +178,8 @@ async def open_knowledge(session: Session) -> AsyncGenerator[Knowledge, None]:
 
 
 def _text(result: Mapping[str, Any]) -> str:
-    said = "\n".join(str(block.get("text", "")) for block in result["content"]).strip()
-    return said or "the knowledge server failed without saying why; its log says more"
+    message = "\n".join(str(block.get("text", "")) for block in result["content"]).strip()
+    return message or "the knowledge server failed without saying why; its log says more"
 
 
 _ALL = "*"
@@ -224,10 +228,12 @@ def _with_path(path: str, reason: str) -> str:
 def _the_one(documents: Sequence[Facts], word: str) -> Mapping[str, Any]:
     address = Path(_absolute(Path(word))).as_uri()
     names = ("document_id", "title", "uri")
-    found = [each for each in documents if word in [each[name] for name in names] or each["uri"] == address]
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    matching = [
+        document for document in documents if word in [document[name] for name in names] or document["uri"] == address
+    ]
+    if len(matching) == 1:
+        return matching[0]
+    if not matching:
         raise UsageError(f"there is no document {word!r}; 'rkllm-mcp knowledge list --base NAME' shows them")
     raise UsageError(f"several documents are called {word!r}; give the id of one")
 
@@ -253,9 +259,9 @@ async def create_command(
 ) -> None:
     """Create an empty knowledge base and print its id."""
     async with open_knowledge(session) as knowledge:
-        made = await knowledge.call("create_knowledge_base", name=name, description=description)
-        session.show(made, f"{made['knowledge_base_id']}\n", as_json=as_json)
-        if len(knowledge.named(await knowledge.bases(), made["name"])) > 1:
+        created = await knowledge.call("create_knowledge_base", name=name, description=description)
+        session.show(created, f"{created['knowledge_base_id']}\n", as_json=as_json)
+        if len(knowledge.named(await knowledge.bases(), created["name"])) > 1:
             session.status("There is another knowledge base of this name; tell them apart by their ids.")
 
 
@@ -271,14 +277,14 @@ def add_command(
     as_json: AsJson = False,
 ) -> int:
     """Add documents: PDF, Office, EPUB, mail, HTML, Markdown, text, source code, or whole folders."""
-    given = [(source, _source(source)) for source in sources]
+    checked_sources = [(source, _source(source)) for source in sources]
 
-    async def work() -> int:
+    async def add_all() -> int:
         answers: list[Facts] = []
         failed = 0
         async with open_knowledge(session) as knowledge:
             base_id = await knowledge.base_id(base)
-            for name, source in given:
+            for name, source in checked_sources:
                 try:
                     answer = await knowledge.add(base_id, source, title=title, collection=collection)
                 except ToolboxError as error:
@@ -293,7 +299,7 @@ def add_command(
             write_json({"added": answers})
         return EXIT_ANSWER_FAILED if failed else EXIT_DONE
 
-    return in_loop(session, work)
+    return in_loop(session, add_all)
 
 
 @command(app, "list")
@@ -306,20 +312,20 @@ async def list_command(
     """List the knowledge bases, or the documents of one."""
     if name and base:
         raise UsageError("name one knowledge base: as an argument or with --base")
-    wanted = name or base
+    base_name = name or base
     async with open_knowledge(session) as knowledge:
-        found = await knowledge.listing(await knowledge.base_id(wanted) if wanted else "")
-    if wanted:
+        listing = await knowledge.listing(await knowledge.base_id(base_name) if base_name else "")
+    if base_name:
         heading = ("ID", "TITLE", "CHUNKS", "COLLECTION", "FROM")
         keys = ("document_id", "title", "chunks", "collection", "uri")
-        listed = found.get("documents", [])
+        entries = listing.get("documents", [])
         none = "It has no documents; 'rkllm-mcp knowledge add FILE' adds one."
     else:
         heading = ("ID", "NAME", "DOCUMENTS", "CHUNKS", "DESCRIPTION")
         keys = ("knowledge_base_id", "name", "total_documents", "total_chunks", "description")
-        listed, none = found["knowledge_bases"], "No knowledge bases; 'rkllm-mcp knowledge create NAME' makes one."
-    rows = [[str(each[key]) for key in keys] for each in listed]
-    session.show(found, table(heading, rows, session.terminal.columns), as_json=as_json, none=none)
+        entries, none = listing["knowledge_bases"], "No knowledge bases; 'rkllm-mcp knowledge create NAME' makes one."
+    rows = [[str(entry[key]) for key in keys] for entry in entries]
+    session.show(listing, table(heading, rows, session.terminal.columns), as_json=as_json, none=none)
 
 
 @command(app, "search")
@@ -343,7 +349,7 @@ async def search_command(
         base_id = await knowledge.base_id(base) if base else _ALL
         if not any(base["total_documents"] for base in bases if base_id in {_ALL, base["knowledge_base_id"]}):
             raise UsageError("there are no documents to search in yet; 'rkllm-mcp knowledge add FILE' adds one")
-        found = await knowledge.call(
+        answer = await knowledge.call(
             "search_documents",
             query=query,
             knowledge_base_id=base_id,
@@ -353,15 +359,15 @@ async def search_command(
             explain=explain or None,
         )
     if as_json:
-        write_json(found)
+        write_json(answer)
         return
-    for result in found["results"]:
+    for result in answer["results"]:
         metadata, weak = result["metadata"], " (weak)" if result.get("weak") else ""
         sys.stdout.write(printable(f"{result['score']:.2f}  {metadata['citation']}{weak}\n{result['content']}\n\n"))
-    for stage in found.get("stages", []):
+    for stage in answer.get("stages", []):
         what = stage["made"] or f"left out: {stage['left_out']}"
         session.terminal.error(f"{stage['stage']:16} {stage['given']} -> {what} ({stage['seconds']:.4f} s)", "")
-    for warning in found.get("warnings", []):
+    for warning in answer.get("warnings", []):
         session.status(f"Note: {warning}")
 
 
@@ -382,14 +388,14 @@ def remove_command(
     if everything and not may_remove(session, f"the knowledge base {base} with all its documents", yes=yes):
         return EXIT_DONE
 
-    async def work() -> None:
+    async def remove_all() -> None:
         async with open_knowledge(session) as knowledge:
             if names and all(map(_is_id, names)):
                 chosen, base_id = names, ""
             else:
                 base_id = await knowledge.base_id(base)
-                listed = (await knowledge.listing(base_id)).get("documents", [])
-                meant = listed if everything else [_the_one(listed, word) for word in names]
+                base_documents = (await knowledge.listing(base_id)).get("documents", [])
+                meant = base_documents if everything else [_the_one(base_documents, word) for word in names]
                 chosen = [document["document_id"] for document in meant]
             for document_id in chosen:
                 removed = await knowledge.call("remove_document", document_id=document_id)
@@ -398,7 +404,7 @@ def remove_command(
                 removed = await knowledge.call("remove_document", knowledge_base_id=base_id)
                 session.status(f"Removed the knowledge base {removed['title']}.")
 
-    return in_loop(session, work)
+    return in_loop(session, remove_all)
 
 
 embedder_app = typer.Typer(no_args_is_help=True)
@@ -520,6 +526,6 @@ def _absolute(path: Path) -> str:
     return os.path.abspath(path.expanduser())  # noqa: PTH100
 
 
-def _tell_copied(session: Session, done: str, answer: Facts) -> None:
+def _tell_copied(session: Session, verb: str, answer: Facts) -> None:
     contents = f": {answer['documents']} documents, {answer['chunks']} chunks" if "documents" in answer else ""
-    session.status(f"{done} {answer['path']} ({answer['bytes']:,} bytes){contents}.")
+    session.status(f"{verb} {answer['path']} ({answer['bytes']:,} bytes){contents}.")

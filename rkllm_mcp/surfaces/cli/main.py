@@ -79,15 +79,15 @@ class CommandTable(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the command that the first word names."""
-        name, _, rest = super().resolve_command(ctx, args)
+        name, _, arguments = super().resolve_command(ctx, args)
         if name is None:
-            return name, None, rest
+            return name, None, arguments
         entry = COMMANDS[name]
         group = get_group(getattr(import_module(f"rkllm_mcp.surfaces.cli.{entry.module}"), entry.app))
         command = group.commands.get(name, group)
         command.help = entry.help
         hide_types(command)
-        return name, command, rest
+        return name, command, arguments
 
 
 app = typer.Typer(
@@ -134,24 +134,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def hoisted(words: Sequence[str]) -> list[str]:
     """Return the words with the global options first; what follows ``--`` stays where it is."""
     # By option: True if it takes a value.
-    known = {name: not getattr(each, "is_flag", False) for each in get_command(app).params for name in each.opts}
+    flags = {
+        name: not getattr(parameter, "is_flag", False)
+        for parameter in get_command(app).params
+        for name in parameter.opts
+    }
     front: list[str] = []
-    rest: list[str] = []
+    others_in_order: list[str] = []
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
         name, equals, _ = word.partition("=")
         if word == "--":
-            return [*front, *rest, word, *waiting]
-        if name not in known or (equals and not known[name]):
-            rest.append(word)
+            return [*front, *others_in_order, word, *waiting]
+        if name not in flags or (equals and not flags[name]):
+            others_in_order.append(word)
             continue
         front.append(word)
-        if known[name] and not equals:
+        if flags[name] and not equals:
             if not waiting:
                 raise UsageError(f"{name} needs a value behind it; 'rkllm-mcp --help' says which")
             front.append(waiting.pop(0))
-    return [*front, *rest]
+    return [*front, *others_in_order]
 
 
 def _fail(sentence: str, code: int, error: BaseException, *, debug: bool) -> None:

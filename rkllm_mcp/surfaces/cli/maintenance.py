@@ -142,10 +142,10 @@ def _run_installer(words: list[str]) -> int:
         raise UsageError(f"{words[0]} installed this program and is not on the PATH; run: {' '.join(words)}")
     try:
         # It shows what it downloads.
-        done = subprocess.run(words, check=False, stdout=sys.stderr, timeout=_UPDATE_LIMIT_S)
+        completed = subprocess.run(words, check=False, stdout=sys.stderr, timeout=_UPDATE_LIMIT_S)
     except subprocess.TimeoutExpired:
         raise UsageError(f"'{' '.join(words)}' did not end within {_UPDATE_LIMIT_S // 60} minutes") from None
-    return EXIT_ANSWER_FAILED if done.returncode else EXIT_DONE
+    return EXIT_ANSWER_FAILED if completed.returncode else EXIT_DONE
 
 
 @command(app, "uninstall")

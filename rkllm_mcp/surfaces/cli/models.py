@@ -111,7 +111,7 @@ def _print_folder(session: Session, folder: ModelFolder) -> None:
 def download_progress(session: Session) -> Generator[Report]:
     """Show a progress bar for each file on standard error, if it is a terminal."""
     if not session.terminal.shows_progress:
-        yield lambda _name, _done, _total: None
+        yield lambda _name, _received, _total: None
         return
     from rich.console import Console
     from rich.progress import (
@@ -128,10 +128,10 @@ def download_progress(session: Session) -> Generator[Report]:
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
         tasks: dict[str, TaskID] = {}
 
-        def report(name: str, done: int, total: int | None) -> None:
+        def report(name: str, received: int, total: int | None) -> None:
             if name not in tasks:
                 tasks[name] = progress.add_task(name.rpartition("/")[2], total=total)
-            progress.update(tasks[name], completed=done, total=total)
+            progress.update(tasks[name], completed=received, total=total)
 
         yield report
 
@@ -158,10 +158,10 @@ def list_runtimes_command(session: Session, as_json: AsJson = False) -> None:
         for library in libraries
     ]
     here = {library.official_release for library in libraries}
-    others = ((version, state) for version, state in pullable_releases().items() if version not in here)
-    entries += [{"release": version, "state": state} for version, state in others]
-    known = [(each["release"], each["state"], (each.get("file"), each.get("problem"))) for each in entries]
-    rows = [(release, state, " ".join(filter(None, notes))) for release, state, notes in known]
+    pullable = ((version, state) for version, state in pullable_releases().items() if version not in here)
+    entries += [{"release": version, "state": state} for version, state in pullable]
+    summaries = [(entry["release"], entry["state"], (entry.get("file"), entry.get("problem"))) for entry in entries]
+    rows = [(release, state, " ".join(filter(None, notes))) for release, state, notes in summaries]
     session.show(entries, table(("RELEASE", "STATE", "FILE"), rows, session.terminal.columns), as_json=as_json)
     if not as_json:
         session.status(
@@ -178,11 +178,11 @@ def pull_runtime_command(
     from rkllm_mcp.app.runtimes import library_in_use
     from rkllm_mcp.app.runtimes import pull_runtime as action
 
-    said: list[str] = []
+    messages: list[str] = []
     with download_progress(session) as report:
-        path = action(version, progress=report, say=said.append, licence=said.append)
+        path = action(version, progress=report, say=messages.append, licence=messages.append)
     # Lines among the bars would be taken apart.
-    for text in said:
+    for text in messages:
         session.status(text)
     sys.stdout.write(f"{path}\n")
     if library_in_use(session.config().runtime.library) != path.resolve():
@@ -207,8 +207,8 @@ def use_runtime_command(
         if library.problem:
             raise UsageError(f"{library.problem.rstrip('.')}; 'rkllm-mcp runtime list' shows what there is")
         set_value(target, "runtime", "library", str(library.file.path))
-        known = "by its checksum" if library.official_release else "not a published file by its checksum"
-        sys.stdout.write(f"RKLLM {library.release} ({known}): {library.file.path}\n")
+        origin = "by its checksum" if library.official_release else "not a published file by its checksum"
+        sys.stdout.write(f"RKLLM {library.release} ({origin}): {library.file.path}\n")
     session.status(f"Written to {target} as [runtime] library.")
 
 
@@ -227,7 +227,7 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
     folders.sort(key=lambda folder: bool(folder.missing))
     sys.stdout.write(table(_HEADING, [_row(sources, folder) for folder in folders], session.terminal.columns))
     if not folders:
-        session.status(f"No models in {', '.join(str(place) for place in sources.directories)}.")
+        session.status(f"No models in {', '.join(str(directory) for directory in sources.directories)}.")
     elif any(folder.missing for folder in folders):
         session.status(
             "SPEED, MEMORY and TOOLS (right calls) are what others measured, and the repositories were not checked.\n"
@@ -245,8 +245,8 @@ def show_command(
     from rkllm_mcp.models.cards import load_model
 
     sources = _sources(session)
-    known = next((folder for folder in sources.models() if folder.folder.name == name), None)
-    values = _as_dict(sources, known or load_model(name))
+    installed = next((folder for folder in sources.models() if folder.folder.name == name), None)
+    values = _as_dict(sources, installed or load_model(name))
     rows = [
         (key, json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else str(value))
         for key, value in values.items()
@@ -313,8 +313,8 @@ def convert_command(context: typer.Context) -> None:
 
     package = Path(rkllm_mcp.__file__).parent
     # A source tree has the program in scripts/; an installed package contains it.
-    places = (package / "_convert_model.py", package.parent / "scripts" / "convert_model.py")
-    program = next(place for place in places if place.is_file())
+    candidates = (package / "_convert_model.py", package.parent / "scripts" / "convert_model.py")
+    program = next(candidate for candidate in candidates if candidate.is_file())
     raise typer.Exit(run_path(str(program))["main"](context.args))
 
 
@@ -326,13 +326,13 @@ def use_command(session: Session, name: Annotated[str, argument("Name of an inst
     from rkllm_mcp.models.cards import load_model
 
     folder, target = load_model(name), session.target_file()
-    told = _load_in_service(session, folder.name)
+    loaded = _load_in_service(session, folder.name)
     file = read_file(target) if target.exists() else {}
     # A file with a path keeps that key: it may have only one of them.
     by_path = "path" in file.get("model", {})
     set_value(target, "model", "path" if by_path else "name", str(folder.folder) if by_path else folder.folder.name)
     sys.stdout.write(f"{folder.name}: {folder.folder}\n")
-    session.status(f"Written to {target} as [model] {'path' if by_path else 'name'}. {told}")
+    session.status(f"Written to {target} as [model] {'path' if by_path else 'name'}. {loaded}")
 
 
 @command(app, "remove")

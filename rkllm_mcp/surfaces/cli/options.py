@@ -75,14 +75,18 @@ def command(app: typer.Typer, name: str) -> Callable[[_Action], _Action]:
 
     def register(action: _Action) -> _Action:
         @wraps(action)
-        def run(session: typer.Context, **given: Any) -> None:
-            code = in_loop(session.obj, lambda: action(session.obj, **given)) if waits else action(session.obj, **given)
+        def run_command(session: typer.Context, **options: Any) -> None:
+            code = (
+                in_loop(session.obj, lambda: action(session.obj, **options))
+                if waits
+                else action(session.obj, **options)
+            )
             raise typer.Exit(code or EXIT_DONE)
 
         waits = iscoroutinefunction(action)
         # Typer hands its context to the parameter of that type.
-        run.__annotations__ = {**action.__annotations__, "session": typer.Context}
-        app.command(name)(run)
+        run_command.__annotations__ = {**action.__annotations__, "session": typer.Context}
+        app.command(name)(run_command)
         return action
 
     return register
@@ -93,10 +97,10 @@ def in_loop(session: Session, work: Callable[[], Awaitable[int | None]]) -> int:
     # A person may be asked for a token, and could not interrupt that inside of the loop.
     _ = session.tokens
 
-    async def done() -> int:
+    async def checked_code() -> int:
         return await work() or EXIT_DONE
 
-    return run_async(done)
+    return run_async(checked_code)
 
 
 def may_remove(session: Session, what: str, *, yes: bool) -> bool:

@@ -80,9 +80,9 @@ def _question(words: Sequence[str], piped: str) -> str:
     """Return the words as one question; alone, ``-`` is the text itself, beside words it is a part of its own."""
     if list(words) == ["-"]:
         return piped
-    place = f"\n\n{_fenced(piped)}\n\n" if piped.strip() else ""
-    text = " ".join(place if word == "-" else word for word in words)
-    return re.sub(r" *(\n\n) *", r"\1", text).strip() if place else text
+    fenced = f"\n\n{_fenced(piped)}\n\n" if piped.strip() else ""
+    text = " ".join(fenced if word == "-" else word for word in words)
+    return re.sub(r" *(\n\n) *", r"\1", text).strip() if fenced else text
 
 
 def _checked(text: str) -> str:
@@ -108,7 +108,7 @@ def _named_text(file: str, language: Language, session: Session) -> str:
         if path.is_dir():
             raise UsageError(f"{file} is a folder; name the files in it")
         with path.open("rb") as opened:
-            data = _read(opened, file)
+            data = _read_text(opened, file)
     except FileNotFoundError:
         raise UsageError(f"No such file: {file}") from None
     except OSError as error:
@@ -119,7 +119,7 @@ def _named_text(file: str, language: Language, session: Session) -> str:
     return f"{path.name}:\n{_fenced(text)}"
 
 
-def _read(opened: BinaryIO, name: str) -> bytes:
+def _read_text(opened: BinaryIO, name: str) -> bytes:
     data = opened.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise UsageError(
@@ -140,7 +140,7 @@ def _read_standard_input(session: Session, language: Language) -> bytes:
         if not is_ready:
             session.status(translate("input.waiting", language))
     try:
-        return _read(stdin, "standard input")
+        return _read_text(stdin, "standard input")
     except OSError:
         return b""  # closed, as in a service
 

@@ -73,16 +73,16 @@ async def subscribe_command(
     as_json: AsJson = False,
 ) -> None:
     """Print a line whenever a resource changes; Ctrl-C ends."""
-    left = count
+    remaining = count
     enough = anyio.Event()
 
     async def changed(changed_uri: str) -> None:
-        nonlocal left
+        nonlocal remaining
         line = json.dumps({"uri": changed_uri}, ensure_ascii=False) if as_json else printable(changed_uri)
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
-        left = None if left is None else left - 1
-        if left == 0:
+        remaining = None if remaining is None else remaining - 1
+        if remaining == 0:
             enough.set()
 
     async with open_servers(session) as environment, anyio.create_task_group() as tasks:

@@ -77,8 +77,8 @@ def _explain(text: str, tools: Sequence[ToolSpec], syntaxes: Sequence[str], thin
     from rkllm_mcp.toolcalls.detector import ThinkingMode
     from rkllm_mcp.toolcalls.explain import explain
 
-    for each in explain(text, tools, tuple(syntaxes) or None, cast("ThinkingMode", thinking)):
-        _print_line({"kind": "why", "text": each.text, "why": each.why})
+    for explanation in explain(text, tools, tuple(syntaxes) or None, cast("ThinkingMode", thinking)):
+        _print_line({"kind": "why", "text": explanation.text, "why": explanation.why})
 
 
 def called_tools(text: str) -> tuple[ToolSpec, ...]:
@@ -99,8 +99,8 @@ def _detector(syntaxes: Sequence[str], tools: Sequence[ToolSpec], thinking: str)
         raise UsageError(f"there is no thinking mode {thinking!r}; allowed are {', '.join(modes)}")
     for name in syntaxes:
         if name not in SYNTAXES:
-            known = f"there are {', '.join(SYNTAXES)}{did_you_mean(name, SYNTAXES)}"
-            raise UsageError(f"there is no syntax {name!r}; {known}")
+            syntax_names = f"there are {', '.join(SYNTAXES)}{did_you_mean(name, SYNTAXES)}"
+            raise UsageError(f"there is no syntax {name!r}; {syntax_names}")
     return Detector(tools, tuple(syntaxes) or None, thinking=cast("ThinkingMode", thinking))
 
 
@@ -142,10 +142,10 @@ def _tool(item: Any, path: Path) -> ToolSpec:
 
 def _print(events: Sequence[DetectorEvent]) -> None:
     for event in events:
-        shown = event_to_dict(event)
+        record = event_to_dict(event)
         if isinstance(event, ToolCallDetected):
-            shown = {key: getattr(event, key) for key in ("kind", "name", "arguments", "raw", "repaired")}
-        _print_line(shown)
+            record = {key: getattr(event, key) for key in ("kind", "name", "arguments", "raw", "repaired")}
+        _print_line(record)
 
 
 def _print_line(value: dict[str, Any]) -> None:
@@ -190,7 +190,7 @@ def run(
         # A second Ctrl-C does not wait for the answer to end by itself.
         return bool(running) and (last := running.pop())[0].cancel(last[1])
 
-    async def work() -> int:
+    async def answer_once() -> int:
         async with open_app(config, status=session.status, one_shot=True) as app:
             from rkllm_mcp.catalogue import read_catalogue
             from rkllm_mcp.surfaces.chat.forms import FormPrompt
@@ -217,7 +217,7 @@ def run(
             reason = await answering.follow(conversation.id, events, show)
         return EXIT_CODES[reason]
 
-    return run_async(work, stop)
+    return run_async(answer_once, stop)
 
 
 class _ShownStatus:
@@ -328,7 +328,7 @@ def prompt_command(
 
     text = read_question(session, words, language=session.language(session.config()), command="prompt").text
 
-    async def work() -> None:
+    async def show_prompt() -> None:
         config, call = session.config(), CallContext(tokens=session.tokens)
         async with open_tools(config.overridden(tools=not no_tools), status=session.status) as environment:
             await environment.toolbox.connected()
@@ -336,7 +336,7 @@ def prompt_command(
                 parts = await prompt_parts(config, text, environment, system, call)
         sys.stdout.write(_as_json(parts) if as_json else _as_text(parts))
 
-    return in_loop(session, work)
+    return in_loop(session, show_prompt)
 
 
 @command(app, "detect")

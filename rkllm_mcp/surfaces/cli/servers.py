@@ -116,11 +116,11 @@ def import_command(
     tables = [entry.table for entry in entries]
     checked_servers(raw, str(path), path)
     if not tables:
-        wanted = 'it must have {"mcpServers": {"NAME": {"command": "…"}}}'
-        raise ConfigError(str(path), "mcpServers", "no servers", wanted)
+        expected = 'it must have {"mcpServers": {"NAME": {"command": "…"}}}'
+        raise ConfigError(str(path), "mcpServers", "no servers", expected)
     target = session.target_file()
-    taken = names_in(target)
-    new = [entry for entry in tables if entry["name"] not in taken]
+    used_names = names_in(target)
+    new = [entry for entry in tables if entry["name"] not in used_names]
     if new:
         add_servers(target, [tidy(entry) for entry in new])
     for remark in filter(None, (entry.remark for entry in entries)):
@@ -195,9 +195,9 @@ def remove_command(session: Session, name: Annotated[str, argument("Name of the 
     sys.stdout.write(f"{name}: removed from {target}\n")
 
 
-def _check_known(what: str, name: str, known: Collection[str]) -> None:
-    if name not in known:
-        raise UsageError(f"there is no {what} {name!r}; the configuration has {', '.join(known) or 'none'}")
+def _check_known(what: str, name: str, names: Collection[str]) -> None:
+    if name not in names:
+        raise UsageError(f"there is no {what} {name!r}; the configuration has {', '.join(names) or 'none'}")
 
 
 def require_mcp(config: Config) -> None:

@@ -105,16 +105,16 @@ def _lines(key: str, values: Sequence[str]) -> str:
 
 def _paths(wishes: UnitOptions) -> str:
     hidden = [path for path in (*wishes.readable, *wishes.writable) if _is_hidden(path)]
-    places = {
+    folders = {
         "BindReadOnlyPaths": [path for path in hidden if path not in wishes.writable],
         "BindPaths": [path for path in wishes.writable if _is_hidden(path)],
         "ReadWritePaths": [path for path in wishes.writable if not _is_hidden(path)],
     }
-    return "\n".join(_lines(key, [_word(str(path)) for path in paths]) for key, paths in places.items())
+    return "\n".join(_lines(key, [_word(str(path)) for path in paths]) for key, paths in folders.items())
 
 
 def _is_hidden(path: Path) -> bool:
-    return any(path.is_relative_to(place) for place in ("/home", "/root", "/run/user", "/tmp", "/var/tmp"))  # noqa: S108
+    return any(path.is_relative_to(folder) for folder in ("/home", "/root", "/run/user", "/tmp", "/var/tmp"))  # noqa: S108
 
 
 def _word(text: str) -> str:
@@ -145,13 +145,13 @@ class UnitLocation:
         command = self.systemctl(*words)
         see = f"; see: {advice}" if advice else ""
         try:
-            done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_LIMIT_S)
+            completed = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_LIMIT_S)
         except subprocess.TimeoutExpired:
             raise ServiceControlError(f"'{' '.join(command)}' did not end within {_LIMIT_S} s{see}") from None
-        if done.returncode:
-            said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-            raise ServiceControlError(f"'{' '.join(command)}' failed: {said}{see}")
-        return done.stdout
+        if completed.returncode:
+            message = " ".join(completed.stderr.split()) or f"exit code {completed.returncode}"
+            raise ServiceControlError(f"'{' '.join(command)}' failed: {message}{see}")
+        return completed.stdout
 
     @property
     def advice(self) -> str:
@@ -214,17 +214,17 @@ def install(
     if only_print:
         sys.stdout.write(text)
         return EXIT_DONE
-    place = UnitLocation(is_user)
+    unit = UnitLocation(is_user)
     _need_systemctl()
-    write_whole(place.file, text, place.advice, 0o644)
-    session.status(f"Wrote {place.file}")
-    place.run("daemon-reload")
-    place.run("enable", UNIT_NAME)
+    write_whole(unit.file, text, unit.advice, 0o644)
+    session.status(f"Wrote {unit.file}")
+    unit.run("daemon-reload")
+    unit.run("enable", UNIT_NAME)
     if no_start:
-        session.status(f"Start it with: {' '.join(place.systemctl('start', UNIT_NAME))}")
+        session.status(f"Start it with: {' '.join(unit.systemctl('start', UNIT_NAME))}")
         return EXIT_DONE
     session.status("Starting; the model is being loaded …")
-    place.run("restart", UNIT_NAME, advice=place.log_command)
+    unit.run("restart", UNIT_NAME, advice=unit.log_command)
     if is_user:
         session.status("It ends when you log out, unless you say: loginctl enable-linger")
     return status(session, is_user)
@@ -233,17 +233,17 @@ def install(
 @command(app, "uninstall")
 def uninstall(session: Session, is_user: _User = False) -> int:
     """Stop the service and remove its unit; stored data is kept."""
-    place = UnitLocation(is_user)
-    if not place.file.is_file():
-        raise UsageError(f"there is no {place.file}; nothing was installed{'' if is_user else ', or was with --user'}")
+    unit = UnitLocation(is_user)
+    if not unit.file.is_file():
+        raise UsageError(f"there is no {unit.file}; nothing was installed{'' if is_user else ', or was with --user'}")
     _need_systemctl()
-    place.run("disable", "--now", UNIT_NAME)
+    unit.run("disable", "--now", UNIT_NAME)
     try:
-        place.file.unlink()
+        unit.file.unlink()
     except OSError as error:
-        raise UsageError(f"{place.file} cannot be removed ({error.strerror}){place.advice}") from None
-    place.run("daemon-reload")
-    session.status(f"Removed {place.file}; what it remembered stays in its state folder")
+        raise UsageError(f"{unit.file} cannot be removed ({error.strerror}){unit.advice}") from None
+    unit.run("daemon-reload")
+    session.status(f"Removed {unit.file}; what it remembered stays in its state folder")
     return EXIT_DONE
 
 
@@ -266,8 +266,8 @@ def restart(session: Session, is_user: _User = False) -> int:
 
 
 def _control(session: Session, verb: str, *, is_user: bool) -> int:
-    place = _installed(is_user=is_user)
-    place.run(verb, UNIT_NAME, advice=place.log_command)
+    unit = _installed(is_user=is_user)
+    unit.run(verb, UNIT_NAME, advice=unit.log_command)
     session.status({"start": "Started.", "stop": "Stopped.", "restart": "Restarted."}[verb])
     return EXIT_DONE
 
@@ -281,10 +281,10 @@ def logs(
 ) -> int:
     """Show the log of the service, from the journal."""
     del session
-    place = _installed(is_user=is_user)
+    unit = _installed(is_user=is_user)
     if shutil.which("journalctl") is None:
         raise UsageError("this machine has no journalctl; the log is where its system keeps that of services")
-    words = ["journalctl", *(["--user"] if place.is_user else []), "-u", UNIT_NAME, "-n", str(lines), "--no-pager"]
+    words = ["journalctl", *(["--user"] if unit.is_user else []), "-u", UNIT_NAME, "-n", str(lines), "--no-pager"]
     with suppress(KeyboardInterrupt):
         return subprocess.run([*words, *(["-f"] if follow else [])], check=False).returncode
     return EXIT_DONE
@@ -303,18 +303,18 @@ def _installed(*, is_user: bool) -> UnitLocation:
 @command(app, "status")
 def status(session: Session, is_user: _User = False) -> int:
     """Show the state of the service; exit code 1 unless it is active."""
-    place = UnitLocation(is_user)
+    unit = UnitLocation(is_user)
     _need_systemctl()
     names = ",".join(name for name, _ in _SHOWN)
-    output = place.run("show", "--property", f"LoadState,{names}", UNIT_NAME)
+    output = unit.run("show", "--property", f"LoadState,{names}", UNIT_NAME)
     values = {name: value for name, _, value in (line.partition("=") for line in output.splitlines())}
     if values.get("LoadState") != "loaded":
         raise UsageError(f"there is no service; install it: rkllm-mcp service install{' --user' if is_user else ''}")
-    rows = [(label, _shown(name, values.get(name, ""))) for name, label in _SHOWN if values.get(name)]
+    rows = [(label, _setting_line(name, values.get(name, ""))) for name, label in _SHOWN if values.get(name)]
     session.terminal.answer(table((), rows, session.terminal.columns))
     if values.get("ActiveState") == "active":
         return EXIT_DONE
-    session.status(f"Its log: {place.log_command}")
+    session.status(f"Its log: {unit.log_command}")
     return EXIT_ANSWER_FAILED
 
 
@@ -366,9 +366,9 @@ def _uses_sandbox(config: Config) -> bool:
 def _group(device: str) -> Iterator[str]:
     """The group of a device node, where it may use the device and is not root's."""
     try:
-        found = Path(device).stat()
-        if found.st_gid and found.st_mode & 0o060 == 0o060:
-            yield grp.getgrgid(found.st_gid).gr_name
+        status = Path(device).stat()
+        if status.st_gid and status.st_mode & 0o060 == 0o060:
+            yield grp.getgrgid(status.st_gid).gr_name
     except (OSError, KeyError):
         return
 
@@ -378,7 +378,7 @@ def _need_systemctl() -> None:
         raise UsageError("this machine has no systemctl; start the service another way: rkllm-mcp serve")
 
 
-def _shown(name: str, value: str) -> str:
+def _setting_line(name: str, value: str) -> str:
     return f"{int(value) / 2**20:.0f} MB" if name == "MemoryCurrent" and value.isdigit() else value
 
 
@@ -413,14 +413,14 @@ def readiness(config: Config) -> str:
 def show_link(config: Config, *, is_system: bool) -> None:
     """Print the address of the page with a new code, and its QR code if other devices reach it."""
 
-    async def make() -> str:
+    async def new_code() -> str:
         async with open_stored(config, SYSTEM_STATE if is_system else None) as store:
             return await store.devices.new_code()
 
     host = config.service.host
     is_local = is_loopback(host)
     name = host if is_local or host not in _EVERY_ADDRESS else _own_address()
-    address = f"{web_address(name, config.service.port)}/#/link/{anyio.run(make)}"
+    address = f"{web_address(name, config.service.port)}/#/link/{anyio.run(new_code)}"
     if not is_local and sys.stdout.isatty():
         sys.stdout.write(qr_text(address, color=wants_color(sys.stdout)))
     sys.stdout.write(f"{address}\n")

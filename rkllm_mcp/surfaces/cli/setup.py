@@ -109,14 +109,14 @@ class Journal:
 
 def _marks(path: Path) -> Mark:
     """Return size, time and, of short files, SHA-256 by the place of each file of a path."""
-    files = [each for each in path.rglob("*") if not each.is_dir()] if path.is_dir() else [path]
-    return {str(each.relative_to(path)): _mark(each) for each in sorted(files)}
+    files = [path_inside for path_inside in path.rglob("*") if not path_inside.is_dir()] if path.is_dir() else [path]
+    return {str(path_inside.relative_to(path)): _mark(path_inside) for path_inside in sorted(files)}
 
 
 def _mark(file: Path) -> list[Any]:
-    found = file.stat()
-    is_short = found.st_size <= _HASHED_BYTES
-    return [found.st_size, found.st_mtime_ns, hashlib.sha256(file.read_bytes()).hexdigest() if is_short else ""]
+    status = file.stat()
+    is_short = status.st_size <= _HASHED_BYTES
+    return [status.st_size, status.st_mtime_ns, hashlib.sha256(file.read_bytes()).hexdigest() if is_short else ""]
 
 
 class _Setup:
@@ -134,8 +134,8 @@ class _Setup:
         self.asker = TerminalApprover(session.terminal)
         self.state = state_folder()
         self.journal = Journal.read(self.state / "setup.json")
-        own = search_order()[1]
-        self.target = Path(session.config_path).expanduser().absolute() if session.config_path else own
+        own_folder = search_order()[1]
+        self.target = Path(session.config_path).expanduser().absolute() if session.config_path else own_folder
         self.sources: ModelSources = ModelSources(say=self.say)
         self.number = 0
 
@@ -170,7 +170,7 @@ class _Setup:
         model = self._model(is_emulated=is_emulated)
         config = self._configuration(model, library)
         self.step("test")
-        code = run_async(lambda: self._asked(config))
+        code = run_async(lambda: self._ask_once(config))
         if code != EXIT_DONE:
             return code
         is_service = self._service(config)
@@ -209,7 +209,7 @@ class _Setup:
             is_emulated = True
         if is_emulated:
             self.tell("emulated")
-        elif any(each.status == "fail" for each in findings) and not self.is_agreed("ask_broken", default=False):
+        elif any(result.status == "fail" for result in findings) and not self.is_agreed("ask_broken", default=False):
             raise RuntimeUnusableError(self.texts["refused_broken"])
         return is_emulated
 
@@ -221,14 +221,14 @@ class _Setup:
         if is_emulated:
             self._build_emulator()
             return "emulator"
-        wanted = self.session.runtime or "auto"
-        path = runtimes.library_in_use(wanted)
+        requested = self.session.runtime or "auto"
+        path = runtimes.library_in_use(requested)
         if path is not None:
             library = runtimes.identify(str(path))
             if not library.problem:
                 self.journal.done(path.parent)
                 self.tell("here", what=f"RKLLM {library.release}, {path}")
-                return wanted if wanted == "auto" else str(path)
+                return requested if requested == "auto" else str(path)
         version = runtimes.RECOMMENDED_VERSION
         folder = runtimes.runtime_folder() / version
         self._creates(folder)
@@ -288,10 +288,10 @@ class _Setup:
         if name is not None and ("/" in name or name == "demo"):
             self.say(f"✓ {name}")
             return name
-        known = {folder.folder.name: folder for folder in self.sources.models() if not folder.card.emulated}
+        models = {folder.folder.name: folder for folder in self.sources.models() if not folder.card.emulated}
         if name is None:
-            name = self._chosen([*known.values()])
-        folder = known.get(name)
+            name = self._chosen([*models.values()])
+        folder = models.get(name)
         if folder is not None and not folder.missing:
             self.journal.done(folder.folder)
             self.tell("here", what=folder.folder)
@@ -363,7 +363,7 @@ class _Setup:
             return before
         key = new_key() if wants_lan else ""
         host = _ALL_DEVICES if wants_lan else "127.0.0.1"
-        wanted = NewConfiguration(
+        new = NewConfiguration(
             model=model,
             library=library,
             language="ja" if self.language == "ja" else "",
@@ -373,7 +373,7 @@ class _Setup:
             folder=self._folder(),
         )
         self.journal.begin(self.target)
-        write_whole(self.target, wanted.text())
+        write_whole(self.target, new.text())
         self.journal.done(self.target)
         self.tell("wrote", path=self.target)
         if key:
@@ -418,7 +418,7 @@ class _Setup:
             self.tell("exists_change")
             self.say("\n".join(f"    {line}" for line in "\n".join([*lines, *missing]).splitlines()))
 
-    async def _asked(self, config: Config) -> int:
+    async def _ask_once(self, config: Config) -> int:
         from rkllm_mcp.app.root import open_app
         from rkllm_mcp.events import End, Text, ToolFinished
         from rkllm_mcp.generation import AnswerOptions
@@ -583,8 +583,8 @@ def _free_port(host: str) -> int:
 def translated(text: str, findings: Mapping[str, str]) -> str:
     """Return a sentence of the checks in the reader's language; as it is if no pattern of ``findings`` is all of it."""
     for pattern, translation in findings.items():
-        if found := re.fullmatch(pattern, text):
-            return found.expand(translation)
+        if match := re.fullmatch(pattern, text):
+            return match.expand(translation)
     return text
 
 

@@ -53,8 +53,8 @@ def read_arguments(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str,
 
 
 def _argument(text: str, schema: Any) -> Any:
-    wanted: Any = cast("Mapping[str, Any]", schema).get("type") if isinstance(schema, Mapping) else None
-    if wanted == "string":
+    types: Any = cast("Mapping[str, Any]", schema).get("type") if isinstance(schema, Mapping) else None
+    if types == "string":
         return text
     try:
         return json.loads(text)
@@ -153,17 +153,17 @@ def call_command(
 ) -> int:
     """Call a tool and print its result; exit code 1 if it fails."""
     is_piped = arguments == ["-"]
-    given = [sys.stdin.buffer.read().decode("utf-8", "replace")] if is_piped else arguments or []
+    words = [sys.stdin.buffer.read().decode("utf-8", "replace")] if is_piped else arguments or []
     asker: Approver = FixedApprover("once") if yes else FixedApprover("deny", _SAY_YES)
     if not (yes or is_piped) and is_interactive():
         language = session.language(session.config())
         asker = Person(FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language))
     caller = CallContext(asker=asker, tokens=session.tokens)
 
-    async def work() -> int:
+    async def call_tool() -> int:
         async with open_servers(session) as environment:
             tool = found_tool(environment, name)
-            values = read_arguments(given, tool.input_schema)
+            values = read_arguments(words, tool.input_schema)
             result = await environment.toolbox.call(ToolCall("call_1", tool.name, values), caller)
         if as_json:
             seconds = round(result.seconds, 3)
@@ -176,7 +176,7 @@ def call_command(
         sys.stdout.flush()
         return EXIT_ANSWER_FAILED if result.is_error else EXIT_DONE
 
-    return in_loop(session, work)
+    return in_loop(session, call_tool)
 
 
 @command(app, "enable")
@@ -224,11 +224,11 @@ async def approvals_command(
         for name in forget or ():
             for server, tool in await forget_approvals(store, name):
                 session.status(translate("chat.forgotten", tool=tool, server=server))
-        given = [(grant.kind, server, tool) for server, tool, grant in await store.grants.all()]
+        grants = [(grant.kind, server, tool) for server, tool, grant in await store.grants.all()]
     if forget:
         return
-    values = [dict(zip(("decision", "server", "tool"), row, strict=True)) for row in given]
-    listing = grant_table(given, session.terminal.columns)
+    values = [dict(zip(("decision", "server", "tool"), row, strict=True)) for row in grants]
+    listing = grant_table(grants, session.terminal.columns)
     session.show(values, listing, as_json=as_json, none="Nothing is allowed or refused for good.")
 
 

@@ -118,15 +118,15 @@ def refusal(error: ValidationError, value: Any) -> HTTPError:
     if error.error_count() > _MOST_ERRORS:
         return HTTPError(422, f"the body is wrong in {error.error_count():,} places; send a part of it to learn where")
     details = error.errors(include_url=False, include_context=False, include_input=False)
-    places = [_place(each, value) for each in details]
+    paths = [_path_of(each, value) for each in details]
     # Of a union every member complains. What was meant is the one that got furthest into the value, with the least to
     # say; its name is what the place leaves out.
     members = [
-        tuple(step for step in each["loc"] if step not in place) for each, place in zip(details, places, strict=True)
+        tuple(step for step in each["loc"] if step not in path) for each, path in zip(details, paths, strict=True)
     ]
-    said = Counter(members)
-    best = max(range(len(details)), key=lambda index: (len(places[index]), -said[members[index]]))
-    detail, param = details[best], _written(places[best])
+    count_of_members = Counter(members)
+    best = max(range(len(details)), key=lambda index: (len(paths[index]), -count_of_members[members[index]]))
+    detail, param = details[best], _written(paths[best])
     return HTTPError(422, f"{param or 'the body'}: {detail['msg']}", param=param or None, code=detail["type"])
 
 
@@ -138,18 +138,18 @@ async def _content(request: Request, limit: int, silence_s: float) -> bytes:
         raise _too_large(limit)
     # Of a body whose length is not announced the longest is expected, once it is longer than what is not counted.
     is_known = length.isdecimal()
-    held = await hold_body(request, int(length) if is_known and not is_announced else 0, limit)
+    body_lease = await hold_body(request, int(length) if is_known and not is_announced else 0, limit)
     content, size = bytearray(), 0
     # What is too much is taken off the wire and dropped, within reason.
     async for chunk in bounded(request, limit, silence_s, most=4 * limit).stream():
         size += len(chunk)
         if size > limit:
             content.clear()
-        elif not is_known and size > UNCOUNTED_BYTES and not held.size:
-            held = await hold_body(request, limit, limit)
+        elif not is_known and size > UNCOUNTED_BYTES and not body_lease.size:
+            body_lease = await hold_body(request, limit, limit)
         if size <= limit and not is_announced:
             content += chunk
-    held.shrink(len(content))
+    body_lease.shrink(len(content))
     if size > limit:
         raise _too_large(limit)
     return bytes(content)
@@ -196,13 +196,13 @@ def _check_type(request: Request) -> None:
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise HTTPError(415, f"Content-Encoding {encoding} is not understood here; send the body as it is")
-    kind, _, rest = request.headers.get("content-type", "").partition(";")
+    kind, _, parameters = request.headers.get("content-type", "").partition(";")
     kind = kind.strip().lower()
     is_json = kind == "application/json" or kind.endswith("+json")
     if not is_json and not request.url.path.startswith(OLLAMA):
         message = f"the body has to be JSON, not {kind or 'without a type'}; send Content-Type: application/json"
         raise HTTPError(415, message)
-    charset = rest.partition("charset=")[2].strip(' "').lower()
+    charset = parameters.partition("charset=")[2].strip(' "').lower()
     if charset not in ("", "utf-8", "utf8", "us-ascii"):
         raise HTTPError(415, f"the body is in {charset}; JSON is sent as UTF-8")
 
@@ -232,18 +232,18 @@ def _has_infinity(value: Any) -> bool:
     return isinstance(value, float) and math.isinf(value)
 
 
-def _place(detail: ErrorDetails, value: Any) -> tuple[str | int, ...]:
+def _path_of(detail: ErrorDetails, value: Any) -> tuple[str | int, ...]:
     """The way to the field through ``value``, without the names of unions and of types that pydantic puts into it."""
-    place: list[str | int] = []
+    path: list[str | int] = []
     for index, step in enumerate(detail["loc"]):
         try:
             value = value[step]
         except (LookupError, TypeError):
             if detail["type"] != "missing" or index < len(detail["loc"]) - 1:
                 continue
-        place.append(step)
-    return tuple(place)
+        path.append(step)
+    return tuple(path)
 
 
-def _written(place: Sequence[str | int]) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).removeprefix(".")
+def _written(path: Sequence[str | int]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")

@@ -63,9 +63,9 @@ if TYPE_CHECKING:
 CountBodyT = TypeVar("CountBodyT", bound=CountBody)
 
 
-def _answers(whole: Any, record: Any, says: str) -> tuple[RouteResponse, ...]:
+def _answers(reply_model: Any, record: Any, says: str) -> tuple[RouteResponse, ...]:
     return (
-        RouteResponse(whole, says="The answer, when stream is not true."),
+        RouteResponse(reply_model, says="The answer, when stream is not true."),
         RouteResponse(record, media=EVENT_STREAM, says=f"The answer in pieces; {says}"),
     )
 
@@ -120,7 +120,7 @@ async def responses(request: Request) -> Response:
     await choose_model(request, body.model)
     app = tenant_of(request).app
     is_stored = app.config.service.history and body.store is not False
-    asked = responses_body(body, await _stored_items(app, body))
+    translated = responses_body(body, await _stored_items(app, body))
 
     def finished(shape: ReplyShape) -> None:
         if is_stored:
@@ -130,7 +130,7 @@ async def responses(request: Request) -> Response:
 
     return await answer(
         request,
-        asked,
+        translated,
         partial(Reply, new_id("resp_"), with_server_calls=True),
         partial(ResponsesShape, body=body, is_stored=is_stored),
         streams=body.stream is True,
@@ -140,8 +140,8 @@ async def responses(request: Request) -> Response:
 
 async def _stored_items(app: Assistant, body: ResponsesBody) -> StoredItems:
     """Return the stored items that a request refers to; an HTTPError 400 if they are not stored."""
-    wanted, previous = references(body), body.previous_response_id
-    if not wanted and previous is None:
+    reference_ids, previous = references(body), body.previous_response_id
+    if not reference_ids and previous is None:
         return StoredItems()
     param = "input" if previous is None else "previous_response_id"
     if not app.config.service.history:
@@ -152,9 +152,9 @@ async def _stored_items(app: Assistant, body: ResponsesBody) -> StoredItems:
         message = f"no response {previous!r} is stored here, or not all before it; send the conversation as input"
         raise HTTPError(400, message, param=param, code="previous_response_not_found")
     output: dict[str, Any] = {}
-    for response_id in dict.fromkeys(map(referenced_response, wanted)):
-        found = await app.store.responses.get(app.tenant, response_id)
-        output |= {item["id"]: item for item in (found or {"output": ()})["output"]}
+    for response_id in dict.fromkeys(map(referenced_response, reference_ids)):
+        response = await app.store.responses.get(app.tenant, response_id)
+        output |= {item["id"]: item for item in (response or {"output": ()})["output"]}
     return StoredItems(before or (), output)
 
 
@@ -162,10 +162,10 @@ async def _stored_items(app: Assistant, body: ResponsesBody) -> StoredItems:
 async def show_response(request: Request) -> dict[str, Any]:
     """Show a stored response."""
     app, response_id = tenant_of(request).app, request.path_params["id"]
-    found = await app.store.responses.get(app.tenant, response_id)
-    if found is None:
+    response = await app.store.responses.get(app.tenant, response_id)
+    if response is None:
         raise _no_response(response_id)
-    return found
+    return response
 
 
 @Route("DELETE", "/v1/responses/{id}", answers=(RouteResponse(ResponseDeleted),), problems=(404,))
@@ -203,7 +203,7 @@ async def messages(request: Request) -> Response:
 async def count_tokens(request: Request) -> TokenCount:
     """Count the tokens of a conversation, as Anthropic's API does."""
     body = await _anthropic(request, CountBody)
-    question = await _asked(request, messages_body(body))
+    question = await _checked_request(request, messages_body(body))
     app = tenant_of(request).app
     if (npu := app.model_host.npu) is None:
         raise HTTPError(400, "the model is at another service, which counts its tokens; read the usage of an answer")
@@ -252,7 +252,7 @@ def _with_usage(body: ChatBody | CompletionBody) -> bool:
 
 async def answer(
     request: Request,
-    asked: Translated,
+    translated: Translated,
     new_reply: Callable[..., Reply],
     new_shape: Callable[[Reply], ReplyShape],
     *,
@@ -263,21 +263,21 @@ async def answer(
     heartbeat: bytes = HEARTBEAT,
     finished: Callable[[ReplyShape], None] | None = None,
 ) -> Response:
-    """Answer a request of any API, which ``asked`` has as OpenAI's body.
+    """Answer a request of any API, which ``translated`` has as OpenAI's body.
 
     ``new_reply`` and ``new_shape`` make the answer's reply and shape. With ``may_load`` it waits while the model loads,
     instead of a refusal. ``finished`` gets the shape of a complete answer before its last record is sent.
     """
-    question = await _asked(request, asked)
+    question = await _checked_request(request, translated)
     last = next((message.text for message in reversed(question.messages) if message.role == "user"), "")
-    check_length(request, last, asked.param("messages"))
+    check_length(request, last, translated.param("messages"))
     reply = new_reply(
         model=model or chosen_model(request) or service_of(request).model_host.name,
         host_tools=question.host_tools,
         names=question.client_names,
     )
     writer = ReplyWriter(reply, new_shape(reply))
-    make = partial(_make_reply, request, asked, question, writer, may_load=may_load, finished=finished)
+    make = partial(_make_reply, request, translated, question, writer, may_load=may_load, finished=finished)
 
     def failed(problem: HTTPError) -> bytes:
         return writer.failed(problem.body(request.url.path))
@@ -290,7 +290,7 @@ async def answer(
 
 async def _make_reply(
     request: Request,
-    asked: Translated,
+    translated: Translated,
     question: ChatRequest,
     writer: ReplyWriter,
     stream: EventStream | None = None,
@@ -304,8 +304,8 @@ async def _make_reply(
     service = service_of(request)
     try:
         async with (
-            queue_place(request, model=chosen_model(request), may_load=may_load) as place,
-            place.turn(writer),
+            queue_place(request, model=chosen_model(request), may_load=may_load) as queue_slot,
+            queue_slot.turn(writer),
             metered(request) as meter,
         ):
             tenant = request.state.tenant
@@ -313,7 +313,7 @@ async def _make_reply(
         _check_end(writer.reply.end)
     except (RequestRefusedError, HTTPError) as error:
         if error.param:
-            error.param = asked.param(error.param)
+            error.param = translated.param(error.param)
         raise
     if finished is not None:
         finished(writer.shape)
@@ -330,21 +330,21 @@ def _check_end(end: End) -> None:
         )
 
 
-async def _asked(request: Request, asked: Translated) -> ChatRequest:
+async def _checked_request(request: Request, translated: Translated) -> ChatRequest:
     """Return the request that a body describes; a refusal is an HTTPError 400, 403 or 422."""
     service, tenant = service_of(request), tenant_of(request)
-    own = tenant.section.mcp if tenant.section is not None else None
+    tenant_servers = tenant.section.mcp if tenant.section is not None else None
     may_use_tools = "tools" in tenant.rights
-    if (asked.body.mcp or asked.servers) and not may_use_tools:
-        param = "tools" if asked.servers else "mcp"
+    if (translated.body.mcp or translated.servers) and not may_use_tools:
+        param = "tools" if translated.servers else "mcp"
         raise HTTPError(403, "this key may not use the host's tools; leave them out", param=param, code="key_purpose")
-    host_tools = may_use_tools and (service.config.service.mcp if own is None else own)
+    host_tools = may_use_tools and (service.config.service.mcp if tenant_servers is None else tenant_servers)
     # Checking a hundred tools takes a while, and all other answers would wait for it.
-    question = await run_work(request, partial(chat_request, asked, service.schemas, host_tools=host_tools))
-    if not asked.servers:
+    question = await run_work(request, partial(chat_request, translated, service.schemas, host_tools=host_tools))
+    if not translated.servers:
         return question
-    await tenant.app.toolbox.wait(lambda server: math.inf if server.spec.name in asked.servers else 0.0)
-    return replace(question, allowed_tools=tuple(_server_tools(tenant.app, asked.servers)))
+    await tenant.app.toolbox.wait(lambda server: math.inf if server.spec.name in translated.servers else 0.0)
+    return replace(question, allowed_tools=tuple(_server_tools(tenant.app, translated.servers)))
 
 
 def _server_tools(app: Assistant, servers: Mapping[str, Sequence[str] | None]) -> Iterator[str]:
@@ -353,8 +353,10 @@ def _server_tools(app: Assistant, servers: Mapping[str, Sequence[str] | None]) -
     connections = {connection.spec.name: connection for connection in toolbox.connections}
     for server, names in servers.items():
         if server not in connections:
-            known = ", ".join(connections) or "none"
-            raise HTTPError(400, f"there is no server {server!r} in the configuration; there is {known}", param="tools")
+            server_names = ", ".join(connections) or "none"
+            raise HTTPError(
+                400, f"there is no server {server!r} in the configuration; there is {server_names}", param="tools"
+            )
         if connections[server].has_failed:
             raise HTTPError(
                 502, f"server {server!r} cannot be used: {connections[server].explanation()}", param="tools"

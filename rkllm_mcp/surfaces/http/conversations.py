@@ -146,32 +146,32 @@ class CancelResult(DocumentedModel):
 async def list_all(request: Request) -> dict[str, Any]:
     """List the conversations."""
     app, wish = tenant_of(request).app, bodies.query(request, ConversationQuery)
-    kept = app.store.conversations
-    found = await kept.latest(app.tenant, wish.limit, wish.offset, wish.search, pinned_first=True)
-    count = await kept.count(app.tenant, wish.search)
-    return {"conversations": [summary_dict(each) for each in found], "count": count}
+    conversations = app.store.conversations
+    latest = await conversations.latest(app.tenant, wish.limit, wish.offset, wish.search, pinned_first=True)
+    count = await conversations.count(app.tenant, wish.search)
+    return {"conversations": [summary_dict(summary) for summary in latest], "count": count}
 
 
 @Route("GET", "/v1/conversations/{id}", answers=(RouteResponse(Whole),), problems=(404,))
 async def show(request: Request) -> object:
     """Read a conversation."""
-    (app, conversation_id), service = _named(request), service_of(request)
-    kept = await app.store.conversations.get(app.tenant, conversation_id)
-    if kept is not None:
+    (app, conversation_id), service = _conversation_named(request), service_of(request)
+    stored = await app.store.conversations.get(app.tenant, conversation_id)
+    if stored is not None:
         is_running = service.answers.find(app.tenant, conversation_id) is not None
         # Megabytes of stored events are read and written.
-        content = await run_work(request, lambda: JSONResponse(_whole(kept, is_running=is_running)).body)
+        content = await run_work(request, lambda: JSONResponse(_stored_json(stored, is_running=is_running)).body)
         return Response(bytes(content), media_type=JSON)
-    found = service.open_conversations.opened(app, conversation_id)
-    if found is None:
+    opened = service.open_conversations.opened(app, conversation_id)
+    if opened is None:
         raise _missing(conversation_id)
-    return _open(found)
+    return _open(opened)
 
 
 @Route("PATCH", "/v1/conversations/{id}", body=Changed, answers=(RouteResponse(Whole),), problems=(404, 409))
 async def change(request: Request) -> object:
     """Rename or pin a conversation, or change the options of its questions."""
-    (app, conversation_id), service = _named(request), service_of(request)
+    (app, conversation_id), service = _conversation_named(request), service_of(request)
     body = await bodies.read(request, Changed)
     values: dict[str, Any] = body.model_dump(exclude_none=True, include={"title", "pinned"})
     if body.settings is not None:
@@ -183,8 +183,8 @@ async def change(request: Request) -> object:
             raise _missing(conversation_id)
         if "system" in values:
             service.open_conversations.drop(app, conversation_id)
-    if "settings" in values and (found := service.open_conversations.opened(app, conversation_id)) is not None:
-        found.settings = values["settings"]
+    if "settings" in values and (opened := service.open_conversations.opened(app, conversation_id)) is not None:
+        opened.settings = values["settings"]
     return await show.handler(request)
 
 
@@ -193,23 +193,23 @@ async def change(request: Request) -> object:
 )
 async def show_version(request: Request) -> object:
     """Go on with another version of a question."""
-    (app, conversation_id), service = _named(request), service_of(request)
+    (app, conversation_id), service = _conversation_named(request), service_of(request)
     body = await bodies.read(request, VersionBody)
     with service.answers.unanswered(app, conversation_id):
-        kept = app.store.conversations
-        if not await kept.show_version(app.tenant, conversation_id, body.position, body.version):
+        conversations = app.store.conversations
+        if not await conversations.show_version(app.tenant, conversation_id, body.position, body.version):
             raise HTTPError(404, "there is no such version of a question; GET /v1/conversations/{id} counts them")
-        stored = await kept.get(app.tenant, conversation_id)
-        found = service.open_conversations.opened(app, conversation_id)
-        if stored is not None and found is not None:
-            replace_turns(stored, body.position, found)
+        stored = await conversations.get(app.tenant, conversation_id)
+        opened = service.open_conversations.opened(app, conversation_id)
+        if stored is not None and opened is not None:
+            replace_turns(stored, body.position, opened)
     return await show.handler(request)
 
 
 @Route("DELETE", "/v1/conversations/{id}", answers=(RouteResponse(status=204, says="It is gone."),), problems=(404,))
 async def delete(request: Request) -> None:
     """Forget a conversation and the records of its tool calls."""
-    app, conversation_id = _named(request)
+    app, conversation_id = _conversation_named(request)
     # An answer that is kept as it stops would bring back what is deleted before.
     await service_of(request).answers.stopped(app, conversation_id)
     was_open = service_of(request).open_conversations.drop(app, conversation_id)
@@ -229,13 +229,13 @@ async def delete(request: Request) -> None:
 )
 async def export(request: Request) -> Response:
     """Write a conversation as a file."""
-    app, conversation_id = _named(request)
+    app, conversation_id = _conversation_named(request)
     is_json = bodies.query(request, ExportQuery).format == "json"
-    kept = await app.store.conversations.get(app.tenant, conversation_id)
-    if kept is None:
+    stored = await app.store.conversations.get(app.tenant, conversation_id)
+    if stored is None:
         raise _missing(conversation_id)
-    text = await run_work(request, _exported, kept, is_json)
-    file = f"conversation-{kept.id}.{'json' if is_json else 'md'}"
+    text = await run_work(request, _exported, stored, is_json)
+    file = f"conversation-{stored.id}.{'json' if is_json else 'md'}"
     headers = {"Content-Disposition": f'attachment; filename="{file}"'}
     return Response(text, media_type=JSON if is_json else f"{MARKDOWN}; charset=utf-8", headers=headers)
 
@@ -243,7 +243,7 @@ async def export(request: Request) -> Response:
 @Route("POST", "/v1/conversations/{id}/cancel", answers=(RouteResponse(CancelResult),))
 async def cancel(request: Request) -> CancelResult:
     """Stop the answer under way in a conversation."""
-    app, conversation_id = _named(request)
+    app, conversation_id = _conversation_named(request)
     return CancelResult(cancelled=service_of(request).answers.cancel(app, conversation_id))
 
 
@@ -263,26 +263,26 @@ async def cancel(request: Request) -> CancelResult:
 )
 async def stream(request: Request) -> Response:
     """Go on reading a detached answer."""
-    app, conversation_id = _named(request)
+    app, conversation_id = _conversation_named(request)
     after = bodies.query(request, StreamQuery).after
-    found = service_of(request).answers.detached(app.tenant, request.state.key, conversation_id)
-    if found is None:
+    answer = service_of(request).answers.detached(app.tenant, request.state.key, conversation_id)
+    if answer is None:
         message = "no detached answer of this key is here; GET /v1/conversations/{id} has what is stored"
         raise HTTPError(404, message, param="id")
 
-    async def read(stream: EventStream) -> None:
+    async def write_events(stream: EventStream) -> None:
         with service_of(request).answers.reading(request.state.key):
-            await found.read(after, stream.write)
+            await answer.read(after, stream.write)
 
-    return EventStream(read)
+    return EventStream(write_events)
 
 
-def _exported(kept: StoredConversation, is_json: bool) -> bytes:  # called in a thread
-    text = conversation_export.as_json([kept]) if is_json else conversation_export.as_markdown(kept)
+def _exported(stored: StoredConversation, is_json: bool) -> bytes:  # called in a thread
+    text = conversation_export.as_json([stored]) if is_json else conversation_export.as_markdown(stored)
     return text.encode("utf-8", "replace")
 
 
-def _named(request: Request) -> tuple[Assistant, str]:
+def _conversation_named(request: Request) -> tuple[Assistant, str]:
     return tenant_of(request).app, request.path_params["id"]
 
 
@@ -290,16 +290,16 @@ def _missing(conversation_id: str) -> HTTPError:
     return HTTPError(404, f"there is no conversation {conversation_id!r} here; GET /v1/conversations lists them")
 
 
-def _whole(kept: StoredConversation, *, is_running: bool) -> dict[str, Any]:
+def _stored_json(stored: StoredConversation, *, is_running: bool) -> dict[str, Any]:
     turns: list[dict[str, Any]] = []
-    for place, turn in enumerate(kept.turns):
-        version, versions = kept.versions.get(place, (1, 1))
+    for position, turn in enumerate(stored.turns):
+        version, versions = stored.versions.get(position, (1, 1))
         ending = "running" if is_running and turn.ending == "interrupted" else turn.ending
-        own = {"created": stamp(turn.at), "events": json.loads(turn.events or "[]"), "ending": ending}
-        turns.append(shown(TurnBody, turn, **own, version=version, versions=versions))
-    settings = json.loads(kept.settings or "{}")
-    times = {"created": stamp(kept.created), "updated": stamp(kept.updated)}
-    return shown(Whole, kept, **times, settings=settings, messages=turns)
+        assistant_fields = {"created": stamp(turn.at), "events": json.loads(turn.events or "[]"), "ending": ending}
+        turns.append(shown(TurnBody, turn, **assistant_fields, version=version, versions=versions))
+    settings = json.loads(stored.settings or "{}")
+    times = {"created": stamp(stored.created), "updated": stamp(stored.updated)}
+    return shown(Whole, stored, **times, settings=settings, messages=turns)
 
 
 def _open(conversation: Conversation) -> dict[str, Any]:

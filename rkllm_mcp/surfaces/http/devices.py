@@ -65,8 +65,8 @@ async def exchange(request: Request) -> dict[str, Any]:
 @Route("GET", "/v1/devices", answers=(RouteResponse(Devices),), problems=(403,))
 async def list_devices(request: Request) -> dict[str, Any]:
     """Devices with a key."""
-    found = await _owner(request).app.store.devices.all()
-    return {"devices": [shown(LinkedDevice, each) for each in found]}
+    devices = await _owner(request).app.store.devices.all()
+    return {"devices": [shown(LinkedDevice, device) for device in devices]}
 
 
 @Route("DELETE", "/v1/devices/{id}", answers=(RouteResponse(status=204),), problems=(403, 404))

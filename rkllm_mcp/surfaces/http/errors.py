@@ -244,7 +244,7 @@ def response_to(error: BaseException, path: str = "") -> Response:
     if isinstance(error, HTTPException):
         message = _SENTENCES.get(error.status_code, error.detail)
         if error.status_code == 404:
-            message = next((says for begun, says in NOT_OFFERED.items() if path.startswith(begun)), message)
+            message = next((says for prefix, says in NOT_OFFERED.items() if path.startswith(prefix)), message)
         headers = dict(error.headers or {})
         if "Allow" in headers:
             headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))

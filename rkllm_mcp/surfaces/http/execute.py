@@ -203,7 +203,7 @@ async def execute(request: Request) -> Response:
     if body.replaces is not None:
         await _replaced(app, conversation.id, body.replaces)
     if body.continues:
-        await _begun(app, conversation)
+        await _continued_events(app, conversation)
     running = RunningAnswer(conversation.id, app.tenant, request.state.key, body.detached)
     if body.detached:
         running.scope.deadline = anyio.current_time() + DETACHED_S
@@ -280,21 +280,21 @@ async def _make_answer(
     is_refused = False
     with service.answers.running(running):
         try:
-            async with queue_place(request, model=chosen_model(request)) as place:
-                begun = await _make_room(app, conversation, body)
+            async with queue_place(request, model=chosen_model(request)) as queue_slot:
+                earlier_events = await _make_room(app, conversation, body)
                 service.open_conversations.put(app, conversation)
                 if app.config.service.history:
                     secrets = tuple(body.tokens.values())
-                    draft = AnswerRecord(app.recorder, conversation, question, secrets, earlier_events=begun)
+                    draft = AnswerRecord(app.recorder, conversation, question, secrets, earlier_events=earlier_events)
                     await draft.begin()
-                async with place.turn(sink), metered(request) as meter:
+                async with queue_slot.turn(sink), metered(request) as meter:
                     # What is continued was counted when it came.
-                    if begun:
-                        sink.feed(begun)
+                    if earlier_events:
+                        sink.feed(earlier_events)
                     running.assistant = meter.assistant
-                    options = _answer_options(request, conversation, body, begun, meter.assistant)
-                    asked = _question(conversation, body, question, begun)
-                    await meter.assistant.answer(conversation, asked, sink, options, [meter])
+                    options = _answer_options(request, conversation, body, earlier_events, meter.assistant)
+                    checked_question = _question(conversation, body, question, earlier_events)
+                    await meter.assistant.answer(conversation, checked_question, sink, options, [meter])
         except Exception:
             # A reader that has left is told nothing: the question of a detached answer stays.
             is_refused = not running.is_detached
@@ -313,11 +313,11 @@ async def _make_answer(
 
 
 def _question(
-    conversation: Conversation, body: ExecuteBody, question: str, begun: tuple[Event, ...]
+    conversation: Conversation, body: ExecuteBody, question: str, earlier_events: tuple[Event, ...]
 ) -> str | PromptQuestion:
     if body.prompt is not None:
         return PromptQuestion(body.prompt.name, body.prompt.arguments)
-    if not begun:
+    if not earlier_events:
         return question
     questions = (message.text for message in reversed(conversation.messages) if message.role == "user")
     return next(questions, "")
@@ -328,53 +328,53 @@ async def _make_room(app: Assistant, conversation: Conversation, body: ExecuteBo
     if body.again:
         ask_again(conversation)
     if body.replaces is not None:
-        kept = await _replaced(app, conversation.id, body.replaces)
-        replace_turns(replace(kept, turns=kept.turns[: body.replaces]), body.replaces, conversation)
+        stored = await _replaced(app, conversation.id, body.replaces)
+        replace_turns(replace(stored, turns=stored.turns[: body.replaces]), body.replaces, conversation)
         conversation.replaces = body.replaces
     if not body.continues:
         return ()
-    begun = await _begun(app, conversation)
+    earlier_events = await _continued_events(app, conversation)
     begin_again(conversation)
-    return begun
+    return earlier_events
 
 
-async def _begun(app: Assistant, conversation: Conversation) -> tuple[Event, ...]:
+async def _continued_events(app: Assistant, conversation: Conversation) -> tuple[Event, ...]:
     """Return the events of the last answer, which the model goes on with."""
     if app.model_host.npu is None:
         message = "the remote service that answers here cannot go on with an answer; send a message"
         raise HTTPError(409, message, param="continue")
-    kept = await app.store.conversations.get(app.tenant, conversation.id)
-    begun = continue_answer(kept, conversation) if kept is not None else ()
-    if not begun:
+    stored = await app.store.conversations.get(app.tenant, conversation.id)
+    earlier_events = continue_answer(stored, conversation) if stored is not None else ()
+    if not earlier_events:
         message = "the last answer of this conversation was not cut off in its text, or is not stored; send a message"
         raise HTTPError(409, message, param="continue")
-    return begun
+    return earlier_events
 
 
 async def _replaced(app: Assistant, conversation_id: str, position: int) -> StoredConversation:
-    kept = await app.store.conversations.get(app.tenant, conversation_id)
-    if kept is None or not (position < len(kept.turns) and kept.turns[position].role == "user"):
+    stored = await app.store.conversations.get(app.tenant, conversation_id)
+    if stored is None or not (position < len(stored.turns) and stored.turns[position].role == "user"):
         message = f"no question is stored at position {position} of this conversation; its messages are counted from 0"
         raise HTTPError(409, message, param="replaces")
-    return kept
+    return stored
 
 
 async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> Conversation:
     conversations = service_of(request).open_conversations
-    told = [(turn.role, turn.text) for turn in body.history]
-    wanted = body.conversation or request.headers.get(CONVERSATION)
-    found = await conversations.find(app, wanted) if wanted else None
-    if found is None and (told or not wanted):
-        found = conversations.begin(app, body.system, told)
-        found.settings = body.settings.model_dump_json(exclude_none=True) if body.settings else ""
-    if found is None:
-        message = f"there is no conversation {wanted!r} here; leave it out to begin one, or send its history"
+    history = [(turn.role, turn.text) for turn in body.history]
+    conversation_id = body.conversation or request.headers.get(CONVERSATION)
+    conversation = await conversations.find(app, conversation_id) if conversation_id else None
+    if conversation is None and (history or not conversation_id):
+        conversation = conversations.begin(app, body.system, history)
+        conversation.settings = body.settings.model_dump_json(exclude_none=True) if body.settings else ""
+    if conversation is None:
+        message = f"there is no conversation {conversation_id!r} here; leave it out to begin one, or send its history"
         raise HTTPError(404, message, param="conversation")
-    return found
+    return conversation
 
 
 def _answer_options(
-    request: Request, conversation: Conversation, body: ExecuteBody, begun: tuple[Event, ...], app: Assistant
+    request: Request, conversation: Conversation, body: ExecuteBody, earlier_events: tuple[Event, ...], app: Assistant
 ) -> AnswerOptions:
     rights: Sequence[Right] = request.state.rights
     settings = ConversationSettings.model_validate_json(conversation.settings or "{}")
@@ -386,7 +386,7 @@ def _answer_options(
             SamplingOverrides(temperature=settings.temperature, top_p=settings.top_p),
             thinking=settings.thinking,
             tool_choice=ForcedTool(body.force_tool) if body.force_tool else "auto",
-            continues=bool(begun),
+            continues=bool(earlier_events),
         ),
         tools="tools" in rights and (allowed is None or bool(allowed)),
         allowed_tools=allowed,
@@ -394,9 +394,9 @@ def _answer_options(
         approval_timeout_s=DETACHED_APPROVAL_S if body.detached else None,
         tokens=body.tokens,
         save=app.config.service.history,
-        resources="tools" in rights and not begun,
+        resources="tools" in rights and not earlier_events,
         language=language_of_header(request.headers.get("accept-language", "")),
-        begun=begun,
+        begun=earlier_events,
     )
 
 

@@ -61,13 +61,13 @@ async def principal_of(headers: Mapping[str, str], service: ServiceState) -> Pri
     if not key:
         raise HTTPError(401, "a key is required; send it as 'Authorization: Bearer KEY'")
     keys = enumerate(config.service.owner_keys())
-    known = [(Principal(OWNER, f"owner {number}", rights), entry) for number, (entry, rights) in keys]
+    principals = [(Principal(OWNER, f"owner {number}", rights), entry) for number, (entry, rights) in keys]
     for tenant in config.tenants:
         granted: dict[Right, bool] = {"approve": tenant.may_approve is not False, "write": tenant.may_write}
         rights: tuple[Right, ...] = tuple(right for right in RIGHTS if granted.get(right, True))
-        known.append((Principal(tenant.name, f"tenant {tenant.name}", rights), tenant.api_key))
+        principals.append((Principal(tenant.name, f"tenant {tenant.name}", rights), tenant.api_key))
     # All of them, whichever it is: the time tells nothing.
-    callers = [caller for caller, entry in known if matches(key, entry)]
+    callers = [caller for caller, entry in principals if matches(key, entry)]
     if not callers:
         raise HTTPError(401, "the key is not known here; 'rkllm-mcp config add-key' makes one")
     return callers[0]
@@ -77,8 +77,8 @@ def _key(headers: Mapping[str, str]) -> str:
     kind, _, token = headers.get("authorization", "").strip().partition(" ")
     if kind.lower() == "bearer" and token.strip():
         return token.strip()
-    named = next((headers[name].strip() for name in _KEY_HEADERS if headers.get(name)), "")
-    return named or (_password(token) if kind.lower() == "basic" else "")
+    key = next((headers[name].strip() for name in _KEY_HEADERS if headers.get(name)), "")
+    return key or (_password(token) if kind.lower() == "basic" else "")
 
 
 def _password(token: str) -> str:
@@ -98,7 +98,7 @@ def check_host(headers: Mapping[str, str], config: Config) -> None:
     service = config.service
     host = headers.get("host", "").lower()
     name = _name(host)
-    allowed = {each.lower() for each in service.allowed_hosts}
+    allowed = {allowed_host.lower() for allowed_host in service.allowed_hosts}
     is_allowed = name in allowed or host in allowed or (not allowed and needs_key(config))
     if is_allowed or (name is not None and (is_loopback(name) or name == service.host.lower())):
         return
@@ -126,9 +126,9 @@ def allowed_origin(headers: Mapping[str, str], config: Config) -> str | None:
 def _is_own(origin: str, host: str) -> bool:
     try:
         parts = urlsplit(origin)
-        own = urlsplit(f"//{host}")
+        own_address = urlsplit(f"//{host}")
         default = _DEFAULT_PORTS.get(parts.scheme)
-        there, here = (parts.hostname, parts.port or default), (own.hostname, own.port or default)
+        there, here = (parts.hostname, parts.port or default), (own_address.hostname, own_address.port or default)
     except ValueError:
         return False
     return default is not None and there == here
@@ -179,16 +179,16 @@ class RequestMiddleware:
         scope["path"] = _meant(scope["path"])
         headers = Headers(scope=scope)
         begin_request(headers.get(HEADER, ""))
-        with self._service.observed(scope["method"], headers) as told:
-            await self._admit(scope, receive, send, headers, told)
+        with self._service.observed(scope["method"], headers) as report:
+            await self._admit(scope, receive, send, headers, report)
 
     async def _admit(
-        self, scope: Scope, receive: Receive, send: Send, headers: Headers, told: Callable[[str, int, float], None]
+        self, scope: Scope, receive: Receive, send: Send, headers: Headers, report: Callable[[str, int, float], None]
     ) -> None:
         origin: str | None = None
         started, status = time.monotonic(), 0
 
-        async def answer(message: Message) -> None:
+        async def send_counted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -199,25 +199,25 @@ class RequestMiddleware:
             check_host(headers, self._service.config)
             origin = allowed_origin(headers, self._service.config)
             if origin is not None and "access-control-request-method" in headers and scope["method"] == "OPTIONS":
-                await _preflight(headers)(scope, receive, answer)
+                await _preflight(headers)(scope, receive, send_counted)
                 return
             caller = await self._caller(scope["path"], headers)
             scope["state"] = {**scope.get("state", {}), **vars(caller)}
             scope[SERVER_SEND] = send
-            await self._app(scope, receive, answer)
+            await self._app(scope, receive, send_counted)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client is told, or the log
             if isinstance(error, HTTPError) and (error.status == 403 or (error.status == 401 and _key(headers))):
                 self._refusals.note((scope.get("client") or [""])[0], f"{error.status} at {_printable(scope['path'])}")
             response = response_to(error, scope["path"])
             if not status:
-                await response(scope, receive, answer)
+                await response(scope, receive, send_counted)
         finally:
             release_body(scope)
             took_s = time.monotonic() - started
             method, path, route = scope["method"], _printable(scope["path"]), scope.get(ROUTE, "")
             figures = {"method": method, "path": path, "status": status, "seconds": round(took_s, 4)}
             logger.info("%s %s %d %.0f ms", method, path, status, took_s * 1000, extra={"fields": figures})
-            told(route, status, took_s)
+            report(route, status, took_s)
 
     async def _caller(self, path: str, headers: Headers) -> Principal:
         try:

@@ -36,15 +36,15 @@ async def listed_models(request: Request) -> dict[str, ListedModel]:
 async def named_models(request: Request) -> dict[str, ListedModel]:
     """Return the models by each name that they have: the loaded one first, which has the aliases."""
     # Some programs request only names that are listed.
-    service, listed = service_of(request), await listed_models(request)
+    service, models = service_of(request), await listed_models(request)
     host = service.model_host.name
-    return dict.fromkeys((host, *service.config.service.model_aliases), listed[host]) | listed
+    return dict.fromkeys((host, *service.config.service.model_aliases), models[host]) | models
 
 
 async def _all_models(request: Request, tenant: str | None = None) -> dict[str, ListedModel]:
     """Return the models that a tenant, by default the caller, may name."""
-    tenants, own = service_of(request).tenants, tenant_of(request).name
-    return await to_thread.run_sync(tenants.listed, own if tenant is None else tenant)
+    tenants, tenant_name = service_of(request).tenants, tenant_of(request).name
+    return await to_thread.run_sync(tenants.listed, tenant_name if tenant is None else tenant)
 
 
 async def choose_model(request: Request, name: str | None, keep_alive: str | float | None = None) -> str:
@@ -77,9 +77,9 @@ async def choose_model(request: Request, name: str | None, keep_alive: str | flo
 
 async def _check_named(request: Request, name: str) -> None:
     service, tenant = service_of(request), tenant_of(request)
-    listed = (await _all_models(request)).get(name)
+    model = (await _all_models(request)).get(name)
     current = service.model_host.name
-    if listed is None:
+    if model is None:
         if service.config.model.switching == "owner" and tenant.name and name in await _all_models(request, ""):
             message = f"this key may not have {name!r} loaded; {current!r} answers"
             raise HTTPError(403, message, param="model", code="model_switching")
@@ -88,7 +88,7 @@ async def _check_named(request: Request, name: str) -> None:
             # Programs look for these words.
             message = f"model '{name}' not found; there is '{current}'"
         raise HTTPError(404, message, "invalid_request_error", param="model", code="model_not_found")
-    if "chat" not in listed.capabilities:
+    if "chat" not in model.capabilities:
         raise HTTPError(404, f"{name!r} does not chat; ask for {current!r}", param="model", code="model_not_found")
 
 
@@ -134,11 +134,11 @@ async def _models(request: Request) -> list[Model]:
             display_name=name,
             created=created,
             created_at=datetime.fromtimestamp(created, timezone.utc),
-            capabilities=list(listed.capabilities),
-            loaded=listed.is_loaded,
-            context_tokens=listed.context_tokens,
+            capabilities=list(listed_model.capabilities),
+            loaded=listed_model.is_loaded,
+            context_tokens=listed_model.context_tokens,
         )
-        for name, listed in (await named_models(request)).items()
+        for name, listed_model in (await named_models(request)).items()
     ]
 
 
@@ -164,10 +164,10 @@ async def show_model(request: Request) -> Model:
     return await _model(request, request.path_params["model"])
 
 
-async def _model(request: Request, wanted: str) -> Model:
+async def _model(request: Request, name: str) -> Model:
     models = {model.id: model for model in await _models(request)}
-    wanted = wanted if wanted in models else wanted.removesuffix(DEFAULT_TAG)
-    if wanted not in models:
-        message = f"there is no model {wanted!r}; there is {', '.join(models)}"
+    name = name if name in models else name.removesuffix(DEFAULT_TAG)
+    if name not in models:
+        message = f"there is no model {name!r}; there is {', '.join(models)}"
         raise HTTPError(404, message, param="model", code="model_not_found")
-    return models[wanted]
+    return models[name]

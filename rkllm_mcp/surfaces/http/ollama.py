@@ -113,17 +113,17 @@ _ANSWERS = (
 async def chat(request: Request) -> object:
     """Answer a conversation, as Ollama does."""
     body = await bodies.read(request, OllamaChat)
-    return await _answer(request, body, chat_body, is_chat=True, is_asked=bool(body.messages))
+    return await _make_answer(request, body, chat_body, is_chat=True, is_asked=bool(body.messages))
 
 
 @Route("POST", "/api/generate", body=OllamaGenerate, answers=_ANSWERS, problems=(404, 429, 503))
 async def generate(request: Request) -> object:
     """Answer a prompt, as Ollama does."""
     body = await bodies.read(request, OllamaGenerate)
-    return await _answer(request, body, generate_body, is_chat=False, is_asked=bool(body.prompt))
+    return await _make_answer(request, body, generate_body, is_chat=False, is_asked=bool(body.prompt))
 
 
-async def _answer(
+async def _make_answer(
     request: Request, body: OllamaRequest, translate: Callable[[Any], Translated], *, is_chat: bool, is_asked: bool
 ) -> object:
     model = await choose_model(request, body.model, body.keep_alive)
@@ -172,7 +172,7 @@ async def embed_one(request: Request) -> OllamaVector:
 async def _vectors(
     request: Request, model: str, texts: Sequence[str], dimensions: int | None = None
 ) -> list[list[float]]:
-    await _found(request, model.removesuffix(DEFAULT_TAG))
+    await _model_named(request, model.removesuffix(DEFAULT_TAG))
     # An empty input is a way to check that the model exists.
     return [list(vector) for vector in await embedded(request, texts, dimensions)] if any(texts) else []
 
@@ -240,13 +240,13 @@ async def running(request: Request) -> dict[str, Any]:
     expires = _NEVER if math.isinf(seconds) else datetime.fromtimestamp(time.time() + seconds, tz=timezone.utc)
     models = [
         {
-            **_described(each.name, each),
-            "expires_at": (expires if each.name == tenants.model_host.name else _NEVER).isoformat(),
-            "size_vram": each.size_bytes,
-            "context_length": each.context_tokens,
+            **_described(model.name, model),
+            "expires_at": (expires if model.name == tenants.model_host.name else _NEVER).isoformat(),
+            "size_vram": model.size_bytes,
+            "context_length": model.context_tokens,
         }
-        for each in (await listed_models(request)).values()
-        if each.is_loaded
+        for model in (await listed_models(request)).values()
+        if model.is_loaded
     ]
     return {"models": models}
 
@@ -255,35 +255,35 @@ async def running(request: Request) -> dict[str, Any]:
 async def show(request: Request) -> dict[str, Any]:
     """Describe a model, as Ollama does."""
     body = await bodies.read(request, NameBody)
-    found = await _found(request, body.wanted)
-    described = _described(found.name, found)
+    model = await _model_named(request, body.wanted)
+    described = _described(model.name, model)
     # Models of Ollama either chat or embed.
-    can = [each for each in found.capabilities if each != "embed" or "chat" not in found.capabilities]
+    can = [capability for capability in model.capabilities if capability != "embed" or "chat" not in model.capabilities]
     return {
         **dict.fromkeys(("license", "modelfile", "parameters", "template"), ""),
         "details": described["details"],
         "model_info": {
-            "general.architecture": found.family,
-            "general.basename": found.name,
-            f"{found.family}.context_length": found.context_tokens,
+            "general.architecture": model.family,
+            "general.basename": model.name,
+            f"{model.family}.context_length": model.context_tokens,
         },
-        "capabilities": [_CAPABILITIES[each] for each in can if each in _CAPABILITIES],
+        "capabilities": [_CAPABILITIES[capability] for capability in can if capability in _CAPABILITIES],
         "modified_at": described["modified_at"],
     }
 
 
 async def _ollama_models(request: Request) -> dict[str, ListedModel]:
     """Return the models that chat or embed; Ollama has none that only rank."""
-    listed = await named_models(request)
-    return {name: model for name, model in listed.items() if {"chat", "embed"} & set(model.capabilities)}
+    models = await named_models(request)
+    return {name: model for name, model in models.items() if {"chat", "embed"} & set(model.capabilities)}
 
 
-async def _found(request: Request, name: str) -> ListedModel:
-    listed, host = await _ollama_models(request), service_of(request).model_host.name
-    found = listed.get(host if name == DEFAULT_MODEL else name)
-    if found is None:
+async def _model_named(request: Request, name: str) -> ListedModel:
+    models, host = await _ollama_models(request), service_of(request).model_host.name
+    model = models.get(host if name == DEFAULT_MODEL else name)
+    if model is None:
         raise HTTPError(404, f"model '{name}' not found; there is '{host}'")
-    return found
+    return model
 
 
 @Route(
@@ -332,29 +332,29 @@ async def _pulled(wish: Pull, write: Write) -> None:
     progress = dict[str, tuple[int, int]]()
     is_cancelled = False
 
-    def report(name: str, done: int, total: int | None) -> None:
+    def report(name: str, received: int, total: int | None) -> None:
         """Note the progress of a file; called in the thread that downloads."""
         if is_cancelled:
             raise ModelDownloadError(f"{name} was not wanted any more.", "Ask again; the download will resume.")
-        progress[name] = (done, total or done)
+        progress[name] = (received, total or received)
 
     def news() -> list[str]:
         changed = [(name, *progress.pop(name)) for name in list(progress)]
         return [
-            to_json({"status": f"pulling {name}", "digest": name, "total": total, "completed": done})
-            for name, done, total in changed
+            to_json({"status": f"pulling {name}", "digest": name, "total": total, "completed": received})
+            for name, received, total in changed
         ]
 
-    async def tell() -> None:
+    async def send_news() -> None:
         while True:
             await anyio.sleep(_PROGRESS_S)
-            if found := news():
-                await write(lines(found))
+            if changes := news():
+                await write(lines(changes))
 
     await write(lines([to_json({"status": "pulling manifest"})]))
     try:
         async with open_task_group() as tasks:
-            tasks.start_soon(tell)
+            tasks.start_soon(send_news)
             try:
                 await to_thread.run_sync(download, ModelSources(), wish, report, abandon_on_cancel=True)
             finally:
@@ -378,8 +378,8 @@ async def delete(request: Request) -> None:
     try:
         folder = await to_thread.run_sync(sources.removable, name)
     except UsageError as error:
-        known = {folder.name for folder in await to_thread.run_sync(sources.models)}
-        raise HTTPError(403 if name in known else 404, str(error)) from None
+        names = {folder.name for folder in await to_thread.run_sync(sources.models)}
+        raise HTTPError(403 if name in names else 404, str(error)) from None
     try:
         await service_of(request).tenants.models.remove(folder, partial(sources.folders.remove, name))
     except UsageError as error:

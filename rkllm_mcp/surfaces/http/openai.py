@@ -92,7 +92,9 @@ async def embed(request: Request) -> Response:
     vectors = await embedded(request, texts, body.dimensions)
     tokens = (await count_tokens(request, texts, embedder.tokenizer)).tokens
     written = _in_base64 if body.encoding_format == "base64" else list[float]
-    data = ({"object": "embedding", "index": index, "embedding": written(each)} for index, each in enumerate(vectors))
+    data = (
+        {"object": "embedding", "index": index, "embedding": written(vector)} for index, vector in enumerate(vectors)
+    )
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return await list_response(request, {"object": "list", "model": embedder.name, "usage": usage}, "data", data)
 
@@ -106,22 +108,22 @@ def embedder_of(request: Request) -> AuxiliaryModel:
 async def embedded(request: Request, texts: Sequence[str], dimensions: int | None) -> list[array[float]]:
     """Return the vectors of texts, once the request's turn has come."""
 
-    async def work(embedder: AuxiliaryModel) -> list[array[float]]:
+    async def embed_texts(embedder: AuxiliaryModel) -> list[array[float]]:
         return await embedder.embed(texts, dimensions=dimensions)
 
     cost = partial(_cost, request, texts, embedder_of(request).tokenizer)
-    return await evaluated(request, tenant_of(request).app.config.service.embedding_model, work, cost)
+    return await evaluated(request, tenant_of(request).app.config.service.embedding_model, embed_texts, cost)
 
 
 def texts_of(
-    given: str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]], embedder: AuxiliaryModel
+    inputs: str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]], embedder: AuxiliaryModel
 ) -> list[str]:
     """Return the texts of an input in any of OpenAI's forms; an unknown token id is refused with 400."""
-    if isinstance(given, str):
-        return [given]
-    if isinstance(given[0], int):
-        given = [given]  # pyright: ignore[reportAssignmentType]  # pydantic has seen that all of them are
-    return [each if isinstance(each, str) else _decoded(each, embedder) for each in given]  # pyright: ignore[reportArgumentType]
+    if isinstance(inputs, str):
+        return [inputs]
+    if isinstance(inputs[0], int):
+        inputs = [inputs]  # pyright: ignore[reportAssignmentType]  # pydantic has seen that all of them are
+    return [item if isinstance(item, str) else _decoded(item, embedder) for item in inputs]  # pyright: ignore[reportArgumentType]
 
 
 def _decoded(ids: Sequence[int], embedder: AuxiliaryModel) -> str:
@@ -153,12 +155,12 @@ async def count_tokens(
         return TokenTotal(_count(texts, tokenizer), is_exact=True)
     if context_tokens is not None:
         await service_of(request).quota.check(tenant_of(request))
-    tokens = seen = 0
+    tokens = counted_chars = 0
     for piece in _pieces(texts):
         tokens += await run_work(request, _count, piece, tokenizer)
-        seen += sum(map(len, piece))
-        if tokens > most and seen < chars:
-            return TokenTotal(tokens * chars // seen, is_exact=False)
+        counted_chars += sum(map(len, piece))
+        if tokens > most and counted_chars < chars:
+            return TokenTotal(tokens * chars // counted_chars, is_exact=False)
     return TokenTotal(tokens, is_exact=True)
 
 
@@ -236,15 +238,15 @@ async def rerank(request: Request) -> dict[str, Any]:
     body = await bodies.read(request, RerankBody)
     app = tenant_of(request).app
     ranker = app.model_host.evaluator(app.config.service.ranking_model)
-    texts = [each if isinstance(each, str) else each.text for each in body.documents]
+    texts = [document if isinstance(document, str) else document.text for document in body.documents]
     # The query is evaluated with each document.
     queries = [body.query] * len(texts)
     cost = partial(_cost, request, [*queries, *texts], ranker.tokenizer)
 
-    async def work(ranker: AuxiliaryModel) -> list[float]:
+    async def rank_texts(ranker: AuxiliaryModel) -> list[float]:
         return await ranker.rerank(body.query, texts)
 
-    scores = await evaluated(request, app.config.service.ranking_model, work, cost)
+    scores = await evaluated(request, app.config.service.ranking_model, rank_texts, cost)
     order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[: body.top_n]
     results: list[dict[str, Any]] = [{"index": index, "relevance_score": scores[index]} for index in order]
     if body.return_documents:

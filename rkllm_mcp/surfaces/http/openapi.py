@@ -63,15 +63,15 @@ def document(routes: Sequence[Route], *, keys: bool) -> Json:
 
 def _schemas(routes: Sequence[Route]) -> tuple[_Schemas, Json]:
     """The schema of every model that routes name, and what those refer to."""
-    wanted: list[_Key] = []
+    schema_keys: list[_Key] = []
     for route in routes:
         replies = (_error(route), *(answer.model for answer in route.answers))
-        wanted.extend((model, "serialization") for model in replies)
-        wanted.extend((model, "validation") for model in (route.body, route.query))
-    keys = [key for key in dict.fromkeys(wanted) if key[0] is not None]
+        schema_keys.extend((model, "serialization") for model in replies)
+        schema_keys.extend((model, "validation") for model in (route.body, route.query))
+    keys = [key for key in dict.fromkeys(schema_keys) if key[0] is not None]
     inputs: list[tuple[_Key, _Mode, TypeAdapter[Any]]] = [(key, key[1], TypeAdapter[Any](key[0])) for key in keys]
-    found, rest = TypeAdapter[Any].json_schemas(inputs, ref_template="#/components/schemas/{model}")
-    return {key: dict(found[key, key[1]]) for key in keys}, dict(rest.get("$defs", {}))
+    by_key, definitions = TypeAdapter[Any].json_schemas(inputs, ref_template="#/components/schemas/{model}")
+    return {key: dict(by_key[key, key[1]]) for key in keys}, dict(definitions.get("$defs", {}))
 
 
 def _operation(route: Route, schemas: _Schemas) -> Json:
@@ -103,8 +103,8 @@ def _parameters(route: Route) -> Iterator[Json]:
         yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     # A parameter stands alone, so its schema may refer to nothing of the model around it.
     schema = route.query.model_json_schema() if route.query is not None else {}
-    for name, each in schema.get("properties", {}).items():
-        yield {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": each}
+    for name, schema_of_field in schema.get("properties", {}).items():
+        yield {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": schema_of_field}
 
 
 def _answers(route: Route, schemas: _Schemas) -> Json:

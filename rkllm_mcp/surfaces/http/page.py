@@ -76,15 +76,15 @@ def page_version() -> str:
 @cache
 def page_files() -> Mapping[str, PageFile]:
     """Every file of the page by its path below ``/static/``; the index and the worker name the version of them all."""
-    found = {path: path.read_bytes() for path in sorted(FOLDER.rglob("*")) if path.suffix in _TYPES}
-    version = hashlib.sha256(b"".join(found.values())).hexdigest()[:12]
+    contents = {path: path.read_bytes() for path in sorted(FOLDER.rglob("*")) if path.suffix in _TYPES}
+    version = hashlib.sha256(b"".join(contents.values())).hexdigest()[:12]
     files: dict[str, PageFile] = {}
-    for path, content in found.items():
+    for path, content in contents.items():
         name = path.relative_to(FOLDER).as_posix()
         if name in (_INDEX, _WORKER):
             content = content.replace(b"/static/", f"/static/{version}/".encode())
         if name == _WORKER:
-            content = content.replace(b"FILES = []", f"FILES = {json.dumps(_kept_files(found))}".encode())
+            content = content.replace(b"FILES = []", f"FILES = {json.dumps(_kept_files(contents))}".encode())
         files[name] = PageFile(content, _TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
     return files
 
@@ -121,8 +121,8 @@ def _response(request: Request, path: str, caching: str) -> Response:
     }
     if path == _WORKER:
         headers["Service-Worker-Allowed"] = "/"
-    known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
-    if file.tag in known:
+    tags = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+    if file.tag in tags:
         return Response(status_code=304, headers=headers)
     headers["Content-Type"] = file.media
     if "gzip" in request.headers.get("accept-encoding", "") and file.media != _TYPES[".png"]:

@@ -90,10 +90,10 @@ class Prompts(DocumentedModel):
 @Route("GET", "/v1/resources", answers=(RouteResponse(Resources),))
 async def resources(request: Request) -> dict[str, Any]:
     """List what servers let one read."""
-    found, templates = await tenant_of(request).app.toolbox.offerings.readable()
+    listed_resources, templates = await tenant_of(request).app.toolbox.offerings.readable()
     return {
-        "resources": [shown(ResourceShown, each) for each in found],
-        "templates": [shown(TemplateShown, each) for each in templates],
+        "resources": [shown(ResourceShown, resource) for resource in listed_resources],
+        "templates": [shown(TemplateShown, template) for template in templates],
     }
 
 
@@ -105,12 +105,14 @@ async def read(request: Request) -> Contents:
     app = tenant_of(request).app
     content = await app.toolbox.offerings.read_resource(reference, app.config.agent.resource_chars)
     tokens = await count_text(request, content.text)
-    contents = [dict(each) for each in content.contents]
+    contents = [dict(content_part) for content_part in content.contents]
     return Contents(server=content.server, uri=content.uri, contents=contents, tokens=tokens)
 
 
 @Route("GET", "/v1/prompts", answers=(RouteResponse(Prompts),))
 async def prompts(request: Request) -> dict[str, Any]:
     """List prompts of the servers."""
-    found = await tenant_of(request).app.toolbox.offerings.prompts()
-    return {"prompts": [shown(PromptShown, each, arguments=list(map(asdict, each.arguments))) for each in found]}
+    prompt_list = await tenant_of(request).app.toolbox.offerings.prompts()
+    return {
+        "prompts": [shown(PromptShown, prompt, arguments=list(map(asdict, prompt.arguments))) for prompt in prompt_list]
+    }

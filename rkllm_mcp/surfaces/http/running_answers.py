@@ -83,7 +83,7 @@ class RunningAnswer:
             self._events.append(_NumberedEvent(self._count, event))
             if isinstance(event, Text):
                 self._text.append(event.text)
-        self._tell()
+        self._wake_readers()
 
     async def drained(self) -> None:
         """Return at once: readers come and go."""
@@ -91,7 +91,7 @@ class RunningAnswer:
     def finish(self) -> None:
         """Note the end of the answer."""
         self.done.set()
-        self._tell()
+        self._wake_readers()
 
     async def read(self, after: int, write: Callable[[bytes], Awaitable[None]]) -> None:
         """Write the events behind number ``after`` as records as they come, until the answer ends.
@@ -108,9 +108,9 @@ class RunningAnswer:
             news = self._news
             if self._events and after < self._count:
                 # Their numbers are consecutive.
-                found = islice(self._events, max(0, after + 1 - self._events[0].number), None)
+                events = islice(self._events, max(0, after + 1 - self._events[0].number), None)
                 after = self._count
-                await write(b"".join([each.record() for each in found]))
+                await write(b"".join([event.record() for event in events]))
             elif self.done.is_set():
                 break
             else:
@@ -118,7 +118,7 @@ class RunningAnswer:
         if self.failure is not None:
             raise self.failure
 
-    def _tell(self) -> None:
+    def _wake_readers(self) -> None:
         self._news.set()
         self._news = anyio.Event()
 
@@ -148,24 +148,24 @@ class RunningAnswers:
     @contextmanager
     def running(self, answer: RunningAnswer) -> Generator[None, None, None]:
         """Hold an answer, which its scope ends; 409 if the conversation has one, 429 if the key has too many."""
-        place = (answer.tenant, answer.conversation)
-        if place in self._running:
+        key = (answer.tenant, answer.conversation)
+        if key in self._running:
             message = "this conversation has an answer under way; wait for it, or cancel it"
             raise HTTPError(409, message, param="conversation", code="answer_under_way")
-        others = (each for each in self._running.values() if each.is_detached)
-        of_key = sum((each.tenant, each.key) == (answer.tenant, answer.key) for each in others)
+        detached = (running for running in self._running.values() if running.is_detached)
+        of_key = sum((running.tenant, running.key) == (answer.tenant, answer.key) for running in detached)
         if answer.is_detached and of_key >= DETACHED_PER_KEY:
             message = f"{DETACHED_PER_KEY} detached answers of this key run already; wait for one, or cancel it"
             raise HTTPError(429, message, param="detached", code="too_many_detached", retry_after_s=10.0)
-        self._running[place] = answer
-        self._ended.pop(place, None)
+        self._running[key] = answer
+        self._ended.pop(key, None)
         try:
             with answer.scope:
                 yield
         finally:
-            del self._running[place]
+            del self._running[key]
             if answer.is_detached:
-                self._ended[place] = answer
+                self._ended[key] = answer
                 while len(self._ended) > ENDED_KEPT:
                     del self._ended[next(iter(self._ended))]
             answer.finish()
@@ -182,25 +182,25 @@ class RunningAnswers:
 
     def detached(self, tenant: str, key: str, conversation: str) -> RunningAnswer | None:
         """Return the detached answer of a conversation that this key may read, ended or not, if any."""
-        place = (tenant, conversation)
-        found = self._running.get(place) or self._ended.get(place)
-        return found if found is not None and found.is_detached and found.key == key else None
+        owner = (tenant, conversation)
+        answer = self._running.get(owner) or self._ended.get(owner)
+        return answer if answer is not None and answer.is_detached and answer.key == key else None
 
     def cancel(self, app: Assistant, conversation: str) -> bool:
         """End the answer of a conversation, waiting or running; False if there is none, or its ``End`` is decided."""
-        found = self.find(app.tenant, conversation)
-        if found is None:
+        answer = self.find(app.tenant, conversation)
+        if answer is None:
             return app.cancel(conversation)
         # A changed configuration may have replaced ``app``.
-        if found.assistant is not None:
-            return found.assistant.cancel(conversation)
-        found.scope.cancel()
+        if answer.assistant is not None:
+            return answer.assistant.cancel(conversation)
+        answer.scope.cancel()
         return True
 
     async def stopped(self, app: Assistant, conversation: str) -> None:
         """End the answer of a conversation, if any, and wait until it is over; nothing of it can be read any more."""
         await app.stopped(conversation)
-        if (found := self.find(app.tenant, conversation)) is not None:
-            found.scope.cancel()
-            await found.done.wait()
+        if (answer := self.find(app.tenant, conversation)) is not None:
+            answer.scope.cancel()
+            await answer.done.wait()
         self._ended.pop((app.tenant, conversation), None)

@@ -103,7 +103,7 @@ class Gallery(DocumentedModel):
 async def list_gallery(request: Request) -> dict[str, Any]:
     """List the servers that can be installed by name."""
     names = {server.name for server in tenant_of(request).app.config.servers}
-    servers = [{**each, "installed": each["name"] in names} for each in gallery()]
+    servers = [{**entry, "installed": entry["name"] in names} for entry in gallery()]
     return {"servers": servers, "can_add": _refusal_of_adding(request) is None}
 
 
@@ -139,7 +139,7 @@ _TESTED = (RouteResponse(ServerTested, says="What it came to; a server that does
 @Route("POST", "/v1/servers/{name}:test", answers=_TESTED, problems=(404,))
 async def test(request: Request) -> dict[str, Any]:
     """Ping a server, or start and stop it if it is not connected."""
-    app, name = tenant_of(request).app, _known(request)
+    app, name = tenant_of(request).app, _server_name(request)
     return await _tested(request, name, partial(test_server, app.config, app.toolbox, name))
 
 
@@ -234,7 +234,7 @@ async def log_in(request: Request) -> dict[str, Any]:
     """Begin a login to a server, or hand over the address that the browser was sent to."""
     body = await bodies.read(request, LoginBody)
     _check(_refusal_of_key(request))
-    name, tenants = _known(request), service_of(request).tenants
+    name, tenants = _server_name(request), service_of(request).tenants
     if not any(server.name == name and _has_login(server) for server in tenant_of(request).app.config.servers):
         raise HTTPError(409, f'{name!r} has no login with a browser (auth = "oauth")', param="name")
     if not body.address:
@@ -253,22 +253,22 @@ async def log_in(request: Request) -> dict[str, Any]:
 @Route("GET", "/v1/servers/{name}:login", query=LoginQuery, answers=_LOGIN, problems=(403, 404))
 async def follow_login(request: Request) -> dict[str, Any]:
     """Wait for the progress of a login."""
-    known = bodies.query(request, LoginQuery).known
+    known_state = bodies.query(request, LoginQuery).known
     _check(_refusal_of_key(request))
     login = _login(request)
-    if known == login.state:
+    if known_state == login.state:
         await while_connected(request, lambda: login.changed(login.state, _LOGIN_NEWS_S))
     return shown(LoginShown, login, name=login.server)
 
 
 async def _switch_server(request: Request, *, is_on: bool) -> SwitchResult:
-    app, name = tenant_of(request).app, _known(request)
+    app, name = tenant_of(request).app, _server_name(request)
     app.toolbox.switches.turn_server(name, is_on=is_on)
     await app.store.settled()
     return SwitchResult(name=name, enabled=is_on)
 
 
-def _known(request: Request) -> str:
+def _server_name(request: Request) -> str:
     name: str = request.path_params["name"]
     if name not in {server.spec.name for server in tenant_of(request).app.toolbox.connections}:
         raise HTTPError(404, f"there is no server {name!r}; GET /v1/servers lists them", param="name")
@@ -339,10 +339,10 @@ def _entry(body: NewServerBody, service: ServiceState) -> tuple[dict[str, Any], 
     entry = _gallery_entry(body, service.config, path) if body.gallery else _address_entry(body)
     try:
         new = checked_servers({"servers": [entry]}, "the new server", path)
-        taken = names_in(path)
+        used_names = names_in(path)
     except ConfigError as error:
         raise _refused(error) from None
-    if entry["name"] in taken:
+    if entry["name"] in used_names:
         sentence = f"{path} has a server {entry['name']!r}; remove it first, or choose another name"
         raise HTTPError(422, sentence, param="name", code="name_taken")
     return entry, new
@@ -350,7 +350,7 @@ def _entry(body: NewServerBody, service: ServiceState) -> tuple[dict[str, Any], 
 
 def _shown_command(body: NewServerBody) -> list[str]:
     """Return the command of a gallery server as it is shown; that of the body if there is no such server."""
-    return next((list(each["command"]) for each in gallery() if each["name"] == body.gallery), body.command)
+    return next((list(entry["command"]) for entry in gallery() if entry["name"] == body.gallery), body.command)
 
 
 def _gallery_entry(body: NewServerBody, config: Config, path: Path) -> dict[str, Any]:
@@ -380,11 +380,11 @@ def _refused(error: ConfigError) -> HTTPError:
 async def _tested(request: Request, name: str, run: Callable[[], Awaitable[ServerTest]]) -> dict[str, Any]:
     """Run a test when its turn has come, and return its result."""
 
-    async def work() -> ServerTest:
+    async def test_server() -> ServerTest:
         async with service_of(request).testing:
             return await run()
 
-    result, app = await while_connected(request, work), tenant_of(request).app
+    result, app = await while_connected(request, test_server), tenant_of(request).app
     tools = [shown_tool(app, tool, enabled=True) for tool in result.tools]
     tokens = sum(tool["tokens"] for tool in tools)
     return shown(ServerTested, result, name=name, seconds=round(result.seconds, 3), tokens=tokens, tools=tools)

@@ -62,8 +62,8 @@ class OpenConversations:
     its messages. If too many are open, the tenant with the most loses the one used longest ago that no answer runs in.
     """
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
+    def __init__(self, most_open: int = KEPT) -> None:
+        self._most_open = most_open
         self._open: OrderedDict[tuple[str, str], tuple[Assistant, Conversation]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -72,17 +72,17 @@ class OpenConversations:
     async def find(self, app: Assistant, conversation_id: str) -> Conversation | None:
         """Return an open or stored conversation; None if this tenant has none with this id."""
         # One id asked for by two requests at once must come to one conversation, so it is looked for again.
-        if (found := self.opened(app, conversation_id)) is not None:
-            return found
-        kept = await app.store.conversations.get(app.tenant, conversation_id)
-        if kept is None:
+        if (opened := self.opened(app, conversation_id)) is not None:
+            return opened
+        stored = await app.store.conversations.get(app.tenant, conversation_id)
+        if stored is None:
             return None
-        return self.opened(app, conversation_id) or self.put(app, app.resume(kept))
+        return self.opened(app, conversation_id) or self.put(app, app.resume(stored))
 
-    def begin(self, app: Assistant, system: str | None, told: Iterable[tuple[str, str]] = ()) -> Conversation:
+    def begin(self, app: Assistant, system: str | None, history: Iterable[tuple[str, str]] = ()) -> Conversation:
         """Create a conversation, not open before ``put``, so that a refused request evicts none."""
         conversation = app.new_conversation(system)
-        for role, text in told:
+        for role, text in history:
             conversation.add(Message("assistant" if role == "assistant" else "user", text))
         return conversation
 
@@ -90,7 +90,7 @@ class OpenConversations:
         """Keep a conversation open, the latest of all."""
         self._open[app.tenant, conversation.id] = (app, conversation)
         self._open.move_to_end((app.tenant, conversation.id))
-        while len(self._open) > self._kept:
+        while len(self._open) > self._most_open:
             self.drop(*self._dispensable([1] * len(self._open)))
         # The latest one stays, however long it is.
         while len(self._open) > 1 and sum(sizes := self._sizes()) > CHARACTERS_KEPT:
@@ -102,7 +102,7 @@ class OpenConversations:
 
     def _sizes(self) -> list[int]:
         """Return the characters of each conversation."""
-        return [sum(map(_characters, each.messages)) for _, each in self._open.values()]
+        return [sum(map(_characters, conversation.messages)) for _, conversation in self._open.values()]
 
     def drop(self, app: Assistant, conversation_id: str) -> bool:
         """Forget a conversation; False when it was not open."""
@@ -113,9 +113,13 @@ class OpenConversations:
 
     def _dispensable(self, sizes: Sequence[int]) -> tuple[Assistant, str]:
         """The open conversation that is given up for another one; ``sizes`` are those of all."""
-        held = [(app, each, size) for (app, each), size in zip(self._open.values(), sizes, strict=True)]
+        candidates = [(app, opened, size) for (app, opened), size in zip(self._open.values(), sizes, strict=True)]
         # A draft is that of an answer that waits or runs.
-        resting = [place for place in held if place[1].draft is None and not place[0].is_answering(place[1].id)] or held
+        resting = [
+            candidate
+            for candidate in candidates
+            if candidate[1].draft is None and not candidate[0].is_answering(candidate[1].id)
+        ] or candidates
         app, conversation, _ = resting[evict_fairly([(app.tenant, size) for app, _, size in resting])]
         return app, conversation.id
 
@@ -138,7 +142,7 @@ class Quota:
 
     def __init__(self) -> None:
         # By tenant and day: tokens counted in this process.
-        self._known = Counter[tuple[str, str]]()
+        self._tokens_of_day = Counter[tuple[str, str]]()
         # By tenant: parts of a token that its work has cost.
         self._fractions = defaultdict[str, float](float)
 
@@ -165,19 +169,19 @@ class Quota:
         """Work for a tenant has taken so many seconds of the processor."""
         if self.limit(tenant) is None:
             return
-        whole, self._fractions[tenant.name] = divmod(self._fractions[tenant.name] + seconds * TOKENS_PER_CPU_S, 1.0)
-        if whole:
-            await self._added(tenant, int(whole))
+        tokens, self._fractions[tenant.name] = divmod(self._fractions[tenant.name] + seconds * TOKENS_PER_CPU_S, 1.0)
+        if tokens:
+            await self._added(tenant, int(tokens))
 
     async def _added(self, tenant: Tenant, tokens: int = 0) -> int:
         day = datetime.now().date().isoformat()
-        place = (tenant.name, day)
-        self._known[place] += tokens
+        key = (tenant.name, day)
+        self._tokens_of_day[key] += tokens
         # Where nothing can be remembered the owner has been told so, and what is known here has to do.
         with suppress(StoreError):
-            kept = await tenant.app.store.tally.add(day, tokens)
-            self._known[place] = max(self._known[place], kept)
-        return self._known[place]
+            total = await tenant.app.store.tally.add(day, tokens)
+            self._tokens_of_day[key] = max(self._tokens_of_day[key], total)
+        return self._tokens_of_day[key]
 
 
 # A rate is told of so many rounds, and of none that was shorter than this: those are mostly fixed cost.
@@ -217,7 +221,7 @@ class UsageTotals:
 
 
 def _rate(rounds: deque[tuple[int, float]]) -> float | None:
-    milliseconds = sum(each for _, each in rounds)
+    milliseconds = sum(duration for _, duration in rounds)
     return round(sum(tokens for tokens, _ in rounds) / milliseconds * 1000, 2) if milliseconds else None
 
 
@@ -270,11 +274,11 @@ class ServiceState:
         method = method if method in _METHODS else "_OTHER"
         with self.traces.request(method, headers) as span:
 
-            def told(route: str, status: int, seconds: float) -> None:
+            def report(route: str, status: int, seconds: float) -> None:
                 self.metrics.requested(method, route, status, seconds)
                 answered(span, method, route, status)
 
-            yield told
+            yield report
 
     def count(self, tenant: str, usage: Usage) -> None:
         """A round of a tenant's answer has ended."""
@@ -334,19 +338,19 @@ async def hold_body(request: Request, size: int, limit: int) -> HeldBody:
     """
     admission = service_of(request).admission
     try:
-        held = await admission.hold(request.state.key, size, limit)
+        lease = await admission.hold(request.state.key, size, limit)
     except QueueFullError:
         message = "too many large requests of this key are under way; wait for their answers, or send fewer at once"
         raise HTTPError(429, message, retry_after_s=RETRY_AFTER_S) from None
-    request.scope[HELD_BODY] = held
-    return held
+    request.scope[HELD_BODY] = lease
+    return lease
 
 
 def release_body(scope: MutableMapping[str, Any]) -> None:
     """Give the room of a request's body back, if it has any."""
-    held: HeldBody | None = scope.get(HELD_BODY)
-    if held is not None:
-        held.release()
+    lease: HeldBody | None = scope.get(HELD_BODY)
+    if lease is not None:
+        lease.release()
 
 
 async def run_work(request: Request, function: Callable[..., T], *arguments: Any) -> T:

@@ -102,8 +102,8 @@ class EventStream(Response):
         failure: Callable[[HTTPError], bytes] = _error_record,
     ) -> None:
         # no-transform and X-Accel-Buffering: a proxy that buffers or compresses would delay every record.
-        own = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
-        super().__init__(None, 200, {**own, **(headers or {})}, f"{media}; charset=utf-8")
+        default_headers = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
+        super().__init__(None, 200, {**default_headers, **(headers or {})}, f"{media}; charset=utf-8")
         # The length is not known.
         del self.headers["content-length"]
         self._answer = answer
@@ -136,11 +136,11 @@ class EventStream(Response):
             tasks.start_soon(_when_gone, receive, self._disconnect)
             tasks.start_soon(self._tick)
             tasks.start_soon(self._send_unsent)
-            tasks.start_soon(self._run)
+            tasks.start_soon(self._send_due)
         if self._failure_before is not None:
             raise self._failure_before
 
-    async def _run(self) -> None:
+    async def _send_due(self) -> None:
         try:
             await self._answer(self)
             await self.drained()
@@ -382,7 +382,7 @@ async def metered(request: Request) -> AsyncGenerator[AnswerMeter, None]:
 
 async def loaded(request: Request) -> None:
     """Wait in its turn until the model that a request chose is loaded; see ``queue_place``."""
-    async with queue_place(request, model=chosen_model(request), may_load=True) as place, place.turn():
+    async with queue_place(request, model=chosen_model(request), may_load=True) as queue_slot, queue_slot.turn():
         await tenant_of(request).app.model_host.ready()
 
 
@@ -402,7 +402,7 @@ async def evaluated(
     async def in_its_turn() -> _T:
         is_auxiliary = (name or "") in tenant.app.model_host.auxiliary_models
         model = None if is_auxiliary else ""
-        async with queue_place(request, "evaluation", model=model) as place, place.turn():
+        async with queue_place(request, "evaluation", model=model) as queue_slot, queue_slot.turn():
             # Counted before, since that can be cancelled.
             tokens = await cost() if service.quota.limit(tenant) is not None else 0
             try:

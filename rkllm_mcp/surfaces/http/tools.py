@@ -161,7 +161,7 @@ async def call(request: Request) -> dict[str, Any]:
     asker = FixedApprover("once") if body.approve and may_approve else FixedApprover("deny", yes)
     context = CallContext(asker=asker, tokens=body.tokens)
 
-    async def work() -> dict[str, Any]:
+    async def call_tool() -> dict[str, Any]:
         async with app.toolbox.attending(body.tokens):
             tool = _tool(app, request.path_params["name"])
             result = await app.toolbox.call(ToolCall("call_1", tool.name, body.arguments), context)
@@ -170,7 +170,7 @@ async def call(request: Request) -> dict[str, Any]:
             raise HTTPError(403, message, code="needs_approval")
         return shown(Called, result, id=result.call_id, text=result.shown, seconds=round(result.seconds, 3))
 
-    return await while_connected(request, work)
+    return await while_connected(request, call_tool)
 
 
 class AttachmentForm(DocumentedModel):
@@ -197,7 +197,7 @@ class UploadForm(AttachmentForm):
 )
 async def add_document(request: Request) -> dict[str, Any]:
     """Add a file to a knowledge base."""
-    return await _taken(request, "add_document")
+    return await _uploaded(request, "add_document")
 
 
 class Attachment(DocumentedModel):
@@ -222,10 +222,10 @@ class Attachment(DocumentedModel):
 )
 async def attach(request: Request) -> dict[str, Any]:
     """Read the text of a file for a question."""
-    read = await _taken(request, "read_document")
+    read = await _uploaded(request, "read_document")
     tokens = await count_text(request, read["text"])
-    kept = {name: read[name] for name in ("title", "text", "warnings")}
-    return kept | {"pages": read.get("pages", []), "tokens": tokens}
+    attachment = {name: read[name] for name in ("title", "text", "warnings")}
+    return attachment | {"pages": read.get("pages", []), "tokens": tokens}
 
 
 class KnowledgeBody(bodies.RequestBody):
@@ -253,7 +253,7 @@ async def ask_knowledge(request: Request) -> dict[str, Any]:
         return _structured(await call(tool, body.arguments), "arguments")
 
 
-async def _taken(request: Request, tool: str) -> dict[str, Any]:
+async def _uploaded(request: Request, tool: str) -> dict[str, Any]:
     """Send the file of a form to a tool of the knowledge server; return the structured result."""
     service = service_of(request)
     limit = service.config.service.upload_mb * MEBIBYTE
@@ -273,9 +273,9 @@ async def _taken(request: Request, tool: str) -> dict[str, Any]:
             if not isinstance(file, UploadFile) or not file.filename:
                 raise HTTPError(422, "file: is missing; send multipart/form-data with a file", param="file")
             fields = {name: form.get(name) for name in UploadForm.model_fields}
-            given = {name: value for name, value in fields.items() if isinstance(value, str) and value}
-            given["knowledge_base_id"] = given.pop("knowledge_base", "*")
-            return await _forwarded(partial(call, tool), file, given)
+            form_values = {name: value for name, value in fields.items() if isinstance(value, str) and value}
+            form_values["knowledge_base_id"] = form_values.pop("knowledge_base", "*")
+            return await _forwarded(partial(call, tool), file, form_values)
     except HTTPException as error:
         raise HTTPError(400, f"the body is not a form: {error.detail}; send multipart/form-data") from None
     except QueueFullError:
@@ -297,7 +297,7 @@ def _too_large(limit: int) -> HTTPError:
 async def _knowledge(request: Request) -> AsyncGenerator[Callable[..., Awaitable[dict[str, Any]]], None]:
     """Yield the function that calls a tool of the knowledge server."""
     toolbox = tenant_of(request).app.toolbox
-    server = next((each for each in toolbox.connections if is_knowledge(each.spec)), None)
+    server = next((connection for connection in toolbox.connections if is_knowledge(connection.spec)), None)
     if server is None:
         message = "there is no knowledge server; the owner adds one to [[servers]] in the configuration"
         raise HTTPError(404, message, code="no_knowledge_server")
@@ -333,7 +333,7 @@ async def history(request: Request) -> dict[str, Any]:
     calls = await tenant_of(request).app.store.calls.latest(
         wish.limit, server=wish.server, errors_only=wish.errors, conversation=wish.conversation
     )
-    return {"calls": [shown(Record, each, name=each.tool, started=stamp(each.at - each.seconds)) for each in calls]}
+    return {"calls": [shown(Record, call, name=call.tool, started=stamp(call.at - call.seconds)) for call in calls]}
 
 
 class Permission(DocumentedModel):
@@ -360,8 +360,8 @@ class ToolName(bodies.RequestBody):
 @Route("GET", "/v1/approvals/lasting", answers=(RouteResponse(Permissions),))
 async def list_permissions(request: Request) -> dict[str, Any]:
     """List the permanent decisions about calls."""
-    found = await tenant_of(request).app.store.grants.all()
-    return {"permissions": [{"server": server, "tool": tool, "kind": grant.kind} for server, tool, grant in found]}
+    grants = await tenant_of(request).app.store.grants.all()
+    return {"permissions": [{"server": server, "tool": tool, "kind": grant.kind} for server, tool, grant in grants]}
 
 
 @Route(

@@ -36,9 +36,9 @@ async def test_the_owner_of_most_conversations_gives_one_up_and_never_one_being_
         async with open_tenants(load_config(demo.config)) as tenants:
             await tenants.model_host.ready()
             ann, bob, eve = (tenants.tenant(name).app for name in ("ann", "bob", "eve"))
-            alone = OpenConversations(kept=4)
+            alone = OpenConversations(most_open=4)
             assert held(alone, ann, opened(alone, ann, 6)) == [False] * 2 + [True] * 4
-            conversations_open = OpenConversations(kept=4)
+            conversations_open = OpenConversations(most_open=4)
             bobs, anns = opened(conversations_open, bob), opened(conversations_open, ann, 3)
             async with aclosing(ann.reply(anns[0], "Hello")) as events:
                 await anext(events)

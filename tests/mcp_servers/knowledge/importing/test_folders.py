@@ -115,11 +115,11 @@ async def test_files_that_look_the_same_are_not_opened_again(tmp_path: Path) -> 
     (tmp_path / "bad.pdf").write_text("no", encoding="utf-8")
     importer, seen = RememberingImporter(), SeenFiles()
     async with reading() as reader:
-        await import_folder(tmp_path, importer, reader, seen=seen)
+        await import_folder(tmp_path, importer, reader, known_files=seen)
         stamp = (tmp_path / "a.txt").stat()
         (tmp_path / "a.txt").write_text("z の文。", encoding="utf-8")
         os.utime(tmp_path / "a.txt", ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-        report = await import_folder(tmp_path, importer, reader, seen=seen)
+        report = await import_folder(tmp_path, importer, reader, known_files=seen)
     assert outcomes(report, tmp_path) == {"a.txt": "unchanged", "bad.pdf": "skipped"}
     assert "has not changed since this: bad.pdf is damaged" in report.files[1].reason
 

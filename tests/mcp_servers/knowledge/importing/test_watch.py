@@ -97,15 +97,15 @@ async def test_a_file_that_grows_is_read_once_when_it_has_settled(tmp_path: Path
     write(tmp_path, "a.txt", "一。")
     growing, settled = FolderRules(settle_s=3600.0), FolderRules()
     async with open_reader() as reader:
-        first = await import_folder(tmp_path, importer, reader, growing, seen=seen)
+        first = await import_folder(tmp_path, importer, reader, growing, known_files=seen)
         assert (str(first), first.is_settled) == ("1 imported.", True)
         for text in ("一。二。", "一。二。三。", "一。二。三。"):
             write(tmp_path, "a.txt", text)
-            report = await import_folder(tmp_path, importer, reader, growing, seen=seen)
+            report = await import_folder(tmp_path, importer, reader, growing, known_files=seen)
             assert (str(report), report.is_settled) == ("1 skipped.", False)
         assert importer.chunks[(tmp_path / "a.txt").as_uri()][0].text == "一。"
-        assert str(await import_folder(tmp_path, importer, reader, settled, seen=seen)) == "1 imported."
-        assert str(await import_folder(tmp_path, importer, reader, growing, seen=seen)) == "1 unchanged."
+        assert str(await import_folder(tmp_path, importer, reader, settled, known_files=seen)) == "1 imported."
+        assert str(await import_folder(tmp_path, importer, reader, growing, known_files=seen)) == "1 unchanged."
     assert importer.chunks[(tmp_path / "a.txt").as_uri()][0].text == "一。二。三。"
 
 
