@@ -215,7 +215,7 @@ class Assistant:
     async def answering(
         self, conversation: Conversation, sink: EventSink, steps: Sequence[Step] = ()
     ) -> AsyncGenerator[Answer, None]:
-        """Yield an answer once the model is ready, to be made in the block; see ``Answer.making``.
+        """Yield an answer to be made in the block, which begins with ``ready_for``; see ``Answer.making``.
 
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
@@ -224,10 +224,12 @@ class Assistant:
         answer = Answer(conversation, sink, self.usage, partial(self._remove, conversation.id), steps)
         self._answers[conversation.id] = answer
         async with answer.making():
-            # It has tools of its own, if any, so it waits for no server.
-            await self._model_ready(answer)
-            await self._warmed_up()
             yield answer
+
+    async def ready_for(self, answer: Answer) -> None:
+        """Wait for the model, but for no server: an answer of ``answering`` has tools of its own, if any."""
+        await self._model_ready(answer)
+        await self._warmed_up()
 
     async def reply(
         self, conversation: Conversation, question: str | PromptQuestion, options: AnswerOptions | None = None

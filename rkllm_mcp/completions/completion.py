@@ -216,6 +216,7 @@ async def complete(
                 await app.answer(conversation, text, sink, _host_options(request), all_steps)
             else:
                 async with app.answering(conversation, sink, all_steps) as answer:
+                    await app.ready_for(answer)
                     conversation.messages += _without_calls(messages, request)
                     limits = _client_limits(app)
                     may_name = app.model_host.npu is not None
