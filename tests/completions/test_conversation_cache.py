@@ -227,7 +227,7 @@ async def test_the_stored_characters_are_limited() -> None:
     assert len(program.cache) == 0
 
 
-@pytest.mark.parametrize("limit", [{"kept": 3}, {"characters": 1000}])
+@pytest.mark.parametrize("limit", [{"most_threads": 3}, {"characters": 1000}])
 async def test_at_the_limit_the_tenant_with_the_most_threads_loses_one(limit: dict[str, int]) -> None:
     program = Program()
     program.cache = ConversationCache(**limit)
