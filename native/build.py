@@ -1,6 +1,6 @@
-"""Builds the emulated runtime: the C sources of this directory to one `librkllmrt.so` per ABI family.
+"""Builds the emulated runtimes: one `librkllmrt.so` per ABI family, and `librknnrt.so` for vision encoders.
 
-    python native/build.py [--abi 1.2.0|1.2.3|1.3.0|1.3.1 ...] [--out DIR]
+    python native/build.py [--abi 1.2.0|1.2.3|1.3.0|1.3.1 ...] [--encoder] [--out DIR]
 
 Rules: only the standard library is used, so any Python from 3.10 on can run it before anything is installed; a
 library whose sources, compiler and flags have not changed is left alone; a finished library replaces an older one
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 NATIVE = Path(__file__).resolve().parent
 DEFAULT_OUT = NATIVE / "build"
 LIBRARY_NAME = "librkllmrt.so"
+# The runtime of vision encoders: its sources and linker script, and the folder it is built into.
+ENCODER = NATIVE / "vision"
+ENCODER_LIBRARY_NAME = "librknnrt.so"
+ENCODER_FOLDER = "rknn"
 
 # The version a family's library claims to be -> the value of RKLLM_ABI it is compiled with.
 FAMILIES = {"1.2.0": 120, "1.2.3": 121, "1.3.0": 130, "1.3.1": 131}
@@ -73,15 +77,24 @@ def find_compiler() -> list[str]:
 
 def library_flags(abi: int) -> list[str]:
     """Returns the flags that make the shared library of a family, the linker's included."""
+    return [f"-DRKLLM_ABI={abi}", *_shared_flags(LIBRARY_NAME, NATIVE / "exports.map")]
+
+
+def encoder_flags() -> list[str]:
+    """Returns the flags that make `librknnrt.so`."""
+    return _shared_flags(ENCODER_LIBRARY_NAME, ENCODER / "exports.map")
+
+
+def _shared_flags(name: str, exports: Path) -> list[str]:
     return [
         *WARNINGS,
         *COMMON,
         *OPTIMISED,
-        f"-DRKLLM_ABI={abi}",
         f"-I{NATIVE / 'include'}",
+        f"-I{ENCODER}",
         "-shared",
-        f"-Wl,--version-script={NATIVE / 'exports.map'}",
-        f"-Wl,-soname,{LIBRARY_NAME}",
+        f"-Wl,--version-script={exports}",
+        f"-Wl,-soname,{name}",
         # Zig's linker drops what no code refers to, and the version marker is there only to be read from the file.
         "-Wl,--no-gc-sections",
     ]
@@ -102,7 +115,7 @@ def compile_program(
     Raises:
         BuildError: The compiler refused; its words are in the text.
     """
-    includes = [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'emulator'}"]
+    includes = [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'emulator'}", f"-I{ENCODER}"]
     command = [*(compiler or find_compiler()), *WARNINGS, *COMMON, "-g", f"-DRKLLM_ABI={abi}", *includes]
     _compile([*command, *map(str, files), *extra, *LIBRARIES], output)
     return output
@@ -128,26 +141,40 @@ def ensure(out: Path | None = None, versions: Iterable[str] | None = None) -> di
             raise BuildError(f"There is no family '{version}'; known are {', '.join(FAMILIES)}.")
     compiler = find_compiler() if wanted else []
     with ThreadPoolExecutor() as pool:
-        builds = {v: pool.submit(_ensure_one, out / v, FAMILIES[v], compiler) for v in wanted}
+        builds = {
+            v: pool.submit(_ensure_one, out / v / LIBRARY_NAME, [*compiler, *library_flags(FAMILIES[v])], sources())
+            for v in wanted
+        }
     return {version: building.result() for version, building in builds.items()}
 
 
-def _ensure_one(directory: Path, abi: int, compiler: list[str]) -> Path:
-    library, stamp = directory / LIBRARY_NAME, directory / "stamp"
-    expected = _fingerprint(compiler, abi)
+def ensure_encoder(out: Path | None = None) -> Path:
+    """Builds `librknnrt.so` if it is missing or out of date, below `out` (`native/build`), and returns it.
+
+    Raises:
+        BuildError: There is no compiler, or it refused.
+    """
+    library = (out or DEFAULT_OUT).resolve() / ENCODER_FOLDER / ENCODER_LIBRARY_NAME
+    return _ensure_one(library, [*find_compiler(), *encoder_flags()], sorted(ENCODER.glob("*.c")))
+
+
+def _ensure_one(library: Path, command: list[str], files: list[Path]) -> Path:
+    stamp = library.with_name("stamp")
+    expected = _fingerprint(command, files)
     if library.exists() and stamp.exists() and stamp.read_text() == expected:
         return library
-    directory.mkdir(parents=True, exist_ok=True)
-    _compile([*compiler, *library_flags(abi), *map(str, sources()), *LIBRARIES], library)
+    library.parent.mkdir(parents=True, exist_ok=True)
+    _compile([*command, *map(str, files), *LIBRARIES], library)
     _write_whole(stamp, expected)
     return library
 
 
-def _fingerprint(compiler: list[str], abi: int) -> str:
+def _fingerprint(command: list[str], files: list[Path]) -> str:
     """Returns a digest of everything the library is made of."""
-    digest = hashlib.sha256("\0".join([*compiler, *library_flags(abi), *LIBRARIES]).encode())
-    headers = sorted((NATIVE / "emulator").glob("*.h")) + sorted((NATIVE / "include").glob("*.h"))
-    for path in [*sources(), *headers, NATIVE / "exports.map"]:
+    digest = hashlib.sha256("\0".join([*command, *LIBRARIES]).encode())
+    beside = sorted({folder for path in files for folder in (path.parent, NATIVE / "include", ENCODER)})
+    headers = [header for folder in beside for header in sorted(folder.glob("*.h"))]
+    for path in [*files, *headers, NATIVE / "exports.map", ENCODER / "exports.map"]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
@@ -176,12 +203,18 @@ def _write_whole(path: Path, text: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Builds what the command line asks for and prints where it is."""
-    parser = argparse.ArgumentParser(description="Builds the emulated librkllmrt.so, once per ABI family.")
+    parser = argparse.ArgumentParser(
+        description="Builds the emulated librkllmrt.so of each ABI family, and librknnrt.so."
+    )
     parser.add_argument("--abi", action="append", choices=list(FAMILIES), help="a family; may be repeated (all)")
+    parser.add_argument("--encoder", action="store_true", help="librknnrt.so; without --abi nothing else")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="directory for the libraries (native/build)")
     options = parser.parse_args(arguments)
+    everything = options.abi is None and not options.encoder
     try:
-        built = ensure(options.out, options.abi)
+        built = ensure(options.out, None if everything else options.abi or ())
+        if everything or options.encoder:
+            built[ENCODER_FOLDER] = ensure_encoder(options.out)
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1

@@ -69,6 +69,19 @@ class ToolCall:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A picture as it was received; pictures with equal bytes are equal."""
+
+    digest: str  # SHA-256 of ``data``
+    data: bytes = field(default=b"", compare=False, repr=False)
+
+    @classmethod
+    def of(cls, data: bytes) -> Picture:
+        """Return the picture of these bytes."""
+        return cls(hashlib.sha256(data).hexdigest(), data)
+
+
+@dataclass(frozen=True)
 class ToolResult:
     """Result of a call. A failure is a result too, for the model to read."""
 

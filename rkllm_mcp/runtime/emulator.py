@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rkllm_mcp.errors import LibraryNotFoundError, install_command
@@ -42,15 +43,24 @@ def emulator_library(version: str | None = None) -> Path:
         raise LibraryNotFoundError(
             f"There is no emulated runtime {release!r}.", f"Set ${VERSION_VARIABLE} to one of {', '.join(VERSIONS)}."
         )
+    return _built(release, ["--abi", release], f"{release}/librkllmrt.so")
+
+
+def emulated_encoder_library() -> Path:
+    """Return the emulated ``librknnrt.so``, built if necessary, which blocks; or raise a LibraryNotFoundError."""
+    return _built("librknnrt.so", ["--encoder"], "rknn/librknnrt.so")
+
+
+def _built(name: str, options: Sequence[str], library: str) -> Path:
     sources, out = _sources_and_output()
-    command = [sys.executable, str(sources / "build.py"), "--abi", release, "--out", str(out)]
+    command = [sys.executable, str(sources / "build.py"), *options, "--out", str(out)]
     try:
         built = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False)
     except (OSError, subprocess.SubprocessError) as error:
-        raise _not_built(release, str(error)) from None
-    path = out / release / "librkllmrt.so"
+        raise _not_built(name, str(error)) from None
+    path = out / library
     if built.returncode != 0 or not path.is_file():
-        raise _not_built(release, built.stderr.strip() or f"the build ended with code {built.returncode}")
+        raise _not_built(name, built.stderr.strip() or f"the build ended with code {built.returncode}")
     return path
 
 
@@ -61,8 +71,8 @@ def _sources_and_output() -> tuple[Path, Path]:
     return sources, user_folder("cache") / "emulator"
 
 
-def _not_built(version: str, reason: str) -> LibraryNotFoundError:
+def _not_built(name: str, reason: str) -> LibraryNotFoundError:
     return LibraryNotFoundError(
-        f"The emulated runtime {version} could not be built: {reason[:_REASON_CHARS]}",
+        f"The emulated runtime {name} could not be built: {reason[:_REASON_CHARS]}",
         f"Install a C compiler: sudo apt install gcc, or without root: {install_command('ziglang')}",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
@@ -27,6 +27,8 @@ RUN: Final = 2
 ABORT: Final = 3
 CALL: Final = 4
 SHUTDOWN: Final = 6
+LOAD_ENCODER: Final = 7
+ENCODE: Final = 8
 # worker -> engine
 LOADED: Final = 32
 LOAD_FAILED: Final = 33
@@ -35,6 +37,9 @@ RUN_ENDED: Final = 35
 REPLY: Final = 36
 OPENED: Final = 37
 ROWS: Final = 38
+ENCODER_LOADED: Final = 39
+ENCODED: Final = 40
+ENCODE_FAILED: Final = 41
 
 _HEAD = struct.Struct("<IB")
 _TOKEN_BODY = struct.Struct("<IiQ")
@@ -115,6 +120,30 @@ class CallReply:
     failure: str = ""
 
 
+@dataclass(frozen=True)
+class EncoderLoad:
+    """Load a vision encoder: paths of librknnrt.so and of the .rknn file."""
+
+    library: str
+    path: str
+
+
+@dataclass(frozen=True)
+class EncoderLoaded:
+    """The encoder is loaded: release of the library, and the fields of its ``EncoderShape``."""
+
+    version: str
+    shape: Sequence[int]
+
+
+@dataclass(frozen=True)
+class EncodeFailed:
+    """A picture was not encoded, for this reason."""
+
+    number: int
+    failure: str
+
+
 def frame(kind: int, body: bytes = b"") -> bytes:
     """Return one frame."""
     return _HEAD.pack(len(body) + 1, kind) + body
@@ -138,6 +167,16 @@ def pack(message: Message) -> bytes:
 def unpack(message: type[_T], body: bytes) -> _T:
     """Return the message of a body that ``pack`` made; ``unpack_load`` is for a load command."""
     return message(**json.loads(body))
+
+
+def pack_numbered(kind: int, number: int, content: bytes) -> bytes:
+    """Return a frame of a number and bytes: the pixels of a picture to encode, or its float32 rows."""
+    return frame(kind, _RUN_ID.pack(number) + content)
+
+
+def unpack_numbered(body: bytes) -> tuple[int, bytes]:
+    """Return number and bytes of a body that ``pack_numbered`` made."""
+    return int(_RUN_ID.unpack_from(body)[0]), body[_RUN_ID.size :]
 
 
 def pack_token(run: int, token_id: int, entered_ns: int, text: bytes) -> bytes:
@@ -250,7 +289,17 @@ class CallCommand:
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-Message: TypeAlias = Opened | ModelLoaded | LoadFailed | CallReply | LoadParameters | CallCommand
+Message: TypeAlias = (
+    Opened
+    | ModelLoaded
+    | LoadFailed
+    | CallReply
+    | LoadParameters
+    | CallCommand
+    | EncoderLoad
+    | EncoderLoaded
+    | EncodeFailed
+)
 _KINDS: Mapping[type[Message], int] = {
     Opened: OPENED,
     ModelLoaded: LOADED,
@@ -258,6 +307,9 @@ _KINDS: Mapping[type[Message], int] = {
     CallReply: REPLY,
     LoadParameters: LOAD,
     CallCommand: CALL,
+    EncoderLoad: LOAD_ENCODER,
+    EncoderLoaded: ENCODER_LOADED,
+    EncodeFailed: ENCODE_FAILED,
 }
 
 

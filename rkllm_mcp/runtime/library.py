@@ -134,7 +134,7 @@ def _elf_machine(head: bytes) -> tuple[str | None, int | None]:
 LIBRARY_NAME = "librkllmrt.so"
 AUTOMATIC = "auto"
 
-_USUAL_FOLDERS = ("~/.local/lib", "/usr/lib", "/usr/local/lib", "/usr/lib/aarch64-linux-gnu", "/lib")
+USUAL_FOLDERS = ("~/.local/lib", "/usr/lib", "/usr/local/lib", "/usr/lib/aarch64-linux-gnu", "/lib")
 # Below the home folder: a clone of Rockchip's repository, and of rkllama.
 _COPIES = ("rknn-llm/rkllm-runtime/Linux/librkllm_api/aarch64", "rkllama/src/rkllama/lib")
 # ldconfig only prints a cache; a machine on which that takes longer has other troubles
@@ -260,7 +260,7 @@ def _candidates() -> Iterator[Path]:
             yield Path(folder, LIBRARY_NAME)
     for version in reversed(WORKING_VERSIONS):
         yield runtime_folder() / version / LIBRARY_NAME
-    for folder in _USUAL_FOLDERS:
+    for folder in USUAL_FOLDERS:
         yield Path(folder, LIBRARY_NAME).expanduser()
     yield from _cached_by_loader()
 

@@ -312,11 +312,16 @@ class Worker:
         return self._model
 
 
-def main(descriptor: int) -> None:
-    """Serve the engine on an inherited socket, then exit the process."""
+def prepare_process() -> None:
+    """Prepare this process for a library of the NPU: its end, its open files, its output."""
     _die_with_parent()
     _allow_many_files()
     _print_lines_at_once()
+
+
+def main(descriptor: int) -> None:
+    """Serve the engine on an inherited socket, then exit the process."""
+    prepare_process()
     worker = Worker(socket.socket(fileno=descriptor))
     signal.signal(signal.SIGTERM, lambda _number, _frame: worker.stop())
     is_clean = worker.serve()

@@ -91,9 +91,7 @@ class LogLines:
 OnFrames = Callable[[list[tuple[int, bytes]]], None]
 
 # -I -S: no working directory, no PYTHON* variables, no site-packages: nothing can shadow a module or slow the start.
-_BOOTSTRAP = (
-    "import sys; sys.path.append(sys.argv[1]); from rkllm_mcp.runtime.worker import main; main(int(sys.argv[2]))"
-)
+_BOOTSTRAP = "import sys; sys.path.append(sys.argv[1]); from rkllm_mcp.runtime.{} import main; main(int(sys.argv[2]))"
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 
 _BUFFER_BYTES = 65_536
@@ -187,12 +185,12 @@ class WorkerProcess:
 
 @asynccontextmanager
 async def open_worker(
-    on_frames: OnFrames, *, environment: Mapping[str, str], stop_timeout_s: float
+    on_frames: OnFrames, *, environment: Mapping[str, str], stop_timeout_s: float, module: str = "worker"
 ) -> AsyncGenerator[WorkerProcess, None]:
     """Start a worker, and stop it at the end.
 
     ``on_frames`` gets the received frames in order, as (kind, body), in the socket's callback; ``stop_timeout_s``
-    limits the shutdown before SIGKILL, seconds.
+    limits the shutdown before SIGKILL, seconds; ``module`` of this package has the worker's ``main``.
 
     Raises:
         RuntimeUnusableError: the process cannot be started.
@@ -205,7 +203,7 @@ async def open_worker(
         stack.callback(theirs.close)
         transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=ours)
         stack.callback(transport.abort)
-        worker = await _start_process(stack, link, transport, theirs, environment)
+        worker = await _start_process(stack, link, transport, theirs, environment, _BOOTSTRAP.format(module))
         try:
             yield worker
         finally:
@@ -213,7 +211,12 @@ async def open_worker(
 
 
 async def _start_process(
-    stack: ExitStack, link: _Link, transport: asyncio.Transport, theirs: socket.socket, environment: Mapping[str, str]
+    stack: ExitStack,
+    link: _Link,
+    transport: asyncio.Transport,
+    theirs: socket.socket,
+    environment: Mapping[str, str],
+    program: str,
 ) -> WorkerProcess:
     read_end, write_end = os.pipe()
     log = LogLines(read_end)
@@ -221,7 +224,7 @@ async def _start_process(
     try:
         process, ending = await asyncio.get_running_loop().subprocess_exec(
             _Exit,
-            *(sys.executable, "-I", "-S", "-c", _BOOTSTRAP, str(_PACKAGE_PARENT), str(theirs.fileno())),
+            *(sys.executable, "-I", "-S", "-c", program, str(_PACKAGE_PARENT), str(theirs.fileno())),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=write_end,
             stderr=write_end,

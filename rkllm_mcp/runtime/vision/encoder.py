@@ -1,0 +1,231 @@
+"""The vision encoder from outside: a process of its own, and the embeddings of the last pictures.
+
+The process is started at the first picture, behind the language model (which Rockchip's demo loads first), and stays;
+it ends when memory is short, and starts again with the next new picture. An embedding depends on nothing but the
+picture's bytes and the encoder, so a client that sends the whole conversation again pays for each picture once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+from anyio import to_thread
+
+from rkllm_mcp.errors import (
+    InputRefusedError,
+    ModelLoadError,
+    RunRejectedError,
+    RuntimeUnusableError,
+    WorkerDiedError,
+    install_command,
+)
+from rkllm_mcp.messages import Picture
+from rkllm_mcp.runtime import frames
+from rkllm_mcp.runtime.emulator import emulated_encoder_library
+from rkllm_mcp.runtime.vision.library import EncoderShape, find_encoder_library, is_emulated_encoder
+from rkllm_mcp.runtime.worker import available_bytes
+from rkllm_mcp.runtime.worker_process import WorkerProcess, open_worker
+
+_T = TypeVar("_T")
+# The largest encoder reads 1.4 GB from an SD card; the slowest published run takes 12 s.
+_LOAD_TIMEOUT_S = 180.0
+_RUN_TIMEOUT_S = 120.0
+_STOP_TIMEOUT_S = 5.0
+# Embeddings in memory: 1 to 6 MB each.
+_CACHE_BYTES = 64_000_000
+# With less memory than this available the encoder's process ends when it has answered.
+_LEAST_AVAILABLE = 300_000_000
+
+
+@dataclass(frozen=True)
+class PictureEmbedding:
+    """A picture as the encoder sees it."""
+
+    values: array[float]  # float32, row by row; all rows of a token follow each other
+    shape: EncoderShape
+
+
+class VisionEncoder:
+    """Encode pictures, one at a time; ``open_encoder`` creates it."""
+
+    def __init__(self, model: Path) -> None:
+        self._model = model
+        self._lock = anyio.Lock()
+        self._numbers = count(1)
+        self._worker: WorkerProcess | None = None
+        self._end_worker = AsyncExitStack()
+        self._shape: EncoderShape | None = None
+        self._loaded: asyncio.Future[frames.EncoderLoaded]
+        self._rows: asyncio.Future[bytes]
+        self._expected = 0
+        self._cache: OrderedDict[str, PictureEmbedding] = OrderedDict()
+        self.runs = 0  # pictures that the NPU has encoded
+        self.version = ""  # release of librknnrt.so; empty until it is loaded
+
+    @property
+    def is_loaded(self) -> bool:
+        """True while the encoder is in memory."""
+        return self._worker is not None
+
+    @property
+    def worker_pid(self) -> int | None:
+        """Process id of the encoder's process; None without one."""
+        return self._worker.pid if self._worker else None
+
+    async def shape(self) -> EncoderShape:
+        """Return the encoder's properties; it is loaded for that at first.
+
+        Raises:
+            RuntimeUnusableError: the library or the encoder cannot be loaded.
+        """
+        if self._shape is not None:
+            return self._shape
+        async with self._lock:
+            return (await self._load())[1]
+
+    async def encode(self, picture: Picture) -> PictureEmbedding:
+        """Return the embedding of a picture.
+
+        Raises:
+            InputRefusedError: the picture cannot be read.
+            RunRejectedError: the encoder failed, or was silent for too long.
+            WorkerDiedError: its process died; the next picture starts it again.
+            RuntimeUnusableError: the library or the encoder cannot be loaded.
+        """
+        if (known := self._cache.get(picture.digest)) is not None:
+            self._cache.move_to_end(picture.digest)
+            return known
+        async with self._lock:
+            # Another request may have sent the same picture.
+            if (known := self._cache.get(picture.digest)) is None:
+                known = await self._encode(picture)
+                self._remember(picture.digest, known)
+            return known
+
+    def _remember(self, digest: str, embedding: PictureEmbedding) -> None:
+        self._cache[digest] = embedding
+        size = len(embedding.values) * embedding.values.itemsize
+        while len(self._cache) > max(1, _CACHE_BYTES // size):
+            self._cache.popitem(last=False)
+
+    async def _encode(self, picture: Picture) -> PictureEmbedding:
+        # The size of the input is the encoder's.
+        shape = self._shape or (await self._load())[1]
+        pixels = await to_thread.run_sync(_fitted_pixels, picture.data, shape.width, shape.height)
+        worker, shape = await self._load()
+        self._expected = next(self._numbers)
+        self._rows = asyncio.get_running_loop().create_future()
+        frame = frames.pack_numbered(frames.ENCODE, self._expected, pixels)
+        rows = await self._reply(worker, frame, self._rows, _RUN_TIMEOUT_S, "encoding a picture")
+        self.runs += 1
+        values: array[float] = array("f", rows)
+        available = available_bytes()
+        if available is not None and available < _LEAST_AVAILABLE:
+            await self._end()
+        return PictureEmbedding(values, shape)
+
+    async def _load(self) -> tuple[WorkerProcess, EncoderShape]:
+        if self._worker is not None and self._shape is not None:
+            return self._worker, self._shape
+        find = (
+            emulated_encoder_library if is_emulated_encoder(self._model) else partial(find_encoder_library, self._model)
+        )
+        library = await to_thread.run_sync(find)
+        opened = open_worker(self._on_frames, environment={}, stop_timeout_s=_STOP_TIMEOUT_S, module="vision.worker")
+        worker = await self._end_worker.enter_async_context(opened)
+        command = frames.EncoderLoad(str(library), str(self._model.absolute()))
+        doing = f"loading {self._model.name}"
+        self._loaded = asyncio.get_running_loop().create_future()
+        try:
+            loaded = await self._reply(worker, frames.pack(command), self._loaded, _LOAD_TIMEOUT_S, doing)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._end()
+            raise
+        self.version = loaded.version
+        self._worker, self._shape = worker, EncoderShape(*loaded.shape)
+        return self._worker, self._shape
+
+    async def _reply(
+        self, worker: WorkerProcess, frame: bytes, reply: asyncio.Future[_T], limit_s: float, doing: str
+    ) -> _T:
+        """Send a frame and return its reply; cancelled, the encoder finishes and its reply is ignored."""
+        gone = asyncio.ensure_future(worker.gone())
+        try:
+            worker.send(frame)
+            await asyncio.wait((reply, gone), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            if reply.done():
+                return reply.result()
+            cause = "" if gone.done() else f"it was silent for {limit_s:g} s"
+            worker.kill()
+            death = WorkerDiedError(await gone, f"{doing} (the vision encoder)", worker.log.last(), cause)
+        finally:
+            gone.cancel()
+            reply.cancel()
+        await self._end()
+        raise death
+
+    def _on_frames(self, received: list[tuple[int, bytes]]) -> None:
+        for kind, body in received:
+            if kind == frames.ENCODER_LOADED and not self._loaded.done():
+                self._loaded.set_result(frames.unpack(frames.EncoderLoaded, body))
+            elif kind == frames.LOAD_FAILED and not self._loaded.done():
+                report = frames.unpack(frames.LoadFailed, body)
+                error = _LOAD_ERRORS.get(report.error, ModelLoadError)
+                self._loaded.set_exception(error(report.message, report.remedy))
+            elif kind in (frames.ENCODED, frames.ENCODE_FAILED) and not self._rows.done():
+                self._on_picture(kind, body)
+
+    def _on_picture(self, kind: int, body: bytes) -> None:
+        """Resolve the expected picture; ignore one that was given up."""
+        if kind == frames.ENCODE_FAILED:
+            failed = frames.unpack(frames.EncodeFailed, body)
+            if failed.number == self._expected:
+                self._rows.set_exception(RunRejectedError(failed.failure, task="the picture"))
+            return
+        number, rows = frames.unpack_numbered(body)
+        if number == self._expected:
+            self._rows.set_result(rows)
+
+    async def _end(self) -> None:
+        self._worker = None
+        stack, self._end_worker = self._end_worker, AsyncExitStack()
+        await stack.aclose()
+
+    async def close(self) -> None:
+        """End the encoder's process."""
+        await self._end()
+
+
+def _fitted_pixels(data: bytes, width: int, height: int) -> bytes:
+    try:
+        from rkllm_mcp.runtime.vision.picture import fitted_pixels
+    except ImportError:
+        install = install_command("rkllm-mcp[pictures]")
+        raise InputRefusedError(f"pictures need the package Pillow, which is not installed; {install}") from None
+    return fitted_pixels(data, width, height)
+
+
+_LOAD_ERRORS: dict[str, type[RuntimeUnusableError]] = {
+    each.__name__: each for each in (RuntimeUnusableError, *RuntimeUnusableError.__subclasses__())
+}
+
+
+@asynccontextmanager
+async def open_encoder(model: Path) -> AsyncGenerator[VisionEncoder, None]:
+    """Return the encoder of a .rknn file, which is loaded at the first picture, and end it at the end."""
+    encoder = VisionEncoder(model)
+    try:
+        yield encoder
+    finally:
+        await encoder.close()

@@ -1,0 +1,108 @@
+"""Pictures of people and programs to the pixels that a vision encoder takes; imports Pillow, which is an extra."""
+
+from __future__ import annotations
+
+import io
+
+from PIL import Image, ImageOps
+
+from rkllm_mcp.errors import InputRefusedError
+
+# Checked before decoding: 40 megapixels are 120 MB of RGB.
+MOST_PIXELS = 40_000_000
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
+_FORMATS_TEXT = "JPEG, PNG, WebP, GIF or BMP"
+# What is sent instead of a picture, by its first bytes.
+_OTHER_FORMATS: tuple[tuple[bytes, str], ...] = (
+    (b"<svg", "an SVG drawing"),
+    (b"<?xml", "an XML text, probably an SVG drawing"),
+    (b"<!DOCTYPE", "a web page or an SVG drawing"),
+    (b"<html", "a web page"),
+    (b"%PDF", "a PDF document"),
+    (b"II*\0", "a TIFF picture"),
+    (b"MM\0*", "a TIFF picture"),
+    (b"http://", "an address"),
+    (b"https://", "an address"),
+)
+# The brand of an ISO media file stands behind its first box's size and type.
+_BRANDS = {b"heic": "a HEIC picture", b"heix": "a HEIC picture", b"mif1": "a HEIF picture", b"avif": "an AVIF picture"}
+# The colour around a picture that is no square: 127.5 in Rockchip's demo, which the runtime's encoders were tried with.
+_PADDING = (128, 128, 128)
+_BACKGROUND = "white"  # behind transparent parts
+
+
+def fitted_pixels(data: bytes, width: int, height: int) -> bytes:
+    """Return a picture as RGB lines of this size: upright, undistorted, centred on grey.
+
+    Of an animation it is the first frame. A JPEG file is decoded at a reduced size, if that suffices.
+
+    Raises:
+        InputRefusedError: it is no picture, damaged or too large.
+    """
+    try:
+        image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
+        with image:
+            _require_size(*image.size)
+            image.draft("RGB", (2 * width, 2 * height))
+            small = _reduced(image, width, height)
+            upright = ImageOps.exif_transpose(small)
+            return _on_grey(_without_alpha(upright), width, height)
+    except InputRefusedError:
+        raise
+    except Image.DecompressionBombError:
+        raise _too_large("far more than") from None
+    except Exception as error:  # noqa: BLE001  # Pillow's readers raise errors of any kind for damaged files
+        raise InputRefusedError(_problem(data, error)) from None
+
+
+def _require_size(width: int, height: int) -> None:
+    if width * height > MOST_PIXELS:
+        raise _too_large(f"{width} x {height} pixels, more than")
+
+
+def _too_large(size: str) -> InputRefusedError:
+    return InputRefusedError(f"the picture has {size} {MOST_PIXELS // 1_000_000} megapixels; send a smaller one")
+
+
+def _problem(data: bytes, error: Exception) -> str:
+    head = data[:256].lstrip(b"\xef\xbb\xbf \t\r\n")
+    other = next((name for start, name in _OTHER_FORMATS if head.lower().startswith(start.lower())), None)
+    if data[4:8] == b"ftyp":
+        other = _BRANDS.get(data[8:12], "a video, or a picture of another format")
+    if other is not None:
+        return f"it is {other}, which is not read as a picture; send {_FORMATS_TEXT}"
+    if not data:
+        return f"the picture is empty; send {_FORMATS_TEXT}"
+    if type(error).__name__ == "UnidentifiedImageError":
+        return f"it is no picture, or it is damaged at its beginning; send {_FORMATS_TEXT}"
+    return f"the picture is damaged or incomplete ({error}); send it again, or save it anew as PNG or JPEG"
+
+
+def _reduced(image: Image.Image, width: int, height: int) -> Image.Image:
+    """Return the picture at a fraction of its size that is still at least the wanted size, with 8 bits a channel."""
+    image.load()
+    if image.mode == "P" or "transparency" in image.info:
+        image = image.convert("RGBA")
+    elif image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        # 16 bits; a conversion would clip them.
+        image = image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
+    # The larger side decides, as the picture may have to be turned.
+    factor = max(1, min(max(image.size) // max(width, height), max(1, min(image.size))))
+    return image.reduce(factor) if factor > 1 else image
+
+
+def _without_alpha(image: Image.Image) -> Image.Image:
+    if image.mode not in ("RGBA", "LA", "PA", "RGBa", "La"):
+        return image.convert("RGB")
+    image = image.convert("RGBA")
+    background = Image.new("RGBA", image.size, _BACKGROUND)
+    return Image.alpha_composite(background, image).convert("RGB")
+
+
+def _on_grey(image: Image.Image, width: int, height: int) -> bytes:
+    scale = min(width / image.width, height / image.height)
+    size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+    canvas = Image.new("RGB", (width, height), _PADDING)
+    resized = image.resize(size, Image.Resampling.BILINEAR)
+    canvas.paste(resized, ((width - size[0]) // 2, (height - size[1]) // 2))
+    return canvas.tobytes()

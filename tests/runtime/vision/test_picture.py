@@ -1,0 +1,124 @@
+"""Pictures to pixels: upright, undistorted, on grey; what is no picture costs a sentence."""
+
+from __future__ import annotations
+
+import io
+import struct
+import tracemalloc
+import zlib
+
+import pytest
+from PIL import Image
+
+from rkllm_mcp.errors import InputRefusedError
+from rkllm_mcp.runtime.vision.picture import fitted_pixels
+from tests.support.pictures import BLUE, GREEN, RED, WHITE, saved, stripes
+
+GREY = (128, 128, 128)
+_ORIENTATION = 0x0112
+
+
+def seen(data: bytes, size: int = 64) -> dict[str, tuple[int, ...]]:
+    """The colours above, below, left and right, at the middle of each edge's inner quarter."""
+    image = Image.frombytes("RGB", (size, size), fitted_pixels(data, size, size))
+    middle, near, far = size // 2, size // 8, size - size // 8 - 1
+    places = {"above": (middle, near), "below": (middle, far), "left": (near, middle - 9), "right": (far, middle - 9)}
+    return {name: image.getpixel(place) for name, place in places.items()}  # type: ignore[misc]
+
+
+def exif(orientation: int) -> bytes:
+    tags = Image.Exif()
+    tags[_ORIENTATION] = orientation
+    return tags.tobytes()
+
+
+def turned_photo() -> bytes:
+    """A phone's photo: red above blue, stored a quarter turn to the left, with the tag that turns it back."""
+    upright = Image.open(io.BytesIO(stripes((RED, BLUE), (160, 160))))
+    return saved(upright.rotate(90, expand=True), exif=exif(6))
+
+
+def two_frames() -> bytes:
+    first, second = (Image.open(io.BytesIO(stripes(colours))) for colours in ((RED, BLUE), (GREEN, WHITE)))
+    return saved(first, "GIF", save_all=True, append_images=[second])
+
+
+def translucent() -> bytes:
+    image = Image.new("RGBA", (100, 100), (0, 0, 0, 0))
+    image.paste((*RED, 255), (0, 0, 100, 50))
+    return saved(image)
+
+
+def sixteen_bits() -> bytes:
+    image = Image.new("I;16", (40, 40), 0)
+    image.paste(0x8080, (0, 0, 40, 20))
+    return saved(image)
+
+
+@pytest.mark.parametrize(
+    ("data", "above", "below"),
+    [
+        (stripes((RED, BLUE), kind="PNG"), RED, BLUE),
+        (stripes((RED, BLUE), kind="JPEG", quality=95, subsampling=0), RED, BLUE),
+        (stripes((RED, BLUE), kind="WEBP", lossless=True), RED, BLUE),
+        (stripes((RED, BLUE), kind="BMP"), RED, BLUE),
+        (stripes((RED, BLUE), (4000, 3000), kind="JPEG", quality=95), RED, BLUE),
+        (stripes((RED, BLUE), (100, 1000)), RED, BLUE),
+        (turned_photo(), RED, BLUE),
+        (two_frames(), RED, BLUE),
+        (translucent(), RED, (255, 255, 255)),
+        (sixteen_bits(), GREY, (0, 0, 0)),
+        (saved(Image.new("CMYK", (30, 30), (0, 0, 0, 0)), "JPEG"), (255, 255, 255), (255, 255, 255)),
+        (saved(Image.new("P", (30, 30), 0)), (0, 0, 0), (0, 0, 0)),
+        (saved(Image.new("1", (30, 30), 1)), (255, 255, 255), (255, 255, 255)),
+    ],
+    ids=lambda value: None if isinstance(value, bytes) else str(value),
+)
+def test_a_picture_is_upright_in_its_colours(data: bytes, above: tuple[int, ...], below: tuple[int, ...]) -> None:
+    colours = seen(data)
+    for found, expected in ((colours["above"], above), (colours["below"], below)):
+        assert all(abs(a - b) <= 6 for a, b in zip(found, expected, strict=True)), (found, expected)
+
+
+def test_a_wide_picture_is_centred_on_grey_and_not_distorted() -> None:
+    pixels = fitted_pixels(stripes((RED, BLUE), (200, 100)), 64, 64)
+    rows = [pixels[y * 64 * 3 + 96 : y * 64 * 3 + 99] for y in range(64)]
+    assert [bytes(GREY) == row for row in rows] == [y < 16 or y >= 48 for y in range(64)]
+
+
+def _png(width: int, height: int, content: bytes) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(content)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    ("data", "part"),
+    [
+        (b"", "the picture is empty"),
+        (b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>', "SVG"),
+        (b"  <svg onload='x'/>", "an SVG drawing, which is not read as a picture; send JPEG, PNG"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0", "a HEIC picture"),
+        (b"\0\0\0\x18ftypmp42\0\0\0\0", "a video"),
+        (b"%PDF-1.7", "a PDF document"),
+        (b"https://example.org/cat.png", "an address"),
+        (b"no picture at all", "it is no picture"),
+        (stripes((RED, BLUE), (400, 400), kind="JPEG")[:2000], "damaged or incomplete"),
+        (stripes((RED, BLUE), (400, 400))[:300], "damaged or incomplete"),
+        (_png(20_000, 10_000, bytes(1_000_000)), "megapixels; send a smaller one"),
+        (_png(7_000, 7_000, bytes(1000)), "7000 x 7000 pixels, more than 40 megapixels"),
+        (_png(60_000, 60_000, bytes(10_000_000)), "megapixels; send a smaller one"),
+        (_png(300, 300, bytes(3000)), "damaged or incomplete"),
+    ],
+    ids=lambda value: None if isinstance(value, bytes) else value[:30],
+)
+def test_what_is_no_picture_costs_a_sentence_and_little_memory(data: bytes, part: str) -> None:
+    tracemalloc.start()
+    with pytest.raises(InputRefusedError) as refused:
+        fitted_pixels(data, 448, 448)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert part in str(refused.value)
+    assert peak < 100_000_000
