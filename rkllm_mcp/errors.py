@@ -212,12 +212,14 @@ class NoCallError(GenerationError):
 
 @dataclass(eq=False)
 class AnswerFormatError(GenerationError):
-    """The answer does not have the form that a request requires; ``reason`` includes the answer."""
+    """The answer does not have the form that a request requires; ``reason`` is what is wrong with it."""
 
     reason: str
+    answer: str
 
     def __str__(self) -> str:
-        return f"{self.reason} Ask again, or with a simpler format."
+        problem = f"the model gave no answer of the form that was asked for: {self.reason}"
+        return f"{problem}; ask again, or with a simpler format. Its answer was: {self.answer}"
 
 
 @dataclass(eq=False)

@@ -143,7 +143,7 @@ class MessagesUsage(openai.ResponsePart):
     cache_read_input_tokens: int
 
 
-StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal"]
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
 
 class MessagesReply(openai.ResponsePart):
@@ -194,6 +194,7 @@ def messages_body(body: CountBody) -> Translated:
         ".function.parameters": ".input_schema",
         ".function": "",
         "response_format.json_schema": "output_config.format",
+        "response_format": "output_config.format",
         "stop": "stop_sequences",
     }
     return Translated(
@@ -266,7 +267,6 @@ def _tool_call(block: MessagesBlock) -> openai.MessageCall:
 # By kind of part: the block before its first piece, and its field and the kind of delta that have a piece.
 _BLOCKS: dict[PartKind, tuple[Json, str, str]] = {
     "text": ({"type": "text", "text": ""}, "text", "text_delta"),
-    "refusal": ({"type": "text", "text": ""}, "text", "text_delta"),
     "thinking": ({"type": "thinking", "thinking": "", "signature": ""}, "thinking", "thinking_delta"),
     "call": ({"type": "tool_use", "id": "", "name": "", "input": {}}, "partial_json", "input_json_delta"),
 }
@@ -334,8 +334,6 @@ class MessagesShape(ReplyShape):
             return "max_tokens", None
         if reply.calls:
             return "tool_use", None
-        if any(part.kind == "refusal" for part in reply.parts):
-            return "refusal", None
         stop = reply.end.stop_string
         return ("stop_sequence", stop) if stop else ("end_turn", None)
 

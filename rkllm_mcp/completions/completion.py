@@ -4,7 +4,8 @@
 
 * The client's own tools are never run here: their calls end the answer.
 * The host's tools run as in any other reply; calls that need approval are refused, because no user can be asked.
-* An answer with a response format is buffered until it is complete, and requested once more if it does not match.
+* An answer with a response format is buffered until it is complete, and requested once more if it does not match; the
+  second that does not match is an error, since a program reads any content as the form that it asked for.
 * The conversation is cached for the next request before the ``End`` event, and only after a complete answer.
 """
 
@@ -12,16 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from rkllm_mcp.agent.loop import LoopSettings, ReturnCalls, run_agent
 from rkllm_mcp.agent.tool_set import ToolSet, named
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.completions.conversation_cache import CachedConversation, ConversationCache, Owner
-from rkllm_mcp.completions.request import ChatRequest, Occurrence, Refusal, RequestRefusedError
+from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
 from rkllm_mcp.completions.structured_output import FormatMismatchError, ResponseFormat
-from rkllm_mcp.errors import NoCallError, PromptTooLongError
+from rkllm_mcp.errors import AnswerFormatError, NoCallError, PromptTooLongError
 from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
@@ -112,10 +112,10 @@ class _CacheStep(Step):
         self._calls: list[ToolCall] = []
         self._is_cached = False
 
-    def feed(self, batch: Sequence[Occurrence]) -> Sequence[Any]:
+    def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
         """Note the events; at the ``End`` of a complete answer the conversation is cached."""
         for event in batch:
-            if isinstance(event, (Text, Refusal)):
+            if isinstance(event, Text):
                 self._text.append(event.text)
             elif isinstance(event, ToolCallDetected) and not self._request.host_tools:
                 self._calls.append(ToolCall(event.id, event.name, event.arguments))
@@ -164,7 +164,7 @@ class _FormatStep(Step):
                 passed.append(event)
         return passed
 
-    def check_answer(self) -> tuple[str, Sequence[Any]]:
+    def check_answer(self) -> tuple[str, Sequence[Event]]:
         """Return an instruction to answer again, once if the answer does not match; else the rest of the events."""
         text, is_complete = "".join(self._text), self._end.reason == "answered"
         try:
@@ -175,8 +175,8 @@ class _FormatStep(Step):
                 self._has_retried, self._has_calls = True, False
                 self._text.clear()
                 return self._form.retry_instruction(mismatch), ()
-            reason = f"The model gave no answer of the form that was asked for: {mismatch}. Its answer was: {text}"
-            return "", [Refusal(reason), self._end]
+            error = AnswerFormatError(str(mismatch), text)
+            return "", [End("failed", str(error), error)]
         return "", [Text(text), self._end] if text else [self._end]
 
 

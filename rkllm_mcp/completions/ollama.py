@@ -14,7 +14,6 @@ from rkllm_mcp.completions.openai_request import Translated, is_thinking_level, 
 from rkllm_mcp.completions.reply import Json, Part, Reply, ReplyShape
 from rkllm_mcp.completions.request import RequestRefusedError
 from rkllm_mcp.config.section import keep_alive_s
-from rkllm_mcp.errors import AnswerFormatError
 from rkllm_mcp.events import ToolCallDetected, to_json
 
 
@@ -213,9 +212,6 @@ class OllamaShape(ReplyShape):
         """Return the object of a piece."""
         if part.kind == "thinking":
             return _line(self._piece(thinking=part.pieces[-1]))
-        if part.kind == "refusal":
-            # Programs of this API read every content as the JSON that they asked for.
-            raise AnswerFormatError(part.pieces[-1])
         if part.call is None:
             return _line(self._piece(part.pieces[-1]))
         self._calls += 1
@@ -232,8 +228,6 @@ class OllamaShape(ReplyShape):
     def whole(self) -> Json:
         """Return everything as one object."""
         reply = self._reply
-        if reason := reply.text("refusal"):
-            raise AnswerFormatError(reason)
         calls = [_call(call, index) for index, (call, _) in enumerate(reply.calls)] if self._is_chat else []
         return {**self._piece(reply.text("text"), reply.text("thinking"), calls), **self._figures()}
 

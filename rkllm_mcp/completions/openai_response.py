@@ -12,13 +12,12 @@ from typing import Any
 
 from rkllm_mcp.completions.openai_types import FinishReason
 from rkllm_mcp.completions.reply import Json, Part, Reply, ReplyShape, record
-from rkllm_mcp.completions.request import Occurrence, Refusal
-from rkllm_mcp.events import event_to_dict, text_to_json, to_json
+from rkllm_mcp.events import Event, event_to_dict, text_to_json, to_json
 
 # Stands for the text of a chunk; in no model's name.
 _PLACE = "\0text\0"
 _DONE = "data: [DONE]\n\n"
-_FIELDS = {"text": "content", "thinking": "reasoning_content", "refusal": "refusal"}
+_FIELDS = {"text": "content", "thinking": "reasoning_content"}
 
 
 def _finish_reason(reply: Reply) -> FinishReason:
@@ -77,9 +76,9 @@ class ChatShape(ReplyShape):
         self._calls += part.call is not None
         return ""
 
-    def other(self, event: Occurrence) -> str:
+    def other(self, event: Event) -> str:
         """Return the chunk of an event of ``x_events``."""
-        if isinstance(event, Refusal) or not self._reply.tells(event):
+        if not self._reply.tells(event):
             return ""
         return self._chunk({}, x_events=[event_to_dict(event)])
 
@@ -91,15 +90,15 @@ class ChatShape(ReplyShape):
     def whole(self) -> Json:
         """Return the response object."""
         reply = self._reply
-        text, refusal, thinking = (reply.text(kind) for kind in ("text", "refusal", "thinking"))
+        text, thinking = reply.text("text"), reply.text("thinking")
         calls = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
             for call, arguments in reply.calls
         ]
         message: Json = {
             "role": "assistant",
-            "content": text or (None if calls or refusal else ""),
-            "refusal": refusal or None,
+            "content": text or (None if calls else ""),
+            "refusal": None,
             **({"reasoning_content": thinking} if thinking else {}),
             **({"tool_calls": calls} if calls else {}),
         }
@@ -135,7 +134,7 @@ class TextShape(ReplyShape):
 
     def piece(self, part: Part) -> str:
         """Return the chunk of a piece of text."""
-        return self._chunk(part.pieces[-1]) if part.kind in ("text", "refusal") else ""
+        return self._chunk(part.pieces[-1]) if part.kind == "text" else ""
 
     def finish(self) -> str:
         """Return the last chunks: finish reason and usage."""
@@ -144,7 +143,7 @@ class TextShape(ReplyShape):
 
     def whole(self) -> Json:
         """Return the response object."""
-        text = self._echo + self._reply.text("text", "refusal")
+        text = self._echo + self._reply.text("text")
         return {**self._object(text, _finish_reason(self._reply)), "usage": _usage(self._reply)}
 
     def _chunk(self, text: str, finish: FinishReason | None = None) -> str:

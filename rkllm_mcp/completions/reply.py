@@ -15,12 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
-from rkllm_mcp.completions.request import Occurrence, Refusal
-from rkllm_mcp.events import End, Text, Thinking, ToolCallDetected, ToolFinished, Usage, event_to_dict, to_json
+from rkllm_mcp.events import End, Event, Text, Thinking, ToolCallDetected, ToolFinished, Usage, event_to_dict, to_json
 
 Json: TypeAlias = dict[str, Any]
-PartKind: TypeAlias = Literal["text", "thinking", "refusal", "call", "server_call"]
-_KINDS: dict[type[Any], PartKind] = {Text: "text", Thinking: "thinking", Refusal: "refusal"}
+PartKind: TypeAlias = Literal["text", "thinking", "call", "server_call"]
+_KINDS: dict[type[Any], PartKind] = {Text: "text", Thinking: "thinking"}
 
 
 def new_id(prefix: str) -> str:
@@ -65,9 +64,9 @@ class Reply:
     decode_ms: float = 0.0
     _running: dict[str, ToolCallDetected] = field(default_factory=dict[str, ToolCallDetected])
 
-    def add(self, event: Occurrence) -> Part | None:
+    def add(self, event: Event) -> Part | None:
         """Add an event; return the part that it begins or continues."""
-        if isinstance(event, (Text, Thinking, Refusal)):
+        if isinstance(event, (Text, Thinking)):
             kind = _KINDS[type(event)]
             part = self.parts[-1] if self.parts else None
             if part is None or part.kind != kind:
@@ -98,15 +97,15 @@ class Reply:
         self.parts.append(Part(kind, len(self.parts), pieces, call, result))
         return self.parts[-1]
 
-    def tells(self, event: Occurrence) -> bool:
+    def tells(self, event: Event) -> bool:
         """Return True if an event is collected."""
-        if not self.with_events or isinstance(event, (Text, Thinking, Refusal, Usage, End)):
+        if not self.with_events or isinstance(event, (Text, Thinking, Usage, End)):
             return False
         return self.host_tools or not isinstance(event, ToolCallDetected)
 
-    def text(self, *kinds: PartKind) -> str:
-        """Return the text of all parts of these kinds."""
-        return "".join(part.text for part in self.parts if part.kind in kinds)
+    def text(self, kind: PartKind) -> str:
+        """Return the text of all parts of a kind."""
+        return "".join(part.text for part in self.parts if part.kind == kind)
 
     @property
     def calls(self) -> list[tuple[ToolCallDetected, str]]:
@@ -140,7 +139,7 @@ class ReplyShape:
         del part
         return ""
 
-    def other(self, event: Occurrence) -> str:
+    def other(self, event: Event) -> str:
         """Return the records of an event that belongs to no part."""
         del event
         return ""
@@ -183,7 +182,7 @@ class ReplyWriter:
         self._open: Part | None = None
         self._has_begun = False
 
-    def feed(self, batch: Sequence[Occurrence]) -> None:
+    def feed(self, batch: Sequence[Event]) -> None:
         """Add events to the reply, and send their records."""
         records = self.records(batch)
         if self.stream is not None and records:
@@ -194,7 +193,7 @@ class ReplyWriter:
         if self.stream is not None:
             await self.stream.drained()
 
-    def records(self, batch: Sequence[Occurrence]) -> str:
+    def records(self, batch: Sequence[Event]) -> str:
         """Add events to the reply, and return their records."""
         records: list[str] = []
         for event in batch:

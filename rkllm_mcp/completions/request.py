@@ -1,15 +1,13 @@
-"""``ChatRequest``, which contains the whole conversation, and the events of its answer; independent of the protocol."""
+"""``ChatRequest``, which contains the whole conversation, and its refusal; independent of the protocol."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from rkllm_mcp.completions.structured_output import ResponseFormat
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.events import Event
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Message, ToolSpec
 
@@ -48,13 +46,3 @@ class ChatRequest:
         """Greatest call number of ``Conversation.next_call_id`` in the request, so that ids stay unique."""
         numbers = (_OWN_CALL_ID.fullmatch(call.id) for message in self.messages for call in message.calls)
         return max((int(match.group(1)) for match in numbers if match), default=0)
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """The answer does not match the response format; ``text`` is the reason."""
-
-    text: str
-
-
-Occurrence: TypeAlias = Event | Refusal

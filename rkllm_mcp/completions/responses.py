@@ -201,14 +201,19 @@ def responses_body(body: ResponsesBody, stored: StoredItems) -> Translated:
         "tool_choice": choice,
         "mcp": True if servers else body.mcp,
     }
-    names = {".function": "", "response_format.json_schema": "text.format", "messages": "input"}
+    names = {
+        ".function": "",
+        "response_format.json_schema": "text.format",
+        "response_format": "text.format",
+        "messages": "input",
+    }
     return Translated(openai.ChatBody(messages=messages).model_copy(update=update), places, names, servers)
 
 
 def _form(wanted: TextFormat | None) -> openai.ResponseFormatBody | None:
     if wanted is None:
         return None
-    if wanted.type != "json_schema" or wanted.schema_ is None:
+    if wanted.type == "text" or wanted.schema_ is None:
         return openai.ResponseFormatBody(type=wanted.type)
     return schema_form(wanted.schema_, wanted.name or "answer", wanted.description)
 
@@ -353,7 +358,6 @@ class _ItemShape:
 
 _ITEMS: Mapping[PartKind, _ItemShape] = {
     "text": _ItemShape("msg", "output_text.delta", ("output_text.done", "text"), ("content_index", "content_part")),
-    "refusal": _ItemShape("msg", "refusal.delta", ("refusal.done", "refusal"), ("content_index", "content_part")),
     "thinking": _ItemShape(
         "rs",
         "reasoning_summary_text.delta",
@@ -511,8 +515,6 @@ class ResponsesShape(ReplyShape):
 def _content_part(kind: PartKind, text: str) -> Json:
     if kind == "thinking":
         return {"type": "summary_text", "text": text}
-    if kind == "refusal":
-        return {"type": "refusal", "refusal": text}
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from rkllm_mcp.completions.completion import Occurrence, Refusal
 from rkllm_mcp.completions.openai_response import ChatShape
 from rkllm_mcp.completions.reply import Reply, ReplyWriter
-from rkllm_mcp.events import Text, Thinking
+from rkllm_mcp.events import Event, Text, Thinking
 
 
-def chunks(events: Sequence[Occurrence], *, with_usage: bool = False) -> list[str]:
+def chunks(events: Sequence[Event], *, with_usage: bool = False) -> list[str]:
     reply = Reply("chatcmpl-1", 'a "model"\\', with_events=True, created=1)
     records = (
         ReplyWriter(reply, ChatShape(reply, with_usage=with_usage)).records(events).encode("utf-8", "replace").decode()
@@ -38,10 +37,9 @@ def test_half_a_surrogate_pair_which_a_model_may_write_breaks_no_stream() -> Non
 
 
 def test_events_of_one_batch_become_chunks_in_order() -> None:
-    events = [Text("a"), Thinking("b"), Text("c"), Refusal("d")]
+    events = [Text("a"), Thinking("b"), Text("c")]
     assert [json.loads(chunk)["choices"][0]["delta"] for chunk in chunks(events)] == [
         {"content": "a"},
         {"reasoning_content": "b"},
         {"content": "c"},
-        {"refusal": "d"},
     ]

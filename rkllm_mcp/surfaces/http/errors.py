@@ -193,7 +193,7 @@ _PROBLEMS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Callable[[
     ),
     (errors.UsageError, lambda error: HTTPError(400, str(error))),
     # The status that no client repeats by itself: the same request would end the same way.
-    (errors.AnswerFormatError, lambda error: HTTPError(422, str(error), param="format", code="answer_format")),
+    (errors.AnswerFormatError, lambda error: HTTPError(422, str(error), param="response_format", code="answer_format")),
     (errors.NoCallError, lambda error: HTTPError(422, str(error), param="tool_choice", code="tool_use_failed")),
     (
         errors.ServiceError,

@@ -97,7 +97,7 @@ def test_an_answer_comes_whole_and_in_pieces_and_both_are_the_same(client: opena
     ids=["words", "calls", "the host's tools", "a form"],
 )
 def test_every_object_on_the_wire_is_what_openai_says_it_is(service: Served, fields: Json) -> None:
-    question = {"tools": "Weather in Oslo and Rome", "mcp": "how much is 2 and 3", "response_format": "no chance"}
+    question = {"tools": "Weather in Oslo and Rome", "mcp": "how much is 2 and 3", "response_format": "trip to Oslo"}
     text = next((question[key] for key in fields if key in question), "hello from ann")
     body = {"model": MODEL, "messages": [user(text)], **fields}
     headers = {"Authorization": f"Bearer {OWNERS_KEY}"}
@@ -320,14 +320,22 @@ def test_an_answer_has_the_form_that_was_asked_for(client: openai.OpenAI, questi
     assert json.loads(text_of(stream(client, question, response_format=TRIP))) == trip
 
 
-def test_an_answer_that_never_has_the_form_is_a_refusal_that_says_why(client: openai.OpenAI) -> None:
-    message = ask(client, "no chance", response_format=TRIP).choices[0].message
-    assert message.content is None
-    assert "it is not valid JSON" in (message.refusal or "")
-    assert "I still do not know." in (message.refusal or "")
-    chunks = stream(client, "no chance", response_format=TRIP)
-    assert text_of(chunks) == ""
-    assert "".join(chunk.choices[0].delta.refusal or "" for chunk in chunks) == message.refusal
+OBJECT_WITH_SCHEMA = {"type": "json_object", "schema": Trip.model_json_schema()}
+
+
+@pytest.mark.parametrize("form", [TRIP, OBJECT_WITH_SCHEMA, {"type": "json_object"}], ids=["schema", "both", "object"])
+def test_an_answer_that_never_has_the_form_is_an_error_that_says_why(client: openai.OpenAI, form: Json) -> None:
+    for answer in (ask, stream):
+        with pytest.raises(openai.UnprocessableEntityError, match="it is not valid JSON; ask again") as failed:
+            answer(client, "no chance", response_format=form)
+        assert (failed.value.code, failed.value.param) == ("answer_format", "response_format")
+        assert "I still do not know." in str(failed.value)
+
+
+def test_an_answer_that_misses_its_form_behind_thoughts_ends_its_stream_with_the_error(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.APIError, match="no answer of the form") as failed:
+        stream(client, "think", reasoning_effort="high", response_format=TRIP)
+    assert failed.value.code == "answer_format"
 
 
 def test_calls_go_before_the_form_of_the_answer(client: openai.OpenAI) -> None:
@@ -340,8 +348,6 @@ def test_the_clients_own_helpers_parse_and_stream(client: openai.OpenAI) -> None
     helpers: Any = client.chat.completions
     trip = helpers.parse(model=MODEL, messages=[user("A trip to Rome")], response_format=Trip)
     assert trip.choices[0].message.parsed == Trip(city="Rome", days=3)
-    refused = helpers.parse(model=MODEL, messages=[user("no chance")], response_format=Trip)
-    assert (refused.choices[0].message.parsed, bool(refused.choices[0].message.refusal)) == (None, True)
     with pytest.raises(openai.LengthFinishReasonError):
         helpers.parse(model=MODEL, messages=[user("at length")], response_format=Trip, max_tokens=3)
     question = {"messages": [user("Weather in Oslo and Rome")], "tools": TOOLS}

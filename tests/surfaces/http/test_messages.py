@@ -86,10 +86,9 @@ def joined(events: list[Any]) -> list[Json]:
         ("at length", {"max_tokens": 3}, "max_tokens"),
         ("count", {"stop_sequences": ["STOP", "never"]}, "stop_sequence"),
         ("trip to Oslo", FORM, "end_turn"),
-        ("no chance", FORM, "refusal"),
         ("how much is 2 and 3", BOARD, "end_turn"),
     ],
-    ids=["words", "thinking", "calls", "cut", "stop", "a form", "no form", "a server's tools"],
+    ids=["words", "thinking", "calls", "cut", "stop", "a form", "a server's tools"],
 )
 def test_an_answer_comes_whole_and_in_pieces_and_both_are_the_same(
     client: anthropic.Anthropic, asked: str, fields: Json, reason: str
@@ -118,8 +117,14 @@ def test_blocks_are_what_programs_expect(client: anthropic.Anthropic) -> None:
     thinking, text = cast("Any", ask(client, "think", thinking={"type": "adaptive"}).content)
     assert (thinking.type, thinking.thinking.strip(), text.text) == ("thinking", "Hm, let me see.", "I thought.")
     assert ask(client, "count", stop_sequences=["STOP"]).stop_sequence == "STOP"
-    refused = cast("Any", ask(client, "no chance", **FORM).content[0])
-    assert "The model gave no answer of the form that was asked for" in refused.text
+
+
+def test_an_answer_that_never_has_the_form_is_an_error_that_says_why(client: anthropic.Anthropic) -> None:
+    for answer in (ask, stream):
+        with pytest.raises(
+            anthropic.UnprocessableEntityError, match=r"output_config\.format: the model gave no answer"
+        ):
+            answer(client, "no chance", **FORM)
 
 
 def test_calls_and_their_results_go_round_and_only_the_new_part_is_prefilled(client: anthropic.Anthropic) -> None:

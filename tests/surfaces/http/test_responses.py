@@ -76,7 +76,7 @@ def comparable(response: Response) -> Json:
         ("shout", {"tools": [NOTE]}),
         ("Sky over Oslo", {"tools": [SPACE]}),
         ("at length", {"max_output_tokens": 3}),
-        ("no chance", {"text": {"format": {"type": "json_object"}}}),
+        ("trip to Oslo", {"text": {"format": {"type": "json_object"}}}),
         ("how much is 2 and 3", {"tools": [{"type": "mcp", "server_label": "own"}]}),
     ],
     ids=["words", "thinking", "calls", "free text", "a namespace", "cut", "a form", "a server's tools"],
@@ -119,11 +119,22 @@ def test_each_kind_of_item_is_what_programs_expect(client: openai.OpenAI) -> Non
     cut = ask(client, "at length", max_output_tokens=3)
     assert cut.incomplete_details is not None
     assert (cut.status, cut.incomplete_details.reason) == ("incomplete", "max_output_tokens")
-    refused = cast("Any", ask(client, "no chance", text={"format": {"type": "json_object"}}).output[0])
-    assert "The model gave no answer of the form" in refused.content[0].refusal
     trip = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
     form = {"format": {"type": "json_schema", "name": "trip", "schema": trip}}
     assert json.loads(ask(client, "trip to Oslo", text=form).output_text) == {"city": "Oslo", "days": 3}
+
+
+def test_an_answer_that_never_has_the_form_is_an_error_that_says_why(client: openai.OpenAI) -> None:
+    for form in ({"type": "json_object"}, {"type": "json_object", "schema": {"required": ["city"]}}):
+        for is_stream in (False, True):
+            with pytest.raises(openai.UnprocessableEntityError, match="no answer of the form") as failed:
+                ask(client, "no chance", text={"format": form}, stream=is_stream)
+            assert (failed.value.code, failed.value.param) == ("answer_format", "text.format")
+    # The same answer is an object, and none of this schema.
+    assert json.loads(ask(client, "trip to Oslo", text={"format": {"type": "json_object"}}).output_text)["days"] == 3
+    form = {"type": "json_object", "schema": {"required": ["country"]}}
+    with pytest.raises(openai.UnprocessableEntityError, match="no answer of the form"):
+        ask(client, "trip to Oslo", text={"format": form})
 
 
 def test_a_call_and_its_output_go_on_by_items_and_by_the_id_of_the_response(client: openai.OpenAI) -> None:
