@@ -237,7 +237,7 @@ def _keys(place: Place) -> tuple[set[str], set[str]]:
 
 def _bare_kana(place: Place) -> Iterator[str]:
     for ending in MUNICIPAL_KANA.get(place.name[-1], ()):
-        if place.kind != "region" and place.kana.endswith(ending):
+        if place.kana.endswith(ending):
             yield place.kana.removesuffix(ending)
 
 

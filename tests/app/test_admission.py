@@ -172,3 +172,10 @@ async def test_a_key_sends_two_files_at_a_time_and_none_without_space() -> None:
         async with admission.receiving("b", 1):
             pass
     assert dict(admission.uploads.taken) == {}
+
+
+async def test_an_upload_leaves_room_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/proc")  # a file system without free space
+    with pytest.raises(OSError, match="No space left on device"):
+        async with Admission().receiving("a", 0):
+            pass

@@ -123,6 +123,17 @@ async def test_going_back_to_the_text_of_another_branch_finds_its_very_tokens() 
     assert "Hm." in demo_vocabulary().decode(prompts[4])
 
 
+async def test_of_two_conversations_that_share_as_much_the_latest_is_continued() -> None:
+    program = Program()
+    question = [Message("user", "One?")]
+    said = [*question, await program.ask(question, f"First.{END}")]
+    for text in ("Left", "Right"):
+        branch = program.branch(*said, Message("user", f"{text}?"))
+        branch.conversation.told_tools[text] = WEATHER
+        await program.answered(branch, f"{text}.{END}")
+    assert list(program.branch(*said, Message("user", "On?")).conversation.told_tools) == ["Left", "Right"]
+
+
 async def test_two_answers_under_way_never_share_a_conversation() -> None:
     program = Program()
     question = [Message("user", "One?")]

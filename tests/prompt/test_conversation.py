@@ -208,12 +208,14 @@ def test_long_tool_results_of_the_current_exchange_are_shortened_when_nothing_el
     messages = [
         Message("user", "read it"),
         Message("assistant", calls=(ToolCall("call_1", "get_weather", {}),)),
-        Message("tool", results=(ToolResult("call_1", "get_weather", "word " * 3000),)),
+        Message("tool", results=tuple(ToolResult("call_1", "get_weather", text) for text in ("word " * 3000, "sunny"))),
     ]
     budget = Budget(context_tokens=1024, max_new_tokens=128)
     prompt = prompt_of().prepare(messages, [TOOL], budget)
+    text = demo_vocabulary().decode(prompt.ids)
     assert len(prompt.ids) <= budget.prompt_limit_tokens
-    assert "[shortened from 15000 characters]" in demo_vocabulary().decode(prompt.ids)
+    assert "[shortened from 15000 characters]" in text
+    assert text.count("[shortened from") == 1
     assert prompt.notice == "shortened long tool results"
     assert messages[-1].results[0].text == "word " * 3000
 

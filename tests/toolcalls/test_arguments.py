@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
+from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments, is_null
 from rkllm_mcp.toolcalls.lenient_json import SourceFloat, read_value
 
 BARE: list[tuple[str, dict[str, Any], Any]] = [
@@ -128,6 +128,11 @@ def test_what_does_not_fit_is_refused_in_words_a_model_understands(
     with pytest.raises(MismatchError) as caught:
         coerce_arguments(arguments, schema)
     assert said in str(caught.value)
+
+
+def test_a_text_with_more_than_white_space_around_null_is_no_null() -> None:
+    texts = ("None", " NULL\n", "null" + 60 * " ", "null" + 61 * " ", "none", "nullable", "")
+    assert [is_null(text) for text in texts] == [True, True, True, False, False, False, False]
 
 
 def test_an_optional_argument_given_as_null_was_not_given() -> None:

@@ -123,6 +123,14 @@ def test_a_region_is_a_place_and_its_name_needs_the_prefecture(small: Gazetteer)
     assert area(small, "神奈川県東部") == ("神奈川県東部", "140000")
 
 
+def test_a_district_of_the_forecasts_is_not_taken_for_a_ward(japan: Gazetteer) -> None:
+    assert [names(japan, text) for text in ("Yonago City", "Yonago ward", "米子地区")] == [
+        ["鳥取県米子市"],
+        [],
+        ["鳥取県米子地区"],
+    ]
+
+
 def test_an_office_without_a_forecast_file_is_answered_by_its_neighbour(small: Gazetteer) -> None:
     assert area(small, "帯広") == ("北海道十勝地方", "014100")
 
