@@ -1,18 +1,15 @@
-"""Short forms of texts, the language of a text, and the ranges of Japanese characters."""
+"""Short forms of texts, and the language of a text."""
 
 from __future__ import annotations
 
 import re
 from typing import Literal, TypeAlias
 
+from rkllm_text.ranges import HIRAGANA, KATAKANA
+
 Language: TypeAlias = Literal["en", "ja"]
 """A language that the texts of this program exist in."""
 LANGUAGES: tuple[Language, ...] = ("en", "ja")
-
-# Insides of character classes of regular expressions.
-HIRAGANA = "\u3041-\u3096\u309d-\u309f"
-KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
-KANJI = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 
 _KANA = re.compile(f"[{HIRAGANA}{KATAKANA}]")
 

@@ -182,7 +182,7 @@ def forbidden_libraries(graph: Graph, layers: Layers) -> list[str]:
 
 
 def _libraries(module: Module) -> set[str]:
-    return {each.name.split(".")[0] for each in module.imports} - {"rkllm_mcp"}
+    return {each.name.split(".")[0] for each in module.imports} - {"rkllm_mcp", "rkllm_text"}
 
 
 def what_the_worker_may_not_load(graph: Graph, layers: Layers) -> list[str]:

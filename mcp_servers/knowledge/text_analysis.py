@@ -25,18 +25,16 @@ from functools import lru_cache
 
 from mcp_servers.knowledge.ocr.rules import correct_long_marks
 from rkllm_text.characters import fold_characters
+from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
 
 # Raise it also when the rules of ``ocr`` change.
-ANALYZER_VERSION = 5
+ANALYZER_VERSION = 6
 
-_HIRAGANA = "\u3041-\u3096\u309d-\u309f"
-_KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
-KANJI = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_UNSPACED = f"{_HIRAGANA}{_KATAKANA}{KANJI}\u31f0-\u31ff\uac00-\ud7a3"
+_UNSPACED = f"{HIRAGANA}{KATAKANA}{KANJI}\u31f0-\u31ff\uac00-\ud7a3"
 _RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|[^\W_{_UNSPACED}]+")
-_LONG_RUN = re.compile(rf"[{_KATAKANA}]{{3,}}|[{KANJI}]{{3,}}")
+_LONG_RUN = re.compile(rf"[{KATAKANA}]{{3,}}|[{KANJI}]{{3,}}")
 # サーバー and サーバ, ウィルス and ウイルス.
-_LAST_LONG = re.compile(rf"(?<=[{_KATAKANA}]{{3}})\u30fc(?![{_KATAKANA}])")
+_LAST_LONG = re.compile(rf"(?<=[{KATAKANA}]{{3}})\u30fc(?![{KATAKANA}])")
 _SMALL_KATAKANA = str.maketrans("ァィゥェォ", "アイウエオ")
 _VU, _BU = re.compile("ヴ([ァィェォ]?)"), {"ァ": "バ", "ィ": "ビ", "ェ": "ベ", "ォ": "ボ", "": "ブ"}
 # 申し込み and 申込: the kanji on both sides of okurigana are a term as well.
@@ -51,7 +49,7 @@ _KANJI_DIGITS, _UNITS = "〇一二三四五六七八九", {"十": 10, "百": 100
 _ARTICLE = re.compile("第([〇一二三四五六七八九十百]{1,6})(?=[条章節項号回話課部版編巻])")
 _CAMEL_CASE = re.compile(r"\b[A-Za-z][a-z0-9]+(?:[A-Z][a-z0-9]+)+\b")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_GRAMMAR = re.compile(rf"[{_HIRAGANA}\u30fc]{{1,2}}")
+_GRAMMAR = re.compile(rf"[{HIRAGANA}\u30fc]{{1,2}}")
 _ONE_KANJI = re.compile(rf"[{KANJI}]")
 _FUNCTION_WORDS = """
 a about after again all also am an and another any are as at be been before being between both but by can could did do

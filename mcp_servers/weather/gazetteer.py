@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mcp_servers.weather.areas import MUNICIPAL_KANA, ForecastArea, Place, PlaceKind, Prefecture, read_places
+from rkllm_text.ranges import HIRAGANA
 
 _RANK: dict[PlaceKind, int] = {"prefecture": 0, "city": 1, "town": 2, "part": 2, "region": 3}
 _ENGLISH_SUFFIX = re.compile(r" (City|Town|Village|Ward|Region|Area|District|Islands?|Prefecture)$")
@@ -264,6 +265,7 @@ def _without_ending(name: str) -> Iterator[str]:
         yield shorter
 
 
+_KANA = re.compile(f"[{HIRAGANA}ー]+")
 _KATAKANA_TO_HIRAGANA = {code: code - 0x60 for code in range(0x30A1, 0x30F7)}
 # 鎌ヶ谷 and 鎌ケ谷, 龍ケ崎 and 竜ヶ崎 are the same towns; the small ke is already hiragana here.
 _VARIANTS = str.maketrans(
@@ -290,7 +292,7 @@ def fold(text: str) -> str:
 
 def is_kana(folded: str) -> bool:
     """Return True if a folded name consists of kana only."""
-    return bool(folded) and all("ぁ" <= char <= "ゖ" or char == "ー" for char in folded)
+    return _KANA.fullmatch(folded) is not None
 
 
 def is_latin(text: str) -> bool:

@@ -26,7 +26,7 @@ from rkllm_mcp.messages import (
 )
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.tasks import run_concurrently
-from rkllm_mcp.text import HIRAGANA, KANJI, KATAKANA
+from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
 
 END = "[end of resource]"
 LEFT_OUT = "(left out: the resources before it have taken all the room there is)"
