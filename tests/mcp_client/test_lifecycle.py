@@ -22,7 +22,7 @@ from tests.support.mcp_servers.calling import call, said
 from tests.support.mcp_servers.leftovers import Holdings
 from tests.support.mcp_servers.specs import PATIENCE_S, hostile, remote_server, timed, tiny, unruly
 from tests.support.mcp_servers.tiny import LEGACY, MODERN
-from tests.support.mcp_servers.web import Mcp, Reply, echoed, serving
+from tests.support.mcp_servers.web import Mcp, Reply, Request, echoed, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -207,8 +207,31 @@ async def test_an_answer_with_an_error_is_a_sign_of_life() -> None:
 # --- sessions and eras -----------------------------------------------------------------------------------------------
 
 
-async def test_a_session_that_the_server_forgot_is_opened_anew_and_the_call_made_again() -> None:
+def rpc_error(status: int, code: int, message: str) -> Reply:
+    return Reply(status, {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}})
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Reply(404),
+        Reply(404, {"error": "Session not found"}),
+        rpc_error(404, -32001, "Session not found"),
+        rpc_error(404, -32000, "Not Found: Unknown Mcp-Session-Id header"),
+        rpc_error(404, -32603, "it is gone"),
+        rpc_error(400, -32000, "Bad Request: No valid session ID provided"),
+        rpc_error(400, -32600, "Invalid or expired session"),
+        Reply(400, b"Session 7f does not exist"),
+    ],
+    ids=lambda reply: f"{reply.status} {reply.body}",
+)
+async def test_a_session_that_the_server_forgot_is_opened_anew_and_the_call_made_again(refusal: Reply) -> None:
     server = Mcp({"echo": echoed}, (LEGACY,), session="one")
+
+    def forgotten(request: Request) -> Reply | None:
+        return refusal if request.headers.get("mcp-session-id", server.session) != server.session else None
+
+    server.meanwhile = forgotten
     with anyio.fail_after(PATIENCE_S):
         async with serving(server) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
             await toolbox.connected()

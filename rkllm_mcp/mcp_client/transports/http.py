@@ -11,9 +11,14 @@ Follows MCP 2025-11-25 and 2026-07-28, transports, Streamable HTTP; 2024-11-05, 
 from __future__ import annotations
 
 import json
+import math
+import re
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -46,8 +51,21 @@ def tls_context(ca_file: Path | None) -> ssl.SSLContext:
 # Limit of an error response's body.
 _MAX_ERROR_BYTES = 65536
 # Error codes of JSON-RPC and of the SDK.
+_INVALID_REQUEST = -32600
+_METHOD_NOT_FOUND = -32601
 _INTERNAL_ERROR = -32603
 _CONNECTION_CLOSED = -32000
+
+# A request that was refused with 429 and a Retry-After is sent again at most so often, and waits for at most this part
+# of the time limit of a call, so that the call ends with the reason and not with the limit.
+_MAX_REPEATS = 3
+_LONGEST_PAUSE = 0.5
+# Refusals with 400 of a session that a server does not know any more; the examples of both SDKs answer so.
+_LOST_SESSION = re.compile(
+    rb"\b(no valid|invalid|unknown|expired)\b.{0,20}\bsession"
+    rb"|\bsession\b.{0,40}\b(not found|invalid|unknown|expired|terminated|closed|does not exist)\b",
+    re.IGNORECASE,
+)
 
 # Delivers the JSON-RPC error of a failed request to the session.
 Deliver = Callable[[dict[str, Any]], Awaitable[None]]
@@ -123,16 +141,19 @@ def _client(
     import httpx2
     from mcp.client.auth import OAuthFlowError
 
+    longest_pause_s = _LONGEST_PAUSE * spec.timeout_s
+
     class ErrorConvertingClient(httpx2.AsyncClient):
         async def send(self, request: httpx2.Request, **settings: Any) -> httpx2.Response:
             if request.method == "DELETE":
                 # Ending a session is optional, so it has a short timeout.
                 request.extensions["timeout"] = httpx2.Timeout(stop_grace_s).as_dict()
+            attempt = partial(super().send, request, **settings)
             call = _request_id(request)
             if call is None:
-                return await super().send(request, **settings)
+                return await _send_in_time(attempt, longest_pause_s)
             try:
-                response = await super().send(request, **settings)
+                response = await _send_in_time(attempt, longest_pause_s)
                 if deliver is None:
                     response = await _mended(call, response)
             except httpx2.StreamError as error:
@@ -146,15 +167,49 @@ def _client(
                 return await _error_response(request, failure, deliver)
             if response.status_code < HTTPStatus.BAD_REQUEST:
                 return response
-            # 404 means an expired session or an unknown method: the SDK distinguishes them.
-            if response.status_code == HTTPStatus.NOT_FOUND and deliver is None:
-                return response
-            error = await _refusal(call, response)
+            error = await _refusal(call, response, has_session="mcp-session-id" in request.headers)
             return await _error_response(request, error, deliver, response.status_code)
 
     timeout = httpx2.Timeout(spec.connect_timeout_s, read=read_timeout_s)
     verify = tls_context(spec.ca_file) if spec.ca_file else True
-    return ErrorConvertingClient(headers=dict(headers), timeout=timeout, auth=auth, verify=verify)
+    hooks = {"response": [_keep_tls]}
+    return ErrorConvertingClient(headers=dict(headers), timeout=timeout, auth=auth, verify=verify, event_hooks=hooks)
+
+
+async def _send_in_time(attempt: Callable[[], Awaitable[httpx2.Response]], longest_pause_s: float) -> httpx2.Response:
+    """Send a request, and again after the time that a 429 names."""
+    response = await attempt()
+    for _ in range(_MAX_REPEATS):
+        pause_s = _retry_after_s(response)
+        if pause_s is None or pause_s > longest_pause_s:
+            break
+        await response.aclose()
+        await anyio.sleep(pause_s)
+        response = await attempt()
+    return response
+
+
+async def _keep_tls(response: httpx2.Response) -> None:
+    """Let a redirect on the same host keep its https: a server behind a TLS proxy does not know of it."""
+    if not response.has_redirect_location:
+        return
+    url = response.request.url
+    target = url.join(response.headers["location"])
+    if (url.scheme, target.scheme, target.host) == ("https", "http", url.host) and target.port in (None, url.port):
+        response.headers["location"] = str(target.copy_with(scheme="https", port=url.port))
+
+
+def _retry_after_s(response: httpx2.Response) -> float | None:
+    """Return the seconds after which a request that was refused with 429 may be sent again; None for any other."""
+    value = response.headers.get("retry-after", "") if response.status_code == HTTPStatus.TOO_MANY_REQUESTS else ""
+    if value.isdecimal():
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+        return max(0.0, (moment - datetime.now(timezone.utc)).total_seconds())
+    except (ValueError, TypeError):
+        # No date, or one without a zone.
+        return None
 
 
 def _request_id(request: httpx2.Request) -> str | int | None:
@@ -184,12 +239,22 @@ async def _error_response(
     return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
 
-async def _refusal(call: str | int, response: httpx2.Response) -> dict[str, Any]:
+async def _refusal(call: str | int, response: httpx2.Response, *, has_session: bool) -> dict[str, Any]:
     """Return the JSON-RPC error for an HTTP error: the server's own if it sent one."""
-    error = await _own_error(response)
+    body = await _start_of_body(response)
+    error = _own_error(body)
     status = response.status_code
+    is_method = error is not None and error["code"] == _METHOD_NOT_FOUND
+    is_unknown = status == HTTPStatus.NOT_FOUND and not is_method
+    if has_session and (is_unknown or (status == HTTPStatus.BAD_REQUEST and _LOST_SESSION.search(body))):
+        return _error(call, "Session terminated", _INVALID_REQUEST, {"httpStatus": status})
     if error is None:
-        return _error(call, f"HTTP {status} {response.reason_phrase}".strip(), _INTERNAL_ERROR, {"httpStatus": status})
+        message = f"HTTP {status} {response.reason_phrase}".strip()
+        if (pause_s := _retry_after_s(response)) is not None:
+            message = f"{message}; it may be tried again in {math.ceil(pause_s)} s"
+        # Without a session a 404 is a method that the server does not know.
+        code = _METHOD_NOT_FOUND if status == HTTPStatus.NOT_FOUND else _INTERNAL_ERROR
+        return _error(call, message, code, {"httpStatus": status})
     data: Any = error.get("data")
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         details = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
@@ -197,7 +262,7 @@ async def _refusal(call: str | int, response: httpx2.Response) -> dict[str, Any]
     return _error(call, str(error.get("message", "")), error["code"], data)
 
 
-async def _own_error(response: httpx2.Response) -> dict[str, Any] | None:
+async def _start_of_body(response: httpx2.Response) -> bytes:
     import httpx2
 
     body = b""
@@ -205,13 +270,21 @@ async def _own_error(response: httpx2.Response) -> dict[str, Any] | None:
         async for chunk in response.aiter_bytes():
             body += chunk
             if len(body) > _MAX_ERROR_BYTES:
-                return None
-        error: Any = json.loads(body)["error"]
-        return cast("dict[str, Any]", error) if isinstance(error["code"], int) else None
-    except (ValueError, TypeError, KeyError, RecursionError, httpx2.HTTPError, httpx2.StreamError):
-        return None
+                break
+    except (httpx2.HTTPError, httpx2.StreamError):
+        pass
     finally:
         await response.aclose()
+    return body
+
+
+def _own_error(body: bytes) -> dict[str, Any] | None:
+    """Return the JSON-RPC error in the body of a refusal."""
+    try:
+        error: Any = json.loads(body)["error"]
+        return cast("dict[str, Any]", error) if isinstance(error["code"], int) else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 def _error(call: str | int, message: str, code: int, data: Any = None) -> dict[str, Any]:

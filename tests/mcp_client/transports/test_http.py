@@ -263,6 +263,62 @@ async def test_an_answer_of_odd_shape_is_read(changed: Callable[[Reply], Reply])
             assert (result.text, result.is_error) == ("echoed", False)
 
 
+async def test_a_request_that_comes_too_soon_is_sent_again_when_the_server_says_so() -> None:
+    server = Mcp({"echo": echoed})
+    refusals = [
+        Reply(429, b"", {"Retry-After": "0"}),
+        Reply(429, {"error": "busy"}, {"Retry-After": "Thu, 26 Nov 2026 10:00:00 GMT"}),
+    ]
+
+    def answer(request: Request) -> Reply:
+        is_call = b"tools/call" in request.body
+        return refusals.pop() if is_call and refusals else server(request)
+
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(answer) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
+            await toolbox.connected()
+            assert (await toolbox.call(ToolCall("call_1", "echo", {}))).text == "echoed"
+            assert server.heard.count("tools/call") == 1
+            refusals += [Reply(429, b"", {"Retry-After": "86400"})]
+            text = (await toolbox.call(ToolCall("call_2", "echo", {}))).text
+            assert "HTTP 429 Too Many Requests; it may be tried again in 86400 s" in text
+            refusals += [Reply(429, b"", {"Retry-After": "0"})] * 9
+            assert "HTTP 429" in (await toolbox.call(ToolCall("call_3", "echo", {}))).text
+
+
+@pytest.mark.parametrize("status", [307, 308])
+async def test_a_redirect_within_the_server_is_followed_whatever_its_type(status: int) -> None:
+    server = Mcp({"echo": echoed})
+
+    def answer(request: Request) -> Reply:
+        # As Starlette answers where a path lacks its slash, but with the type of an answer.
+        moved = {"Location": "/mcp/", "Content-Type": "application/json"}
+        return server(request) if request.path == "/mcp/" else Reply(status, b"", moved)
+
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(answer) as url, open_toolbox([remote_server("s", "http", url=f"{url}/mcp")]) as toolbox:
+            await toolbox.connected()
+            assert (await toolbox.call(ToolCall("call_1", "echo", {}))).text == "echoed"
+
+
+async def test_a_redirect_of_a_server_behind_a_tls_proxy_keeps_its_https(tmp_path: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate = own_certificate(tmp_path)
+    context.load_cert_chain(certificate, tmp_path / "key.pem")
+    server = Mcp({"echo": echoed})
+
+    def answer(request: Request) -> Reply:
+        moved = {"Location": f"http://{request.headers['host']}/mcp/"}
+        return server(request) if request.path == "/mcp/" else Reply(307, b"", moved)
+
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(answer, context) as url:
+            spec = remote_server("s", "http", url=f"{url}/mcp", ca_file=str(certificate))
+            async with open_toolbox([spec]) as toolbox:
+                await toolbox.connected()
+                assert (await toolbox.call(ToolCall("call_1", "echo", {}))).text == "echoed"
+
+
 async def test_one_request_that_does_not_arrive_does_not_disturb_parallel_ones() -> None:
     hold = anyio.Event()
 
