@@ -182,6 +182,7 @@ class AnswerOptions:
     # and ``refuse`` decide beforehand; ``no_right`` refuses, but asks the user for the content of servers' forms.
     approvals: ApprovalMode = "refuse"
     approval_timeout_s: float | None = None  # limit of the wait for an approval, seconds; None for the configuration's
+    id_prefix: str = ""  # of the ids of its questions, from which a proxy reads this board's name
     # Secrets for ``headers_template`` placeholders, by name; used for this answer only.
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     save: bool = False  # save question and answer before ``End``; a ``Status`` reports what cannot be saved

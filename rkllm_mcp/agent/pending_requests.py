@@ -49,12 +49,15 @@ class PendingRequests:
             await self._settled.setdefault(question_id, anyio.Event()).wait()
 
     async def ask(
-        self, sink: EventSink, question: PendingRequest, limit_s: float | None = None
+        self, sink: EventSink, question: PendingRequest, limit_s: float | None = None, id_prefix: str = ""
     ) -> Decision | ElicitationAnswer | None:
-        """Feed a request with its id to ``sink`` and wait for the response; return None if there was none in time."""
+        """Feed a request with its id to ``sink`` and wait for the response; return None if there was none in time.
+
+        The number in the id follows ``id_prefix``.
+        """
         limit_s = min(self.patience_s, limit_s or self.patience_s)
         began, call = time.monotonic(), question.id
-        question = replace(question, id=f"question_{next(self._numbers)}", refused_at=began + limit_s)
+        question = replace(question, id=f"question_{id_prefix}{next(self._numbers)}", refused_at=began + limit_s)
         answer: asyncio.Future[Decision | ElicitationAnswer] = asyncio.get_running_loop().create_future()
         self._open[question.id] = (question, answer)
         try:
@@ -93,10 +96,13 @@ class StreamApprover:
     its call.
     """
 
-    def __init__(self, questions: PendingRequests, sink: EventSink, limit_s: float | None = None) -> None:
+    def __init__(
+        self, questions: PendingRequests, sink: EventSink, limit_s: float | None = None, id_prefix: str = ""
+    ) -> None:
         self._questions = questions
         self._sink = sink
         self._limit_s = limit_s
+        self._id_prefix = id_prefix
         self._open: set[anyio.CancelScope] = set()
         self._is_over = False
 
@@ -122,7 +128,7 @@ class StreamApprover:
                 return None
             self._open.add(scope)
             try:
-                return await self._questions.ask(self._sink, question, self._limit_s)
+                return await self._questions.ask(self._sink, question, self._limit_s, self._id_prefix)
             finally:
                 self._open.discard(scope)
         return None

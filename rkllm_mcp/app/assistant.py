@@ -482,7 +482,7 @@ class Assistant:
             is_granted = options.approvals == "grant"
             yield FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW)
             return
-        with StreamApprover(self.pending, sink, options.approval_timeout_s) as asker:
+        with StreamApprover(self.pending, sink, options.approval_timeout_s, options.id_prefix) as asker:
             yield asker if options.approvals == "ask" else FormApprover(asker, NO_RIGHT)
 
     async def _model_ready(self, sink: EventSink) -> None:

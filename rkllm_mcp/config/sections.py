@@ -247,6 +247,36 @@ class TenantSection(Section):
         )
 
 
+_BOARD_ADDRESS = r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}$"
+_BoardModel: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:/@+-]+$")]
+
+
+class BoardSection(Section):
+    """A board of several behind one address, for `rkllm-mcp boards`."""
+
+    address: Annotated[str, Field(pattern=_BOARD_ADDRESS)]
+    """Host and port of its service, such as `192.168.1.11:8080`."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,32}$")] | None = None
+    """Its name; board1, board2, … in the order of the file when not given."""
+    models: Annotated[tuple[_BoardModel, ...], Field(strict=False)] = ()
+    """The chat models that it answers with. A request for one of them goes to the boards that have it, any other to the
+    boards of the first entry's model.
+    """
+    vision: bool = False
+    """Its model reads images; requests with images that name no model go to such boards."""
+    embeddings: bool = False
+    """It embeds and ranks; if any entry says so, such requests go to those boards. An entry without models then
+    answers no questions.
+    """
+    parallel: Positive | None = None
+    """Its answers at a time; service.parallel when not given."""
+
+    @property
+    def is_embedding_only(self) -> bool:
+        """True if it answers no questions."""
+        return self.embeddings and not self.models
+
+
 class RuntimeSection(Section):
     """The runtime library that drives the NPU, and its process."""
 
@@ -390,10 +420,14 @@ class Sections(Section):
     provider: ProviderSection = ProviderSection()
     servers: Annotated[tuple[ServerConfig, ...], Field(strict=False)] = ()
     tenants: Annotated[tuple[TenantSection, ...], Field(strict=False)] = ()
+    boards: Annotated[tuple[BoardSection, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
     def _check_names(self) -> Sections:
-        for key, names in (("servers", [s.name for s in self.servers]), ("tenants", [t.name for t in self.tenants])):
+        entries = {"servers": self.servers, "tenants": self.tenants}
+        named = {key: [entry.name for entry in entries[key]] for key in entries}
+        named["boards"] = [self.board_name(number) for number in range(len(self.boards))]
+        for key, names in named.items():
             for index, name in enumerate(names):
                 if name in names[:index]:
                     advice = "another entry has this name; give it one of its own"
@@ -405,6 +439,10 @@ class Sections(Section):
                 if name not in server_names:
                     raise combination(f"tenants[{index}].servers", repr(name), there)
         return self
+
+    def board_name(self, index: int) -> str:
+        """Return the name of an entry of ``boards``."""
+        return self.boards[index].name or f"board{index + 1}"
 
     @property
     def key_entries(self) -> list[str]:

@@ -1,9 +1,10 @@
-"""Three boards behind a real HAProxy, with the configuration of deploy/: one is killed, one stopped, nobody is lost."""
+"""Three boards behind a real HAProxy with its generated configuration: one is killed, one stopped, nobody is lost."""
 
 from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -42,6 +43,11 @@ rule
   say {BIRD}
 
 rule
+  user write it to (.*)$
+  results 0
+  call write_file {{"path":"$1","content":"x"}}
+
+rule
   user echo ([a-z0-9]+)
   say It was $1, and $1 again.
 
@@ -62,8 +68,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Generator[Boards, None, None]:
-    """Boards that stay."""
-    with boards(tmp_path_factory.mktemp("calm"), model) as them:
+    """Boards that stay; all may write into one folder."""
+    notes = tmp_path_factory.mktemp("notes")
+    files = f'[[servers]]\nname = "files"\nfolder = "{notes}"\nwrite = true\n'
+    with boards(tmp_path_factory.mktemp("calm"), model, extra=files) as them:
         yield them
 
 
@@ -159,6 +167,93 @@ async def test_who_opens_the_page_stays_with_its_board_and_programs_get_no_cooki
         assert len({answer.headers["x-board"] for answer in answers[1:]}) == 2
 
 
+async def test_a_follow_up_does_not_wait_for_its_busy_board_and_comes_back_when_it_is_free(calm: Boards) -> None:
+    said = ("echo first", echoed("first"))
+    async with client_of(calm) as client, AsyncExitStack() as busy:
+        own = (await client.post("/v1/chat/completions", json=chat(said[0]))).headers["x-board"]
+        # Its own board is free, so it goes there, and stays under way.
+        long = client.stream("POST", "/v1/chat/completions", json=chat(*said, "for ever", stream=True))
+        answer = await busy.enter_async_context(long)
+        assert answer.headers["x-board"] == own
+        busy.enter_context(calm.boards[own].held())
+        others = [await client.post("/v1/chat/completions", json=chat(*said, f"echo n{number}")) for number in range(3)]
+        assert own not in {other.headers["x-board"] for other in others}
+        # The board that answered last has the tokens now.
+        assert others[1].headers["x-board"] == others[2].headers["x-board"]
+
+
+async def test_an_answer_to_a_question_reaches_the_board_that_asks_whoever_sends_it(calm: Boards) -> None:
+    asked: dict[str, str] = {}
+    done: list[str] = []
+
+    async def write(client: httpx2.AsyncClient, name: str) -> None:
+        body = {"message": f"write it to {name}", "approvals": "ask"}
+        async with client.stream("POST", "/v1/execute", json=body) as answer:
+            async for line in answer.aiter_lines():
+                if line.startswith("data: {"):
+                    event: Json = json.loads(line[6:])
+                    if event["kind"] == "approval":
+                        asked[event["id"]] = answer.headers["x-board"]
+                    if event["kind"] == "tool_finished":
+                        done.append(f"{name} {event['is_error']}")
+
+    async with client_of(calm) as client, client_of(calm) as phone, anyio.create_task_group() as tasks:
+        for number in range(3):
+            tasks.start_soon(write, client, f"{number}.txt")
+        await until(lambda: len(asked) == 3)
+        assert set(asked.values()) == set(NAMES)
+        for question, board in asked.items():
+            assert question.startswith(f"question_{board}.")
+            # The phone has no cookie and names no conversation.
+            decided = await phone.post(f"/v1/approvals/{question}", json={"decision": "once"})
+            assert (decided.status_code, decided.headers["x-board"]) == (200, board)
+    assert sorted(done) == [f"{number}.txt False" for number in range(3)]
+
+
+async def test_a_stored_response_is_continued_on_the_board_that_has_it(calm: Boards) -> None:
+    async with client_of(calm) as client:
+        first = [await client.post("/v1/responses", json={"input": f"echo r{number}"}) for number in range(3)]
+        assert len({answer.headers["x-board"] for answer in first}) > 1
+        for answer in first:
+            previous = answer.json()["id"]
+            body = {"input": "echo more", "previous_response_id": previous}
+            more = await client.post("/v1/responses", json=body)
+            shown = await client.get(f"/v1/responses/{previous}")
+            assert [more.status_code, shown.status_code] == [200, 200]
+            assert {more.headers["x-board"], shown.headers["x-board"]} == {answer.headers["x-board"]}
+
+
+async def test_a_drained_board_takes_nothing_new_and_finishes_what_it_has(mortal: Boards) -> None:
+    async with client_of(mortal) as client:
+        stream = Stream()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stream.run, client, "at length")
+            await stream.begun.wait()
+            mortal.command(f"set server answers/{stream.board} state drain")
+            others = [await client.post("/v1/chat/completions", json=chat(f"echo d{number}")) for number in range(6)]
+            lists = [await client.get("/v1/models") for _ in range(6)]
+            assert stream.board not in {answer.headers["x-board"] for answer in (*others, *lists)}
+        assert (stream.failure, stream.text) == (None, LONG)
+        mortal.command(f"set server answers/{stream.board} state ready")
+        back = [await client.post("/v1/chat/completions", json=chat(f"echo b{number}")) for number in range(6)]
+        assert stream.board in {answer.headers["x-board"] for answer in back}
+
+
+async def test_the_status_shows_each_board_and_which_is_gone(mortal: Boards, tmp_path: Path) -> None:
+    entries = "".join(f'[[boards]]\naddress = "{board.address}"\n' for board in mortal.boards.values())
+    file = tmp_path / "boards.toml"
+    file.write_text(entries, "utf-8")
+    command = [sys.executable, "-m", "rkllm_mcp", "--config", str(file), "boards", "status"]
+    whole = await anyio.run_process([*command, "--json"], check=False)
+    told = [(board["name"], board["state"], board["model"], board["running"]) for board in json.loads(whole.stdout)]
+    assert (whole.returncode, told) == (0, [(name, "ready", "parrot", 0) for name in NAMES])
+    mortal.kill("board2")
+    shown = await anyio.run_process(command, check=False)
+    lines = shown.stdout.decode().splitlines()
+    assert (shown.returncode, len(lines)) == (1, 4)
+    assert ["not reachable" in line for line in lines] == [False, False, True, False]
+
+
 # --- leaving and waiting ---------------------------------------------------------------------------------------------
 
 
@@ -202,6 +297,17 @@ async def test_a_client_with_one_request_does_not_wait_behind_a_client_with_many
     assert sorted(done[6:]) == ["many"] * 64 + ["one"]
     # On each board one was under way that could not be taken back.
     assert done[6:].index("one") < 10
+
+
+async def test_one_trace_id_is_in_the_log_of_the_proxy_and_in_the_answer_of_the_board(calm: Boards) -> None:
+    given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with client_of(calm) as client:
+        for headers in (NOBODY, {"traceparent": given}):
+            answer = await client.get("/v1/models", headers=headers)
+            trace = answer.headers["x-request-id"]
+            assert len(trace) == 32
+            await until(lambda trace=trace: f"{{00-{trace}-" in calm.log.read_text("utf-8"))
+    assert trace == given.split("-")[1]
 
 
 async def test_metrics_are_collected_from_each_board_and_the_identity_claimed_by_a_client_is_dropped(

@@ -1,6 +1,6 @@
-"""Several boards behind one address: real services on emulated NPUs, a real HAProxy, the configuration of deploy/.
+"""Several boards behind one address: real services on emulated NPUs, and a real HAProxy.
 
-The configuration is used as it stands; only its addresses, its log and the rights that it asks for are other ones.
+Its configuration is used as ``rkllm-mcp boards haproxy`` writes it, with another log and without other users.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from typing import Any
 
 import pytest
 
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.surfaces.cli.boards import haproxy_configuration
 from tests.support.demo_app import command_line, descendants, make_demo
-from tests.support.shared import REPOSITORY
 
-CONFIGURATION = REPOSITORY / "deploy" / "haproxy" / "haproxy.cfg"
 NAMES = ("board1", "board2", "board3")
+NO_ENTRIES: Mapping[str, Mapping[str, Any]] = {}
 _PRIVATE = ("user", "group", "chroot")
 _PATIENCE_S = 60.0
 
@@ -94,27 +95,34 @@ class Boards:
         """Whether HAProxy sends requests to a board."""
         return self.statistics(name)["status"].startswith("UP")
 
-    def statistics(self, name: str, backend: str = "answers") -> dict[str, str]:
-        """HAProxy's counters of a server, or of a whole backend as ``BACKEND``."""
+    def command(self, text: str) -> str:
+        """What HAProxy says to a command on its control socket."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(_PATIENCE_S)
             connection.connect(str(self.control))
-            connection.sendall(b"show stat\n")
+            connection.sendall(f"{text}\n".encode())
             with connection.makefile() as answer:
-                header, *rows = answer.read().strip().splitlines()
+                return answer.read().strip()
+
+    def statistics(self, name: str, backend: str = "answers") -> dict[str, str]:
+        """HAProxy's counters of a server, or of a whole backend as ``BACKEND``."""
+        header, *rows = self.command("show stat").splitlines()
         names = header.removeprefix("# ").split(",")
         found = [dict(zip(names, row.split(","), strict=True)) for row in rows]
         return next(row for row in found if (row["pxname"], row["svname"]) == (backend, name))
 
 
 @contextmanager
-def boards(folder: Path, model: Path, *, extra: str = "") -> Generator[Boards, None, None]:
+def boards(
+    folder: Path, model: Path, *, extra: str = "", entries: Mapping[str, Mapping[str, Any]] = NO_ENTRIES
+) -> Generator[Boards, None, None]:
     """Three boards that share a model's script, ready, and HAProxy before them; all gone when the block is left.
 
     Args:
         folder: for everything that they write.
         model: the model's folder.
         extra: lines of configuration for each.
+        entries: more of the entry in ``[[boards]]``, by board.
     """
     if shutil.which("haproxy") is None:
         pytest.skip("haproxy is not here: sudo apt install haproxy")
@@ -124,7 +132,7 @@ def boards(folder: Path, model: Path, *, extra: str = "") -> Generator[Boards, N
             board.address = board.until("Serving at ").split()[2].removeprefix("http://")
         for board in started.values():
             board.until("Ready")
-        yield stack.enter_context(_balanced(folder, started))
+        yield stack.enter_context(_balanced(folder, started, entries))
 
 
 @contextmanager
@@ -145,7 +153,9 @@ def _board(folder: Path, model: Path, extra: str) -> Generator[Board, None, None
 
 
 @contextmanager
-def _balanced(folder: Path, started: Mapping[str, Board]) -> Generator[Boards, None, None]:
+def _balanced(
+    folder: Path, started: Mapping[str, Board], entries: Mapping[str, Mapping[str, Any]]
+) -> Generator[Boards, None, None]:
     log = folder / "haproxy.log"
     with (
         # The path of a socket has room for a hundred characters, and the folder of a test may have more.
@@ -156,7 +166,7 @@ def _balanced(folder: Path, started: Mapping[str, Board]) -> Generator[Boards, N
     ):
         control = Path(near, "haproxy.sock")
         file = folder / "haproxy.cfg"
-        file.write_text(configuration(started, listener.fileno(), control), "utf-8")
+        file.write_text(configuration(started, entries, listener.fileno(), control), "utf-8")
         command = ["haproxy", "-db", "-f", str(file)]
         checked = subprocess.run(
             [*command, "-c"], pass_fds=[listener.fileno()], capture_output=True, text=True, check=False
@@ -170,16 +180,18 @@ def _balanced(folder: Path, started: Mapping[str, Board]) -> Generator[Boards, N
                 process.kill()
 
 
-def configuration(started: Mapping[str, Board], listener: int, control: Path) -> str:
-    """The configuration of deploy/ for these boards, and for a user without rights."""
-    text = CONFIGURATION.read_text("utf-8")
+def configuration(
+    started: Mapping[str, Board], entries: Mapping[str, Mapping[str, Any]], listener: int, control: Path
+) -> str:
+    """The configuration for these boards, and for a user without rights."""
+    given = [{"name": name, "address": board.address, **entries.get(name, {})} for name, board in started.items()]
+    text = haproxy_configuration(Config.model_validate({"boards": given}))
     text = re.sub(rf"^    (?:{'|'.join(_PRIVATE)}) .*\n", "", text, flags=re.MULTILINE)
     changes = {
         "bind :80\n": f"bind fd@{listener}\n",
         "log /dev/log local0": "log stdout format raw local0",
         "/run/haproxy/admin.sock mode 660": f"{control} mode 600",
         "127.0.0.1:10024": f"unix@{control}.peer",
-        **{f"192.168.1.1{number}:8080": board.address for number, board in enumerate(started.values(), 1)},
     }
     for before, after in changes.items():
         assert before in text, before

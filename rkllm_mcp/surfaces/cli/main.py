@@ -58,6 +58,7 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "conversations": CommandEntry("conversations", "Manage saved conversations."),
     "config": CommandEntry("config", "Check, show and create the configuration."),
     "service": CommandEntry("service", "Install, start and stop the assistant as a systemd service."),
+    "boards": CommandEntry("boards", "Serve several boards behind one address, and show their state."),
     "status": CommandEntry("maintenance", "Show whether the assistant runs, where, and with which model."),
     "backup": CommandEntry("backup", "Save configuration, conversations, keys and knowledge bases to one file."),
     "restore": CommandEntry("backup", "Put back what a backup holds."),

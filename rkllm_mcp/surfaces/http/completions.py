@@ -53,7 +53,7 @@ from rkllm_mcp.surfaces.http import bodies, openai
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import check_length, chosen_model, run_work, service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import check_length, chosen_model, id_prefix, run_work, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import HEARTBEAT, EventStream, metered, queue_place, while_connected
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ async def responses(request: Request) -> Response:
     return await answer(
         request,
         translated,
-        partial(Reply, new_id("resp_"), with_server_calls=True),
+        partial(Reply, new_id(f"resp_{id_prefix(request)}"), with_server_calls=True),
         partial(ResponsesShape, body=body, is_stored=is_stored),
         streams=body.stream is True,
         finished=finished,

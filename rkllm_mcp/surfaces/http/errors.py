@@ -23,6 +23,8 @@ from rkllm_mcp.events import End
 
 HEADER = "X-Request-Id"
 
+# The trace id of W3C's traceparent, https://www.w3.org/TR/trace-context/.
+_TRACE = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?", re.ASCII)
 # Long enough for a UUID or a trace id, and nothing that could forge a line of a log.
 _SANE = re.compile(r"[A-Za-z0-9._\-]{1,64}", re.ASCII)
 _REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
@@ -33,9 +35,10 @@ def current_request_id() -> str:
     return _REQUEST_ID.get()
 
 
-def begin_request(offered: str) -> str:
-    """Give the current task a request id: ``offered`` where it is sane."""
-    request_id = offered if _SANE.fullmatch(offered) else uuid.uuid4().hex
+def begin_request(offered: str, traceparent: str = "") -> str:
+    """Give the current task a request id: ``offered`` where it is sane, else that of the trace, else a new one."""
+    named = _TRACE.fullmatch(traceparent)
+    request_id = offered if _SANE.fullmatch(offered) else named[1] if named else uuid.uuid4().hex
     _REQUEST_ID.set(request_id)
     return request_id
 

@@ -35,7 +35,7 @@ from rkllm_mcp.surfaces.http.errors import HTTPError, problem_of
 from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
 from rkllm_mcp.surfaces.http.running_answers import DETACHED_APPROVAL_S, DETACHED_S, RunningAnswer
-from rkllm_mcp.surfaces.http.state import check_length, chosen_model, service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import check_length, chosen_model, id_prefix, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import (
     EventStream,
     metered,
@@ -392,6 +392,7 @@ def _answer_options(
         allowed_tools=allowed,
         approvals=_approvals(app, body, rights),
         approval_timeout_s=DETACHED_APPROVAL_S if body.detached else None,
+        id_prefix=id_prefix(request),
         tokens=body.tokens,
         save=app.config.service.history,
         resources="tools" in rights and not earlier_events,

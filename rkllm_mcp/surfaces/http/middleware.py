@@ -178,7 +178,7 @@ class RequestMiddleware:
             return
         scope["path"] = _meant(scope["path"])
         headers = Headers(scope=scope)
-        begin_request(headers.get(HEADER, ""))
+        begin_request(headers.get(HEADER, ""), headers.get("traceparent", ""))
         with self._service.observed(scope["method"], headers) as report:
             await self._admit(scope, receive, send, headers, report)
 

@@ -7,6 +7,7 @@ while the service runs.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
@@ -45,6 +46,9 @@ SERVER_SEND = "rkllm_mcp.send"
 HELD_BODY = "rkllm_mcp.held_body"
 # A second of the processor costs as many tokens of a quota as the NPU would write in it.
 TOKENS_PER_CPU_S = 10
+# The header in which a proxy tells the board its name (rkllm-mcp boards haproxy).
+_BOARD = "X-Board"
+_BOARD_NAME = re.compile(r"[A-Za-z0-9-]{1,32}")
 _MOST_TESTS = 2
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # The model keeps the token ids of each (providers.rkllm); one more conversation costs some kilobytes, unless its texts
@@ -380,6 +384,12 @@ def check_length(request: Request, text: str, param: str) -> None:
     if least > (limit := model_host.listing.context_tokens):
         problem = problem_of(PromptTooLongError(least, limit, is_partial=True))
         raise replace(problem, param=param)
+
+
+def id_prefix(request: Request) -> str:
+    """Return ``NAME.`` for ids by which a proxy finds this board again; empty where no proxy names the board."""
+    name = request.headers.get(_BOARD, "")
+    return f"{name}." if _BOARD_NAME.fullmatch(name) else ""
 
 
 def chosen_model(request: Request) -> str:

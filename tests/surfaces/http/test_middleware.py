@@ -33,6 +33,7 @@ LAPTOP, TENANT, PLAIN = "sk-rkllm-laptop", "sk-rkllm-tenant", "hunter2"
 KEYS = config_with(
     service={"api_keys": [hashed(LAPTOP), PLAIN]}, tenants=[{"name": "kitchen", "api_key": hashed(TENANT)}]
 )
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 NOT_STORED = "what is stored cannot be read or changed: full; make room"
 PAGE = "https://chat.example.org"
 CORS = config_with(service={"cors": [PAGE]})
@@ -276,7 +277,9 @@ async def test_a_request_has_an_id_its_own_where_that_is_sane(offered: str | byt
     async with desk(routes=ROUTES) as it:
         answer = await it.send("GET", "/said", {"X-Request-Id": "trace-0.1_A"})
         assert answer.json() == answer.headers["X-Request-Id"] == "trace-0.1_A"
-        made = await it.send("GET", "/said", {"X-Request-Id": offered})
+        traced = await it.send("GET", "/said", {"X-Request-Id": offered, "traceparent": TRACEPARENT})
+        assert traced.headers["X-Request-Id"] == TRACEPARENT.split("-")[1]
+        made = await it.send("GET", "/said", {"X-Request-Id": offered, "traceparent": TRACEPARENT.replace("4", "x")})
         assert made.json() == made.headers["X-Request-Id"] != offered
         assert len(made.json()) == 32
 

@@ -1,0 +1,275 @@
+"""``rkllm-mcp boards``: several boards behind one address, from ``[[boards]]`` of the configuration.
+
+``haproxy`` writes the proxy's configuration from ``haproxy.cfg.txt``, ``status`` asks each board how it is. Boards that
+answer with the same models are one backend with one queue; a board is in each backend for which it is named.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import httpx2
+import typer
+
+from rkllm_mcp.config.secrets import is_hashed
+from rkllm_mcp.config.sections import BoardSection, Config
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.surfaces.cli.config import filled_template, write_whole
+from rkllm_mcp.surfaces.cli.options import AsJson, command, option
+from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
+from rkllm_mcp.surfaces.terminal import table
+
+app = typer.Typer(no_args_is_help=True)
+# Text of a request with an image, by API: OpenAI's chat and responses, Anthropic's, Ollama's.
+_IMAGES = """'"image_url"' '"input_image"' '"image"' '"images"'"""
+_CHECK = "check inter 1s fastinter 300ms downinter 1s fall 2 rise 1 observe layer4 error-limit 1 on-error mark-down"
+_READABLE = 0o644
+
+
+# A board that takes longer to say how it is has lost its power or its network.
+_STATUS_LIMIT_S = 5.0
+KEY_VARIABLE = "RKLLM_MCP_KEY"
+
+
+@dataclass(frozen=True)
+class BoardStatus:
+    """State of a board as it answers now; None for figures that it does not tell."""
+
+    name: str
+    address: str
+    is_ready: bool
+    state: str  # ready, or the reason why it takes no questions
+    model: str | None = None
+    running: int | None = None
+    waiting: int | None = None
+    temperature_c: float | None = None
+    uptime_s: float | None = None
+
+
+@dataclass(frozen=True)
+class _Backend:
+    """Boards that share a queue, by name, and the models that requests for them name."""
+
+    name: str
+    says: str
+    boards: Mapping[str, BoardSection]
+    models: tuple[str, ...] = ()
+
+
+@command(app, "haproxy")
+def haproxy_command(
+    session: Session,
+    output: Annotated[Path | None, option("File to write; standard output when not given.", "FILE", "--output")] = None,
+    certificate: Annotated[
+        str | None, option("Certificate and key for HTTPS, one PEM file on the proxy's machine.", "PEM")
+    ] = None,
+) -> None:
+    """Print the configuration of HAProxy for the boards of the configuration."""
+    text = haproxy_configuration(session.config(), certificate)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write_whole(output, text, "; name another file with --output", _READABLE)
+        session.status(f"Written: {output}. Check it with: haproxy -c -f {output}")
+
+
+@command(app, "status")
+async def status_command(session: Session, as_json: AsJson = False) -> int:
+    """Show each board, its model, queue and health; exit code 1 unless all take questions.
+
+    Models and queues need a key of the owner, in RKLLM_MCP_KEY or in plain text in the configuration.
+    """
+    config = session.config()
+    keys = [os.environ.get(KEY_VARIABLE, ""), *(key for key in config.service.api_keys if not is_hashed(key))]
+    key = next(filter(None, keys), "")
+    statuses = await board_statuses(named_boards(config), key)
+    rows = [
+        (
+            each.name,
+            each.address,
+            each.state,
+            each.model or "unknown",
+            "unknown" if each.running is None else f"{each.running} running, {each.waiting} waiting",
+            "unknown" if each.temperature_c is None else f"{each.temperature_c:.0f} °C",
+        )
+        for each in statuses
+    ]
+    heading = ("NAME", "ADDRESS", "STATE", "MODEL", "QUEUE", "TEMPERATURE")
+    session.show([asdict(each) for each in statuses], table(heading, rows, session.terminal.columns), as_json=as_json)
+    if any(each.is_ready and each.model is None for each in statuses):
+        session.status(f"Models and queues need a key of the owner: set {KEY_VARIABLE}")
+    return EXIT_DONE if all(each.is_ready for each in statuses) else EXIT_ANSWER_FAILED
+
+
+async def board_statuses(boards: Mapping[str, BoardSection], key: str) -> list[BoardStatus]:
+    """Return the state of each board, asked at the same time."""
+    statuses: dict[str, BoardStatus] = {}
+
+    async def ask(name: str, address: str) -> None:
+        statuses[name] = await _board_status(name, address, key)
+
+    async with anyio.create_task_group() as tasks:
+        for name, board in boards.items():
+            tasks.start_soon(ask, name, board.address)
+    return [statuses[name] for name in boards]
+
+
+async def _board_status(name: str, address: str, key: str) -> BoardStatus:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    url = f"http://{address}"
+    client = httpx2.AsyncClient(headers=headers, timeout=_STATUS_LIMIT_S, trust_env=False)
+    try:
+        async with client:
+            ready, board = await client.get(f"{url}/readyz"), await client.get(f"{url}/v1/board")
+        report: dict[str, Any] = ready.json()
+        if not ready.is_success:
+            return BoardStatus(name, address, False, str(report["error"]["message"]))
+        storage = report.get("storage", "")
+        state = f"ready, but nothing is stored: {storage}" if storage else "ready"
+        if not board.is_success:
+            return BoardStatus(name, address, True, state)
+        figures: dict[str, Any] = board.json()
+        queue = figures["queue"]
+        measured = (figures["model"], queue["running"], queue["waiting"], figures["temperature_c"], figures["uptime_s"])
+        return BoardStatus(name, address, True, state, *measured)
+    except httpx2.TransportError as error:
+        return BoardStatus(name, address, False, f"not reachable ({str(error) or type(error).__name__})")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return BoardStatus(name, address, False, "another program answers there")
+
+
+def named_boards(config: Config) -> dict[str, BoardSection]:
+    """Return the boards by name; a UsageError if there are none."""
+    if not config.boards:
+        raise UsageError('no board is configured; write [[boards]] with address = "192.168.1.11:8080" for each')
+    return {config.board_name(index): board for index, board in enumerate(config.boards)}
+
+
+def haproxy_configuration(config: Config, certificate: str | None = None) -> str:
+    """Return the configuration of HAProxy for ``[[boards]]``; a UsageError if there are none."""
+    boards = named_boards(config)
+    backends = _backends(boards)
+    numbers = {name: number for number, name in enumerate(boards, 1)}
+    tls = ["# bind :443 ssl crt /etc/haproxy/certs/boards.pem alpn h2,http/1.1  # written with --certificate"]
+    if certificate is not None:
+        tls = [
+            f"bind :443 ssl crt {certificate} alpn h2,http/1.1",
+            "http-request redirect scheme https unless { ssl_fc }",
+        ]
+    known = "var(txn.conversation),table_server_id(conversations)"
+    homes = [f"http-request set-var(txn.home) str({name}) if {{ {known} eq {numbers[name]} }}" for name in boards]
+    mcp = config.service.mcp or any(tenant.mcp for tenant in config.tenants)
+    checked: dict[str, str] = {}
+    filled: list[str] = []
+    for backend in backends:
+        servers: list[str] = []
+        for name, board in backend.boards.items():
+            at_once = board.parallel or config.service.parallel
+            looks = f"track {checked[name]}/{name}" if name in checked else _CHECK
+            servers.append(_server(name, board, numbers[name], f"maxconn {at_once} {looks}"))
+            checked.setdefault(name, backend.name)
+        values = {
+            "NAME": backend.name,
+            "SAYS": backend.says,
+            "MCP": " Tools run for every chat request ([service] or [[tenants]] mcp)." if mcp else "",
+            "TOOLS": "!executes" if mcp else "{ var(txn.mcp) -m bool }",
+            "OWN": _lines(_own(backend, backends, numbers)),
+            "SERVERS": _lines(servers),
+        }
+        filled.append(filled_template("haproxy_backend.cfg", values))
+    shown = {name: board for name, board in boards.items() if not board.is_embedding_only} or boards
+    others = [_server(name, board, numbers[name], f"track {checked[name]}/{name}") for name, board in shown.items()]
+    values = {
+        "TLS": _lines(tls),
+        "HOMES": _lines(homes),
+        "CHOICE": _lines(_choice(backends, boards)),
+        "BACKENDS": "".join(filled),
+        "SERVERS": _lines(others),
+    }
+    return filled_template("haproxy.cfg", values)
+
+
+def _backends(boards: Mapping[str, BoardSection]) -> list[_Backend]:
+    """Return the backends; the first one answers requests that name no model of another."""
+    answering = {name: board for name, board in boards.items() if not board.is_embedding_only} or dict(boards)
+    # Models that the same boards have share a backend, and so a queue.
+    models_of: dict[tuple[str, ...], list[str]] = {}
+    for model in dict.fromkeys(model for board in answering.values() for model in board.models):
+        names = tuple(name for name, board in answering.items() if model in board.models)
+        models_of.setdefault(names, []).append(model)
+    first = next(iter(answering))
+    groups = sorted(models_of.items(), key=lambda group: first not in group[0])
+    if unlisted := tuple(name for name, board in answering.items() if not board.models):
+        groups.insert(0 if first in unlisted else len(groups), (unlisted, []))
+    backends = [
+        _Backend(
+            f"answers{number}" if number > 1 else "answers",
+            f"What a model has to work for{': ' if models else ''}{', '.join(models)}.",
+            {name: boards[name] for name in names},
+            tuple(models),
+        )
+        for number, (names, models) in enumerate(groups, 1)
+    ]
+    for name, says, chosen in (
+        ("images", "Requests with images.", _seeing(boards)),
+        ("embeddings", "Embeddings and ranking.", _embedding(boards)),
+    ):
+        if chosen and not any(backend.boards == chosen for backend in backends):
+            backends.append(_Backend(name, says, chosen))
+    return backends
+
+
+def _seeing(boards: Mapping[str, BoardSection]) -> dict[str, BoardSection]:
+    return {name: board for name, board in boards.items() if board.vision and not board.is_embedding_only}
+
+
+def _embedding(boards: Mapping[str, BoardSection]) -> dict[str, BoardSection]:
+    return {name: board for name, board in boards.items() if board.embeddings}
+
+
+def _choice(backends: Sequence[_Backend], boards: Mapping[str, BoardSection]) -> Iterator[str]:
+    """Yield the rules that choose a backend; a request whose answer needs what one board has goes there."""
+    first, *others = backends
+    if others:
+        yield "# The model that is asked for; a long image before its name hides it, so a header may have it, too."
+        yield "http-request set-var(txn.model) req.body,json_query('$.model') if answers"
+        yield "http-request set-var(txn.model) req.hdr(X-Model) if { req.hdr(X-Model) -m len gt 0 }"
+        embedding = next((backend for backend in backends if backend.boards == _embedding(boards)), None)
+        if embedding is not None:
+            yield f"use_backend {embedding.name} if METH_POST embeds"
+        reached: set[str] = set()
+        for backend in backends:
+            if names := [name for name in backend.boards if name not in reached]:
+                reached.update(names)
+                yield f"use_backend {backend.name} if METH_POST answers {{ var(txn.home) -m str {' '.join(names)} }}"
+        for backend in backends:
+            if backend.models:
+                names = [f"{model} {model}:latest" for model in backend.models]
+                yield f"use_backend {backend.name} if METH_POST answers {{ var(txn.model) -m str {' '.join(names)} }}"
+        seeing = next((backend for backend in backends if backend.boards == _seeing(boards)), None)
+        if seeing is not None:
+            yield f"use_backend {seeing.name} if METH_POST answers {{ req.body -m sub {_IMAGES} }}"
+    yield f"use_backend {first.name} if METH_POST answers"
+
+
+def _own(backend: _Backend, backends: Sequence[_Backend], numbers: Mapping[str, int]) -> Iterator[str]:
+    """Yield a rule for each board: it gets the chat that it has read, if nothing is under way there."""
+    for name in backend.boards:
+        free = " ".join(f"{{ srv_conn({each.name}/{name}) eq 0 }}" for each in backends if name in each.boards)
+        yield f"use-server {name} if {{ var(txn.thread),table_server_id(threads) eq {numbers[name]} }} {free}"
+
+
+def _server(name: str, board: BoardSection, number: int, rest: str) -> str:
+    return f"server {name} {board.address} id {number} {rest}"
+
+
+def _lines(lines: Sequence[str] | Iterator[str]) -> str:
+    """Return the lines as they stand in a section of the file."""
+    return re.sub("^", "    ", "\n".join(lines), flags=re.MULTILINE)

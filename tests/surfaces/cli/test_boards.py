@@ -1,0 +1,280 @@
+"""``rkllm-mcp boards``: the proxy's configuration as a real HAProxy reads it, and its rule beside the common queue."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from bench.boards import COMMON_QUEUE, Load, rule_of, simulate
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.sections import BoardSection, Config
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.surfaces.cli.boards import board_statuses, haproxy_configuration
+
+Json = dict[str, Any]
+_PATIENCE_S = 30.0
+ALIKE: Sequence[Json] = [{"address": f"192.168.1.1{number}:8080"} for number in (1, 2, 3)]
+# One name, then what its entry says.
+SCHOOL: Mapping[str, Json] = {
+    "first": {"models": ["qwen3-1.7b"]},
+    "second": {"models": ["qwen3-1.7b", "gemma3-1b"]},
+    "eye": {"models": ["qwen3-vl-2b"], "vision": True},
+    "index": {"embeddings": True},
+}
+
+
+def configured(entries: Sequence[Json], **more: Any) -> Config:
+    return Config.model_validate({"boards": entries, **more})
+
+
+def school(addresses: Mapping[str, str] | None = None) -> Config:
+    where = addresses or {name: f"{name}.lan:8080" for name in SCHOOL}
+    return configured([{"name": name, "address": where[name], **SCHOOL[name]} for name in SCHOOL])
+
+
+@pytest.fixture(autouse=True)
+def _haproxy() -> None:
+    if shutil.which("haproxy") is None:
+        pytest.skip("haproxy is not here: sudo apt install haproxy")
+
+
+CONFIGURATIONS = {
+    "three alike": configured(ALIKE),
+    "one": configured(ALIKE[:1]),
+    "a school": configured([{"name": name, "address": "127.0.0.1:80", **SCHOOL[name]} for name in SCHOOL]),
+    "embeddings only": configured([{"address": "[fd00::1]:8080", "embeddings": True}]),
+    "tools for every chat": configured(ALIKE, service={"mcp": True, "parallel": 4}),
+    "a hundred": configured([{"address": f"board{number}.lan:8080", "models": ["m"]} for number in range(100)]),
+    "models without a list beside others": configured([{**ALIKE[0], "models": ["a"]}, *ALIKE[1:]]),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_haproxy_accepts_the_configuration_without_a_warning(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "haproxy.cfg"
+    # Names are looked up when it is checked.
+    text = re.sub(r"[a-z0-9]+\.lan:", "127.0.0.1:", haproxy_configuration(CONFIGURATIONS[name]))
+    assert "@" not in re.sub(r"fd@|unix@", "", text)
+    file.write_text(text, "utf-8")
+    checked = subprocess.run(["haproxy", "-c", "-f", str(file)], capture_output=True, text=True, check=False)
+    assert (checked.returncode, "WARNING" in checked.stderr) == (0, False), checked.stderr
+
+
+def test_a_configuration_without_boards_says_what_to_write() -> None:
+    with pytest.raises(UsageError, match=r"write \[\[boards\]\] with address"):
+        haproxy_configuration(Config())
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ('address = "192.168.1.11"', "boards[0].address"),
+        ('address = "a:80\\nlisten x"', "boards[0].address"),
+        ('address = "a:80"\nname = "a b"', "boards[0].name"),
+        ('address = "a:80"\nmodels = ["a b } "]', "boards[0].models"),
+        ('address = "a:80"\nname = "board2"\n[[boards]]\naddress = "b:80"', "another entry has this name"),
+    ],
+)
+def test_an_entry_that_would_break_the_file_is_refused(entry: str, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f"[[boards]]\n{entry}\n", "utf-8")
+    with pytest.raises(Exception, match=re.escape(problem)):
+        load_config(file)
+
+
+# --- the rule --------------------------------------------------------------------------------------------------------
+
+LOADS = {
+    "30 people, 10 boards": Load(30, 10, hours=1),
+    "50 people, 10 boards": Load(50, 10, hours=1),
+    "12 people, 3 boards": Load(12, 3, hours=1),
+    "50 people, 3 boards": Load(50, 3, hours=1, think_s=180),
+    "persons are asked": Load(30, 10, hours=1, persons_asked=0.1),
+}
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_the_generated_rule_is_as_quick_as_one_common_queue(load: str) -> None:
+    generated = simulate(rule_of(haproxy_configuration(configured(ALIKE))), LOADS[load])
+    assert generated.percentile(0.95) <= 1.2 * simulate(COMMON_QUEUE, LOADS[load]).percentile(0.95)
+
+
+def test_a_rule_that_pins_conversations_is_not(tmp_path: Path) -> None:
+    text = haproxy_configuration(configured(ALIKE))
+    pinned = re.sub(
+        r"^ *use-server .* eq 0 \}$", "    stick match var(txn.thread) table threads", text, flags=re.MULTILINE
+    )
+    slow = simulate(rule_of(pinned), LOADS["30 people, 10 boards"]).percentile(0.95)
+    assert slow > 2 * simulate(COMMON_QUEUE, LOADS["30 people, 10 boards"]).percentile(0.95)
+
+
+# --- the choice of a board, by a real HAProxy before servers that say nothing but their names ------------------------
+
+
+class _Named(BaseHTTPRequestHandler):
+    """Answers everything with its name, and the headers and path it got."""
+
+    name = ""
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", "0")))
+        body = json.dumps({"board": self.name, "header": self.headers.get("X-Board", "")}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        if self.path == "/v1/execute":
+            self.send_header("X-Conversation-Id", self.headers.get("X-Conversation-Id", f"of-{self.name}"))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST  # noqa: N815
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        del format, args
+
+
+@contextmanager
+def named(name: str) -> Generator[str, None, None]:
+    """A server that answers with its name; its address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Named,), {"name": name})) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Generator[httpx2.Client, None, None]:
+    """A client of HAProxy before the boards of the school."""
+    if shutil.which("haproxy") is None:
+        pytest.skip("haproxy is not here: sudo apt install haproxy")
+    with ExitStack() as stack:
+        addresses = {name: stack.enter_context(named(name)) for name in SCHOOL}
+        near = stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp"))
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        text = re.sub(
+            r"^    (?:user|group|chroot|log /dev) .*\n",
+            "",
+            haproxy_configuration(school(addresses)),
+            flags=re.MULTILINE,
+        )
+        text = re.sub(r"^    log /dev.*\n", "", text, flags=re.MULTILINE)
+        for before, after in {
+            "bind :80\n": f"bind fd@{listener.fileno()}\n",
+            "/run/haproxy/admin.sock": f"{near}/a",
+            "127.0.0.1:10024": f"unix@{near}/p",
+        }.items():
+            assert before in text
+            text = text.replace(before, after)
+        file = Path(near, "haproxy.cfg")
+        file.write_text(text, "utf-8")
+        command = ["haproxy", "-db", "-f", str(file)]
+        process = stack.enter_context(
+            subprocess.Popen(command, pass_fds=[listener.fileno()], stderr=subprocess.DEVNULL)
+        )
+        stack.callback(process.kill)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield stack.enter_context(httpx2.Client(base_url=url, timeout=_PATIENCE_S))
+
+
+def asked(content: Any, **more: Any) -> Json:
+    return {"messages": [{"role": "user", "content": content}], **more}
+
+
+PICTURE = [
+    {"type": "text", "text": "what is it?"},
+    {"type": "image_url", "image_url": {"url": "data:," + "A" * 400_000}},
+]
+ANTHROPIC = [{"type": "image", "source": {"type": "base64", "data": "AA"}}, {"type": "text", "text": "and that?"}]
+QWEN = {"first", "second"}
+CHOICES: Mapping[str, tuple[str, Json, Json, set[str]]] = {
+    "no model": ("/v1/chat/completions", asked("a"), {}, QWEN),
+    "an alias": ("/v1/chat/completions", asked("b", model="gpt-4o"), {}, QWEN),
+    "a model": ("/v1/chat/completions", asked("c", model="qwen3-vl-2b"), {}, {"eye"}),
+    "a model of one of two": ("/v1/chat/completions", asked("d", model="gemma3-1b"), {}, {"second"}),
+    "as Ollama writes it": ("/api/chat", asked("e", model="gemma3-1b:latest"), {}, {"second"}),
+    "Anthropic": ("/v1/messages", asked("f", model="qwen3-vl-2b"), {}, {"eye"}),
+    "the older completions": ("/v1/completions", {"prompt": "g", "model": "qwen3-vl-2b"}, {}, {"eye"}),
+    "responses": ("/v1/responses", {"input": "h", "model": "qwen3-vl-2b"}, {}, {"eye"}),
+    "a header": ("/v1/chat/completions", asked("i"), {"X-Model": "qwen3-vl-2b"}, {"eye"}),
+    "a large image, then an unknown model": ("/v1/chat/completions", asked(PICTURE, model="auto"), {}, {"eye"}),
+    "an image, and a model that does not see": (
+        "/v1/chat/completions",
+        {"model": "qwen3-1.7b", **asked(PICTURE)},
+        {},
+        QWEN,
+    ),
+    "Anthropic's image": ("/v1/messages", asked(ANTHROPIC), {}, {"eye"}),
+    "Ollama's image": ("/api/generate", {"prompt": "j", "images": ["AA"]}, {}, {"eye"}),
+    "embeddings": ("/v1/embeddings", {"input": "k", "model": "qwen3-1.7b"}, {}, {"index"}),
+    "ranking": ("/v1/rerank", {"query": "l", "documents": []}, {}, {"index"}),
+    "Ollama's embeddings": ("/api/embed", {"input": "m"}, {}, {"index"}),
+    "an open question": ("/v1/approvals/question_eye.3", {"decision": "once"}, {}, {"eye"}),
+    "a form": ("/v1/elicitations/question_second.12", {"action": "cancel"}, {}, {"second"}),
+    "a response goes on": ("/v1/responses", {"input": "n", "previous_response_id": "resp_eye.f00"}, {}, {"eye"}),
+    "a response of a board that left the file": (
+        "/v1/responses",
+        {"input": "o", "previous_response_id": "resp_gone.f00"},
+        {},
+        QWEN,
+    ),
+    "the page's board": ("/v1/execute", {"message": "p"}, {"Cookie": "board=eye"}, {"eye"}),
+    "not JSON": ("/v1/chat/completions", {}, {}, QWEN),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_request_goes_to_a_board_that_can_answer_it(name: str, proxy: httpx2.Client) -> None:
+    path, body, headers, boards = CHOICES[name]
+    content = b"\xff{" if name == "not JSON" else json.dumps(body).encode()
+    for _ in range(3):
+        answer = proxy.post(path, content=content, headers={"Content-Type": "application/json", **headers})
+        told = answer.raise_for_status().json()
+        assert told["board"] in boards
+        # The board is told its name, whatever the client says.
+        assert told["board"] == told["header"] == answer.headers["x-board"]
+        proxy.cookies.clear()
+
+
+def test_a_conversation_stays_with_its_board_though_another_model_is_named(proxy: httpx2.Client) -> None:
+    begun = proxy.post("/v1/execute", json={"message": "a", "model": "qwen3-vl-2b"})
+    conversation = begun.headers["x-conversation-id"]
+    for body in ({"conversation": conversation}, {"conversation": conversation, "model": "gemma3-1b"}):
+        assert proxy.post("/v1/execute", json={"message": "b", **body}).json()["board"] == "eye"
+    assert proxy.get(f"/v1/conversations/{conversation}").json()["board"] == "eye"
+
+
+def test_a_client_cannot_name_the_board_itself(proxy: httpx2.Client) -> None:
+    told = proxy.post("/v1/chat/completions", json=asked("x"), headers={"X-Board": "evil"}).json()
+    assert told["header"] == told["board"]
+
+
+# --- status -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_a_program_that_is_no_board_and_an_address_that_nobody_has_are_told_apart() -> None:
+    with named("x") as address, socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = f"127.0.0.1:{closed.getsockname()[1]}"
+        closed.close()
+        boards = {"a": BoardSection(address=address), "b": BoardSection(address=nobody)}
+        states = [(status.is_ready, status.state) for status in await board_statuses(boards, "")]
+    assert states[0] == (False, "another program answers there")
+    assert states[1][0] is False
+    assert states[1][1].startswith("not reachable (")
