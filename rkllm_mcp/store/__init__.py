@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.store.conversations import Conversations, HistoryLimits, StoredResponses
-from rkllm_mcp.store.database import Database, open_database, state_file
+from rkllm_mcp.store.database import SQLiteDatabase, open_database, state_file
 from rkllm_mcp.store.tables import ApprovalTable, DailyUsage, DeviceKeys, KeyValue, SwitchTable, read_texts
 from rkllm_mcp.store.tool_calls import CallHistory, Retention
 
@@ -21,7 +21,7 @@ from rkllm_mcp.store.tool_calls import CallHistory, Retention
 class Store:
     """Stored data of one user."""
 
-    database: Database
+    database: SQLiteDatabase
     calls: CallHistory  # history of tool calls
     grants: ApprovalTable  # approvals and refusals of tools
     switches: SwitchTable  # tools and servers that are switched off

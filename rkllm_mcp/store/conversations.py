@@ -18,7 +18,6 @@ Conversion between turns and conversations is in ``app.recorder``.
 from __future__ import annotations
 
 import json
-import sqlite3
 import sys
 import time
 import uuid
@@ -30,7 +29,7 @@ from typing import Any
 from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import Conversation, StoredTurn
 from rkllm_mcp.records import ConversationSummary, StoredConversation, without_result, without_results
-from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database
+from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database, Transaction
 
 TITLE_CHARS = 60
 RESULT_DAYS = 30
@@ -39,20 +38,29 @@ _PASSAGE_CHARS, _BEFORE_CHARS = 90, 24
 _COLUMNS = """id, title, created, updated,
     (SELECT COUNT(*) FROM messages AS m WHERE m.tenant = c.tenant AND m.conversation = c.id), pinned"""
 _OF_TENANT = " FROM conversations AS c WHERE tenant = :tenant"
+# PostgreSQL has other words for these two (store.postgres), and ILIKE for LIKE.
+NEXT_CHANGE = "(SELECT COALESCE(MAX(touched), 0) + 1 FROM conversations)"
+TEXT_OF_EVENTS = """
+    SELECT value FROM json_tree(m.events) WHERE atom LIKE :like ESCAPE '\\'
+    AND (key = 'text' OR path LIKE '%.arguments%') LIMIT 1"""
 # The text that contains the words: of a turn, or the arguments or result of a call.
 _PASSAGE = """(
-    SELECT CASE WHEN m.text LIKE :like ESCAPE '\\' THEN m.text ELSE (
-        SELECT value FROM json_tree(m.events) WHERE atom LIKE :like ESCAPE '\\'
-        AND (key = 'text' OR path LIKE '%.arguments%') LIMIT 1) END AS passage
-    FROM messages AS m WHERE m.tenant = c.tenant AND m.conversation = c.id
-    AND (m.text LIKE :like ESCAPE '\\' OR m.events LIKE :like ESCAPE '\\') AND passage IS NOT NULL LIMIT 1)"""
+    SELECT passage FROM (
+        SELECT CASE WHEN m.text LIKE :like ESCAPE '\\' THEN m.text ELSE (@TEXT_OF_EVENTS@) END AS passage
+        FROM messages AS m WHERE m.tenant = c.tenant AND m.conversation = c.id
+        AND (m.text LIKE :like ESCAPE '\\' OR m.events LIKE :like ESCAPE '\\')
+    ) AS passages WHERE passage IS NOT NULL LIMIT 1)""".replace("@TEXT_OF_EVENTS@", TEXT_OF_EVENTS)
 _WITH_WORDS = f" AND (title LIKE :like ESCAPE '\\' OR {_PASSAGE} IS NOT NULL)"
-_LATEST_FIRST = " ORDER BY :pinned_first AND pinned DESC, touched DESC LIMIT :limit OFFSET :offset"
+_LATEST_FIRST = """
+ORDER BY CASE WHEN :pinned_first = 1 THEN pinned ELSE 0 END DESC, touched DESC LIMIT :limit OFFSET :offset"""
 _UPSERT = """
 INSERT INTO conversations (tenant, id, title, system, calls_made, settings, created, updated, touched)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, (SELECT COALESCE(MAX(touched), 0) + 1 FROM conversations))
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, @NEXT_CHANGE@)
 ON CONFLICT (tenant, id) DO UPDATE SET
-    calls_made = MAX(calls_made, excluded.calls_made), updated = excluded.updated, touched = excluded.touched"""
+    calls_made = CASE WHEN excluded.calls_made > conversations.calls_made THEN excluded.calls_made
+        ELSE conversations.calls_made END, updated = excluded.updated, touched = excluded.touched""".replace(
+    "@NEXT_CHANGE@", NEXT_CHANGE
+)
 _INSERT_TURN = """
 INSERT INTO messages (tenant, conversation, position, role, text, thinking, context, ending, created, events)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
@@ -61,6 +69,8 @@ _HEAD = """
 SELECT title, created, updated, system, calls_made, settings, pinned FROM conversations WHERE tenant = ? AND id = ?"""
 _UPDATE_TURN = """
 UPDATE messages SET text = ?, thinking = ?, events = ? WHERE tenant = ? AND conversation = ? AND position = ?"""
+_UPDATE_RESULTS = """
+UPDATE messages SET context = ?, events = ? WHERE tenant = ? AND conversation = ? AND position = ?"""
 _TURNS = """
 SELECT role, text, thinking, context, ending, created, events FROM messages
 WHERE tenant = ? AND conversation = ? AND position >= ? ORDER BY position"""
@@ -74,11 +84,13 @@ SELECT id FROM (
     FROM (
         SELECT id, touched, LEAD(updated, 1, ?) OVER (ORDER BY touched) - updated AS gap
         FROM conversations WHERE tenant = ?
-    )
-) WHERE age > ?"""
+    ) AS gaps
+) AS ages WHERE age > ?"""
 # The latest responses that are kept. An answer of a coding program has some 20 kB.
 RESPONSES_KEPT = 1000
 _INSERT_RESPONSE = "INSERT INTO responses (tenant, id, previous, items, response, created) VALUES (?, ?, ?, ?, ?, ?)"
+_DELETE_OLD_RESPONSES = """
+DELETE FROM responses WHERE position <= (SELECT position FROM responses ORDER BY position DESC LIMIT 1 OFFSET ?)"""
 _CHAIN = """
 WITH RECURSIVE chain (previous, items, depth, characters) AS (
     SELECT previous, items, 0, length(items) FROM responses WHERE tenant = :tenant AND id = :id
@@ -90,7 +102,7 @@ WITH RECURSIVE chain (previous, items, depth, characters) AS (
 SELECT previous, items FROM chain ORDER BY depth DESC"""
 # A chain of responses is read as a whole.
 CHAIN_CHARACTERS = 8_000_000
-_TOO_MANY = "SELECT id FROM conversations WHERE tenant = ? ORDER BY touched DESC LIMIT -1 OFFSET ?"
+_TOO_MANY = "SELECT id FROM conversations WHERE tenant = ? ORDER BY touched DESC LIMIT 1000000000 OFFSET ?"
 
 
 @dataclass(frozen=True)
@@ -126,70 +138,72 @@ def _utf8(text: str) -> str:
 
 
 def _append(
-    tenant: str, conversation: Conversation, turns: Sequence[StoredTurn], connection: sqlite3.Connection
+    tenant: str, conversation: Conversation, turns: Sequence[StoredTurn], transaction: Transaction
 ) -> tuple[int, int]:
     """Append the turns to the conversation, in place of its draft.
 
     Returns the number of turns now stored and the number of them that another process has added. Appends nothing if
     the draft is gone: another process has deleted the conversation.
     """
-    if conversation.draft is not None and not _remove(tenant, conversation.id, conversation.draft, connection):
+    # Another board that appends to this conversation waits here.
+    transaction.execute("UPDATE conversations SET id = id WHERE tenant = ? AND id = ?", (tenant, conversation.id))
+    if conversation.draft is not None and not _remove(tenant, conversation.id, conversation.draft, transaction):
         return 0, 0
     if not turns:
         # A new version that was refused leaves its place to the version before it.
-        if not _show_version(tenant, conversation.id, conversation.kept_turns, -1, connection):
-            connection.execute(_DELETE_EMPTY, (tenant, conversation.id) * 2)
+        if not _show_version(tenant, conversation.id, conversation.kept_turns, -1, transaction):
+            transaction.execute(_DELETE_EMPTY, (tenant, conversation.id) * 2)
         return conversation.kept_turns, 0
     if conversation.replaces is not None:
-        _set_aside(tenant, conversation.id, conversation.replaces, connection)
+        _set_aside(tenant, conversation.id, conversation.replaces, transaction)
     question = next((turn.text for turn in turns if turn.role == "user"), turns[0].text)
     head = (tenant, conversation.id, title_of(question), conversation.own_system, conversation.calls_made)
-    connection.execute(_UPSERT, (*head, conversation.settings, turns[0].at, turns[-1].at))
+    transaction.execute(_UPSERT, (*head, conversation.settings, turns[0].at, turns[-1].at))
     where = "FROM messages WHERE tenant = ? AND conversation = ?"
     whose = (tenant, conversation.id)
-    position = connection.execute(f"SELECT COALESCE(MAX(position) + 1, 0) {where}", whose).fetchone()[0]
+    position = transaction.execute(f"SELECT COALESCE(MAX(position) + 1, 0) {where}", whose).fetchone()[0]
     query = f"SELECT created, role, text {where} AND position >= ? ORDER BY position"
-    unknown = connection.execute(query, (*whose, conversation.kept_turns)).fetchall()
+    unknown = transaction.execute(query, (*whose, conversation.kept_turns)).fetchall()
     new = turns[_written(unknown, turns) :]
-    _insert(tenant, conversation.id, position, new, connection)
+    _insert(tenant, conversation.id, position, new, transaction)
     new_elsewhere = max(0, position - conversation.kept_turns - (len(turns) - len(new)))
     return position + len(new), new_elsewhere
 
 
-def _remove(tenant: str, conversation_id: str, positions: range, connection: sqlite3.Connection) -> int:
+def _remove(tenant: str, conversation_id: str, positions: range, transaction: Transaction) -> int:
     """Delete the turns at these positions; return how many there were."""
     values = (tenant, conversation_id, positions.start, positions.stop)
-    return connection.execute(_DELETE_TURNS, values).rowcount
+    return transaction.execute(_DELETE_TURNS, values).rowcount
 
 
-def _set_aside(tenant: str, conversation_id: str, position: int, connection: sqlite3.Connection) -> None:
+def _set_aside(tenant: str, conversation_id: str, position: int, transaction: Transaction) -> None:
     """Make an earlier version of the turns from ``position`` on, which contains the earlier versions behind it."""
     whose = (tenant, conversation_id, position)
-    turns = [StoredTurn(*row) for row in connection.execute(_TURNS, whose)]
+    turns = [StoredTurn(*row) for row in transaction.execute(_TURNS, whose)]
     if not turns:
         return
-    row = connection.execute(
+    transaction.execute(
         "INSERT INTO versions (tenant, conversation, position, created, turns) VALUES (?, ?, ?, ?, ?)",
         (*whose, turns[0].at, to_json(list(map(astuple, turns)))),
     )
-    connection.execute(
+    query = "SELECT MAX(id) FROM versions WHERE tenant = ? AND conversation = ? AND position = ? AND parent IS NULL"
+    version = transaction.execute(query, whose).fetchone()[0]
+    transaction.execute(
         "UPDATE versions SET parent = ? WHERE tenant = ? AND conversation = ? AND position > ? AND parent IS NULL",
-        (row.lastrowid, *whose),
+        (version, *whose),
     )
-    _remove(tenant, conversation_id, range(position, sys.maxsize), connection)
+    _remove(tenant, conversation_id, range(position, sys.maxsize), transaction)
 
 
-def _show_version(
-    tenant: str, conversation_id: str, position: int, number: int, connection: sqlite3.Connection
-) -> bool:
+def _show_version(tenant: str, conversation_id: str, position: int, number: int, transaction: Transaction) -> bool:
     """Exchange the turns from ``position`` on for a version; return False if no version has that number.
 
     Versions are numbered from 1 in the order in which they were asked; -1 is the one that was replaced last.
     """
     whose = (tenant, conversation_id, position)
     where = "FROM versions WHERE tenant = ? AND conversation = ? AND position = ? AND parent IS NULL"
-    versions = connection.execute(f"SELECT id, created, turns {where} ORDER BY created, id", whose).fetchall()
-    current = connection.execute(f"{_TURNS} LIMIT 1", whose).fetchone()
+    versions = transaction.execute(f"SELECT id, created, turns {where} ORDER BY created, id", whose).fetchall()
+    current = transaction.execute(f"{_TURNS} LIMIT 1", whose).fetchone()
     if current is not None:
         versions.insert(sum(row[1] <= current[5] for row in versions), (0, current[5], ""))
     if number < 0:
@@ -199,19 +213,19 @@ def _show_version(
         return False
     version, _, turns = versions[number - 1]
     if version:
-        _set_aside(tenant, conversation_id, position, connection)
-        _insert(tenant, conversation_id, position, [StoredTurn(*turn) for turn in json.loads(turns)], connection)
-        connection.execute("UPDATE versions SET parent = NULL WHERE parent = ?", (version,))
-        connection.execute("DELETE FROM versions WHERE id = ?", (version,))
+        _set_aside(tenant, conversation_id, position, transaction)
+        _insert(tenant, conversation_id, position, [StoredTurn(*turn) for turn in json.loads(turns)], transaction)
+        transaction.execute("UPDATE versions SET parent = NULL WHERE parent = ?", (version,))
+        transaction.execute("DELETE FROM versions WHERE id = ?", (version,))
     return True
 
 
 def _versions(
-    tenant: str, conversation_id: str, turns: Sequence[StoredTurn], connection: sqlite3.Connection
+    tenant: str, conversation_id: str, turns: Sequence[StoredTurn], transaction: Transaction
 ) -> dict[int, tuple[int, int]]:
     query = "SELECT position, created FROM versions WHERE tenant = ? AND conversation = ? AND parent IS NULL"
     creation_times: dict[int, list[float]] = {}
-    for position, created in connection.execute(query, (tenant, conversation_id)):
+    for position, created in transaction.execute(query, (tenant, conversation_id)):
         creation_times.setdefault(position, []).append(created)
     return {
         position: (1 + sum(at <= turns[position].at for at in times), 1 + len(times))
@@ -230,12 +244,12 @@ def _written(there: Sequence[tuple[float, str, str]], turns: Sequence[StoredTurn
 
 
 def _insert(
-    tenant: str, conversation_id: str, position: int, turns: Sequence[StoredTurn], connection: sqlite3.Connection
+    tenant: str, conversation_id: str, position: int, turns: Sequence[StoredTurn], transaction: Transaction
 ) -> None:
     rows = [
         (tenant, conversation_id, turn_position, *astuple(turn)) for turn_position, turn in enumerate(turns, position)
     ]
-    connection.executemany(_INSERT_TURN, rows)
+    transaction.executemany(_INSERT_TURN, rows)
 
 
 def _summary(row: Sequence[Any], search: str) -> ConversationSummary:
@@ -254,42 +268,42 @@ def _literal(text: str) -> str:
     return _utf8(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-def _delete(tenant: str, ids: Sequence[str], connection: sqlite3.Connection) -> int:
+def _delete(tenant: str, ids: Sequence[str], transaction: Transaction) -> int:
     """Delete conversations with their turns and tool call records; return how many existed."""
     deleted = 0
     for conversation_id in ids:
         values = (tenant, conversation_id)
-        count = connection.execute("DELETE FROM conversations WHERE tenant = ? AND id = ?", values).rowcount
+        count = transaction.execute("DELETE FROM conversations WHERE tenant = ? AND id = ?", values).rowcount
         if count:
             # Call records have no tenant: each tenant has a separate file, and ids cannot be guessed.
-            connection.execute("DELETE FROM calls WHERE conversation = ?", (conversation_id,))
+            transaction.execute("DELETE FROM calls WHERE conversation = ?", (conversation_id,))
         deleted += count
     return deleted
 
 
-def _erase_results(tenant: str, before: float, connection: sqlite3.Connection) -> int:
+def _erase_results(tenant: str, before: float, transaction: Transaction) -> int:
     """Erase the results of tools that are older than ``before``; return how many texts were changed."""
     changed = 0
-    query = """SELECT rowid, role, text, thinking, context, ending, created, events FROM messages
+    query = """SELECT conversation, position, role, text, thinking, context, ending, created, events FROM messages
         WHERE tenant = ? AND created < ? AND (events <> '' OR context <> '')"""
-    for row_id, *row in connection.execute(query, (tenant, before)).fetchall():
+    for conversation_id, position, *row in transaction.execute(query, (tenant, before)).fetchall():
         turn = StoredTurn(*row)
         less = without_results(turn)
         if (less.context, less.events) != (turn.context, turn.events):
-            values = (less.context, less.events, row_id)
-            connection.execute("UPDATE messages SET context = ?, events = ? WHERE rowid = ?", values)
+            values = (less.context, less.events, tenant, conversation_id, position)
+            transaction.execute(_UPDATE_RESULTS, values)
             changed += 1
     query = "SELECT id, turns FROM versions WHERE tenant = ? AND created < ?"
-    for version, turns in connection.execute(query, (tenant, before)).fetchall():
+    for version, turns in transaction.execute(query, (tenant, before)).fetchall():
         less = to_json([astuple(without_results(StoredTurn(*turn))) for turn in json.loads(turns)])
         if less != turns:
-            connection.execute("UPDATE versions SET turns = ? WHERE id = ?", (less, version))
+            transaction.execute("UPDATE versions SET turns = ? WHERE id = ?", (less, version))
             changed += 1
     query = "SELECT position, items, response FROM responses WHERE tenant = ? AND created < ?"
-    for position, items, response in connection.execute(query, (tenant, before)).fetchall():
+    for position, items, response in transaction.execute(query, (tenant, before)).fetchall():
         words = _response_words(json.loads(items), json.loads(response), keep_results=False)
         if words != (items, response):
-            connection.execute("UPDATE responses SET items = ?, response = ? WHERE position = ?", (*words, position))
+            transaction.execute("UPDATE responses SET items = ?, response = ? WHERE position = ?", (*words, position))
             changed += 1
     return changed
 
@@ -358,13 +372,13 @@ class Conversations:
         turns_to_store = stored.turns if self.keeps_results else map(without_results, stored.turns)
         turns = list(map(_storable, turns_to_store))
 
-        def insert(connection: sqlite3.Connection) -> str:
+        def insert(transaction: Transaction) -> str:
             query = "SELECT 1 FROM conversations WHERE tenant = ? AND id = ?"
-            row = connection.execute(query, (tenant, stored.id)).fetchone()
+            row = transaction.execute(query, (tenant, stored.id)).fetchone()
             conversation_id = uuid.uuid4().hex[:12] if row or not stored.id else stored.id
             head = (tenant, conversation_id, title_of(stored.title), stored.system, stored.calls_made)
-            connection.execute(_UPSERT, (*head, stored.settings, stored.created, stored.updated))
-            _insert(tenant, conversation_id, 0, turns, connection)
+            transaction.execute(_UPSERT, (*head, stored.settings, stored.created, stored.updated))
+            _insert(tenant, conversation_id, 0, turns, transaction)
             return conversation_id
 
         return await self._database.ask(insert, durable=True)
@@ -372,13 +386,13 @@ class Conversations:
     async def get(self, tenant: str, conversation_id: str) -> StoredConversation | None:
         """Return a conversation with all turns; None if this tenant has none of that id."""
 
-        def select(connection: sqlite3.Connection) -> StoredConversation | None:
-            head = connection.execute(_HEAD, (tenant, conversation_id)).fetchone()
+        def select(transaction: Transaction) -> StoredConversation | None:
+            head = transaction.execute(_HEAD, (tenant, conversation_id)).fetchone()
             if head is None:
                 return None
             title, created, updated, system, calls_made, settings, pinned = head
-            turns = tuple(StoredTurn(*row) for row in connection.execute(_TURNS, (tenant, conversation_id, 0)))
-            versions = _versions(tenant, conversation_id, turns, connection)
+            turns = tuple(StoredTurn(*row) for row in transaction.execute(_TURNS, (tenant, conversation_id, 0)))
+            versions = _versions(tenant, conversation_id, turns, transaction)
             return StoredConversation(
                 conversation_id, title, created, updated, turns, system, calls_made, settings, bool(pinned), versions
             )
@@ -435,10 +449,10 @@ class Conversations:
     async def delete_all(self, tenant: str) -> int:
         """Delete every conversation and response of a tenant; return how many conversations existed."""
 
-        def delete(connection: sqlite3.Connection) -> int:
-            connection.execute("DELETE FROM responses WHERE tenant = ?", (tenant,))
-            rows = connection.execute("SELECT id FROM conversations WHERE tenant = ?", (tenant,)).fetchall()
-            return _delete(tenant, [row[0] for row in rows], connection)
+        def delete(transaction: Transaction) -> int:
+            transaction.execute("DELETE FROM responses WHERE tenant = ?", (tenant,))
+            rows = transaction.execute("SELECT id FROM conversations WHERE tenant = ?", (tenant,)).fetchall()
+            return _delete(tenant, [row[0] for row in rows], transaction)
 
         return await self._database.erase(delete)
 
@@ -446,16 +460,16 @@ class Conversations:
         """Delete conversations and results of tools beyond the limits; return how many were deleted."""
         now, limits = self._clock(), self._limits
 
-        def delete_old(connection: sqlite3.Connection) -> int:
+        def delete_old(transaction: Transaction) -> int:
             gone: set[str] = set()
             if limits.days is not None:
                 values = (CLOCK_WAS_SET_S, now, tenant, limits.days * DAY_S)
-                gone.update(row[0] for row in connection.execute(_TOO_OLD, values))
+                gone.update(row[0] for row in transaction.execute(_TOO_OLD, values))
             if limits.conversations is not None:
-                gone.update(row[0] for row in connection.execute(_TOO_MANY, (tenant, limits.conversations)))
-            deleted = _delete(tenant, sorted(gone), connection)
+                gone.update(row[0] for row in transaction.execute(_TOO_MANY, (tenant, limits.conversations)))
+            deleted = _delete(tenant, sorted(gone), transaction)
             before = now - RESULT_DAYS * DAY_S if limits.keep_results else sys.float_info.max
-            return deleted + _erase_results(tenant, before, connection)
+            return deleted + _erase_results(tenant, before, transaction)
 
         return await self._database.erase(delete_old)
 
@@ -476,12 +490,12 @@ class StoredResponses:
         words = _response_words(items, response, keep_results=self._limits.keep_results)
         row = (tenant, response["id"], previous, *words, now)
 
-        def insert(connection: sqlite3.Connection) -> None:
-            connection.execute(_INSERT_RESPONSE, row)
-            connection.execute("DELETE FROM responses WHERE position <= last_insert_rowid() - ?", (RESPONSES_KEPT,))
+        def insert(transaction: Transaction) -> None:
+            transaction.execute(_INSERT_RESPONSE, row)
+            transaction.execute(_DELETE_OLD_RESPONSES, (RESPONSES_KEPT,))
             if self._limits.days is not None:
                 old = "DELETE FROM responses WHERE created < ? AND created > ?"
-                connection.execute(old, (now - self._limits.days * DAY_S, now - CLOCK_WAS_SET_S))
+                transaction.execute(old, (now - self._limits.days * DAY_S, now - CLOCK_WAS_SET_S))
 
         self._database.tell(insert)
 
@@ -505,4 +519,4 @@ class StoredResponses:
     async def delete(self, tenant: str, response_id: str) -> bool:
         """Delete a response; return False if no response has that id."""
         query, values = "DELETE FROM responses WHERE tenant = ? AND id = ?", (tenant, _utf8(response_id))
-        return await self._database.erase(lambda connection: connection.execute(query, values).rowcount) > 0
+        return await self._database.erase(lambda transaction: transaction.execute(query, values).rowcount) > 0

@@ -1,4 +1,8 @@
-"""One SQLite file: its location, its thread, its schema and migrations."""
+"""Databases of the store: the interface of both kinds, and one SQLite file with its thread, schema and migrations.
+
+``postgres.py`` has the other kind. What is above them, ``Conversations`` and its neighbours, is written once, in the
+SQL that both have in common.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,12 @@ import hashlib
 import os
 import re
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import anyio
 
@@ -83,8 +87,8 @@ _IN_MEMORY = ":memory:"
 _SMALL_TABLES = ("grants", "switches", "texts")
 
 
-def _tables(connection: sqlite3.Connection) -> set[str]:
-    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+def _tables(transaction: Transaction) -> set[str]:
+    return {name for (name,) in transaction.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
 @cache
@@ -108,38 +112,113 @@ _LOCKED_TIMEOUT_S = 0.2
 _CLOSE_TIMEOUT_S = 2 * _BUSY_TIMEOUT_S
 
 _Result = TypeVar("_Result")
-Work = Callable[[sqlite3.Connection], _Result]
+Values: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
 
 
-class Database:
-    """An open database; created by ``open_database``."""
+class Rows(Protocol):
+    """The result of a statement."""
 
-    def __init__(self, path: Path, on_problem: Callable[[str], None]) -> None:
-        self.path = path
-        self._on_problem = on_problem
-        self._problem: StoreError | None = None  # the first ``tell`` that was not written
-        # The reason why nothing can be stored at present; None if the last durable write succeeded.
-        self.failing: StoreError | None = None
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rkllm-mcp store")
-        self._connection: sqlite3.Connection | None = None
-        self._loop = asyncio.get_running_loop()
-        self._is_impatient = False  # the last write has waited in vain for another process; for the thread only
-        self.is_lasting = False  # data that is written now survives the process
-        # Tables of an unusable file whose rows could not be read; empty if the file is used.
-        self.lost_tables: frozenset[str] = frozenset()
+    @property
+    def rowcount(self) -> int:
+        """How many rows the statement changed."""
+        ...
+
+    def fetchone(self) -> Any:
+        """Return the next row; None behind the last one."""
+        ...
+
+    def fetchall(self) -> list[Any]:
+        """Return all rows that are left."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Transaction(Protocol):
+    """An open transaction; values stand for ``?``, or for ``:name``."""
+
+    def execute(self, statement: str, values: Values = (), /) -> Rows:
+        """Execute a statement."""
+        ...
+
+    def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> object:
+        """Execute a statement with each row of values."""
+        ...
+
+
+Work = Callable[[Transaction], _Result]
+
+
+class Database(Protocol):
+    """An open database of one user."""
+
+    # The reason why nothing can be stored at present; None if the last durable write succeeded.
+    failing: StoreError | None
+    is_lasting: bool  # data that is written now survives the process
+    # Tables of an unusable file whose rows could not be read; empty if the file is used.
+    lost_tables: frozenset[str]
 
     @property
     def is_whole(self) -> bool:
         """True if every ``tell`` so far was written."""
-        return self._problem is None
+        ...
 
     async def ask(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
         """Run ``work`` in a transaction and return its result.
 
         An exception in ``work`` rolls the transaction back. With ``durable`` the write is on disk when this returns.
-        With ``reads`` it only reads, which no writer of another process holds up. A StoreError if the file cannot be
-        read or written.
+        With ``reads`` it only reads, which no writer of another process holds up. A StoreError if the database cannot
+        be read or written.
         """
+        ...
+
+    async def rows(self, query: str, values: Values = ()) -> list[Any]:
+        """Return the rows of a query; a StoreError if the database cannot be read."""
+        ...
+
+    async def change(self, statement: str, values: Sequence[Any], *, durable: bool = False) -> int:
+        """Execute a statement, ``durable`` as in ``ask``; return how many rows it changed, or raise a StoreError."""
+        ...
+
+    async def erase(self, work: Work[int]) -> int:
+        """Run ``work`` durably, which returns how much it has deleted, so that nothing of that remains in the file."""
+        ...
+
+    def tell(self, work: Work[object]) -> None:
+        """Queue ``work`` for a transaction without waiting; a failure is reported, never raised."""
+        ...
+
+    async def settled(self) -> None:
+        """Wait until all queued work is done; a StoreError if some of it failed."""
+        ...
+
+    async def missing_tables(self) -> list[str]:
+        """Return the tables that the open database should have and has not; a StoreError if it cannot be read."""
+        ...
+
+
+class SQLiteDatabase:
+    """An open SQLite file; implements ``Database``; created by ``open_database``."""
+
+    def __init__(self, path: Path, on_problem: Callable[[str], None]) -> None:
+        self.path = path
+        self._on_problem = on_problem
+        self._problem: StoreError | None = None  # the first ``tell`` that was not written
+        self.failing: StoreError | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rkllm-mcp store")
+        self._connection: sqlite3.Connection | None = None
+        self._loop = asyncio.get_running_loop()
+        self._is_impatient = False  # the last write has waited in vain for another process; for the thread only
+        self.is_lasting = False
+        self.lost_tables: frozenset[str] = frozenset()
+
+    @property
+    def is_whole(self) -> bool:
+        """See ``Database``."""
+        return self._problem is None
+
+    async def ask(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
+        """See ``Database``."""
         try:
             future = self._thread.submit(self._transact, work, durable=durable, reads=reads)
         except RuntimeError:
@@ -155,12 +234,12 @@ class Database:
             self._on_problem("[State: data is saved again.]")
         return result
 
-    async def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
-        """Return the rows of a query; a StoreError if the file cannot be read."""
+    async def rows(self, query: str, values: Values = ()) -> list[Any]:
+        """See ``Database``."""
         return await self.ask(lambda connection: connection.execute(query, values).fetchall(), reads=True)
 
     async def change(self, statement: str, values: Sequence[Any], *, durable: bool = False) -> int:
-        """Execute a statement, ``durable`` as in ``ask``; return how many rows it changed, or raise a StoreError."""
+        """See ``Database``."""
         return await self.ask(lambda connection: connection.execute(statement, values).rowcount, durable=durable)
 
     async def erase(self, work: Work[int]) -> int:
@@ -175,14 +254,14 @@ class Database:
         return count
 
     def tell(self, work: Work[object]) -> None:
-        """Queue ``work`` for a transaction without waiting; a failure is reported, never raised."""
+        """See ``Database``."""
         try:
             self._thread.submit(self._transact, work).add_done_callback(self._note_failure)
         except RuntimeError:
             self._report(StoreError(str(self.path), "it is closed already", _REPORT))
 
     async def settled(self) -> None:
-        """Wait until all queued work is done; a StoreError if some of it failed."""
+        """See ``Database``."""
         await self.ask(lambda _: None)
         if self._problem is not None:
             raise self._problem
@@ -199,7 +278,7 @@ class Database:
             self.lost_tables = await asyncio.wrap_future(self._thread.submit(self._salvage))
 
     async def missing_tables(self) -> list[str]:
-        """Return the tables that the open database should have and has not; a StoreError if it cannot be read."""
+        """See ``Database``."""
         return await self.ask(lambda connection: sorted(_expected_tables() - _tables(connection)), reads=True)
 
     async def aclose(self) -> None:
@@ -365,14 +444,14 @@ _REMEDIES = (
 @asynccontextmanager
 async def open_database(
     path: Path, *, on_problem: Callable[[str], None], required: bool = False
-) -> AsyncGenerator[Database, None]:
+) -> AsyncGenerator[SQLiteDatabase, None]:
     """Open the database at ``path``, creating file and folder; write everything and close it at the end of the block.
 
     ``on_problem`` takes a line when data cannot be stored, once until it can be stored again, and another line then.
     With ``required`` an unusable file is an error instead of being replaced by an in-memory database. A StoreError if
     the file is required and cannot be used.
     """
-    database = Database(path, on_problem)
+    database = SQLiteDatabase(path, on_problem)
     try:
         await database.open(required=required)
         yield database

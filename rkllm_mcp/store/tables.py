@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,7 +17,7 @@ from pathlib import Path
 from rkllm_mcp.config.secrets import DEVICE_PREFIX, hashed, matches
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.records import Device, StoredApproval, Switch
-from rkllm_mcp.store.database import Database
+from rkllm_mcp.store.database import Database, Transaction
 
 CODE_VALID_S = 300
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -58,7 +57,7 @@ class ApprovalTable:
     def keep(self, server: str, tool: str, grant: StoredApproval) -> None:
         """Store a decision, replacing the previous one."""
         row = (server, tool, grant.kind, grant.fingerprint, time.time())
-        self._database.tell(lambda connection: connection.execute(_PUT_GRANT, row))
+        self._database.tell(lambda transaction: transaction.execute(_PUT_GRANT, row))
 
     async def all(self) -> list[tuple[str, str, StoredApproval]]:
         """Return server, tool and decision of every stored decision."""
@@ -92,13 +91,13 @@ class SwitchTable:
         """Replace the stored switches."""
         changes = tuple(changes)
 
-        def write(connection: sqlite3.Connection) -> None:
+        def write(transaction: Transaction) -> None:
             for change in changes:
                 key = (change.server, change.tool)
                 if change.is_on is None:
-                    connection.execute("DELETE FROM switches WHERE server = ? AND tool = ?", key)
+                    transaction.execute("DELETE FROM switches WHERE server = ? AND tool = ?", key)
                 else:
-                    connection.execute(_PUT_SWITCH, (*key, change.is_on, time.time()))
+                    transaction.execute(_PUT_SWITCH, (*key, change.is_on, time.time()))
 
         self._database.tell(write)
 
@@ -122,12 +121,12 @@ class KeyValue:
         """Store ``text`` under ``key``, replacing the previous one."""
         self._texts[key] = text
         row = (self._kind, key, text, time.time())
-        self._database.tell(lambda connection: connection.execute(_PUT_TEXT, row))
+        self._database.tell(lambda transaction: transaction.execute(_PUT_TEXT, row))
 
 
-def read_texts(kind: str, connection: sqlite3.Connection) -> dict[str, str]:
+def read_texts(kind: str, transaction: Transaction) -> dict[str, str]:
     """Return the texts of one kind."""
-    return dict(connection.execute(_TEXTS, (kind,)).fetchall())
+    return dict(transaction.execute(_TEXTS, (kind,)).fetchall())
 
 
 class DailyUsage:
@@ -143,9 +142,9 @@ class DailyUsage:
         available again.
         """
 
-        def add_counts(connection: sqlite3.Connection) -> int:
+        def add_counts(transaction: Transaction) -> int:
             kind, key = _TOKENS
-            words = read_texts(kind, connection).get(key, "").split()
+            words = read_texts(kind, transaction).get(key, "").split()
             totals = {
                 date: int(spent) for date, spent in zip(words[::2], words[1::2], strict=False) if spent.isdecimal()
             }
@@ -154,7 +153,7 @@ class DailyUsage:
                 # The latest one is the last, whatever its date.
                 latest = [*totals.items(), (day, total)][-_DAYS_COUNTED:]
                 text = " ".join(f"{date} {spent}" for date, spent in latest)
-                connection.execute(_PUT_TEXT, (kind, key, text, time.time()))
+                transaction.execute(_PUT_TEXT, (kind, key, text, time.time()))
             return total
 
         return await self._database.ask(add_counts)
@@ -190,10 +189,10 @@ class DeviceKeys:
         code = secrets.token_urlsafe(24)
         boot, now = self._since_boot()
 
-        def insert(connection: sqlite3.Connection) -> None:
+        def insert(transaction: Transaction) -> None:
             expired = "DELETE FROM texts WHERE kind = ? AND (text != ? OR at < ?)"
-            connection.execute(expired, (_CODES, boot, now))
-            connection.execute(_PUT_TEXT, (_CODES, _digest(code), boot, now + CODE_VALID_S))
+            transaction.execute(expired, (_CODES, boot, now))
+            transaction.execute(_PUT_TEXT, (_CODES, _digest(code), boot, now + CODE_VALID_S))
 
         await self._database.ask(insert, durable=True)
         return code
@@ -205,11 +204,11 @@ class DeviceKeys:
         row = (_KEYS, device.id, json.dumps([device.name, hashed(key)]), device.linked)
         boot, now = self._since_boot()
 
-        def replace_code(connection: sqlite3.Connection) -> bool:
+        def replace_code(transaction: Transaction) -> bool:
             query = "DELETE FROM texts WHERE kind = ? AND key = ? AND text = ? AND at >= ?"
-            is_valid = connection.execute(query, (_CODES, _digest(code), boot, now)).rowcount > 0
+            is_valid = transaction.execute(query, (_CODES, _digest(code), boot, now)).rowcount > 0
             if is_valid:
-                connection.execute(_PUT_TEXT, row)
+                transaction.execute(_PUT_TEXT, row)
             return is_valid
 
         return (device, key) if await self._database.ask(replace_code, durable=True) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields, replace
@@ -10,13 +9,13 @@ from typing import Any
 
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.records import CallRecord
-from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database
+from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database, Transaction
 
 _COLUMNS = tuple(field.name for field in fields(CallRecord))
 _INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608  (no input)
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM calls"  # noqa: S608  (no input)
 _SERVED = (
-    "SELECT request, server, tool FROM calls WHERE request <> '' AND NOT is_error GROUP BY request, server, tool "
+    "SELECT request, server, tool FROM calls WHERE request <> '' AND is_error = 0 GROUP BY request, server, tool "
     "ORDER BY MAX(id) DESC LIMIT ?"
 )
 # A service runs for months: old records are deleted at start-up and then once per this many calls.
@@ -26,9 +25,11 @@ _DELETE_OLD = """
 DELETE FROM calls WHERE id IN (
     SELECT id FROM (
         SELECT id, SUM(CASE WHEN ABS(gap) > ? THEN 0 ELSE gap END) OVER (ORDER BY id DESC) AS age
-        FROM (SELECT id, LEAD(at, 1, ?) OVER (ORDER BY id) - at AS gap FROM calls)
-    ) WHERE age > ?
+        FROM (SELECT id, LEAD(at, 1, ?) OVER (ORDER BY id) - at AS gap FROM calls) AS gaps
+    ) AS ages WHERE age > ?
 )"""
+
+_DELETE_SURPLUS = "DELETE FROM calls WHERE id <= (SELECT id FROM calls ORDER BY id DESC LIMIT 1 OFFSET ?)"
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class CallHistory:
         """Store a record; returns at once and never raises."""
         if self._retention.days <= 0 or self._retention.calls <= 0:
             return
-        self._database.tell(lambda connection: connection.execute(_INSERT, astuple(call)))
+        self._database.tell(lambda transaction: transaction.execute(_INSERT, astuple(call)))
         if self._until_cleaning == 0:
             self.clean()
         self._until_cleaning = (self._until_cleaning or _CALLS_BETWEEN_CLEANINGS) - 1
@@ -61,9 +62,9 @@ class CallHistory:
         """Delete records beyond the limits."""
         limits, now = self._retention, self._clock()
 
-        def delete_old(connection: sqlite3.Connection) -> None:
-            connection.execute(_DELETE_OLD, (CLOCK_WAS_SET_S, now, limits.days * DAY_S))
-            connection.execute("DELETE FROM calls WHERE id <= (SELECT MAX(id) FROM calls) - ?", (limits.calls,))
+        def delete_old(transaction: Transaction) -> None:
+            transaction.execute(_DELETE_OLD, (CLOCK_WAS_SET_S, now, limits.days * DAY_S))
+            transaction.execute(_DELETE_SURPLUS, (limits.calls,))
 
         self._database.tell(delete_old)
 
@@ -80,7 +81,7 @@ class CallHistory:
             if value is not None:
                 where += f" AND {column} = ?"
                 values.append(value)
-        where += " AND is_error" if errors_only else ""
+        where += " AND is_error <> 0" if errors_only else ""
         rows = await self._database.rows(f"{_SELECT} WHERE {where} ORDER BY id DESC LIMIT ?", (*values, limit))
         calls = (CallRecord(*row) for row in rows)
         return [replace(call, is_error=bool(call.is_error)) for call in calls]

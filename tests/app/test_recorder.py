@@ -27,7 +27,7 @@ from rkllm_mcp.protocols import DISCARD_EVENTS, EventSink
 from rkllm_mcp.records import CallRecord, StoredConversation
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.conversations import Conversations, HistoryLimits
-from rkllm_mcp.store.database import Database, open_database, state_file
+from rkllm_mcp.store.database import SQLiteDatabase, open_database, state_file
 from tests.support.demo_app import TIME_SERVER, Demo, make_demo
 from tests.support.feature_demo import DESK, make_features
 from tests.support.turn_events import FunctionSink
@@ -58,7 +58,7 @@ def state_of(demo: Demo) -> Path:
 @asynccontextmanager
 async def keeping_in(
     folder: Path, problems: Callable[[str], None] = pytest.fail
-) -> AsyncGenerator[tuple[Recorder, Database], None]:
+) -> AsyncGenerator[tuple[Recorder, SQLiteDatabase], None]:
     async with open_database(folder / "state.db", on_problem=problems) as database:
         yield Recorder(Conversations(database), "", clock=lambda: NOW), database
 

@@ -17,7 +17,7 @@ from rkllm_mcp.messages import Conversation, StoredTurn
 from rkllm_mcp.records import CallRecord, ConversationSummary, StoredConversation
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.conversations import CHAIN_CHARACTERS, Conversations, HistoryLimits, title_of
-from rkllm_mcp.store.database import MIGRATIONS, open_database
+from rkllm_mcp.store.database import MIGRATIONS, Transaction, open_database
 
 pytestmark = pytest.mark.anyio
 NOW = float(2**40)
@@ -270,7 +270,7 @@ async def test_text_that_is_no_unicode_is_stored_with_replacements(tmp_path: Pat
 
 
 async def test_an_answer_is_on_the_disk_when_it_is_saved_and_other_work_waits_for_no_disk(tmp_path: Path) -> None:
-    def synchronous(connection: sqlite3.Connection) -> int:
+    def synchronous(connection: Transaction) -> int:
         return int(connection.execute("PRAGMA synchronous").fetchone()[0])
 
     full, normal = 2, 1

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.errors import StoreError
-from rkllm_mcp.store.database import MIGRATIONS, Database, open_database, state_file
+from rkllm_mcp.store.database import MIGRATIONS, SQLiteDatabase, Transaction, open_database, state_file
 from tests.support.demo_app import open_descriptors
 
 pytestmark = pytest.mark.anyio
@@ -35,20 +35,20 @@ anyio.run(main)
 """
 
 
-def count(connection: sqlite3.Connection) -> int:
+def count(connection: Transaction) -> int:
     return int(connection.execute("SELECT COUNT(*) FROM texts").fetchone()[0])
 
 
-def put(connection: sqlite3.Connection) -> None:
+def put(connection: Transaction) -> None:
     connection.execute("INSERT INTO texts (kind, key, text, at) VALUES ('k', hex(randomblob(8)), 'x', 0)")
 
 
-def break_in_the_middle(connection: sqlite3.Connection) -> None:
+def break_in_the_middle(connection: Transaction) -> None:
     put(connection)
     raise KeyError("mine")
 
 
-def tables(connection: sqlite3.Connection) -> set[str]:
+def tables(connection: Transaction) -> set[str]:
     return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
@@ -143,11 +143,11 @@ async def test_a_file_that_cannot_be_used_costs_the_memory_and_not_the_assistant
 
 
 async def test_a_disk_that_fills_up_is_reported_once_and_nothing_stops(tmp_path: Path) -> None:
-    def fill(connection: sqlite3.Connection) -> None:
+    def fill(connection: Transaction) -> None:
         pages = int(connection.execute("PRAGMA page_count").fetchone()[0])
         connection.execute(f"PRAGMA max_page_count = {pages}")
 
-    def put_much(connection: sqlite3.Connection) -> None:
+    def put_much(connection: Transaction) -> None:
         connection.execute("INSERT INTO texts (kind, key, text, at) VALUES ('k', 'k', zeroblob(1000000), 0)")
 
     problems: list[str] = []
@@ -166,7 +166,7 @@ async def test_a_disk_that_fills_up_is_reported_once_and_nothing_stops(tmp_path:
 async def test_a_writer_that_another_process_delays_for_too_long_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
 
-    def be_impatient(connection: sqlite3.Connection) -> None:
+    def be_impatient(connection: Transaction) -> None:
         connection.execute("PRAGMA busy_timeout = 1")
 
     async with open_database(path, on_problem=pytest.fail) as database:
@@ -217,7 +217,7 @@ async def test_leaving_a_wait_harms_no_other_caller(tmp_path: Path) -> None:
 
 async def test_errors_after_the_end_are_logged_and_not_raised(tmp_path: Path) -> None:
     problems: list[str] = []
-    database = Database(tmp_path / "state.db", problems.append)
+    database = SQLiteDatabase(tmp_path / "state.db", problems.append)
     await database.open(required=True)
     await database.aclose()
     database.tell(put)

@@ -18,6 +18,7 @@ from rkllm_mcp.diagnostics.doctor import approval_notices, config_warnings, diag
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext, FixedApprover
 from rkllm_mcp.records import CallRecord
+from rkllm_mcp.store.database import Transaction
 from rkllm_mcp.toolcalls.untrusted_text import without_markers
 from rkllm_mcp.tools.approvals import Approvals
 from rkllm_mcp.tools.execution import ExecutionPolicies
@@ -157,7 +158,7 @@ async def test_a_tool_that_is_off_stays_off_when_that_cannot_be_stored(tmp_path:
     path = tmp_path / "mcp_config.toml"
     path.write_text('[[servers]]\nname = "own"\ntransport = "builtin"\ntools = [{ name = "clock" }]\n', "utf-8")
 
-    def be_impatient(connection: sqlite3.Connection) -> None:
+    def be_impatient(connection: Transaction) -> None:
         connection.execute("PRAGMA busy_timeout = 1")
 
     problems: list[str] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from rkllm_mcp.app.tenants import open_tenants
 from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.store.database import Transaction
 from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.state import ServiceState
 from tests.support.demo_app import make_demo
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.anyio
 CAUSE = "database or disk is full; make room on that disk"
 
 
-def pages(limit: int) -> Callable[[sqlite3.Connection], object]:
+def pages(limit: int) -> Callable[[Transaction], object]:
     return lambda connection: connection.execute(f"PRAGMA max_page_count = {limit}").fetchone()
 
 
-def read_only(connection: sqlite3.Connection) -> object:
+def read_only(connection: Transaction) -> object:
     return connection.execute("PRAGMA query_only = 1").fetchone()
 
 
