@@ -194,7 +194,7 @@ async def test_an_answer_to_a_question_reaches_the_board_that_asks_whoever_sends
                     event: Json = json.loads(line[6:])
                     if event["kind"] == "approval":
                         asked[event["id"]] = answer.headers["x-board"]
-                    if event["kind"] == "tool_finished":
+                    if event["kind"] == "tool_result":
                         done.append(f"{name} {event['is_error']}")
 
     async with client_of(calm) as client, client_of(calm) as phone, anyio.create_task_group() as tasks:
