@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 _CONTEXT_TOKENS = 4096
 # A step of an answer: a delay in seconds, or the wait for a board's NPU.
@@ -255,10 +255,10 @@ class Simulation:
 
     def _step(self, process: _Process) -> None:
         step = next(process, None)
-        if isinstance(step, float):
-            self._at(step, lambda: self._step(process))
-        elif step is not None:
+        if callable(step):
             step(lambda: self._step(process))
+        elif step is not None:
+            self._at(step, lambda: self._step(process))
 
 
 def simulate(rule: Rule, load: Load, seeds: Sequence[int] = (1, 2, 3)) -> Outcome:
@@ -275,15 +275,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", type=Path)
-    options: dict[str, tuple[Any, str]] = {
-        "people": (30, "people who ask"),
-        "boards": (10, "boards"),
-        "hours": (2.0, "simulated time"),
-        "persons_asked": (0.0, "share of tool calls that wait for a person"),
-        "conversations_cached": (1, "KV caches of a board"),
-    }
-    for name, (default, says) in options.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default, help=says)
+    parser.add_argument("--people", type=int, default=30, help="people who ask")
+    parser.add_argument("--boards", type=int, default=10, help="boards")
+    parser.add_argument("--hours", type=float, default=2.0, help="simulated time")
+    parser.add_argument("--persons-asked", type=float, default=0.0, help="share of tool calls that wait for a person")
+    parser.add_argument("--conversations-cached", type=int, default=1, help="KV caches of a board")
     given = vars(parser.parse_args(arguments))
     file = given.pop("file")
     load = replace(Load(), **given)
