@@ -48,8 +48,8 @@ from types import CodeType, FrameType
 from typing import Any, cast
 
 from bench.tally import processes
+from rkllm_http import listener
 from rkllm_mcp.runtime.run import Run
-from rkllm_mcp.surfaces import listener
 from rkllm_mcp.surfaces.cli.main import main as rkllm_mcp
 
 REPOSITORY = Path(__file__).resolve().parents[1]

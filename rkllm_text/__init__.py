@@ -1,1 +1,1 @@
-"""Text of unknown encoding, for the host and the servers, which share nothing else."""
+"""Text of unknown encoding and ranges of characters, for the host and the servers."""

@@ -97,12 +97,9 @@ def _layers() -> Layers:
             "surfaces.tables": surface | {"surfaces.terminal"},
             "surfaces.invocation": surface | {"surfaces.terminal"},
             "surfaces.chat": surface | {"surfaces.terminal", "surfaces.tables", "surfaces.invocation"},
-            "surfaces.listener": known,
             # /api/pull and /api/delete change model folders.
-            "surfaces.http": surface
-            | {"models", *(f"surfaces.{name}" for name in ("terminal", "invocation", "listener"))},
-            "surfaces.mcp_server": surface
-            | {f"surfaces.{name}" for name in ("terminal", "invocation", "chat", "listener")},
+            "surfaces.http": surface | {"models", *(f"surfaces.{name}" for name in ("terminal", "invocation"))},
+            "surfaces.mcp_server": surface | {f"surfaces.{name}" for name in ("terminal", "invocation", "chat")},
             # The command ``models`` shows and changes model folders.
             "surfaces.cli": surface
             | {"models"}
@@ -132,8 +129,7 @@ NEVER_IN_PURE = frozenset({"anyio", "asyncio", "ctypes", "os", "socket", "subpro
 SEPARATE = (
     ("rkllm_mcp", "mcp_servers"),
     ("mcp_servers", "rkllm_mcp"),
-    ("rkllm_text", "rkllm_mcp"),
-    ("rkllm_text", "mcp_servers"),
+    *((shared, other) for shared in ("rkllm_text", "rkllm_http") for other in ("rkllm_mcp", "mcp_servers")),
 )
 
 Rule = Callable[[Graph, Layers], list[str]]
@@ -142,8 +138,8 @@ Rule = Callable[[Graph, Layers], list[str]]
 def forbidden_edges(graph: Graph, layers: Layers) -> list[str]:
     wrong: list[str] = []
     for edge in graph.edges:
-        # rkllm_text is below all layers.
-        is_inside = edge.source.startswith("rkllm_mcp.") and not edge.target.startswith("rkllm_text")
+        # They are below all layers.
+        is_inside = edge.source.startswith("rkllm_mcp.") and not edge.target.startswith(("rkllm_text", "rkllm_http"))
         if not is_inside:
             continue
         source, target = layers.part_of(edge.source), layers.part_of(edge.target)

@@ -48,6 +48,7 @@ def test_no_page_and_no_message_names_an_extra_of_a_package_that_is_not_publishe
     places = [
         "rkllm_mcp",
         "mcp_servers",
+        "rkllm_http",
         "rkllm_text",
         "docs",
         "README.md",

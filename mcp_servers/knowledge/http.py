@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import anyio
-import uvicorn
 from mcp.server.transport_security import DEFAULT_MAX_REQUEST_BODY_SIZE, TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, UploadFile
@@ -38,6 +35,7 @@ from mcp_servers.knowledge.settings import HttpSettings, SettingsError, is_loopb
 from mcp_servers.knowledge.tools import BY_NAME
 from mcp_servers.knowledge.types import UNRESTRICTED, Access
 from mcp_servers.knowledge.validation import ToolArguments, check_may_write
+from rkllm_http.listener import Listener, ListenError, listening_socket
 
 logger = logging.getLogger(__name__)
 
@@ -234,64 +232,19 @@ def _is_local(address: str) -> bool:
         return False
 
 
-# Time for running requests to finish after shutdown begins, seconds.
-_STOP_S = 5
 _MAX_CONNECTIONS = 256
 
 
-class _HttpServer(uvicorn.Server):
-    """uvicorn server without signal handlers: ``__main__`` handles signals by cancelling."""
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Install no handlers."""
-        yield
-
-
 async def serve_http(app: ASGIApp, http: HttpSettings, on_listening: Callable[[int], None]) -> None:
-    """Serve until cancelled, then let running requests finish for ``_STOP_S``.
+    """Serve until cancelled, then let running requests finish for ``FLUSH_S``.
 
     ``on_listening`` receives the port. Raises SettingsError if the address cannot be bound.
     """
-    settings = uvicorn.Config(
-        app,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=_MAX_CONNECTIONS,
-        timeout_graceful_shutdown=_STOP_S,
-    )
-    server = _HttpServer(settings)
-    with _bind(http) as listening_socket:
-        on_listening(listening_socket.getsockname()[1])
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_stop_when_cancelled, server)
-            try:
-                # Cancelling would leave connections open: should_exit makes uvicorn close them.
-                with anyio.CancelScope(shield=True):
-                    await server.serve([listening_socket])
-            finally:
-                tasks.cancel_scope.cancel()
-    # Deliver the pending cancellation.
-    await anyio.lowlevel.checkpoint()
-
-
-def _bind(http: HttpSettings) -> socket.socket:
+    listener = Listener(app, lifespan="on", most=_MAX_CONNECTIONS)
     try:
-        (family, _, _, _, address), *_ = socket.getaddrinfo(http.host.strip("[]"), http.port, type=socket.SOCK_STREAM)
-        listening_socket = socket.create_server(address, family=family)
-    except OSError as error:
-        endpoint = f"{http.host}:{http.port} ({error.strerror or error})"
-        raise SettingsError(f"Cannot listen on {endpoint}: give another address or port.") from None
-    listening_socket.setblocking(False)
-    return listening_socket
-
-
-async def _stop_when_cancelled(server: _HttpServer) -> None:
-    try:
-        await anyio.sleep_forever()
-    finally:
-        server.should_exit = True
+        listening = listening_socket(http.host, http.port)
+    except ListenError as error:
+        raise SettingsError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None
+    with listening:
+        on_listening(listening.getsockname()[1])
+        await listener.serve_until_cancelled(listening)

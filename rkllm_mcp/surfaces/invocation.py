@@ -7,6 +7,7 @@ import math
 import os
 import re
 import signal
+import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -186,6 +187,16 @@ async def _supervised(work: Callable[[], Awaitable[int]], on_interrupt: Callable
         await tasks.start(watch, tasks.cancel_scope)
         outcome = await work()
     return outcome
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """Return a listening socket; a UsageError says why none can be had."""
+    from rkllm_http.listener import ListenError, listening_socket
+
+    try:
+        return listening_socket(host, port)
+    except ListenError as error:
+        raise UsageError(str(error)) from None
 
 
 @dataclass

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
-import anyio
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
@@ -29,7 +28,7 @@ from rkllm_mcp.config.sections import is_loopback, web_address
 from rkllm_mcp.config.validation_errors import allowed_for, describe
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.chat.input import PipedLines
-from rkllm_mcp.surfaces.invocation import EXIT_DONE, RefusalLog, run_async
+from rkllm_mcp.surfaces.invocation import EXIT_DONE, RefusalLog, open_socket, run_async
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from rkllm_mcp.app.board_services import BoardServices
     from rkllm_mcp.config.sections import ServiceSection
     from rkllm_mcp.surfaces.invocation import Session
-    from rkllm_mcp.surfaces.listener import Listener
 
 Prompt = Annotated[str, Field(description="What to answer")]
 System = Annotated[str, Field(description="Who the model is and how it answers")]
@@ -221,29 +219,15 @@ async def _over_http(
     service: ServiceSection,
     status: Callable[[str], None],
 ) -> None:
-    from rkllm_mcp.surfaces.listener import Listener, listening_socket
+    from rkllm_http.listener import Listener
 
     app = with_keys(server.streamable_http_app(host=host), keys, RefusalLog(status))
     listener = Listener(app, service.is_trusted_proxy, lifespan="on")
     # Not a line for each request of a stranger that is no HTTP.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    with listening_socket(host, port) as listening:
+    with open_socket(host, port) as listening:
         status(f"Serving MCP at {web_address(host, listening.getsockname()[1])}/mcp")
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_until_told, listener)
-            # Cancelled it would leave its sockets open; it is told to stop instead.
-            with anyio.CancelScope(shield=True):
-                await listener.serve([listening])
-            tasks.cancel_scope.cancel()
-    # Deliver a cancellation from outside.
-    await anyio.lowlevel.checkpoint()
-
-
-async def _until_told(listener: Listener) -> None:
-    try:
-        await anyio.sleep_forever()
-    finally:
-        listener.exit()
+        await listener.serve_until_cancelled(listening)
 
 
 def with_keys(app: ASGIApp, keys: Sequence[str], refused: RefusalLog) -> ASGIApp:

@@ -21,6 +21,7 @@ from typing import Literal, TextIO
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
+from rkllm_http.listener import Listener
 from rkllm_mcp.app.settings import unset_rights
 from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback, redact_record
 from rkllm_mcp.config.sections import Config, is_loopback, web_address
@@ -30,8 +31,7 @@ from rkllm_mcp.surfaces.http.errors import name_request
 from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.sd_notify import Notifier
 from rkllm_mcp.surfaces.http.state import ServiceState
-from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, emulation_note
-from rkllm_mcp.surfaces.listener import Listener, listening_socket
+from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, emulation_note, open_socket
 
 LogFormat = Literal["off", "text", "json"]
 _OURS = "rkllm_mcp"
@@ -119,7 +119,7 @@ class _Serving:
 
     async def run(self) -> int:
         """Serve; returns the exit code."""
-        with listening_socket(self._host, self._port) as listening:
+        with open_socket(self._host, self._port) as listening:
             async with anyio.create_task_group() as tasks:
                 # Before anything is started, so that a signal during the start leaves nothing behind.
                 await tasks.start(self._obey, tasks)

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from rkllm_http.listener import WRITE_BODY
 from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
 from rkllm_mcp.events import EVENT_TYPES, End, Event, Queued, Status, Text, Thinking, Usage, to_json
 from rkllm_mcp.protocols import DISCARD_EVENTS, EventSink, Step
@@ -34,7 +35,6 @@ from rkllm_mcp.surfaces.http.state import (
     stopping,
     tenant_of,
 )
-from rkllm_mcp.surfaces.listener import WRITE_BODY
 from rkllm_mcp.tasks import open_task_group
 
 if TYPE_CHECKING:

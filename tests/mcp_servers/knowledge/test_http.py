@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import anyio
 import httpx2
 import jwt
 import pytest
+from anyio.abc import SocketStream
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
@@ -26,6 +27,8 @@ pytestmark = pytest.mark.anyio
 SECRET = "a secret of more than thirty-two bytes"
 WITH_TOKENS = HttpSettings(port=0, tokens=TokenSettings(SECRET))
 OPEN = HttpSettings(port=0)
+# Connections without a complete request that one address may have: a third of three quarters of all.
+HALF_OPEN = 64
 
 
 def token(tenant: str = "acme", seconds: float = 600, **more: Any) -> dict[str, str]:
@@ -75,6 +78,18 @@ async def served(
             await is_open.wait()
             yield Web(client, f"http://127.0.0.1:{ports[0]}")
             tasks.cancel_scope.cancel()
+
+
+async def test_connections_that_send_half_a_request_make_room_for_others(tmp_path: Path) -> None:
+    async with served(tmp_path, OPEN) as web, AsyncExitStack() as stack:
+        port = int(web.address.rpartition(":")[2])
+        connections: list[SocketStream] = []
+        for _ in range(HALF_OPEN + 1):
+            connections.append(await stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", port)))
+            await connections[-1].send(b"GET /healthz HTTP/1.1\r\n")
+        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            await connections[0].receive()
+        assert (await web.client.get(f"{web.address}/healthz")).text == "ok"
 
 
 async def test_every_tool_has_a_path(tmp_path: Path) -> None:

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
+import anyio
 import httptools
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-
-from rkllm_mcp.errors import UsageError
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +45,10 @@ _LISTENING = "0A"
 WRITE_BODY = "rkllm_mcp.write_body"
 # The headers that say where a body ends.
 _FRAMING = (b"content-length", b"transfer-encoding")
+
+
+class ListenError(Exception):
+    """Nothing can listen at an address; the message ends with what to do."""
 
 
 @dataclass(eq=False)
@@ -114,7 +117,7 @@ class WaitingConnections:
             # Level error: visible without a log, since clients may have been disconnected.
             logger.error(
                 "closed %d connections without a complete request, the oldest first: at most %d are kept open, "
-                "%d of one address (proxies belong into trusted_proxies in [service])",
+                "%d of one address; a proxy of many clients has to be configured as a trusted one",
                 self._closed,
                 self.most,
                 self.most_of_one,
@@ -347,7 +350,7 @@ LEAST_CONNECTIONS = 64
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket, or raise a UsageError; connections inherit its timeout for dead peers."""
+    """Return a listening socket, or raise a ListenError; connections inherit its timeout for dead peers."""
     _check_descriptors()
     # That name stands for two addresses, of which people and programs mean this one.
     name = "127.0.0.1" if host == "localhost" else host.strip("[]")
@@ -357,7 +360,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
         )[0]
         listening = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise UsageError(f"cannot listen on {host} ({error.strerror}); choose another --host") from None
+        raise ListenError(f"cannot listen on {host} ({error.strerror}); choose another --host") from None
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_AFTER_MS)
@@ -368,7 +371,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
         listening.close()
         user = _port_user(port) if error.errno == errno.EADDRINUSE else ""
         remedy = f"cannot listen on {host}:{port} ({error.strerror}{user}); choose another --host or --port"
-        raise UsageError(remedy) from None
+        raise ListenError(remedy) from None
     listening.setblocking(False)
     return listening
 
@@ -382,10 +385,17 @@ class Listener(uvicorn.Server):
         app: the application.
         is_proxy: tells of an address whether it is that of a trusted proxy.
         lifespan: on for an application that is told of the start and the end.
+        most: connections that may be open in all; None for as many as this process has descriptors for.
     """
 
-    def __init__(self, app: ASGIApp, is_proxy: Callable[[str], bool], lifespan: Literal["on", "off"] = "off") -> None:
-        most = _most_connections()
+    def __init__(
+        self,
+        app: ASGIApp,
+        is_proxy: Callable[[str], bool] = lambda _: False,
+        lifespan: Literal["on", "off"] = "off",
+        most: int | None = None,
+    ) -> None:
+        most = min(filter(None, (most, _most_connections())), default=None)
 
         class Connection(PatientConnection):
             waiting = waiting_connections(most, is_proxy)
@@ -423,6 +433,23 @@ class Listener(uvicorn.Server):
     async def main_loop(self) -> None:
         """Wait for ``exit``."""
         await self._exiting.wait()
+
+    async def serve_until_cancelled(self, listening: socket.socket) -> None:
+        """Serve at a socket until cancelled, then let running requests finish for ``FLUSH_S``."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._exit_when_cancelled)
+            # Cancelled it would leave its sockets open; it is told to stop instead.
+            with anyio.CancelScope(shield=True):
+                await self.serve([listening])
+            tasks.cancel_scope.cancel()
+        # Deliver a cancellation from outside.
+        await anyio.lowlevel.checkpoint()
+
+    async def _exit_when_cancelled(self) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.exit()
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -466,8 +493,8 @@ def _most_connections() -> int | None:
 
 
 def _check_descriptors() -> None:
-    """Raise a UsageError if too few files may be open for connections."""
+    """Raise a ListenError if too few files may be open for connections."""
     most, least = _most_connections(), OTHER_DESCRIPTORS + LEAST_CONNECTIONS
     if most is not None and most < LEAST_CONNECTIONS:
         message = f"only {most + OTHER_DESCRIPTORS} files may be open (ulimit -n), and {least} are needed to serve"
-        raise UsageError(f"{message}; raise the limit: ulimit -n 1024, or LimitNOFILE=1024 in the unit of the service")
+        raise ListenError(f"{message}; raise the limit: ulimit -n 1024, or LimitNOFILE=1024 in the unit of the service")
