@@ -163,7 +163,7 @@ class Uploads:
 
     def _begin_upload(self, file_name: str, access: Access) -> str:
         if not file_name.strip():
-            raise BadArgumentError("file_name", "is missing", "Give the name of the file, such as handbook.pdf")
+            raise BadArgumentError("file_name", "is missing", "Give the name of the file, with its ending")
         self._check_room(access)
         upload_id = uuid.uuid4().hex
         file = tempfile.SpooledTemporaryFile(MEGABYTE)  # noqa: SIM115  # closed by _end

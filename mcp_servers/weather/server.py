@@ -24,7 +24,7 @@ from mcp_servers.weather.settings import Clock, Settings
 Weather = Context[WeatherService, Any]
 
 Location = Annotated[
-    str, Field(description="Place in Japan, e.g. 東京, 札幌市, Kyoto; with its prefecture if ambiguous")
+    str, Field(description="Place in Japan, as the question names it; with its prefecture if ambiguous")
 ]
 # The limits are in the schema only: the service reports a violation in one sentence, pydantic in four lines.
 Days = Annotated[

@@ -1,8 +1,9 @@
-"""Answers from the results of calls that a model repeats.
+"""Answers without tools: from the results of calls that a model repeats, and in words where no call was asked for.
 
 Small models often write the same call again after its result, until a limit ends the answer. Measured with weights of
 0.5B and 1.5B, such a model answers when the results are part of a question: a prompt without tools and with one user
-turn, the question and the results as facts, in the question's language.
+turn, the question and the results as facts, in the question's language. They also call a tool where somebody only
+says thank you; the same prompt without tools makes them answer.
 """
 
 from __future__ import annotations
@@ -40,19 +41,40 @@ def calls_with_results(conversation: Conversation) -> frozenset[str]:
     return frozenset(call_key(call.name, call.arguments) for call in calls)
 
 
+def facts_of(conversation: Conversation) -> str:
+    """Return the results since the last question, or the errors if no call succeeded."""
+    messages = conversation.messages
+    start = max((index for index, message in enumerate(messages) if message.role == "user"), default=0)
+    found = list(_successes(messages[start:])) or [
+        result for message in messages[start:] for result in message.results if result.call_id
+    ]
+    return "\n".join(dict.fromkeys(result.text.strip() for result in found))
+
+
 def facts_conversation(conversation: Conversation) -> Conversation:
     """Return a conversation that hands over the last question with the results that followed it.
 
     It has the id of ``conversation``, whose state in the model it replaces.
     """
-    messages = conversation.messages
-    start = max((index for index, message in enumerate(messages) if message.role == "user"), default=0)
     question = last_question(conversation)
-    facts = "\n".join(dict.fromkeys(result.text.strip() for result in _successes(messages[start:])))
-    tail = _TAILS[language_of_text(question.text)].format(facts=facts)
-    system = messages[:1] if messages and messages[0].role == "system" else []
-    with_facts = replace(question, text=f"{question.text}{tail}")
-    return Conversation(id=conversation.id, messages=[*system, with_facts], tenant=conversation.tenant)
+    tail = _TAILS[language_of_text(question.text)].format(facts=facts_of(conversation))
+    return _replacing(conversation, [replace(question, text=f"{question.text}{tail}")])
+
+
+def words_conversation(conversation: Conversation) -> Conversation:
+    """Return the conversation without calls and results: what was asked and answered, up to the last question."""
+    said = [
+        replace(message, calls=())
+        for message in conversation.messages
+        if message.role in {"user", "assistant"} and (message.role == "user" or message.text.strip())
+    ]
+    return _replacing(conversation, said)
+
+
+def _replacing(conversation: Conversation, messages: Sequence[Message]) -> Conversation:
+    first = conversation.messages[:1]
+    system = first if first and first[0].role == "system" else []
+    return Conversation(id=conversation.id, messages=[*system, *messages], tenant=conversation.tenant)
 
 
 def _successes(messages: Sequence[Message]) -> Iterator[ToolResult]:

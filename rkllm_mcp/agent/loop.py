@@ -7,7 +7,8 @@ parameters of a tool does not count.
 * A call that cannot be parsed, or of an unknown tool, is returned to the model as a line that lets it correct the
 call. After ``repair_rounds`` rounds in a row without a new result, the model must answer in text.
 * A round that only repeats calls whose results are there is not continued: the model answers from these results as
-facts (``agent.facts``), and the repetition is left out of the conversation.
+facts (``agent.facts``), and the repetition is left out of the conversation. So does a first round whose calls the
+question does not ask for: the model answers in words. With ``answers_from`` facts come behind every result.
 * Calls of a client's own tools are returned to the client and end the answer, as does the limit of repairs.
 * A failed tool is a result for the model. An exception means that the machine failed: the answer ends as ``failed``.
 * However the answer ends, every call in the conversation has a result.
@@ -18,9 +19,17 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
-from rkllm_mcp.agent.facts import call_key, calls_with_results, facts_conversation, last_question
+from rkllm_mcp.agent.call_check import CallCheck
+from rkllm_mcp.agent.facts import (
+    call_key,
+    calls_with_results,
+    facts_conversation,
+    facts_of,
+    last_question,
+    words_conversation,
+)
 from rkllm_mcp.agent.instructions import ResponseInstructions, TurnPreparation, TurnRequest
 from rkllm_mcp.agent.tool_runner import CallRunner, Parallel
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
@@ -30,13 +39,23 @@ from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetect
 from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ChatModel, EventSink, Turn
-from rkllm_mcp.text import language_of_text
+from rkllm_mcp.text import language_of_text, shorten
 
 CALLS_OVER = "no more tools are run for this answer"
 CALL_NOTE = "The answer has to be a call of one of the tools. Call one now."
 TOGETHER_NOTE = "Call this again together with the others."
-FACTS = "[Model: it repeated a call, and answers from the results now]"
+FACTS = "[Model: it answers from the results now, without the tools]"
+WORDS = "[Model: it called a tool that the question does not ask for, and answers in words now]"
 SILENCE = "[Model: it ended its answer without a word; ask again in other words]"
+
+
+# A longer result is read in its card.
+_MOST_RESULT_CHARS = 1000
+
+AnswersFrom: TypeAlias = Literal["conversation", "facts"]
+"""What an answer after results is made of: the conversation with its tools, or the question and the results alone."""
+WithoutTools: TypeAlias = Literal["", "facts", "words"]
+"""How a round is answered instead of being continued: from the results, or in words; empty if it is continued."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +66,7 @@ class LoopSettings:
     repair_rounds: int = 2  # rounds in a row with only failed, unknown or repeated calls before a text answer
     parallel_tools: Parallel = "auto"  # calls of one round that run at the same time
     reveal_rounds: int | None = None  # rounds that reveal parameters and do not count; None: ``max_rounds``
+    answers_from: AnswersFrom = "conversation"
 
 
 @dataclass(frozen=True)
@@ -57,7 +77,7 @@ class RoundOutcome:
     notes: tuple[str, ...] = ()  # follow the results
     revealed: tuple[str, ...] = ()  # tools whose parameters were revealed instead of using their calls
     has_news: bool = False  # True if there is a new result
-    is_repetition: bool = False  # True if every call repeats one whose result is there
+    without_tools: WithoutTools = ""  # its calls are not made
 
 
 class CallHandler(Protocol):
@@ -83,7 +103,10 @@ class CallHandler(Protocol):
 
 
 class RunCalls:
-    """Runs the calls on ``tools``, with ``context``; ``instructions`` follow the results."""
+    """Runs the calls on ``tools``, with ``context``; ``instructions`` follow the results.
+
+    Calls of the first round that ``check`` finds unasked are neither shown nor run.
+    """
 
     keeps_forced_tool = False
     has_last_round = True
@@ -95,25 +118,42 @@ class RunCalls:
         context: CallContext = NO_CONTEXT,
         parallel: Parallel = "auto",
         instructions: ResponseInstructions | None = None,
+        check: CallCheck | None = None,
     ) -> None:
         self.tool_set = tool_set
+        self._check = check
+        self._withheld: list[ToolCallDetected] = []
         self._sink = context.sink
         self._instructions = instructions or ResponseInstructions()
         self._runner = CallRunner(tools, tool_set, context, parallel)
 
     def shown(self, event: Event, *, may_call: bool, may_reveal: bool) -> Event | None:
-        """Return a call with its server, or as a failure in the last round."""
+        """Return a call with its server, or as a failure in the last round; a doubtful one is withheld."""
         del may_reveal
         if not isinstance(event, ToolCallDetected):
             return event
         if not may_call:
             return ToolCallFailed(event.raw, CALLS_OVER)
         tool = self.tool_set.tool(event.name)
-        return replace(event, server=tool.server if tool else "")
+        event = replace(event, server=tool.server if tool else "")
+        if self._withheld or self._is_doubtful(event):
+            # The calls keep their order.
+            self._withheld.append(event)
+            return None
+        return event
+
+    def _is_doubtful(self, event: ToolCallDetected) -> bool:
+        is_first = self._check is not None and not self._runner.finished
+        return is_first and self._check is not None and self._check.is_doubtful(event.name, event.arguments)
 
     async def resolve(self, turn: Turn, *, may_reveal: bool) -> RoundOutcome:
         """Run the calls."""
         del may_reveal
+        withheld, self._withheld = self._withheld, []
+        if len(withheld) == len(turn.calls) and self._check is not None and await self._check.are_unasked(turn.calls):
+            return RoundOutcome(without_tools="words")
+        if withheld:
+            self._sink.feed(withheld)
         count = len(turn.calls)
         if not count and not turn.failures:
             if not turn.has_text:
@@ -121,12 +161,14 @@ class RunCalls:
             return RoundOutcome()
         if count:
             self._sink.feed([Status(f"[MCP: Detected {count} tool call{'s' if count > 1 else ''}]")])
-        is_repetition = not turn.failures and all(map(self._runner.has_result, turn.calls))
+        is_repetition = count > 0 and not turn.failures and all(map(self._runner.has_result, turn.calls))
         news_before = self._runner.news
         results = (*await self._runner.run(turn.calls), *_refusals(turn.failures))
+        if is_repetition:
+            return RoundOutcome(without_tools="facts")
         notes = self._instructions.after(self._answering(turn.calls))
         has_news = self._runner.news > news_before
-        return RoundOutcome(results, tuple(notes), tuple(self._runner.told), has_news, is_repetition)
+        return RoundOutcome(results, tuple(notes), tuple(self._runner.told), has_news)
 
     def _answering(self, calls: Sequence[ToolCall]) -> Iterator[ToolSpec]:
         """Yield the tools of ``calls`` that ran without an error."""
@@ -165,7 +207,8 @@ class ReturnCalls:
 
     def shown(self, event: Event, *, may_call: bool, may_reveal: bool) -> Event | None:
         """Return the event, without failed calls and without withheld calls."""
-        del may_call
+        if isinstance(event, ToolCallDetected) and not may_call:
+            return None
         if isinstance(event, ToolCallDetected) and self._is_withheld(event, may_reveal=may_reveal):
             self._withheld.append(event)
             return None
@@ -176,8 +219,7 @@ class ReturnCalls:
         withheld, self._withheld = self._withheld, []
         if turn.calls and not turn.failures and all(map(self._is_repeated, turn.calls)):
             self._conversation.calls_made -= len(withheld)
-            repeated = tuple(ToolResult(call.id, call.name, "") for call in turn.calls)
-            return RoundOutcome(repeated, is_repetition=True)
+            return RoundOutcome(without_tools="facts")
         if turn.calls:
             parameters = [self.tool_set.parameters_before(call) for call in turn.calls] if may_reveal else []
             if any(parameters):
@@ -224,21 +266,31 @@ async def run_agent(
     later = replace(options, continues=False, tool_choice=options.tool_choice if calls.keeps_forced_tool else "auto")
     counter = _RoundCounter(settings)
     while counter.left:
+        if settings.answers_from == "facts" and calls_with_results(conversation):
+            turn = await _answer_without_tools("facts", model, conversation, calls, later, sink)
+            return _end_of(turn), turn
         filtered = _ShownEvents(calls, sink, may_reveal=counter.reveals > 0)
         options = replace(options, others=calls.tool_set.others())
         turn = await model.respond(conversation, calls.tool_set.listed, options, filtered)
         await sink.drained()
         is_cut = turn.is_cut and not turn.calls
         outcome = RoundOutcome() if is_cut else await calls.resolve(turn, may_reveal=counter.reveals > 0)
-        if not outcome.results:
+        if outcome.without_tools:
+            repeating = conversation.messages.pop()
+            turn = await _answer_without_tools(
+                outcome.without_tools, model, conversation, calls, later, sink, repeating.text
+            )
             return _end_of(turn), turn
-        if outcome.is_repetition:
-            turn = await _answer_from_facts(model, conversation, later, sink)
+        if not outcome.results:
             return _end_of(turn), turn
         is_reveal = counter.count(outcome)
         if counter.is_repair_limit:
-            if not calls.has_last_round:
+            if not calls.has_last_round and later.tool_choice != "auto":
                 return "answered", turn
+            if not calls.has_last_round:
+                conversation.messages.pop()
+                turn = await _answer_without_tools("words", model, conversation, calls, later, sink)
+                return _end_of(turn), turn
             conversation.add(Message("tool", _translate("model.repair_limit", conversation), results=outcome.results))
             reason = "answered"
             break
@@ -250,32 +302,50 @@ async def run_agent(
     later = replace(later, others=calls.tool_set.others())
     turn = await model.respond(conversation, calls.tool_set.listed, later, _ShownEvents(calls, sink, may_call=False))
     if not turn.has_text and not turn.is_cut:
-        sink.feed([Text(_translate("answer.no_answer_in_rounds", conversation))])
+        if facts_of(conversation):
+            conversation.messages.pop()
+            turn = await _answer_without_tools("facts", model, conversation, calls, later, sink)
+        else:
+            sink.feed([Text(_translate("answer.no_answer_in_rounds", conversation))])
     return "token_limit" if turn.is_cut else reason, turn
 
 
-async def _answer_from_facts(
-    model: ChatModel, conversation: Conversation, options: ModelOptions, sink: EventSink
+async def _answer_without_tools(
+    kind: Literal["facts", "words"],
+    model: ChatModel,
+    conversation: Conversation,
+    calls: CallHandler,
+    options: ModelOptions,
+    sink: EventSink,
+    begun: str = "",
 ) -> Turn:
-    """Answer the question from its results, in place of the last turn, which repeated their calls."""
-    repeating = conversation.messages.pop()
-    facts = facts_conversation(conversation)
+    """Answer the last question from its results, or in words, behind the text ``begun``.
+
+    Calls are read all the same, so that none is shown as the answer; an answer of nothing else is the results.
+    """
+    asked = facts_conversation(conversation) if kind == "facts" else words_conversation(conversation)
+    begun = begun.strip()
+    options = replace(options, tool_choice="auto", others=(*calls.tool_set.listed, *calls.tool_set.others()))
+    text = ""
     try:
-        sink.feed([Status(FACTS), *([Text("\n\n")] if repeating.text.strip() else [])])
-        turn = await model.respond(facts, (), replace(options, tool_choice="none", others=()), sink)
+        sink.feed([Status(FACTS if kind == "facts" else WORDS), *([Text("\n\n")] if begun else [])])
+        turn = await model.respond(asked, (), options, _ShownEvents(calls, sink, may_call=False))
+        if not turn.has_text and not turn.is_cut:
+            facts = shorten(facts_of(conversation), _MOST_RESULT_CHARS)
+            key = "answer.only_results" if facts else "answer.no_answer_in_rounds"
+            text = _translate(key, conversation, facts=facts)
+            sink.feed([Text(text)])
     finally:
-        conversation.unpaid_tokens = facts.unpaid_tokens
-        last = facts.messages[-1] if facts.messages[-1].role == "assistant" else Message("assistant")
-        text = "\n\n".join(filter(None, (repeating.text.strip(), last.text)))
-        conversation.add(replace(last, text=text))
-    if not turn.has_text and not turn.is_cut:
-        sink.feed([Text(_translate("answer.no_answer_in_rounds", conversation))])
-    return turn
+        conversation.unpaid_tokens = asked.unpaid_tokens
+        last = asked.messages[-1] if asked.messages[-1].role == "assistant" else Message("assistant")
+        text = "\n\n".join(filter(None, (begun, text or last.text)))
+        conversation.add(replace(last, text=text, calls=()))
+    return replace(turn, message=conversation.messages[-1], failures=())
 
 
-def _translate(key: str, conversation: Conversation) -> str:
+def _translate(key: str, conversation: Conversation, **values: str) -> str:
     """Return a sentence in the language of the last question."""
-    return translate(key, language_of_text(last_question(conversation).text))
+    return translate(key, language_of_text(last_question(conversation).text), **values)
 
 
 class _RoundCounter:
@@ -391,7 +461,10 @@ async def open_turn(
     user = Message("user", question.text, context=prepared.context, foreign=question.foreign)
     messages = [] if request.options.continues else [*question.preceding, user]
     try:
-        yield messages, RunCalls(prepared.caller, prepared.tool_set, context, parallel, prepared.instructions)
+        check = CallCheck(conversation, prepared.tool_set, preparation.fitting)
+        if request.options.tool_choice != "auto" or request.asked.preceding or request.asked.foreign:
+            check = None
+        yield messages, RunCalls(prepared.caller, prepared.tool_set, context, parallel, prepared.instructions, check)
     finally:
         if messages and len(conversation.messages) == length:
             # The question was removed, and with it the tools that its turn described.

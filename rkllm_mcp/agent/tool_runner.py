@@ -58,9 +58,8 @@ class CallRunner:
         return [self.finished[call.id] for call in calls]
 
     def has_result(self, call: ToolCall) -> bool:
-        """Return True if the same call was run in this answer and did not fail."""
-        result = self._results.get(call_key(call.name, call.arguments))
-        return result is not None and not result.is_error
+        """Return True if the same call was run in this answer; running it again would bring nothing new."""
+        return call_key(call.name, call.arguments) in self._results
 
     def _batches(self, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
         """Yield the calls in order, in batches that may run at the same time."""

@@ -125,6 +125,11 @@ class ToolSet:
         self._told: dict[str, ToolSpec] = {} if revealed is None else revealed
         self.two_steps = two_steps
 
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """All current tools."""
+        return tuple(self._tools.values())
+
     def tool(self, name: str) -> ToolSpec | None:
         """The tool that is called by ``name``."""
         return self._tools.get(name)

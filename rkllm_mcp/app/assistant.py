@@ -446,7 +446,12 @@ class Assistant:
                 if answer.markup is not None:
                     answer.markup.declare_tools(has_tools=bool(tools))
                 model_options = self._model_options(options)
-                limits = LoopSettings(agent.max_rounds, agent.repair_rounds, agent.parallel_tools)
+                limits = LoopSettings(
+                    agent.max_rounds,
+                    agent.repair_rounds,
+                    agent.parallel_tools,
+                    answers_from=self.model_host.answers_from,
+                )
                 with self._asker(options, answer) as asker:
                     context = CallContext(
                         sink=answer,

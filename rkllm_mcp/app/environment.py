@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 
@@ -98,6 +98,11 @@ class ModelHost:
     def has_weights(self) -> bool:
         """The CPU computes the answers, on the emulated NPU."""
         return self.npu is not None and self.npu.model.has_weights
+
+    @property
+    def answers_from(self) -> Literal["conversation", "facts"]:
+        """What an answer after results is made of; the model's card decides."""
+        return "conversation" if self.npu is None else self.npu.model.card.answers_from
 
     @property
     def is_ready(self) -> bool:

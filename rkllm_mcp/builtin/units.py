@@ -43,9 +43,7 @@ def _meanings_of(unit: str) -> dict[str, tuple[float, float]]:
         meanings = _KINDS.get(spelling)
         if meanings:
             return meanings
-    raise LocalToolError(
-        f"The unit '{unit[:40]}' is not known; write its sign or name, such as km, lb, ℃, kWh, 坪 or キロメートル."
-    )
+    raise LocalToolError(f"The unit '{unit[:40]}' is not known; write its sign or its name in English or Japanese.")
 
 
 def _article(kinds: Mapping[str, object]) -> str:

@@ -240,7 +240,12 @@ def _host_options(request: ChatRequest) -> AnswerOptions:
 def _client_limits(app: Assistant) -> LoopSettings:
     agent = app.config.agent
     # Every counted round but the first repeats a failed call.
-    return LoopSettings(agent.repair_rounds + 1, agent.repair_rounds, reveal_rounds=agent.max_rounds)
+    return LoopSettings(
+        agent.repair_rounds + 1,
+        agent.repair_rounds,
+        reveal_rounds=agent.max_rounds,
+        answers_from=app.model_host.answers_from,
+    )
 
 
 def _without_calls(messages: Sequence[Message], request: ChatRequest) -> list[Message]:

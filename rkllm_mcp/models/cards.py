@@ -132,6 +132,10 @@ class ModelCard(Section):
     """Further tokens that end an answer, in addition to those of the template."""
     sampling: SamplingCard = SamplingCard()
     """Sampling parameters, as the publisher recommends them."""
+    answers_from: Literal["conversation", "facts"] = "conversation"
+    """Answer after results from the whole conversation, where more calls may follow, or at once from the question and
+    the results alone; for models that repeat every call.
+    """
     two_step_tools: bool = False
     """List tools by name, and give a tool's parameters at its first call; for models below 1B."""
     skip_special_token: bool = False

@@ -10,7 +10,8 @@ Invariants, for any split of the input into chunks:
 * A marker that is only mentioned, or stands in a code fence or in backticks, is text. Without declared tools everything
   is text.
 * A format without a marker that is not the family's own is a call on lines of its own, and one in a code fence if the
-  fence is the whole answer; it must name a declared tool and fit its schema. Otherwise it is text.
+  fence is the whole answer; it must name a declared tool and fit its schema. Otherwise it is text, unless an object of
+  a name and arguments is the whole answer: that is a failed call.
 * A tool's response that the model invents behind a call is dropped, and so are closers without a call that stand on
   lines of their own or at the end of the answer.
 * A call inside thinking is thinking if the thinking is closed later, and a call if the answer ends first.
@@ -31,7 +32,16 @@ from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallDetected, To
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.toolcalls.formats import LINE_FORMATS, Syntax, SyntaxSelection, boundary_of, select_syntaxes
 from rkllm_mcp.toolcalls.markers import SPACE, CodeFenceState, Markers, Shape, literal, markers_of
-from rkllm_mcp.toolcalls.resolve import CUT_OFF, INTERRUPTED, Outcome, ResolvedPart, ToolCatalogue, resolve, unreadable
+from rkllm_mcp.toolcalls.resolve import (
+    CUT_OFF,
+    INTERRUPTED,
+    Outcome,
+    ResolvedPart,
+    ToolCatalogue,
+    refusal_of,
+    resolve,
+    unreadable,
+)
 from rkllm_mcp.toolcalls.scanners import ScanState
 from rkllm_mcp.toolcalls.syntax import (
     RESPONSES,
@@ -92,11 +102,12 @@ class OpenCall:
     """One call that is being read, and further calls behind the same opener.
 
     ``boundary``: markers that cannot occur in a body. ``lead``: the part of the opener outside the body. ``is_line``:
-    the format is not the family's, and it is a call only as a line of its own.
+    the format is not the family's, and it is a call only as a line of its own. ``is_first``: the answer begins with it.
     """
 
-    def __init__(self, call_format: CallFormat, boundary: Markers, lead: str, *, is_line: bool) -> None:
+    def __init__(self, call_format: CallFormat, boundary: Markers, lead: str, *, is_line: bool, is_first: bool) -> None:
         self.is_line = is_line
+        self.is_first = is_first
         self.call_format = call_format
         self.parts: list[ResolvedPart] = []
         self._boundary = boundary
@@ -214,6 +225,8 @@ class Detector:
         # Text from a marker that began no call, and the reason why a call without a marker was refused.
         self._missed: list[str] | None = None
         self._refused = ""
+        # An object of a name and arguments that is no call, and why: a failed call if it is the whole answer.
+        self._object: tuple[str, str] | None = None
         self._thinks = thinking == "open"
         self._tags: ThinkingTags | None = None
         self._state: Callable[[bool], bool] = self._read_prose if thinking == "off" else self._read_beginning
@@ -263,6 +276,7 @@ class Detector:
         while self._state(final):
             pass
         if final:
+            self._settle_object()
             self._release_space(followed_by_text=self._gap == "start")
         self._flush_prose()
         if final and not self._has_calls and (reason := self._refused or self._missed_reason()):
@@ -273,6 +287,7 @@ class Detector:
             self._gap is None
             and self._missed is None
             and not self._refused
+            and self._object is None
             and self._at == len(self._text)
             and self._state == self._read_prose
         )
@@ -536,6 +551,12 @@ class Detector:
 
     def _emit_prose(self, text: str) -> None:
         """Emit text or thinking; white space next to a call is held until the next text is known."""
+        if self._object is not None:
+            # White space does not decide whether the object is the whole answer.
+            self._object = (self._object[0] + text, self._object[1])
+            if not text.strip():
+                return
+            text, self._object = self._object[0], None
         if self._gap is not None:
             bare = text.lstrip()
             self._space.append(text[: len(text) - len(bare)])
@@ -568,11 +589,22 @@ class Detector:
         if text:
             self._pieces.append(Piece(text, (Thinking(text) if self._thinks else Text(text),)))
 
+    def _settle_object(self) -> None:
+        """Make the object at the beginning of the answer a failed call: no text follows it."""
+        if self._object is not None:
+            (raw, reason), self._object = self._object, None
+            self._release_space(followed_by_text=False)
+            self._flush_prose()
+            self._has_calls = True
+            self._pieces.append(Piece(raw, (ToolCallFailed(raw, reason),)))
+
     def _drop(self, raw: str) -> None:
+        self._settle_object()
         self._flush_prose()
         self._pieces.append(Piece(raw))
 
     def _begin_gap(self, gap: Gap) -> None:
+        self._settle_object()
         self._release_space(followed_by_text=False)
         self._flush_prose()
         self._gap = gap
@@ -607,10 +639,11 @@ class Detector:
     # Calls
 
     def _open_call(self, call_format: CallFormat, begins: int, is_line: bool) -> None:
+        is_first = self._is_first()
         if not (is_line or self._must_be_whole(call_format)):
             self._begin_gap("after_call")
         boundary = boundary_of(call_format, self._selection)
-        call = OpenCall(call_format, boundary, self._text[self._at : begins], is_line=is_line)
+        call = OpenCall(call_format, boundary, self._text[self._at : begins], is_line=is_line, is_first=is_first)
         self._at = begins
         self._state = partial(self._read_call, call)
 
@@ -641,26 +674,31 @@ class Detector:
         if is_alone is None:
             return False
         self._state = self._read_prose
-        reasons: list[str] = []
         if is_alone and call.is_line:
             outcomes = [resolve(part, call.call_format, self._catalogue, None) for part in call.parts]
             valid = [isinstance(event, ToolCallDetected) for outcome in outcomes for event in outcome.events]
             is_alone = all(valid) if call.call_format.ends_turn else any(valid)
-            failed = (event for outcome in outcomes for event in outcome.events if isinstance(event, ToolCallFailed))
-            reasons = [event.reason for event in failed] if self._is_first() else []
         if is_alone:
             self._begin_gap("after_call")
             self._resolve_parts(call)
         else:
-            self._emit_prose("".join(part.raw for part in call.parts))
-            self._refused = next(iter(reasons), "")
+            for part in call.parts:
+                self._emit_part(part, call)
         return True
+
+    def _emit_part(self, part: ResolvedPart, call: OpenCall) -> None:
+        """Emit a body that is no call as text, or hold it back where it may be the whole answer."""
+        reason = refusal_of(part, call.call_format, self._catalogue) if call.is_first else ""
+        if reason:
+            self._object = ((self._object[0] if self._object else "") + part.raw, reason)
+        else:
+            self._emit_prose(part.raw)
 
     def _resolve_parts(self, call: OpenCall) -> None:
         """Resolve the parts of a call that is over."""
         for index, part in enumerate(call.parts):
             outcome = resolve(part, call.call_format, self._catalogue, self if self._cuts < MAX_CUTS else None)
-            self._add_outcome(outcome)
+            self._add_outcome(outcome, part, call)
             if outcome.rest is not None:
                 # The text behind a cut is read again.
                 self._cuts += 1
@@ -668,10 +706,11 @@ class Detector:
                 self._text, self._at = "".join(unread), 0
                 return
 
-    def _add_outcome(self, outcome: Outcome) -> None:
+    def _add_outcome(self, outcome: Outcome, part: ResolvedPart, call: OpenCall) -> None:
         if any(isinstance(event, Text) for event in outcome.events):
-            self._emit_prose(outcome.raw)
+            self._emit_part(part, call)
             return
+        self._settle_object()
         self._has_calls = True
         self._flush_prose()
         self._pieces.append(Piece(outcome.raw, outcome.events))

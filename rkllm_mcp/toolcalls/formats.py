@@ -112,7 +112,8 @@ _CALL_KEYS = (
     *_keyed(("function",), r"\{"),
     *_keyed(WRAPPER_KEYS, r"[{\[]"),
 )
-# A list may hold further calls although its first names an unknown tool; the argument key tells it from plain data.
+# A list may hold further calls although its first names an unknown tool, and an object that is a whole answer is sent
+# back; the argument key tells them from plain data.
 _UNKNOWN_CALL = [
     (*name, r"[\w.\-]{1,64}", _QUOTE, SPACE, ",", SPACE, *arguments)
     for name in _keyed(("name",), _QUOTE)
@@ -121,14 +122,14 @@ _UNKNOWN_CALL = [
 
 
 def bare_json(*, in_list: bool, leads: Sequence[Sequence[str]] = ((),)) -> Confirmation:
-    """Return a confirmation by an object that names a declared tool, behind its own first bracket.
+    """Return a confirmation by an object that names a declared tool, or any with arguments, behind its first bracket.
 
     ``in_list``: the bracket begins a list. ``leads``: texts before the object's brace.
     """
     brace = (r"\{", SPACE) if in_list else ()
     openings = [(*lead, SPACE, *brace) for lead in leads]
     name_shapes = _shapes(openings, [*_keyed(NAME_KEYS, _QUOTE), *_keyed(NAME_KEYS, _QUOTE, *literal("functions."))])
-    key_shapes = _shapes(openings, [*_CALL_KEYS, *(_UNKNOWN_CALL if in_list else ())])
+    key_shapes = _shapes(openings, [*_CALL_KEYS, *_UNKNOWN_CALL])
     firsts = {lead[0] for lead in leads if lead} or {r"\{" if in_list else _QUOTE}
     begins = re.compile(rf"{SPACE}(?:\Z|{'|'.join(firsts)})")
     confirm = any_of(declared_behind(name_shapes, _NAME_ENDS), followed_by(*key_shapes))

@@ -151,10 +151,28 @@ def resolve_call(call_format: CallFormat, body: str, raw: str, catalogue: ToolCa
     return Resolution(tuple(events), sure=not any(call.guessed for call in calls), named=is_declared)
 
 
+# Under these keys models write a result that they invent into the call itself; it is ignored.
+_INVENTED = frozenset({"result", "results", "response", "output", "answer", "observation", "tool_response"})
+
+
 def _is_data(call: ParsedCall) -> bool:
     """Return True for an object with other keys than a call's, such as the declaration of a tool."""
     has_schema = as_mapping(call.arguments).get("type") == "object"
-    return call.arguments is not None and (bool(call.rest) or has_schema)
+    return call.arguments is not None and (not call.rest.keys() <= _INVENTED or has_schema)
+
+
+def refusal_of(part: ResolvedPart, call_format: CallFormat, catalogue: ToolCatalogue) -> str:
+    """Return why objects of a name and arguments are no calls that can be made; empty for other data and for calls."""
+    if part.unended or not any(catalogue.names):
+        return ""
+    try:
+        calls = call_format.read(part.body)
+    except UnreadableError:
+        return ""
+    if not all(isinstance(call.arguments, Mapping) and not _is_data(call) for call in calls):
+        return ""
+    events = resolve_call(call_format, part.body, part.raw, catalogue).events
+    return next((event.reason for event in events if isinstance(event, ToolCallFailed)), "")
 
 
 def unreadable(rule: str, body: str, call_format: CallFormat, catalogue: ToolCatalogue) -> str:

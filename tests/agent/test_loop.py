@@ -76,15 +76,15 @@ async def answer(
 
 async def test_the_notes_of_a_limit_are_in_the_language_of_the_question() -> None:
     for question, (limit, nothing) in {
-        "Weather?": (translate("model.round_limit"), translate("answer.no_answer_in_rounds")),
+        "Weather?": (translate("model.round_limit"), "[The model wrote no answer. This is what the tool says:]\nsunny"),
         "天気は？": (
             "[ツール呼び出しの上限に達しました。これ以上ツールを呼び出さず、今ある結果で答えてください。]",
-            "[ツール呼び出しの上限までに回答できませんでした。質問を小さく分けてください。]",
+            "[モデルが回答を書かなかったため、ツールの結果をそのまま表示します]\nsunny",
         ),
     }.items():
         settings = LoopSettings(max_rounds=1)
         events, *_, conversation = await answer(
-            [[call()], [call()]], settings=settings, question=[Message("user", question)]
+            [[call()], [call()], []], settings=settings, question=[Message("user", question)]
         )
         assert next(message.text for message in conversation.messages if message.results) == limit
         assert Text(nothing) in events
@@ -182,15 +182,17 @@ async def test_at_the_round_limit_the_model_is_asked_for_text_and_answers() -> N
 
 
 async def test_a_call_after_the_round_limit_is_not_run_and_the_reason_is_shown() -> None:
-    rounds = [[call(location="a")], [call(location="b")]]
-    events, _, tools, conversation = await answer(rounds, settings=LoopSettings(max_rounds=1))
+    rounds = [[call(location="a")], [call(location="b")], [Text("Sunny.")]]
+    events, model, tools, conversation = await answer(rounds, settings=LoopSettings(max_rounds=1))
     assert len(tools.calls) == 1
-    assert events[-3:] == [
+    assert events[-4:] == [
         ToolCallFailed("<get_weather>", "no more tools are run for this answer"),
-        Text("[No answer within the limit of tool rounds; ask again in smaller steps.]"),
+        Status(FACTS),
+        Text("Sunny."),
         End("round_limit"),
     ]
-    assert conversation.messages[-1].role == "tool"
+    assert [message.role for message in conversation.messages] == ["user", "assistant", "tool", "assistant"]
+    assert model.asked[2][1] == ()
 
 
 async def test_an_answer_cut_at_its_token_limit_says_so() -> None:
@@ -224,10 +226,10 @@ async def test_only_the_first_round_is_forced() -> None:
     assert [options.forced_tool for _, _, options in model.asked] == ["get_weather", None]
 
 
-async def test_a_call_that_failed_is_not_run_again_with_the_same_arguments() -> None:
+async def test_a_call_that_failed_is_not_run_again_with_the_same_arguments_and_its_error_is_the_fact() -> None:
     _, model, tools, _ = await answer([[call(location="a")], [call(location="a")], [Text("ok")]], texts={})
     assert len(tools.calls) == 1
-    assert model.asked[2][0][-1].results[0].is_error
+    assert model.asked[2][0][-1].text == "Weather?\n\nFacts: it broke\nbadly\nAnswer briefly from the facts."
 
 
 @pytest.mark.parametrize("parallel", [False, True])
@@ -263,7 +265,7 @@ async def test_a_round_that_only_repeats_a_call_is_answered_from_the_result() ->
     assert len(tools.calls) == 1
     messages, listed, options = model.asked[2]
     assert messages == [Message("user", "Weather?\n\nFacts: sunny\nAnswer briefly from the facts.")]
-    assert (listed, options.tool_choice) == ((), "none")
+    assert (listed, options.others) == ((), (WEATHER, TIME))
     assert events[-3:] == [Status(FACTS), Text("Sunny."), End("answered")]
     assert [message.role for message in conversation.messages] == ["user", "assistant", "tool", "assistant"]
     assert conversation.messages[-1] == Message("assistant", "Sunny.")
@@ -295,7 +297,26 @@ async def test_a_repeated_call_beside_a_new_one_is_no_repetition() -> None:
 
 async def test_an_answer_from_facts_without_a_word_says_so() -> None:
     events, _, _, _ = await answer([[call(location="a")], [call(location="a")], []])
-    assert events[-2:] == [Text(translate("answer.no_answer_in_rounds")), End("answered")]
+    assert events[-2:] == [Text(translate("answer.only_results", facts="sunny")), End("answered")]
+
+
+async def test_with_answers_from_facts_no_round_with_tools_follows_a_result() -> None:
+    settings = LoopSettings(answers_from="facts")
+    events, model, _, conversation = await answer([[call(location="a")], [Text("Sunny.")]], settings=settings)
+    assert [listed for _, listed, _ in model.asked] == [("get_weather", "get_time"), ()]
+    assert events[-3:] == [Status(FACTS), Text("Sunny."), End("answered")]
+    assert [message.role for message in conversation.messages] == ["user", "assistant", "tool", "assistant"]
+    # A failed call may be corrected.
+    _, model, _, _ = await answer([[call("fly")], [call(location="b")], [Text("Sunny.")]], settings=settings)
+    assert [len(listed) for _, listed, _ in model.asked] == [2, 2, 0]
+
+
+async def test_a_call_in_an_answer_from_facts_is_not_shown_as_the_answer() -> None:
+    for third in ([call(location="c")], [ToolCallFailed('{"name": "x"}', "unknown")]):
+        events, _, tools, conversation = await answer([[call(location="a")], [call(location="a")], third])
+        assert len(tools.calls) == 1
+        assert events[-2:] == [Text(translate("answer.only_results", facts="sunny")), End("answered")]
+        assert conversation.messages[-1] == Message("assistant", translate("answer.only_results", facts="sunny"))
 
 
 async def test_a_failure_while_answering_from_facts_leaves_every_call_with_a_result() -> None:
@@ -309,14 +330,6 @@ async def test_a_failure_while_answering_from_facts_leaves_every_call_with_a_res
     assert conversation.messages[-1] == Message("assistant", "Su")
 
 
-async def test_rounds_that_only_repeat_a_failed_call_use_up_the_repairs() -> None:
-    rounds = [[call(location="a")]] * 3
-    events, model, tools, _ = await answer([*rounds, [Text("ok")]], settings=LoopSettings(repair_rounds=1), texts={})
-    assert len(tools.calls) == 1
-    assert model.asked[3][0][-1].text == translate("model.repair_limit")
-    assert events[-1] == End("answered")
-
-
 async def test_rounds_that_only_name_tools_that_are_not_there_use_up_the_repairs() -> None:
     rounds = [[call("fly", to=str(number))] for number in range(3)]
     events, model, _, _ = await answer([*rounds, [Text("ok")]], settings=LoopSettings(repair_rounds=2))
@@ -325,9 +338,9 @@ async def test_rounds_that_only_name_tools_that_are_not_there_use_up_the_repairs
 
 
 async def test_an_unreadable_call_in_the_last_round_is_not_taken_for_an_answer() -> None:
-    rounds = [[call(location="a")], [ToolCallFailed("<tool_call>{", "no JSON")]]
+    rounds = [[call(location="a")], [ToolCallFailed("<tool_call>{", "no JSON")], []]
     events, _, _, _ = await answer(rounds, settings=LoopSettings(max_rounds=1))
-    assert events[-2:] == [Text(translate("answer.no_answer_in_rounds")), End("round_limit")]
+    assert events[-2:] == [Text(translate("answer.only_results", facts="sunny")), End("round_limit")]
 
 
 async def test_a_last_round_cut_at_its_token_limit_says_so() -> None:

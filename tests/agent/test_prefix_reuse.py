@@ -102,7 +102,7 @@ async def test_the_front_stays_when_servers_come_and_go_and_change() -> None:
     house.toolbox.specs, house.toolbox.standing = FORTY[4:6], []
     await house.ask("And then?", f"Hi.{END}")
     house.toolbox.specs = [replace(FORTY[4], description="Lamps everywhere."), FORTY[5]]
-    await house.ask("Well?", call("open_lamp", '{"room": "hall"}'), f"Done.{END}")
+    await house.ask("The lamp?", call("open_lamp", '{"room": "hall"}'), f"Done.{END}")
     house.assert_every_token_was_read_once()
 
 

@@ -236,8 +236,9 @@ def test_every_model_may_write_the_forms_of_others(syntax: str) -> None:
 NOT_ALONE = {
     "an object with words behind it": '{"name": "get_weather", "arguments": {"city": "Tokyo"}} is how.',
     "an object with words before it": 'So: {"name": "get_weather", "arguments": {"city": "Tokyo"}}',
-    "an object without a required key": '{"name": "get_weather", "arguments": {"days": 3}}',
-    "an object of another tool": '{"name": "get_wether", "arguments": {"city": "Tokyo"}}',
+    "an object of another tool behind words": 'So:\n{"name": "get_wether", "arguments": {"city": "Tokyo"}}',
+    "an object of another tool before words": '{"name": "get_wether", "arguments": {"city": "Tokyo"}}\nis it.',
+    "an object with more than a call": '{"name": "get_wether", "arguments": {"city": "Tokyo"}, "age": 3}',
     "the declaration of a tool": '{"name": "get_time", "description": "", "parameters": {"type": "object"}}',
     "a call in a program": 'import tools\nget_weather(city="Tokyo")\nprint(1)',
     "a call in a fence of Python": '```python\nget_weather(city="Tokyo")\n```',
@@ -358,8 +359,6 @@ MISSED = {
     "words in the tags": "<tool_call>get_weather for Tokyo</tool_call>",
     "a call in words": "I will look.\n<tool_call>\ncall get_weather with city Tokyo\n</tool_call>\n",
     "the wrong brackets": "[TOOL_CALL] get_weather: Tokyo [END_TOOL_CALL]",
-    "an object without a required key": '{"name": "get_weather", "arguments": {"days": 3}}',
-    "the same in a fence": '```json\n{"name": "get_weather", "arguments": {"days": 3}}\n```',
 }
 
 
@@ -370,6 +369,33 @@ def test_markup_that_is_taken_for_text_is_shown_and_the_model_gets_a_line(text: 
     assert isinstance(failed, ToolCallFailed)
     assert failed.raw == ""
     assert "Call again: get_weather(city: string" in failed.reason
+
+
+OBJECTS = {
+    "without a required key": ('{"name": "get_weather", "arguments": {"days": 3}}', "Call again: get_weather(city"),
+    "of another tool": ('{"name": "get_wether", "arguments": {"city": "Tokyo"}}\n', "did you mean 'get_weather'?"),
+    "of no tool": ('{"name": "poem", "arguments": {"about": "autumn"}}', "unknown tool 'poem'"),
+    "with a result": ('{"name": "poem", "arguments": {}, "response": "Leaves"}', "unknown tool 'poem'"),
+    "in a fence": ('```json\n{"name": "get_weather", "arguments": {"days": 3}}\n```', "Call again: get_weather(city"),
+    "in a fence, of no tool": ('```\n{"name": "poem", "arguments": {}}\n```', "unknown tool 'poem'"),
+}
+
+
+@pytest.mark.parametrize("syntaxes", [["hermes"], ["qwen25_coder"], ["gemma3"]])
+@pytest.mark.parametrize(("text", "reason"), OBJECTS.values(), ids=OBJECTS.keys())
+def test_an_object_of_name_and_arguments_as_the_whole_answer_is_never_shown(
+    text: str, reason: str, syntaxes: list[str]
+) -> None:
+    for events in (events_of(text, syntaxes=syntaxes), events_of(f"\n {text} \n", syntaxes=syntaxes)):
+        (failed,) = events
+        assert isinstance(failed, ToolCallFailed)
+        assert reason in failed.reason
+
+
+def test_a_result_that_the_model_invents_in_a_call_is_ignored() -> None:
+    text = '{"name": "get_weather", "arguments": {"city": "Tokyo"}, "result": {"sky": "clear"}}'
+    for syntaxes in (["hermes"], ["qwen25_coder"]):
+        assert told(text, syntaxes=syntaxes) == [("get_weather", {"city": "Tokyo"})]
 
 
 NOT_MEANT = {

@@ -23,7 +23,8 @@ REASONS = {
         None,
         "only as a valid call on a line of its own",
     ),
-    "a bare form of another tool": ('{"name": "get_tim", "arguments": {}}', None, "'get_tim' is not a declared tool"),
+    "a bare form of another tool": ('{"name": "get_tim", "arguments": {}}', None, "unknown tool 'get_tim'"),
+    "the same in a text": ('So {"name": "get_tim", "arguments": {}}', None, "'get_tim' is not a declared tool"),
 }
 
 

@@ -38,7 +38,7 @@ def evening() -> Iterator[FakeAgency]:
 async def test_the_tools_say_little_and_are_read_only(evening: FakeAgency) -> None:
     async with served(evening, EVENING) as client:
         tools = (await client.list_tools()).tools
-    place = "Place in Japan, e.g. 東京, 札幌市, Kyoto; with its prefecture if ambiguous"
+    place = "Place in Japan, as the question names it; with its prefecture if ambiguous"
     assert {tool.name: tool.input_schema for tool in tools} == {
         "get_weather": {
             "type": "object",

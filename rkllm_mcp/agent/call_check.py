@@ -1,0 +1,82 @@
+"""``CallCheck``: a question against the calls that a model makes of it, as cheap as a search for tools.
+
+Small models call a tool where somebody says thank you, with values that they invent. Such a call has nothing to do with
+the question, and neither has any tool.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from rkllm_mcp.agent.facts import call_key, last_question
+from rkllm_mcp.agent.question import with_earlier_words
+from rkllm_mcp.agent.tool_set import ToolSet, is_host_tool
+from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
+from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
+
+# Words of a value; signs and single letters say nothing.
+_WORD = re.compile(rf"[{KANJI}]{{2,}}|[{KATAKANA}]{{2,}}|[{HIRAGANA}]{{2,}}|[^\W_{HIRAGANA}{KATAKANA}{KANJI}]{{2,}}")
+_GROUPING = re.compile(r"(?<=\d),(?=\d)")
+# Of a longer text the beginning is compared.
+_COMPARED_CHARS = 20_000
+
+Fitting: TypeAlias = Callable[[str, Sequence[ToolSpec]], Awaitable[Sequence[ToolSpec]]]
+"""Returns the tools that have to do with a request."""
+
+
+class CallCheck:
+    """Finds the calls of an answer's first round that its question does not ask for.
+
+    Such a call repeats one of an earlier question, or has values that stand nowhere in the conversation, and no tool
+    has to do with the question. A call without values, or of a tool that is not known to be read-only, is never one.
+
+    Args:
+        conversation: ends with the question when a call is checked.
+        tool_set: the available tools.
+        fitting: the search for tools.
+    """
+
+    def __init__(self, conversation: Conversation, tool_set: ToolSet, fitting: Fitting) -> None:
+        self._conversation = conversation
+        self._tool_set = tool_set
+        self._fitting = fitting
+
+    def is_doubtful(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Return True if only the texts of the tools can show that the question asks for this call."""
+        tool = self._tool_set.tool(name)
+        words = set(_WORD.findall(_plain(" ".join(map(str, arguments.values())))))
+        if tool is None or not tool.read_only or is_host_tool(tool) or not words:
+            return False
+        question, before = last_question(self._conversation), self._before_question()
+        texts = [question.context, question.text]
+        if not self._is_repeated(name, arguments):
+            texts += [message.text for message in before if message.role != "system"]
+            texts += [result.text for message in before for result in message.results]
+        said = _plain("\n".join(texts))
+        return not any(word in said for word in words)
+
+    async def are_unasked(self, calls: Sequence[ToolCall]) -> bool:
+        """Return True if the question asks for none of these calls."""
+        if not calls or not all(self.is_doubtful(call.name, call.arguments) for call in calls):
+            return False
+        *earlier, asked = [message.text for message in self._conversation.messages if message.role == "user"] or [""]
+        if not all(self._is_repeated(call.name, call.arguments) for call in calls):
+            asked = with_earlier_words(asked, earlier)
+        return not await self._fitting(asked, self._tool_set.tools)
+
+    def _is_repeated(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Return True if the same call was made before the last question."""
+        key = call_key(name, arguments)
+        made = (call for message in self._before_question() for call in message.calls)
+        return any(call_key(call.name, call.arguments) == key for call in made)
+
+    def _before_question(self) -> Sequence[Message]:
+        messages = self._conversation.messages
+        return messages[: max((index for index, message in enumerate(messages) if message.role == "user"), default=0)]
+
+
+def _plain(text: str) -> str:
+    return _GROUPING.sub("", unicodedata.normalize("NFKC", text[:_COMPARED_CHARS]).casefold())

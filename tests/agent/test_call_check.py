@@ -1,0 +1,97 @@
+"""Calls that a question does not ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+import pytest
+
+from rkllm_mcp.agent.call_check import CallCheck
+from rkllm_mcp.agent.facts import words_conversation
+from rkllm_mcp.agent.loop import WORDS, LoopSettings, RunCalls, answer_with_tools
+from rkllm_mcp.agent.tool_set import ToolSet
+from rkllm_mcp.events import Event, Status, Text, ToolCallDetected
+from rkllm_mcp.generation import ModelOptions
+from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.tools.search import ToolSearch
+from tests.support.scripted_model import Round, ScriptedModel, ScriptedTools
+from tests.support.turn_events import FunctionSink
+
+PLACE = {"type": "object", "properties": {"location": {"type": "string", "description": "Name of the city"}}}
+SUM = {"type": "object", "properties": {"expression": {"type": "string"}}}
+WEATHER = ToolSpec("get_weather", "Get the current weather of a city.", PLACE, server="weather", read_only=True)
+CALCULATE = ToolSpec("calculate", "Evaluate an arithmetic expression.", SUM, server="board", read_only=True)
+LIGHT = ToolSpec("switch_light", "Switch a light.", PLACE, server="home", read_only=False)
+FIND = ToolSpec("find_tools", "Find more tools.", SUM, read_only=True)
+TOOLS = [WEATHER, CALCULATE, LIGHT, FIND]
+pytestmark = pytest.mark.anyio
+
+
+async def fitting(request: str, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
+    return [tool for tool, score in await ToolSearch().search(request, tools) if score >= 0.04]
+
+
+BEFORE = (
+    Message("user", "What is the weather in Osaka?"),
+    Message("assistant", calls=(ToolCall("call_1", "get_weather", {"location": "Osaka"}),)),
+    Message("tool", results=(ToolResult("call_1", "get_weather", "rain, 17 °C"),)),
+    Message("assistant", "It rains in Osaka, 17 °C."),
+)
+WEATHER_IN = "get_weather", "location"
+SUM_OF = "calculate", "expression"
+LIGHT_IN = "switch_light", "location"
+CASES = {
+    "thanks after an answer, the same call again": (BEFORE, "Thank you, that was helpful.", WEATHER_IN, "Osaka", True),
+    "thanks, an invented call": ((), "ありがとう、助かりました。", WEATHER_IN, "東京", True),
+    "a greeting": ((), "Hello!", WEATHER_IN, "Tokyo", True),
+    "a poem": ((), "秋の俳句を一つ作ってください。", WEATHER_IN, "京都", True),
+    "a question for the tool": ((), "今日、傘が必要ですか？", WEATHER_IN, "Tokyo", False),
+    "only the value says so": ((), "How warm is it in Sapporo?", WEATHER_IN, "sapporo", False),
+    "numbers in another form": ((), "How much is 12.5% of 8,640?", SUM_OF, "8640 * 0.125", False),
+    "a follow-up": (BEFORE, "And tomorrow?", WEATHER_IN, "Kyoto", False),
+    "a value of the conversation": (BEFORE, "And for how long?", SUM_OF, "17 * 2", False),
+    "no value": ((), "Hello!", WEATHER_IN, "", False),
+    "a tool that changes something": ((), "暗いから何とかして", LIGHT_IN, "kitchen", False),
+    "the host's search": ((), "Hello!", ("find_tools", "expression"), "greeting people", False),
+}
+
+
+@pytest.mark.parametrize(("before", "question", "called", "value", "is_unasked"), CASES.values(), ids=CASES.keys())
+async def test_a_call_is_unasked_if_neither_its_values_nor_its_tool_have_to_do_with_the_question(
+    before: Sequence[Message], question: str, called: tuple[str, str], value: str, is_unasked: bool
+) -> None:
+    conversation = Conversation(messages=[*before, Message("user", question)])
+    name, key = called
+    arguments = {key: value} if value else {}
+    check = CallCheck(conversation, ToolSet(TOOLS), fitting)
+    call = ToolCall("call_2", name, arguments)
+    assert await check.are_unasked([call]) is is_unasked
+    # The model's own turn follows the question when it is checked, and mentions the value.
+    conversation.add(Message("assistant", f"I look it up for {value}.", calls=(call,)))
+    assert await check.are_unasked([call]) is is_unasked
+
+
+async def test_an_unasked_call_is_neither_shown_nor_run_and_answered_in_words() -> None:
+    events: list[Event] = []
+    sink = FunctionSink(events.append)
+    conversation = Conversation(messages=list(BEFORE))
+    tools, tool_set = ScriptedTools({"get_weather": "rain"}), ToolSet(TOOLS)
+    model = ScriptedModel([Round([ToolCallDetected("get_weather", {"location": "Osaka"})]), Round([Text("Gladly!")])])
+    check = CallCheck(conversation, tool_set, fitting)
+    calls = RunCalls(tools, tool_set, CallContext(sink=sink), check=check)
+    thanks = [Message("user", "Thank you!")]
+    with anyio.fail_after(60):
+        await answer_with_tools(model, conversation, thanks, calls, ModelOptions(), LoopSettings(), sink)
+    assert events == [Status(WORDS), Text("Gladly!")]
+    assert tools.calls == []
+    messages, listed, _ = model.asked[1]
+    assert (messages, listed) == ([BEFORE[0], BEFORE[3], *thanks], ())
+    assert conversation.messages[-2:] == [*thanks, Message("assistant", "Gladly!")]
+
+
+def test_a_conversation_in_words_has_neither_calls_nor_results() -> None:
+    system = Message("system", "Help.")
+    conversation = Conversation(messages=[system, *BEFORE, Message("user", "Thanks")])
+    assert words_conversation(conversation).messages == [system, BEFORE[0], BEFORE[3], Message("user", "Thanks")]
