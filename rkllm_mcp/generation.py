@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from rkllm_mcp.events import Event
-    from rkllm_mcp.messages import ToolSpec
+    from rkllm_mcp.messages import Picture, ToolSpec
     from rkllm_mcp.text import Language
 
 # The only roles that the runtime supports.
@@ -54,18 +54,25 @@ class ImageTags:
     content: str
 
 
+# Stands for an image in a text; a message of the runtime names it.
+IMAGE_MARK = "<image>"
+
+
 @dataclass(frozen=True)
 class ImageInput:
     """A text with images that a vision encoder has converted to embeddings."""
 
     text: str  # one turn, with ``<image>`` at the position of each image
     values: array[float]  # float32 embeddings of all images, one row per token, image by image
-    tokens_per_image: int  # rows per image (over all outputs of the encoder if it has several)
+    tokens_per_image: int  # tokens of an image; with several outputs of the encoder there are more rows
     images: int = 1  # number of images; 1.2.0 accepts one
     width: int = 0  # width of the encoded images, pixels, for models with M-RoPE (1.2.1 on); 0 for other models
     height: int = 0  # height of the encoded images, pixels
     # For 1.3.0 on; earlier releases take them when the model is loaded (``EngineSettings.image_tags``).
     tags: ImageTags | None = None
+    # Digests of the images. With them the KV cache is kept for the next run if that has the same images, and cleared
+    # before a run with others, whose answers would be wrong (rknn-llm #257, rkllama #175); without, always.
+    digests: tuple[str, ...] = ()
     role: Role = "user"  # role of the turn (1.2.1 on)
     thinking: bool | None = None  # as in ``TextInput``
 
@@ -190,6 +197,7 @@ class AnswerOptions:
     # No later question can use a server that starts slowly, so this one waits for it: up to its connect_timeout_s.
     waits_for_servers: bool = False
     language: Language | None = None  # of questions for approval; None for the configuration's
+    pictures: tuple[Picture, ...] = ()  # pictures that belong to the question
     # The events of the answer that is continued, with ``continues`` of the model's options.
     begun: tuple[Event, ...] = ()
 
@@ -297,6 +305,48 @@ class Generation(Protocol):
         ...
 
 
+class PictureEmbedding(Protocol):
+    """A picture as a vision encoder sees it."""
+
+    @property
+    def values(self) -> array[float]:
+        """The float32 rows, token by token."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """Width of the encoder's input, pixels."""
+        ...
+
+    @property
+    def height(self) -> int:
+        """Height of the encoder's input, pixels."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a picture."""
+        ...
+
+
+class Vision(Protocol):
+    """The eyes of a model."""
+
+    @property
+    def tags(self) -> ImageTags:
+        """Texts around and in place of a picture's tokens."""
+        ...
+
+    @property
+    def takes_several(self) -> bool:
+        """False if the runtime takes one picture in a prompt."""
+        ...
+
+    async def embedding(self, picture: Picture, /) -> PictureEmbedding:
+        """Return the embedding of a picture; an InputRefusedError if it cannot be read."""
+        ...
+
+
 class Generator(Protocol):
     """The part of an engine that providers use."""
 
@@ -326,9 +376,9 @@ class Generator(Protocol):
         ...
 
     def generation(
-        self, tokens: Sequence[int], /, options: GenerationOptions | None = None
+        self, prompt: Input | Sequence[int], /, options: GenerationOptions | None = None
     ) -> AbstractAsyncContextManager[Generation]:
-        """Run the model on ``tokens``; leaving the context early aborts the run."""
+        """Run the model on token ids or on another input; leaving the context early aborts the run."""
         ...
 
 

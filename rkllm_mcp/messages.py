@@ -81,6 +81,15 @@ class Picture:
         return cls(hashlib.sha256(data).hexdigest(), data)
 
 
+# First bytes of the formats that are read as pictures: JPEG, PNG, GIF, BMP; WebP is a RIFF file.
+_PICTURE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"BM")
+
+
+def is_picture(data: bytes) -> bool:
+    """Return True if data begins like a picture in a format that is read."""
+    return data.startswith(_PICTURE_STARTS) or (data.startswith(b"RIFF") and data[8:12] == b"WEBP")
+
+
 @dataclass(frozen=True)
 class ToolResult:
     """Result of a call. A failure is a result too, for the model to read."""
@@ -92,6 +101,7 @@ class ToolResult:
     seconds: float = 0.0
     truncated: bool = False
     ruling: ApprovalOutcome | Literal[""] = ""  # approval outcome; empty if no decision was needed
+    pictures: tuple[Picture, ...] = ()  # shown to the model behind the results of the round
     notice: str = ""  # what people are shown where the text addresses the model
     sources: tuple[Source, ...] | None = None  # passages of a search; empty if it found none; None for other tools
 
@@ -113,7 +123,13 @@ class Message:
     cut: bool = False  # the assistant message ended at a token limit
     # Text that the host puts before the user's for the model only: resources, results of automatic tools, instructions.
     context: str = ""
+    pictures: tuple[Picture, ...] = ()  # of a user message; the model sees them in front of the text
     foreign: bool = field(default=False, compare=False)  # the text comes, or may come, from a server's prompt
+
+    @property
+    def all_pictures(self) -> tuple[Picture, ...]:
+        """The pictures of the message and of its results, in the order in which the model sees them."""
+        return (*self.pictures, *(picture for result in self.results for picture in result.pictures))
 
 
 @dataclass(frozen=True)

@@ -183,6 +183,7 @@ static const struct fault {
     {"hidden-rows", "hidden-rows all|last", MEMBER(hidden_last_row), FAULTS_OF_RULE},
     {"logits-rows", "logits-rows all|last", MEMBER(logits_last_row), FAULTS_OF_RULE},
     {"hidden-callbacks", "hidden-callbacks two|one", MEMBER(one_hidden_callback), FAULTS_OF_RULE},
+    {"stale-pictures", "stale-pictures", MEMBER(stale_pictures), FAULTS_OF_MODEL},
     {"hidden-needs-clear", "hidden-needs-clear", MEMBER(hidden_needs_clear), FAULTS_OF_MODEL},
     {"skipped-token", "skipped-token silent|null|empty", MEMBER(skipped), FAULTS_OF_RULE},
     {"finish-text", "finish-text empty|null", MEMBER(finish_text_null), FAULTS_OF_RULE},

@@ -31,7 +31,7 @@ bool input_check(const struct model *m, const RKLLMInput *input) {
         if (input->embed_input.embed && input->embed_input.n_tokens) return true;
         console_line('E', "the embedding input is empty!");
         return false;
-    case RKLLM_INPUT_MULTIMODAL: return media_check(&input->multimodal_input);
+    case RKLLM_INPUT_MULTIMODAL: return media_check(m, &input->multimodal_input);
     }
     console_line('E', "input type %d is not known!", (int)input->input_type);
     return false;

@@ -10,6 +10,7 @@
 
 #include "console.h"
 #include "model.h"
+#include "values.h"
 
 /* All images, or all videos, of an input; count is 0 when there are none. */
 struct media {
@@ -78,8 +79,25 @@ static bool has_audio(const RKLLMMultiModalInput *input) {
 #endif
 }
 
+/* Checks the size of the pictures of a model that numbers their tokens by line and column (M-RoPE). */
+static bool check_size(const struct model *m, const RKLLMMultiModalInput *input, size_t tokens) {
+#if RKLLM_ABI >= 130
+    size_t width = input->image.image_width, height = input->image.image_height;
+#elif RKLLM_ABI >= 121
+    size_t width = input->image_width, height = input->image_height;
+#else
+    size_t width = 0, height = 0;
+    (void)input;
+    return true;
+#endif
+    size_t patch = (size_t)m->script->picture_patch;
+    if (!patch || (width / patch) * (height / patch) == tokens) return true;
+    console_line('E', "patch_h[%zu] * patch_w[%zu] != n_image_token[%zu]!", height / patch, width / patch, tokens);
+    return false;
+}
+
 /* Checks tags, counts and pointers; false, with a line printed, when they do not go together. */
-bool media_check(const RKLLMMultiModalInput *input) {
+bool media_check(const struct model *m, const RKLLMMultiModalInput *input) {
     struct image_marks none = {NULL, NULL};
     struct media images = images_of(input, &none), videos = videos_of(input);
     if (has_audio(input)) {
@@ -93,16 +111,21 @@ bool media_check(const RKLLMMultiModalInput *input) {
                           "please use prompt_input");
         return false;
     }
+    if (images.count && !check_size(m, input, images.rows_each)) return false;
     return check_media(input->prompt, &images) && (RKLLM_ABI < 130 || check_media(input->prompt, &videos));
 }
 
 /* Appends the next image or video, and steps over its rows. */
 static bool put_media(const struct model *m, struct media *media, struct sequence *entry, struct ids *out) {
-    size_t width = (size_t)m->script->hidden;
+    size_t outputs = (size_t)m->script->picture_outputs, width = (size_t)m->script->hidden, first;
+    const float *rows = media->rows;
     const char *start = media->start ? media->start : "", *end = media->end ? media->end : "";
     if (!host_encode(m, start, strlen(start), out)) return false;
-    for (size_t i = 0; i < media->rows_each; i++, media->rows += width)
-        ids_put(out, input_row(m, media->rows));
+    first = out->len;
+    for (size_t i = 0; i < media->rows_each; i++, media->rows += width * outputs)
+        ids_put(out, outputs == 1 ? input_row(m, media->rows)
+                                  : values_of_picture(media->rows, width * outputs, 0));
+    pictures_put(m->pictures, out->data + first, media->rows_each, rows, outputs, width);
     entry->pictures += media->rows_each;
     return host_encode(m, end, strlen(end), out);
 }

@@ -23,6 +23,7 @@ struct model *model_create(void) {
     pthread_mutex_init(&m->lock, NULL);
     m->number = atomic_fetch_add(&models_made, 1) + 1;
     m->cache_lora = -1;
+    m->pictures = mem_alloc(sizeof *m->pictures);
     faults_init(&m->faults);
     return m;
 }
@@ -48,6 +49,8 @@ void model_free(struct model *m) {
     }
     free(m->batch);
     ids_free(&m->loaded);
+    pictures_free(m->pictures);
+    free(m->pictures);
     free(m->settings.marks.start);
     free(m->settings.marks.end);
     words_free(m->loras, m->lora_count);

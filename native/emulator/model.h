@@ -14,6 +14,7 @@
 #include "faults.h"
 #include "kv_cache.h"
 #include "rkllm_abi.h"
+#include "pictures.h"
 #include "script.h"
 #include "values.h"
 #include "weights.h"
@@ -161,6 +162,7 @@ struct model {
     int cache_lora;    /* the adapter the caches were made with; -1 without one */
     struct ids loaded; /* the prompt-cache file that was loaded; empty after its release */
     struct chat_state chat;
+    struct pictures *pictures; /* that were in an input so far */
     char **loras;
     size_t lora_count;
     bool paused;
@@ -215,7 +217,7 @@ bool input_read(const struct model *m, const RKLLMInput *input, bool continues, 
                 struct sequence *entry, struct ids *out);
 
 /* media.c: images and videos in a text. */
-bool media_check(const RKLLMMultiModalInput *input);
+bool media_check(const struct model *m, const RKLLMMultiModalInput *input);
 bool media_read(const struct model *m, const RKLLMInput *input, bool continues, struct buf *text,
                 struct sequence *entry, struct ids *out);
 

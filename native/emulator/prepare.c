@@ -168,6 +168,13 @@ static void measure_system(struct model *m, struct sequence *entry, const RKLLMI
     ids_free(&ids);
 }
 
+/* Returns the position from which on pictures are noise: with a fault, those that are new to a cache with pictures. */
+static size_t noisy_from(const struct model *m, const struct sequence *entry) {
+    for (size_t i = 0; m->faults.stale_pictures && i < entry->kv.ids.len; i++)
+        if (entry->kv.ids.data[i] < 0) return entry->reused;
+    return SIZE_MAX;
+}
+
 /* Lets the script answer, and applies the faults of the rule it chose. Weights answer token by token, later. */
 static void choose_answer(struct model *m, struct sequence *entry) {
     if (m->weights) return;
@@ -175,7 +182,7 @@ static void choose_answer(struct model *m, struct sequence *entry) {
     struct prompt_view view;
     struct buf ignored = {0};
     const char *lora = run->lora < 0 ? NULL : m->loras[run->lora];
-    prompt_view_read(&view, m->script, &entry->prompt);
+    prompt_view_read(&view, m->script, &entry->prompt, m->pictures, noisy_from(m, entry));
     entry->rule = answer_compose(m->script, &view, lora, &entry->answer, &entry->values);
     for (size_t i = 0; entry->rule && i < entry->rule->fault_count; i++)
         faults_apply(&run->faults, FAULTS_OF_RULE, entry->rule->faults[i], &ignored);

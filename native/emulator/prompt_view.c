@@ -96,14 +96,37 @@ static void read_begun(struct prompt_view *view, const struct marked *prompt) {
     view->begun = mem_string_n(prompt->text.data + at, len - at);
 }
 
-/* Fills view from the ids of the whole context; the caller frees it with prompt_view_free. */
-void prompt_view_read(struct prompt_view *view, const struct script *script, const struct ids *ids) {
+/* Writes the ids of a prompt as text; behind each picture stands, in brackets, what it shows. */
+static void read_text(struct marked *prompt, const struct vocabulary *v, const struct ids *ids,
+                      const struct pictures *pictures, size_t noisy_from) {
+    size_t written = 0;
+    for (size_t at = 0; at < ids->len;) {
+        bool is_row = ids->data[at] < 0;
+        const struct picture *found = is_row ? pictures_find(pictures, ids->data + at, ids->len - at) : NULL;
+        size_t step = found ? found->ids.len : 1;
+        if (found) {
+            size_t before;
+            vocabulary_decode(v, ids->data + written, at - written, &prompt->text, &prompt->origin);
+            before = prompt->text.len;
+            buf_printf(&prompt->text, VOCABULARY_PICTURE "[%s]", at < noisy_from ? found->shown : "noise");
+            buf_fill(&prompt->origin, 0, prompt->text.len - before);
+            written = at + step;
+        }
+        at += step;
+    }
+    vocabulary_decode(v, ids->data + written, ids->len - written, &prompt->text, &prompt->origin);
+}
+
+/* Fills view from the ids of the whole context; the caller frees it with prompt_view_free. Pictures from noisy_from on
+ * are not seen as what they are. */
+void prompt_view_read(struct prompt_view *view, const struct script *script, const struct ids *ids,
+                      const struct pictures *pictures, size_t noisy_from) {
     const struct vocabulary *v = script->vocabulary;
     struct marked prompt = {0};
     struct marker_set markers = {0};
     size_t start = 0, end = 0;
     *view = (struct prompt_view){.result = mem_string("")};
-    vocabulary_decode(v, ids->data, ids->len, &prompt.text, &prompt.origin);
+    read_text(&prompt, v, ids, pictures, noisy_from);
     buf_put(&prompt.text, "", 0);
     for (size_t i = 0; i < prompt.text.len; i++)
         if (!prompt.text.data[i]) prompt.text.data[i] = ' ';

@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "buffers.h"
+#include "pictures.h"
 #include "script.h"
 
 /* Where thinking stands at the end of the prompt. */
@@ -22,7 +23,8 @@ struct prompt_view {
     enum thinking thinking;
 };
 
-void prompt_view_read(struct prompt_view *view, const struct script *script, const struct ids *ids);
+void prompt_view_read(struct prompt_view *view, const struct script *script, const struct ids *ids,
+                      const struct pictures *pictures, size_t noisy_from);
 void prompt_view_free(struct prompt_view *view);
 
 #endif

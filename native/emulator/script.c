@@ -78,6 +78,19 @@ static bool read_speed(struct reader *r, char *rest) {
 
 static bool read_hidden(struct reader *r, char *rest) { return read_count(r, rest, 1, 16384, &r->script->hidden); }
 
+/* pictures OUTPUTS [PATCH] */
+static bool read_pictures(struct reader *r, char *rest) {
+    struct buf word = {0};
+    double outputs = 0, patch = 0;
+    bool good = words_next(&rest, &word) && words_number(buf_text(&word), 1, 8, &outputs);
+    if (good && words_next(&rest, &word)) good = words_number(buf_text(&word), 1, 256, &patch);
+    good = good && !*rest;
+    buf_free(&word);
+    r->script->picture_outputs = (int)outputs;
+    r->script->picture_patch = (int)patch;
+    return good || reader_fail(r, "pictures is written: pictures OUTPUTS [PIXELS_OF_A_TOKEN]");
+}
+
 static bool read_vocabulary_size(struct reader *r, char *rest) {
     return read_count(r, rest, 1, 1 << 21, &r->vocabulary_size);
 }
@@ -193,7 +206,7 @@ static const struct {
     {"turn", read_turn},             {"call_syntax", read_call_syntax}, {"template", read_template},
     {"fault", read_fault},           {"piece", read_piece},     {"vocabulary_size", read_vocabulary_size},
     {"hidden", read_hidden},         {"prompt_cache", read_prompt_cache}, {"without", read_without},
-    {"weights", read_weights},
+    {"weights", read_weights},       {"pictures", read_pictures},
 };
 
 /* Reads one line of the script after the first; cuts it up in place. */
@@ -279,6 +292,7 @@ static struct script *script_defaults(const char *path) {
     s->path = mem_string(path);
     s->context_limit = 4096;
     s->hidden = 256;
+    s->picture_outputs = 1;
     s->platform = mem_string("RK3588");
     s->toolkit = mem_string("");
     s->dtype = mem_string("W8A8");

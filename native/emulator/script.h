@@ -88,6 +88,8 @@ struct script {
     struct vocabulary *vocabulary;
     struct ids eos; /* the first is the one the model emits */
     int hidden; /* width of hidden states and embeddings */
+    int picture_outputs; /* rows that the vision encoder makes for each token of a picture */
+    int picture_patch;   /* pixels of a side that are one token (M-RoPE); 0: sizes are not compared */
     enum cache_files cache_files;
     bool lacks_tokenizer, lacks_embedding; /* exported without */
     int context_limit;

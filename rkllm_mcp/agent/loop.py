@@ -458,7 +458,13 @@ async def open_turn(
     context = replace(context, request=question.text, untrusted_texts=conversation.untrusted_texts)
     prepared = await preparation.prepare(conversation, request, context)
     length = len(conversation.messages)
-    user = Message("user", question.text, context=prepared.context, foreign=question.foreign)
+    user = Message(
+        "user",
+        question.text,
+        context=prepared.context,
+        foreign=question.foreign,
+        pictures=question.pictures,
+    )
     messages = [] if request.options.continues else [*question.preceding, user]
     try:
         check = CallCheck(conversation, prepared.tool_set, preparation.fitting)

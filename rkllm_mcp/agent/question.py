@@ -16,6 +16,7 @@ from rkllm_mcp.events import ResourceRead, Status
 from rkllm_mcp.messages import (
     FilledPrompt,
     Message,
+    Picture,
     Resource,
     ResourceContent,
     ToolCall,
@@ -62,6 +63,7 @@ class Question:
     context: str = ""  # the model reads it before the words, in the same turn
     preceding: tuple[Message, ...] = ()  # earlier turns that are not in the conversation yet
     foreign: bool = False  # the words are those of a server's prompt
+    pictures: tuple[Picture, ...] = ()  # that belong to the words
 
 
 @dataclass(frozen=True)

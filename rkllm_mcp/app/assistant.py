@@ -479,7 +479,8 @@ class Assistant:
             return await question_from_prompt(question.name, question.arguments, self.toolbox.offerings, context)
         # Resources load the MCP client, which a question that names none does not need.
         offerings = self.toolbox.offerings if "@" in question and options.resources else None
-        return await question_from_text(question, offerings, self.config.agent.resource_chars, context)
+        prepared = await question_from_text(question, offerings, self.config.agent.resource_chars, context)
+        return replace(prepared, pictures=options.pictures)
 
     @contextmanager
     def _asker(self, options: AnswerOptions, sink: EventSink) -> Generator[Approver]:

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -187,12 +188,14 @@ async def _open_on_npu(
         with anyio.move_on_after(WORKER_START_S):
             await engine.started()
         from rkllm_mcp.app.model_form import listing, model_form
+        from rkllm_mcp.app.vision import blindness, open_vision
         from rkllm_mcp.providers.rkllm import RkllmModel
 
         # Others' answers go on while a tokenizer is read beside a loaded model.
         form = model_form(config, model) if open_host is None else await to_thread.run_sync(model_form, config, model)
         prefill_progress = PrefillProgress(settings.profile.prefill_s if settings.profile else None)
-        chat_model = RkllmModel(engine, form, prefill_progress)
+        vision = await stack.enter_async_context(open_vision(engine, model))
+        chat_model = RkllmModel(engine, form, prefill_progress, vision, partial(blindness, model))
         npu = LocalModel(model, engine, form, chat_model, prefill_progress)
         emulated = "on the CPU, NPU emulated" if model.has_weights else "emulated: answers come from a script"
         description = emulated if model.card.emulated else "on the NPU"

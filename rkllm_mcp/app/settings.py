@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rkllm_mcp.config.sections import Config
+from rkllm_mcp.errors import ConfigError, RuntimeUnusableError
 from rkllm_mcp.models.cards import ModelFolder, SamplingCard, SamplingValues, choose_model
 
 if TYPE_CHECKING:
-    from rkllm_mcp.generation import Sampling, SamplingByPurpose
+    from rkllm_mcp.generation import ImageTags, Sampling, SamplingByPurpose
     from rkllm_mcp.runtime.settings import EngineSettings
 
 AUTOMATIC = "auto"
@@ -39,6 +40,7 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
         max_new_tokens=config.model.max_new_tokens,
         sampling=loaded_sampling(config, model),
         skip_special_token=model.card.skip_special_token,
+        image_tags=_image_tags(model),
         cpus=section.cpus,
         log_level=section.log_level,
         start_timeout_s=section.start_timeout_s,
@@ -46,6 +48,15 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
         cache_bytes_per_token=model.card.cache_bytes_per_token,
         profile=find_profile(str(library), model.file),
     )
+
+
+def _image_tags(model: ModelFolder) -> ImageTags | None:
+    """Return the tags that runtimes before 1.3.0 take when the model is loaded."""
+    if model.encoder is None:
+        return None
+    from rkllm_mcp.app.vision import picture_tags
+
+    return picture_tags(model.card)
 
 
 def sampling_by_purpose(config: Config, model: ModelFolder) -> SamplingByPurpose:
@@ -79,6 +90,16 @@ def _sampling(config: Config, part: SamplingValues, card: SamplingCard) -> Sampl
         # The likeliest token is meant; what the runtime does with a zero is not known.
         values["top_k"] = 1
     return Sampling(**values)
+
+
+def sees(config: Config) -> bool:
+    """Return True if the configured model takes pictures; False also if there is no model."""
+    if config.provider.kind != "rkllm":
+        return False
+    try:
+        return chosen_model(config, check_names=False).encoder is not None
+    except (ConfigError, RuntimeUnusableError):
+        return False
 
 
 def starting_lines(model: str | None, servers: int) -> tuple[str, ...]:

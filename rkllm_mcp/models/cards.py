@@ -124,6 +124,10 @@ class ModelCard(Section):
     """The .rkllm file; relative to the folder."""
     tokenizer: str = "tokenizer.json"
     """The model's tokenizer.json; relative to the folder."""
+    encoder: str | None = None
+    """The vision encoder, a .rknn file; relative to the folder. The folder's only one when not given."""
+    picture_tags: tuple[str, str, str] | None = None
+    """Texts before, behind and in place of a picture's tokens; the template's own when not given."""
     syntaxes: Names | None = None
     """How the model may write tool calls: names of rkllm_mcp.toolcalls.formats; the template's own when not given."""
     thinking: Literal["off", "auto", "open"] = "off"
@@ -174,6 +178,14 @@ class ModelFolder:
     def name(self) -> str:
         """The model's name."""
         return self.card.name
+
+    @property
+    def encoder(self) -> Path | None:
+        """Path of the vision encoder's file; None for a model that does not see."""
+        if self.card.encoder is not None:
+            return self.folder / Path(self.card.encoder).expanduser()
+        files = sorted(self.folder.glob("*.rknn"))
+        return files[0] if len(files) == 1 else None
 
     @property
     def keeps_prompts(self) -> bool:

@@ -16,9 +16,9 @@ from itertools import takewhile
 
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.generation import common_prefix
-from rkllm_mcp.messages import Message, ToolSpec
+from rkllm_mcp.messages import Message, Picture, ToolSpec
 from rkllm_mcp.prompt.budget import Budget, Compaction
-from rkllm_mcp.prompt.template import Before, ChatTemplate, before_next
+from rkllm_mcp.prompt.template import NO_PICTURES, Before, ChatTemplate, PictureText, before_next
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText, Segment
 
 _LONGEST_CHARACTER = 6  # number of tokens that one character may take
@@ -30,6 +30,7 @@ class Prompt:
 
     ids: list[int]  # the whole prompt
     max_new_tokens: int  # the longest answer that fits behind it
+    pictures: tuple[Picture, ...] = ()  # that the model sees, in their order
     notice: str = ""  # sentence about dropped messages; empty if the conversation is complete
 
 
@@ -63,6 +64,7 @@ class ConversationPrompt:
         self._before_first: Before = "start"
         self._turns: list[_Turn] = []
         self._compaction = Compaction()
+        self._pictures = NO_PICTURES
         self._stops = stop_ids(tokenizer, template)
 
     def copied(self) -> ConversationPrompt:
@@ -82,6 +84,7 @@ class ConversationPrompt:
         any_tool: bool = False,
         thinking: bool | None = None,
         continues: bool = False,
+        pictures: PictureText = NO_PICTURES,
     ) -> Prompt:
         """Return the prompt for the next answer.
 
@@ -92,6 +95,7 @@ class ConversationPrompt:
             forced_tool: the answer must begin with a call of this tool; the prompt ends inside the call.
             any_tool: the same for any tool; the model writes the name.
             thinking: switches thinking on or off from now on; None leaves it unchanged.
+            pictures: the text of pictures, and which of them the model sees.
             continues: the last message is an answer that the model goes on with; ``answered`` is told its whole text.
 
         Raises:
@@ -100,6 +104,7 @@ class ConversationPrompt:
         self._thinking = self._thinking if thinking is None else thinking
         system, body = _split_system(messages)
         unfinished, body = (body[-1], body[:-1]) if continues else (None, body)
+        self._use_pictures(pictures)
         # Before the prefix, which may be written again.
         generated = self._generated(unfinished)
         self._write_prefix(system, tuple(tools), budget)
@@ -114,7 +119,20 @@ class ConversationPrompt:
             notice = self._compact(body, budget, len(opening))
         self._ledger.extend(opening)
         ids = list(self._ledger)
-        return Prompt(ids, budget.new_tokens_after(len(ids)), notice)
+        seen = (picture for turn in self._turns for picture in turn.message.all_pictures)
+        shown = tuple(picture for picture in seen if picture.digest in pictures.digests)
+        return Prompt(ids, budget.new_tokens_after(len(ids)), shown, notice)
+
+    def _use_pictures(self, pictures: PictureText) -> None:
+        """Forget the turns from the first one on whose pictures have another text from now on."""
+        if pictures == self._pictures:
+            return
+        before, self._pictures = self._pictures, pictures
+        for index, turn in enumerate(self._turns):
+            seen = turn.message.all_pictures
+            if seen and before.segments(seen) != pictures.segments(seen):
+                del self._turns[index:]
+                return
 
     def answered(self, message: Message, generated: Sequence[int]) -> None:
         """Store the ids that the model delivered for the last prepared prompt as the turn ``message``.
@@ -198,7 +216,7 @@ class ConversationPrompt:
         del self._ledger[self._turns[-1].end if self._turns else self._prefix_end :]
         before = before_next(view[unchanged - 1]) if unchanged else self._before_first
         for message in view[unchanged:]:
-            self._ledger.extend(self._tokenizer.encode(self._template.turn(message, before), most))
+            self._ledger.extend(self._tokenizer.encode(self._template.turn(message, before, self._pictures), most))
             if len(self._ledger) > most:
                 # This turn may be incomplete, so it is not recorded and the next call renders it again.
                 return
@@ -212,7 +230,10 @@ class ConversationPrompt:
 
         def cost(message: Message) -> int:
             if id(message) not in costs:
-                costs[id(message)] = (message, len(self._tokenizer.encode(self._template.turn(message), most)))
+                costs[id(message)] = (
+                    message,
+                    len(self._tokenizer.encode(self._template.turn(message, pictures=self._pictures), most)),
+                )
             return costs[id(message)][1]
 
         try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rkllm_mcp.messages import Message, ToolSpec
+from rkllm_mcp.messages import Message, Picture, ToolSpec
 from rkllm_mcp.prompt.tokenizer import ControlText, PlainText, Segment
 from rkllm_mcp.prompt.tool_list import ToolForm
 
@@ -38,6 +38,26 @@ class PrefixLayout:
 
 
 PLAIN_PREFIX = PrefixLayout()
+
+# In place of a picture that the model does not see
+IMAGE_LINE = "[image, not shown]\n"
+
+
+@dataclass(frozen=True)
+class PictureText:
+    """The text of pictures in a prompt."""
+
+    shown: str = ""  # text of one picture, in control tokens: tags, and a token for each row of its embedding
+    digests: frozenset[str] = frozenset()  # the pictures that the model sees; of others there is a line
+
+    def segments(self, pictures: Sequence[Picture]) -> list[Segment]:
+        """Return the text of these pictures."""
+        return [
+            ControlText(self.shown) if picture.digest in self.digests else PlainText(IMAGE_LINE) for picture in pictures
+        ]
+
+
+NO_PICTURES = PictureText()
 
 
 Before = Literal["start", "open_user_turn", "user", "assistant", "calls", "tool"]
@@ -80,6 +100,8 @@ class ChatTemplate:
     results_stay_in_turn: bool = False  # results are part of the assistant's turn, which the model continues
     before_answer: str = ""  # between ``assistant_opening`` and an answer, if the model writes it itself
     stop_texts: tuple[str, ...] = ()  # plain text that ends an answer, if it is a single token of the vocabulary
+    # Texts before, behind and in place of a picture's tokens; empty if models of the family usually see nothing.
+    picture_tags: tuple[str, ...] = ()
     # Applied to untrusted text, if the family separates turns by plain text.
     clean: Callable[[str], str] | None = None
 
@@ -131,7 +153,7 @@ class ChatTemplate:
         in_user_turn = {"tools_in_user_turn": tools, "user_turn": system or tools}
         return "open_user_turn" if in_user_turn.get(self.head_form.layout) else "start"
 
-    def turn(self, message: Message, before: Before = "start") -> list[Segment]:
+    def turn(self, message: Message, before: Before = "start", pictures: PictureText = NO_PICTURES) -> list[Segment]:
         """Return one whole turn, closed; ``before`` describes the text in front of it.
 
         Raises:
@@ -140,9 +162,13 @@ class ChatTemplate:
         if message.role == "user":
             opening = "" if before == "open_user_turn" else self._closed(before) + self.user_opening
             words = f"{message.context}\n\n{message.text}" if message.context else message.text
-            return self._cleaned([ControlText(opening), PlainText(words), ControlText(self.user_closing)])
+            seen = pictures.segments(message.pictures)
+            return self._cleaned([ControlText(opening), *seen, PlainText(words), ControlText(self.user_closing)])
         if message.role == "tool":
-            results = self.tool_form.results(message.results, message.text)
+            results = [
+                *self.tool_form.results(message.results, message.text),
+                *pictures.segments(message.all_pictures),
+            ]
             opening = ("" if before == "calls" else self._closed(before)) + self.results_opening
             return self._cleaned([ControlText(opening), *results, ControlText(self.results_closing)])
         if message.role == "assistant":

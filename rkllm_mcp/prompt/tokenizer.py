@@ -70,6 +70,7 @@ _TAG = re.compile(r"^\u2581?[<\[{].+[>\]}]$", re.DOTALL)
 _NEVER = "(?!)"
 # A character of no script: its ids are those of any text outside the vocabulary.
 _UNHEARD_OF = "\U0010fffd"
+_ZERO_WIDTH = "\u200b"
 # Longer texts are encoded as a batch of one: for batches the library releases the GIL.
 _LONG_CHARS = 10_000
 # Encoding takes up to 400 bytes of memory for each character until it is done, so long text is encoded in pieces of at
@@ -186,6 +187,34 @@ class ModelTokenizer:
             else:
                 pending.append(token_id)
         return "".join([*parts, self._decode_plain(pending)])
+
+    def as_text(self, ids: Sequence[int], picture: Sequence[int], mark: str) -> str:
+        """Return the text that the runtime's own tokenizer turns into ``ids`` again, with pictures as ``mark``.
+
+        Control tokens are written by name. Where ordinary text spells one, or the mark, a zero-width space is put
+        behind its first character, so that it stays text.
+        """
+        parts: list[str] = []
+        plain: list[int] = []
+        position = 0
+        while position < len(ids):
+            is_picture = (
+                bool(picture)
+                and ids[position] == picture[0]
+                and list(ids[position : position + len(picture)]) == list(picture)
+            )
+            if not is_picture and ids[position] not in self._contents:
+                plain.append(ids[position])
+                position += 1
+                continue
+            parts += [self._harmless(plain, mark), mark if is_picture else self._contents[ids[position]]]
+            plain = []
+            position += len(picture) if is_picture else 1
+        return "".join([*parts, self._harmless(plain, mark)])
+
+    def _harmless(self, ids: Sequence[int], mark: str) -> str:
+        text = self._decode_plain(ids).replace(mark, f"{mark[0]}{_ZERO_WIDTH}{mark[1:]}")
+        return _ZERO_WIDTH.join(self._split_control_names(text))
 
     def _decode_plain(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=False) if ids else ""

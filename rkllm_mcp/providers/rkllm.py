@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,12 +23,14 @@ from rkllm_mcp.generation import (
     Generation,
     GenerationOptions,
     Generator,
+    Input,
     ModelOptions,
     RunStats,
     Sampling,
     SamplingByPurpose,
     SamplingOverrides,
     Token,
+    Vision,
     common_prefix,
 )
 from rkllm_mcp.messages import Conversation, ToolSpec
@@ -38,6 +40,7 @@ from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 from rkllm_mcp.protocols import EventSink, Turn
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
+from rkllm_mcp.providers.sight import Sight, has_new_pictures, image_input, see
 from rkllm_mcp.providers.stream_parts import FinishPart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
 from rkllm_mcp.tasks import run_costly
@@ -192,6 +195,7 @@ class _PromptRun:
     prompt: Prompt
     turn: TurnBuilder
     sampling: Sampling | None
+    sight: Sight
     ids: list[int] = field(default_factory=list[int])
     repetition: RepetitionWatch = field(default_factory=RepetitionWatch)
     is_repeating: bool = False
@@ -199,11 +203,24 @@ class _PromptRun:
 
 
 class RkllmModel:
-    """A ``ChatModel`` on an engine; ``prefill_progress`` tracks prompts being prefilled."""
+    """A ``ChatModel`` on an engine.
 
-    def __init__(self, engine: Generator, form: ModelForm, prefill_progress: PrefillProgress | None = None) -> None:
+    ``prefill_progress`` tracks prompts being prefilled; ``vision`` encodes pictures, and where it is None,
+    ``blindness`` returns the line about pictures that the model does not see.
+    """
+
+    def __init__(
+        self,
+        engine: Generator,
+        form: ModelForm,
+        prefill_progress: PrefillProgress | None = None,
+        vision: Vision | None = None,
+        blindness: Callable[[], str] = str,
+    ) -> None:
         self._engine = engine
         self._form = form
+        self._vision = vision
+        self._blindness = blindness
         self._stops = stop_ids(form.tokenizer, form.template)
         self._markers = _special_markers(form)
         self._special = self._stops | form.tokenizer.special_ids
@@ -223,6 +240,7 @@ class RkllmModel:
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, sink: EventSink
     ) -> Turn:
         """See ``ChatModel.respond``."""
+        sight = await self._see(conversation, sink)
         conversation_prompt = self._prompt_of(conversation)
         budget = Budget(self._engine.context_tokens, options.max_new_tokens or self._form.max_new_tokens)
         prepare = partial(
@@ -231,14 +249,15 @@ class RkllmModel:
             any_tool=options.tool_choice == "required",
             thinking=self._form.thinks(options.thinking),
             continues=options.continues,
+            pictures=sight.text,
         )
         # Megabytes of text take seconds to encode; in a thread they do not block other answers.
-        prompt = await run_costly(prepare, conversation.messages, tools, budget)
+        prompt = await run_costly(prepare, sight.messages, tools, budget)
         announced = self._announced
         if announced and announced[0] == conversation.id and prompt.ids[: len(announced[1])] != announced[1]:
             # The round goes another way, and must not wait for the one that was expected.
             self.over(conversation.id)
-        run = self._new_run(conversation, tools, options, prompt)
+        run = self._new_run(conversation, tools, options, prompt, sight)
         try:
             if prompt.notice:
                 sink.feed([Status(f"[Context: {prompt.notice} to fit {self._engine.context_tokens} tokens]")])
@@ -250,7 +269,7 @@ class RkllmModel:
                 await self._engine.ready()
                 sink.feed([Status(f"[NPU: the runtime {_how(death)} and was restarted; the question is asked again]")])
             # Tokens that produced no event are discarded.
-            run = self._new_run(conversation, tools, options, prompt)
+            run = self._new_run(conversation, tools, options, prompt, sight)
             return await self._generate(run, sink)
         finally:
             # Also after a cancellation or failure: the next prompt begins with the ids that were generated.
@@ -283,6 +302,20 @@ class RkllmModel:
         if (prompt := self._prompts.get(conversation_id)) is not None:
             self._store_prompt(new_id, prompt.copied())
 
+    async def _see(self, conversation: Conversation, sink: EventSink) -> Sight:
+        if not any(message.all_pictures for message in conversation.messages):
+            return Sight(conversation.messages)
+        if self._vision is not None:
+            return await see(conversation.messages, self._vision)
+        if has_new_pictures(conversation.messages) and (line := self._blindness()):
+            sink.feed([Status(line)])
+        return Sight(conversation.messages)
+
+    def _input(self, run: _PromptRun) -> Input | Sequence[int]:
+        if self._vision is None or not run.prompt.pictures:
+            return run.prompt.ids
+        return image_input(run.prompt, run.sight, self._vision, self._form.tokenizer)
+
     def _detector(self, tools: Sequence[ToolSpec], options: ModelOptions) -> Detector:
         form = self._form
         forced = options.forced_tool
@@ -298,7 +331,7 @@ class RkllmModel:
         return detector
 
     def _new_run(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, prompt: Prompt
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, prompt: Prompt, sight: Sight
     ) -> _PromptRun:
         detector = self._detector(tools, options)
         continued = conversation.messages[-1] if options.continues else None
@@ -308,7 +341,7 @@ class RkllmModel:
         comparison = (
             None if self._is_own_tokenizer else TokenComparison(self._form.tokenizer, self._form.uncompared_ids)
         )
-        return _PromptRun(conversation, prompt, turn, self._sampling(options, tools), comparison=comparison)
+        return _PromptRun(conversation, prompt, turn, self._sampling(options, tools), sight, comparison=comparison)
 
     async def _generate(self, run: _PromptRun, sink: EventSink) -> Turn:
         """Run the prompt once and feed the events of the turn to ``sink``."""
@@ -317,7 +350,7 @@ class RkllmModel:
 
         self._progress.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
         try:
-            async with self._engine.generation(prompt.ids, options) as generation:
+            async with self._engine.generation(self._input(run), options) as generation:
                 self._announce_long_prefill(conversation.id, sink)
                 try:
                     await generation.deliver(partial(self._feed_tokens, run, generation, sink))
@@ -331,12 +364,12 @@ class RkllmModel:
             self._progress.over(conversation.id)
         if stats.finish == "length":
             turn.add(FinishPart("length"))
-        figures = _figures(len(prompt.ids), stats)
+        figures = _figures(len(prompt.ids), stats, is_exact=not prompt.pictures)
         self._progress.measured(stats, stats.prefilled_tokens or 0)
         closing = turn.finish()
         if run.is_repeating and not turn.calls:
             closing.append(Text(f"\n\n{_repetition_sentence(self._form.tokenizer.decode(run.ids[-LOOP_TOKENS:]))}"))
-        if turn.calls:
+        if turn.calls and not prompt.pictures:
             # The prompt with the results will begin with these ids.
             self._announced = (conversation.id, [*prompt.ids, *run.ids])
             self._engine.expect(self._announced[1])
@@ -417,8 +450,13 @@ def _how(death: WorkerDiedError) -> str:
     return f"died ({death.signal_name or f'exit code {death.exit_code_or_signal}'})"
 
 
-def _figures(prompt_tokens: int, stats: RunStats) -> list[Status | Usage]:
-    """Return the usage, and a status line if the prefill was longer than expected."""
+def _figures(prompt_tokens: int, stats: RunStats, *, is_exact: bool = True) -> list[Status | Usage]:
+    """Return the usage, and a status line if the prefill was longer than expected.
+
+    Beside pictures the runtime cuts up the text itself, so the number of tokens is not exact.
+    """
+    if not is_exact:
+        prompt_tokens = max(prompt_tokens, stats.prefilled_tokens or 0)
     expected = prompt_tokens if stats.expected_tokens is None else stats.expected_tokens
     prefilled = expected if stats.prefilled_tokens is None else stats.prefilled_tokens
     if stats.own_tokens is not None:

@@ -110,7 +110,8 @@ def generation_command(run: int, prompt: Input, options: GenerationOptions) -> R
         raise InputRefusedError(f"there is no folder for {path}; make it first")
     if path is not None:
         options = replace(options, save_prompt_cache=str(Path(path).expanduser().absolute()))
-    is_fresh = isinstance(prompt, (EmbeddingInput, ImageInput)) and not options.keep_history
+    is_unnamed = isinstance(prompt, EmbeddingInput) or (isinstance(prompt, ImageInput) and not prompt.digests)
+    is_fresh = is_unnamed and not options.keep_history
     return RunCommand(
         run,
         prompt,
@@ -190,6 +191,11 @@ class Engine:
     def limits_each_run(self) -> bool:
         """True if the runtime applies each run's own limit (1.3.0 on); False until the model is loaded."""
         return self._dispatcher.abi is not None and self._dispatcher.abi.has_per_run_token_limit
+
+    @property
+    def takes_several_images(self) -> bool:
+        """True if a prompt may hold several images (1.2.1 on); False until the model is loaded."""
+        return self._dispatcher.abi is not None and self._dispatcher.abi.has_image_sizes
 
     @property
     def may_reuse_prefix(self) -> bool:

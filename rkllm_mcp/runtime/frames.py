@@ -388,7 +388,7 @@ def _unpacked_prompt(kind: str, fields: dict[str, Any], tail: memoryview) -> Inp
     values.frombytes(tail)
     if kind == EmbeddingInput.__name__:
         return EmbeddingInput(values, **fields)
-    fields["tags"] = _tags(fields["tags"])
+    fields["tags"], fields["digests"] = _tags(fields["tags"]), tuple(fields["digests"])
     return ImageInput(**fields, values=values)
 
 

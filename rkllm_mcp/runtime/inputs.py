@@ -11,11 +11,8 @@ from ctypes import c_float, c_int32
 from typing import Any, NamedTuple, get_args
 
 from rkllm_mcp.errors import InputRefusedError, PromptTooLongError
-from rkllm_mcp.generation import EmbeddingInput, ImageInput, Input, Role, TextInput, TokenInput
+from rkllm_mcp.generation import IMAGE_MARK, EmbeddingInput, ImageInput, Input, Role, TextInput, TokenInput
 from rkllm_mcp.runtime.abi.common import Abi, require
-
-# Marker of an image in the text, named in a message of the runtime
-IMAGE_MARK = "<image>"
 
 
 class NativeInput(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rkllm_mcp.generation import TokenInput, common_prefix
+from rkllm_mcp.generation import ImageInput, TokenInput, common_prefix
 from rkllm_mcp.runtime.frames import RunCommand
 from rkllm_mcp.runtime.run import Run, RunState
 
@@ -28,6 +28,7 @@ class CacheState:
         self._has_history = False
         self._lora: str | None = None
         self._owners: frozenset[str] = frozenset()  # owners of prompts that may still be in the cache
+        self._images: tuple[str, ...] = ()  # digests of the images that may still be in the cache
         self._shared: Sequence[int] = ()  # last prompt of the service itself; every owner may know it
 
     def renewed(self) -> None:
@@ -38,7 +39,7 @@ class CacheState:
     def emptied(self) -> None:
         """Note that the cache was cleared; it is unknown if that ends a pause."""
         self.ids, self.is_cold, self._has_history = (), True, False
-        self._owners = frozenset()
+        self._owners, self._images = frozenset(), ()
 
     def filled(self, ids: Sequence[int] = (), owner: str | None = None) -> None:
         """Note content loaded from a prompt cache, with its ids and owner if they are known."""
@@ -80,10 +81,12 @@ class CacheState:
         """Return the command with the necessary clearing of the cache.
 
         The cache is cleared because kept history stays in it during a later run without history (rknn-llm #272),
-        because a paused generation would answer in place of the next one, and because it is undocumented whether the
-        runtime knows the adapter of its cache.
+        because a paused generation would answer in place of the next one, because images that are not those of the
+        cache are answered wrongly (rknn-llm #257, rkllama #175), and because it is undocumented whether the runtime
+        knows the adapter of its cache.
         """
         is_stale = self.is_paused or (self._has_history and not command.options.keep_history)
+        is_stale = is_stale or bool(self._images and self._images != _images(command))
         is_stale = is_stale or (command.options.lora != self._lora and not self.is_cold)
         return replace(command, clears_before=True) if is_stale else command
 
@@ -99,6 +102,7 @@ class CacheState:
         self.is_paused = run.is_paused
         self._lora = command.options.lora
         self._has_history = command.options.keep_history
+        self._images = _images(command)
         # A run that delivered a token has evaluated its whole prompt, which replaces all earlier content. Without a
         # token its progress is unknown, and the content after a failed run is undocumented.
         is_whole = run.state is RunState.DONE and bool(run.ids) and not self._has_history
@@ -109,3 +113,7 @@ class CacheState:
         self._owners = new if is_whole else self._owners | new
         if owner is None and is_whole:
             self._shared = run.tokens
+
+
+def _images(command: RunCommand) -> tuple[str, ...]:
+    return command.prompt.digests if isinstance(command.prompt, ImageInput) else ()

@@ -48,11 +48,26 @@ _LEAST_AVAILABLE = 300_000_000
 
 
 @dataclass(frozen=True)
-class PictureEmbedding:
+class EncodedPicture:
     """A picture as the encoder sees it."""
 
     values: array[float]  # float32, row by row; all rows of a token follow each other
     shape: EncoderShape
+
+    @property
+    def width(self) -> int:
+        """Width of the encoder's input, pixels."""
+        return self.shape.width
+
+    @property
+    def height(self) -> int:
+        """Height of the encoder's input, pixels."""
+        return self.shape.height
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a picture."""
+        return self.shape.tokens
 
 
 class VisionEncoder:
@@ -68,7 +83,7 @@ class VisionEncoder:
         self._loaded: asyncio.Future[frames.EncoderLoaded]
         self._rows: asyncio.Future[bytes]
         self._expected = 0
-        self._cache: OrderedDict[str, PictureEmbedding] = OrderedDict()
+        self._cache: OrderedDict[str, EncodedPicture] = OrderedDict()
         self.runs = 0  # pictures that the NPU has encoded
         self.version = ""  # release of librknnrt.so; empty until it is loaded
 
@@ -93,7 +108,7 @@ class VisionEncoder:
         async with self._lock:
             return (await self._load())[1]
 
-    async def encode(self, picture: Picture) -> PictureEmbedding:
+    async def encode(self, picture: Picture) -> EncodedPicture:
         """Return the embedding of a picture.
 
         Raises:
@@ -112,13 +127,13 @@ class VisionEncoder:
                 self._remember(picture.digest, known)
             return known
 
-    def _remember(self, digest: str, embedding: PictureEmbedding) -> None:
+    def _remember(self, digest: str, embedding: EncodedPicture) -> None:
         self._cache[digest] = embedding
         size = len(embedding.values) * embedding.values.itemsize
         while len(self._cache) > max(1, _CACHE_BYTES // size):
             self._cache.popitem(last=False)
 
-    async def _encode(self, picture: Picture) -> PictureEmbedding:
+    async def _encode(self, picture: Picture) -> EncodedPicture:
         # The size of the input is the encoder's.
         shape = self._shape or (await self._load())[1]
         pixels = await to_thread.run_sync(_fitted_pixels, picture.data, shape.width, shape.height)
@@ -132,7 +147,7 @@ class VisionEncoder:
         available = available_bytes()
         if available is not None and available < _LEAST_AVAILABLE:
             await self._end()
-        return PictureEmbedding(values, shape)
+        return EncodedPicture(values, shape)
 
     async def _load(self) -> tuple[WorkerProcess, EncoderShape]:
         if self._worker is not None and self._shape is not None:

@@ -2,6 +2,7 @@
 
     words ─▶ question          - ─▶ the place of standard input
     standard input, -f FILE ─▶ material: text at once, documents through the knowledge server's reader
+                            ─▶ pictures, for a model that sees them
 
 Material stands in front of the question, each part between fences and files under their names, as on the page.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -20,6 +21,7 @@ import anyio
 
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import ToolboxError, UsageError
+from rkllm_mcp.messages import Picture, is_picture
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.text import Language
 
@@ -38,6 +40,7 @@ class CommandQuestion:
     text: str
     # The person's own words may name resources to read (``@server:uri``); a file or a web page may not.
     may_name_resources: bool
+    pictures: tuple[Picture, ...] = ()
 
 
 def read_question(
@@ -47,10 +50,12 @@ def read_question(
     language: Language = "en",
     *,
     command: str = "run",
+    takes_pictures: bool = False,
 ) -> CommandQuestion:
     """Return the message of a command: the words with the material in front of them, or at the place of ``-``.
 
-    Without words, standard input is the question.
+    Without words, standard input is the question. Pictures are those of ``files``, and of standard input beside words;
+    without ``takes_pictures`` they are read as documents.
 
     Raises:
         UsageError: there is no question, or something cannot be read.
@@ -63,17 +68,25 @@ def read_question(
         raise UsageError(f"there is no question; {hint}, or - to read standard input")
     if not words and "-" in files:
         raise UsageError("standard input is a file here, so the question is missing; write it behind the command")
-    parts = [_named_text(file, language, session) for file in files]
+    pictures: list[Picture] = []
+
+    def text_of(data: bytes, name: str) -> str:
+        if not takes_pictures or not is_picture(data):
+            return _text_of(data, name, session)
+        pictures.append(Picture.of(data))
+        return ""
+
+    parts = [part for file in files if (part := _named_text(file, language, session, text_of))]
     piped = ""
     if "-" in words or (is_piped and "-" not in files):
-        piped = _text_of(_read_standard_input(session, language), "", session)
+        piped = text_of(_read_standard_input(session, language), "")
     question = _checked(_question(words, piped) if words else piped)
     if not question.strip():
         raise UsageError("the question is empty; write it behind the command")
     if piped and words and "-" not in words:
         parts.append(_fenced(piped))
     has_mention = any("@" in text for text in (*parts, piped if words else ""))
-    return CommandQuestion("\n\n".join([*parts, question]), not has_mention)
+    return CommandQuestion("\n\n".join([*parts, question]), not has_mention, tuple(pictures))
 
 
 def _question(words: Sequence[str], piped: str) -> str:
@@ -100,9 +113,12 @@ def _fenced(text: str) -> str:
     return f"{fence}\n{text.strip()}\n{fence}"
 
 
-def _named_text(file: str, language: Language, session: Session) -> str:
+def _named_text(file: str, language: Language, session: Session, text_of: Callable[[bytes, str], str]) -> str:
+    """Return the text of a file under its name; empty for a picture."""
     if file == "-":
-        return _fenced(_text_of(_read_standard_input(session, language), "", session))
+        data = _read_standard_input(session, language)
+        text = text_of(data, "")
+        return _fenced(text) if text or not is_picture(data) else ""
     path = Path(file).expanduser()
     try:
         if path.is_dir():
@@ -113,7 +129,9 @@ def _named_text(file: str, language: Language, session: Session) -> str:
         raise UsageError(f"No such file: {file}") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be read ({error.strerror}); name a file that can") from None
-    text = _text_of(data, path.name, session)
+    text = text_of(data, path.name)
+    if not text and is_picture(data):
+        return ""
     if not text.strip():
         raise UsageError(f"{file} has no text; leave it out, or name another file")
     return f"{path.name}:\n{_fenced(text)}"

@@ -171,7 +171,13 @@ def run(
 
     config = session.config()
     language = session.language(config)
-    options = replace(options, tokens=session.tokens, language=language, resources=question.may_name_resources)
+    options = replace(
+        options,
+        tokens=session.tokens,
+        language=language,
+        resources=question.may_name_resources,
+        pictures=question.pictures,
+    )
     if not options.tools:
         config = config.overridden(tools=False)
     # Everything that the answer needs is imported after the first sign of life.
@@ -371,4 +377,9 @@ def detect_command(
 
 
 def _question(session: Session, words: Sequence[str] | None, files: Sequence[str] | None) -> CommandQuestion:
-    return read_question(session, words or (), files or (), session.language(session.config()))
+    from rkllm_mcp.app.settings import sees
+
+    config = session.config()
+    return read_question(
+        session, words or (), files or (), session.language(config), takes_pictures=bool(files) and sees(config)
+    )

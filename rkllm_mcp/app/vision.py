@@ -1,0 +1,78 @@
+"""The eyes of the model on the NPU: its vision encoder, and what has to be set before the first picture."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+
+import anyio
+
+from rkllm_mcp.errors import ModelFileError
+from rkllm_mcp.generation import ImageTags
+from rkllm_mcp.messages import Picture
+from rkllm_mcp.models.cards import ModelCard, ModelFolder, list_models
+from rkllm_mcp.prompt.families import TEMPLATES
+from rkllm_mcp.runtime.engine import Engine
+from rkllm_mcp.runtime.extras import set_chat_template
+from rkllm_mcp.runtime.vision.encoder import EncodedPicture, VisionEncoder, open_encoder
+
+
+def picture_tags(card: ModelCard) -> ImageTags | None:
+    """Return the texts around and in place of a picture's tokens; None for a family that does not see."""
+    tags = card.picture_tags or TEMPLATES[card.template].picture_tags
+    return ImageTags(tags[0], tags[1], tags[2]) if tags else None
+
+
+class ModelVision:
+    """A ``Vision`` for one model; ``open_vision`` creates it."""
+
+    def __init__(self, engine: Engine, encoder: VisionEncoder, tags: ImageTags) -> None:
+        self.tags = tags
+        self.encoder = encoder
+        self._engine = engine
+        self._lock = anyio.Lock()
+        self._has_own_template = False
+
+    @property
+    def takes_several(self) -> bool:
+        """False if the runtime takes one picture in a prompt."""
+        return self._engine.takes_several_images
+
+    async def embedding(self, picture: Picture) -> EncodedPicture:
+        """Return the embedding of a picture, after the language model is loaded."""
+        # Rockchip's demo loads the language model first.
+        await self._engine.ready()
+        async with self._lock:
+            if not self._has_own_template:
+                # Pictures go beside text, to which the runtime would apply its template; ours is in the text already.
+                await set_chat_template(self._engine, "", "", "")
+                self._has_own_template = True
+        return await self.encoder.encode(picture)
+
+
+@asynccontextmanager
+async def open_vision(engine: Engine, model: ModelFolder) -> AsyncGenerator[ModelVision | None, None]:
+    """Yield the eyes of a model, whose encoder is loaded at the first picture; None for a model that does not see.
+
+    Raises:
+        ModelFileError: the model has an encoder, and nothing says how its family marks pictures.
+    """
+    if model.encoder is None:
+        yield None
+        return
+    tags = picture_tags(model.card)
+    if tags is None:
+        raise ModelFileError(
+            f"{model.folder} has a vision encoder, and the template {model.card.template!r} no tags for pictures.",
+            "Write picture_tags = [before, behind, in place of a token] into its model.toml.",
+        )
+    async with open_encoder(model.encoder) as encoder:
+        yield ModelVision(engine, encoder, tags)
+
+
+def blindness(model: ModelFolder, installed: Iterable[ModelFolder] | None = None) -> str:
+    """Return the line about pictures that a model does not see; it names an installed model that does."""
+    folders = list_models() if installed is None else installed
+    seeing = next((folder.name for folder in folders if not folder.missing and folder.encoder is not None), None)
+    advice = f"'{seeing}' does: --model {seeing}" if seeing else "'rkllm-mcp models list' shows which do"
+    return f"[Image: '{model.name}' does not see pictures; {advice}]"

@@ -1,0 +1,98 @@
+"""Pictures of a conversation for a model that sees: their embeddings, and the input of a run.
+
+The runtime takes pictures only beside text, so the ids of the ledger become text again, of which it makes the same ids
+(``ModelTokenizer.as_text``). The chat template is ours there, too: the runtime's own is replaced by nothing.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.generation import IMAGE_MARK, ImageInput, PictureEmbedding, Vision
+from rkllm_mcp.messages import Message
+from rkllm_mcp.prompt.conversation import Prompt
+from rkllm_mcp.prompt.template import IMAGE_LINE, NO_PICTURES, PictureText
+from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
+
+
+@dataclass(frozen=True)
+class Sight:
+    """A conversation and the pictures in it that the model sees."""
+
+    messages: Sequence[Message]
+    text: PictureText = NO_PICTURES
+    embeddings: Mapping[str, PictureEmbedding] = field(default_factory=dict[str, PictureEmbedding])
+
+
+def has_new_pictures(messages: Sequence[Message]) -> bool:
+    """Return True if there are pictures in the last question or behind it."""
+    return any(message.all_pictures for message in messages[_last_question(messages) :])
+
+
+async def see(messages: Sequence[Message], vision: Vision) -> Sight:
+    """Encode the pictures of a conversation; others than those of the last question are left out if that fails.
+
+    Raises:
+        RkllmMcpError: a picture of the last question cannot be read or encoded.
+    """
+    if not vision.takes_several:
+        messages = _with_last_picture(messages)
+    question = _last_question(messages)
+    embeddings: dict[str, PictureEmbedding] = {}
+    for index, message in enumerate(messages):
+        for picture in message.all_pictures:
+            if picture.digest in embeddings:
+                continue
+            try:
+                embeddings[picture.digest] = await vision.embedding(picture)
+            except RkllmMcpError:
+                # Nobody can take an earlier one out of the conversation, which must go on.
+                if index == question:
+                    raise
+    if not embeddings:
+        return Sight(messages)
+    tags, tokens = vision.tags, next(iter(embeddings.values())).tokens
+    shown = f"{tags.start}{tags.content * tokens}{tags.end}"
+    return Sight(messages, PictureText(shown, frozenset(embeddings)), embeddings)
+
+
+def image_input(prompt: Prompt, sight: Sight, vision: Vision, tokenizer: ModelTokenizer) -> ImageInput:
+    """Return a prompt with pictures as the input of a run."""
+    seen = [sight.embeddings[picture.digest] for picture in prompt.pictures]
+    values: array[float] = array("f")
+    for embedding in seen:
+        values.extend(embedding.values)
+    return ImageInput(
+        text=tokenizer.as_text(prompt.ids, tokenizer.encode([ControlText(sight.text.shown)]), IMAGE_MARK),
+        values=values,
+        tokens_per_image=seen[0].tokens,
+        images=len(seen),
+        width=seen[0].width,
+        height=seen[0].height,
+        tags=vision.tags,
+        digests=tuple(picture.digest for picture in prompt.pictures),
+    )
+
+
+def _with_last_picture(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages with a line in place of every picture but the last one."""
+    kept: list[Message] = []
+    has_last = False
+    for message in reversed(messages):
+        pictures = message.all_pictures
+        if not pictures:
+            kept.append(message)
+            continue
+        last = () if has_last else pictures[-1:]
+        text = f"{IMAGE_LINE * (len(pictures) - len(last))}{message.text}"
+        results = tuple(replace(result, pictures=()) for result in message.results)
+        kept.append(replace(message, text=text, pictures=last, results=results))
+        has_last = True
+    return kept[::-1]
+
+
+def _last_question(messages: Sequence[Message]) -> int:
+    return max((index for index, message in enumerate(messages) if message.role == "user"), default=0)
