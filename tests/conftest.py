@@ -25,7 +25,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("any speed")
 
-pytest_plugins = ["tests.support.run_again"]
+pytest_plugins = ["tests.support.run_again", "tests.support.postgres"]
 
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 SLOWEST = 10

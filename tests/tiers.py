@@ -61,6 +61,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/surfaces/cli/test_setup.py::test_ctrl_c_",
         "tests/surfaces/cli/test_setup.py::test_files_changed_since_then_",
         "tests/end_to_end/test_several_boards.py",
+        "tests/end_to_end/test_shared_store.py",
         "tests/end_to_end/test_systemd.py",
         "tests/native/test_c_programs.py::test_the_c_tests_pass_without_a_complaint_of_the_sanitizer",
         "tests/surfaces/systemd/test_unit.py",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.app.environment import ToolEnvironment
     from rkllm_mcp.prompt.conversation import PromptPart
     from rkllm_mcp.store import Store
+    from rkllm_mcp.store.copying import Copied
     from rkllm_mcp.tools.toolbox import Toolbox
 
 
@@ -42,8 +43,23 @@ async def open_stored(config: Config, folder: Path | None = None) -> AsyncGenera
 
     retention = Retention(config.security.history_days, config.security.history_calls)
     path = state_file(os.environ) if folder is None else folder / FILE_NAME
-    async with open_store(path=path, retention=retention, required=True) as memory:
+    async with open_store(path=path, retention=retention, required=True, url=config.store.url) as memory:
         yield memory
+
+
+async def copy_stored(config: Config, tenant: str, *, back: bool = False) -> Copied:
+    """Copy a tenant's file into the database of ``[store]``, or back; a StoreError if one of them cannot be used."""
+    from rkllm_mcp.store.copying import copy_store
+    from rkllm_mcp.store.database import open_database, state_file
+    from rkllm_mcp.store.postgres import open_postgres
+
+    lines: list[str] = []
+    async with (
+        open_database(state_file(os.environ, tenant), on_problem=lines.append, required=True) as file,
+        open_postgres(config.store.url or "", tenant, on_problem=lines.append, required=True) as database,
+    ):
+        source, target = (database, file) if back else (file, database)
+        return await copy_store(source, target, tenant)
 
 
 async def find_conversation(store: Store, tenant: str, prefix: str) -> StoredConversation:

@@ -251,6 +251,7 @@ def restored_turns(stored: StoredConversation, conversation: Conversation) -> Co
     conversation.id, conversation.calls_made = stored.id, stored.calls_made
     conversation.own_system, conversation.kept_turns = stored.system, len(stored.turns)
     conversation.settings = stored.settings
+    conversation.kept_until = stored.turns[-1].at if stored.turns else 0.0
     _restore(stored.turns, conversation)
     return conversation
 
@@ -287,6 +288,7 @@ def replace_turns(stored: StoredConversation, position: int, conversation: Conve
     if position == 0:
         messages[:] = messages[: bool(messages and messages[0].role == "system")]
     conversation.broken_off, conversation.kept_turns = (), len(stored.turns)
+    conversation.kept_until = stored.turns[-1].at if stored.turns else 0.0
     _restore(stored.turns[position:], conversation)
 
 

@@ -83,8 +83,15 @@ async def open_tools(
 
     tenant = tenant or config.origin.tenant
     path = state_file(os.environ, tenant)
-    opening = open_store(path=path, retention=retention, limits=limits, on_problem=status, required=required)
-    async with opening as store:
+    async with open_store(
+        path=path,
+        retention=retention,
+        limits=limits,
+        on_problem=status,
+        required=required,
+        url=config.store.url,
+        tenant=tenant,
+    ) as store:
         policies = ExecutionPolicies(
             approvals=Approvals(store.grants, config.agent.person_language),
             recorder=store.calls,

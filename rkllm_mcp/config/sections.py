@@ -247,6 +247,15 @@ class TenantSection(Section):
         )
 
 
+class StoreSection(Section):
+    """Where conversations are stored."""
+
+    url: Annotated[str, Field(pattern=r"^postgres(ql)?://")] | None = None
+    """A PostgreSQL database that several boards share, such as `postgresql://rkllm:${PASSWORD}@db.lan/rkllm`:
+    conversations, responses and the history of calls. Needs the extra `postgres`. A file of this board when not given.
+    """
+
+
 _BOARD_ADDRESS = r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}$"
 _BoardModel: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:/@+-]+$")]
 
@@ -420,6 +429,7 @@ class Sections(Section):
     provider: ProviderSection = ProviderSection()
     servers: Annotated[tuple[ServerConfig, ...], Field(strict=False)] = ()
     tenants: Annotated[tuple[TenantSection, ...], Field(strict=False)] = ()
+    store: StoreSection = StoreSection()
     boards: Annotated[tuple[BoardSection, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")

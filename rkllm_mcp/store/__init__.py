@@ -1,18 +1,19 @@
-"""The database of one user: calls, approvals, conversations, usage, devices; its rules are in ``store.database``."""
+"""The stored data of one user: calls, approvals, conversations, usage, devices; rules are in ``store.database``."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.store.conversations import Conversations, HistoryLimits, StoredResponses
-from rkllm_mcp.store.database import SQLiteDatabase, open_database, state_file
+from rkllm_mcp.store.database import Database, SQLiteDatabase, open_database, state_file
+from rkllm_mcp.store.postgres import open_postgres
 from rkllm_mcp.store.tables import ApprovalTable, DailyUsage, DeviceKeys, KeyValue, SwitchTable, read_texts
 from rkllm_mcp.store.tool_calls import CallHistory, Retention
 
@@ -22,6 +23,7 @@ class Store:
     """Stored data of one user."""
 
     database: SQLiteDatabase
+    shared: Database  # the same, or the one that several boards share: conversations, responses and calls
     calls: CallHistory  # history of tool calls
     grants: ApprovalTable  # approvals and refusals of tools
     switches: SwitchTable  # tools and servers that are switched off
@@ -33,6 +35,18 @@ class Store:
     async def settled(self) -> None:
         """Wait until all queued data is written; a StoreError if some of it could not be written."""
         await self.database.settled()
+        if self.is_shared:
+            await self.shared.settled()
+
+    @property
+    def is_shared(self) -> bool:
+        """True if several boards share conversations, responses and calls."""
+        return self.shared is not self.database
+
+    @property
+    def failing(self) -> StoreError | None:
+        """The reason why nothing can be stored at present."""
+        return self.database.failing or self.shared.failing
 
     async def texts(self, kind: str) -> KeyValue:
         """Return the texts of one kind; empty if they cannot be read."""
@@ -51,23 +65,32 @@ async def open_store(
     limits: HistoryLimits | None = None,
     on_problem: Callable[[str], None] | None = None,
     required: bool = False,
+    url: str | None = None,
+    tenant: str = "",
 ) -> AsyncGenerator[Store, None]:
     """Open the stored data; everything is written at the end of the block.
 
-    ``path`` defaults to the user's own file; for the rest see ``open_database``. A StoreError if the file is required
-    and cannot be used.
+    ``path`` defaults to the user's own file; ``url`` is the database that several boards share, in which the ``tenant``
+    sees its own rows; for the rest see ``open_database``. A StoreError if one of them is required and cannot be used.
     """
     where = state_file(os.environ) if path is None else path
-    async with open_database(where, on_problem=on_problem or (lambda _: None), required=required) as database:
+    on_problem = on_problem or (lambda _: None)
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(open_database(where, on_problem=on_problem, required=required))
+        shared: Database = database
+        if url is not None:
+            opening = open_postgres(url, tenant, on_problem=on_problem, required=required)
+            shared = await stack.enter_async_context(opening)
         yield Store(
             database,
-            CallHistory(database, retention or Retention()),
+            shared,
+            CallHistory(shared, retention or Retention()),
             ApprovalTable(database),
             SwitchTable(database),
-            Conversations(database, limits),
+            Conversations(shared, limits),
             DailyUsage(database),
             DeviceKeys(database),
-            StoredResponses(database, limits),
+            StoredResponses(shared, limits),
         )
 
 

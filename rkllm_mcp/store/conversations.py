@@ -69,6 +69,9 @@ _HEAD = """
 SELECT title, created, updated, system, calls_made, settings, pinned FROM conversations WHERE tenant = ? AND id = ?"""
 _UPDATE_TURN = """
 UPDATE messages SET text = ?, thinking = ?, events = ? WHERE tenant = ? AND conversation = ? AND position = ?"""
+_LAST_TURN = """
+SELECT COUNT(*), (SELECT created FROM messages WHERE tenant = :tenant AND conversation = :id ORDER BY position DESC
+LIMIT 1) FROM messages WHERE tenant = :tenant AND conversation = :id"""
 _UPDATE_RESULTS = """
 UPDATE messages SET context = ?, events = ? WHERE tenant = ? AND conversation = ? AND position = ?"""
 _TURNS = """
@@ -364,8 +367,14 @@ class Conversations:
         work = partial(_append, tenant, conversation, turns)
         conversation.kept_turns, new_elsewhere = await self._database.ask(work, durable=True)
         conversation.draft = conversation.replaces = None
+        conversation.kept_until = turns[-1].at if turns else conversation.kept_until
         del conversation.unkept[:count]
         return new_elsewhere
+
+    async def is_current(self, tenant: str, conversation: Conversation) -> bool:
+        """Return False if another board has changed the stored conversation since this one was saved or loaded."""
+        row = (await self._database.rows(_LAST_TURN, {"tenant": tenant, "id": conversation.id}))[0]
+        return (row[0], row[1] or 0.0) == (conversation.kept_turns, conversation.kept_until)
 
     async def add(self, tenant: str, stored: StoredConversation) -> str:
         """Save a conversation from elsewhere and return its id, a new one if its own is taken."""

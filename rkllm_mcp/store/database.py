@@ -44,11 +44,15 @@ def state_file(env: Mapping[str, str], tenant: str = "") -> Path:
     return folder / FILE_NAME
 
 
-# Statements of each migration, in order.
-MIGRATIONS: tuple[tuple[str, ...], ...] = tuple(
-    tuple(filter(None, map(str.strip, migration.split(";\n"))))
-    for migration in re.split(r"^-- migration \d+$", _SCHEMA.read_text("utf-8"), flags=re.MULTILINE)[1:]
-)
+def migrations_of(schema: Path) -> tuple[tuple[str, ...], ...]:
+    """Return the statements of each migration of a file, in order."""
+    return tuple(
+        tuple(filter(None, map(str.strip, migration.split(";\n"))))
+        for migration in re.split(r"^-- migration \d+$", schema.read_text("utf-8"), flags=re.MULTILINE)[1:]
+    )
+
+
+MIGRATIONS = migrations_of(_SCHEMA)
 
 
 class NewerSchemaError(Exception):
@@ -222,7 +226,7 @@ class SQLiteDatabase:
         try:
             future = self._thread.submit(self._transact, work, durable=durable, reads=reads)
         except RuntimeError:
-            raise StoreError(str(self.path), "it is closed already", _REPORT) from None
+            raise StoreError(str(self.path), "it is closed already", REPORT) from None
         try:
             result = await asyncio.wrap_future(future)
         except StoreError as error:
@@ -258,7 +262,7 @@ class SQLiteDatabase:
         try:
             self._thread.submit(self._transact, work).add_done_callback(self._note_failure)
         except RuntimeError:
-            self._report(StoreError(str(self.path), "it is closed already", _REPORT))
+            self._report(StoreError(str(self.path), "it is closed already", REPORT))
 
     async def settled(self) -> None:
         """See ``Database``."""
@@ -357,7 +361,7 @@ class SQLiteDatabase:
         """Run ``work`` in a transaction; with ``durable`` the write-ahead log is synced, which costs one fsync."""
         connection = self._connection
         if connection is None:
-            raise StoreError(str(self.path), "it is not open", _REPORT)
+            raise StoreError(str(self.path), "it is not open", REPORT)
         if durable:
             connection.execute("PRAGMA synchronous = FULL")
         try:
@@ -415,7 +419,7 @@ class SQLiteDatabase:
     def _note_failure(self, future: Future[object]) -> None:
         error = None if future.cancelled() else future.exception()
         if error is not None:
-            self._report(error if isinstance(error, StoreError) else StoreError(str(self.path), repr(error), _REPORT))
+            self._report(error if isinstance(error, StoreError) else StoreError(str(self.path), repr(error), REPORT))
 
     def _report(self, error: StoreError) -> None:
         self._problem = self._problem or error
@@ -430,7 +434,7 @@ class SQLiteDatabase:
             self._on_problem(f"[State: {error}. The assistant continues without saving data.]")
 
 
-_REPORT = "report this with the output of --debug"
+REPORT = "report this with the output of --debug"
 _ELSEWHERE = f"name another folder in {OVERRIDE}"
 _REMEDIES = (
     ("not a database", "move it away; a new one is made"),

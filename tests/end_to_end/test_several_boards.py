@@ -58,8 +58,12 @@ rule
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return slow_model(tmp_path_factory.mktemp("model"))
+
+
+def slow_model(folder: Path) -> Path:
     """A model that takes its time."""
-    folder = scripted_model(tmp_path_factory.mktemp("model") / "parrot", RULES)
+    folder = scripted_model(folder / "parrot", RULES)
     script = folder / "model.rkllm"
     speed = f"speed prefill 5000 decode {TOKENS_PER_S}"
     script.write_text(script.read_text("utf-8").replace("speed flat", speed), "utf-8")

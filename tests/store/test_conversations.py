@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import pytest
@@ -18,6 +18,7 @@ from rkllm_mcp.records import CallRecord, ConversationSummary, StoredConversatio
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.conversations import CHAIN_CHARACTERS, Conversations, HistoryLimits, title_of
 from rkllm_mcp.store.database import MIGRATIONS, Transaction, open_database
+from rkllm_mcp.store.postgres import open_postgres
 
 pytestmark = pytest.mark.anyio
 NOW = float(2**40)
@@ -28,12 +29,40 @@ def exchange(question: str, answer: str = "答え。", *, at: float = NOW) -> li
     return [StoredTurn("user", question, at=at), StoredTurn("assistant", answer, ending="answered", at=at + 1)]
 
 
+Place: TypeAlias = "Path | str"  # a folder for a file, or the address of a database
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return tmp_path if request.param == "sqlite" else request.getfixturevalue("postgres").new_database()
+
+
+class OfEachTenant:
+    """``Conversations`` of a shared database, in which each tenant has a view of its own."""
+
+    def __init__(self, url: str, limits: HistoryLimits | None, now: float, stack: AsyncExitStack) -> None:
+        self._views: dict[str, Conversations] = {}
+        self._url, self._stack = url, stack
+        self._settings = (limits, lambda: now)
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(tenant: str, *arguments: Any, **options: Any) -> Any:
+            if tenant not in self._views:
+                opening = open_postgres(self._url, tenant, on_problem=pytest.fail)
+                self._views[tenant] = Conversations(await self._stack.enter_async_context(opening), *self._settings)
+            return await getattr(self._views[tenant], name)(tenant, *arguments, **options)
+
+        return call
+
+
 @asynccontextmanager
-async def opened(
-    folder: Path, limits: HistoryLimits | None = None, now: float = NOW
-) -> AsyncGenerator[Conversations, None]:
-    async with open_database(folder / "state.db", on_problem=pytest.fail, required=True) as database:
-        yield Conversations(database, limits, clock=lambda: now)
+async def opened(place: Place, limits: HistoryLimits | None = None, now: float = NOW) -> AsyncGenerator[Any, None]:
+    async with AsyncExitStack() as stack:
+        if isinstance(place, str):
+            yield OfEachTenant(place, limits, now, stack)
+            return
+        opening = open_database(place / "state.db", on_problem=pytest.fail, required=True)
+        yield Conversations(await stack.enter_async_context(opening), limits, clock=lambda: now)
 
 
 async def saved(conversations: Conversations, tenant: str, *turns: StoredTurn, name: str = "") -> Conversation:
@@ -43,10 +72,10 @@ async def saved(conversations: Conversations, tenant: str, *turns: StoredTurn, n
     return conversation
 
 
-async def test_a_conversation_comes_back_as_it_was(tmp_path: Path) -> None:
+async def test_a_conversation_comes_back_as_it_was(place: Place) -> None:
     question = StoredTurn("user", "東京の天気は？", context="[memo]\n傘", at=NOW)
     answer = StoredTurn("assistant", "晴れ\n\n です ☀", "think", ending="token_limit", at=NOW + 2.123456)
-    async with opened(tmp_path) as conversations:
+    async with opened(place) as conversations:
         conversation = Conversation("c1", calls_made=3, own_system="Be brief.", unkept=[question, answer])
         await conversations.save("", conversation)
         assert (conversation.kept_turns, conversation.unkept) == (2, [])
@@ -54,7 +83,7 @@ async def test_a_conversation_comes_back_as_it_was(tmp_path: Path) -> None:
         conversation.unkept += (more := exchange("And then?", at=NOW + 9))
         conversation.calls_made = 4
         await conversations.save("", conversation)
-    async with opened(tmp_path) as conversations:
+    async with opened(place) as conversations:
         turns = (question, answer, *more)
         kept = StoredConversation("c1", "東京の天気は？", NOW, NOW + 10, turns, "Be brief.", 4)
         assert await conversations.get("", "c1") == kept
@@ -62,8 +91,8 @@ async def test_a_conversation_comes_back_as_it_was(tmp_path: Path) -> None:
         assert [(one.id, one.messages) for one in await conversations.latest("")] == [("c1", 4)]
 
 
-async def test_a_tenant_sees_changes_and_deletes_nothing_of_another(tmp_path: Path) -> None:
-    async with opened(tmp_path, HistoryLimits(days=1, conversations=1)) as conversations:
+async def test_a_tenant_sees_changes_and_deletes_nothing_of_another(place: Place) -> None:
+    async with opened(place, HistoryLimits(days=1, conversations=1)) as conversations:
         for tenant in ("", "mia", "leo"):
             await saved(conversations, tenant, *exchange(f"of {tenant or 'the owner'}"), name="same")
         await saved(conversations, "mia", *exchange("hers alone", at=NOW - 9 * DAY_S), name="hers")
@@ -80,8 +109,8 @@ async def test_a_tenant_sees_changes_and_deletes_nothing_of_another(tmp_path: Pa
         assert [one.messages for one in await conversations.latest("leo")] == [2]
 
 
-async def test_the_latest_come_first_page_by_page_with_any_clock(tmp_path: Path) -> None:
-    async with opened(tmp_path) as conversations:
+async def test_the_latest_come_first_page_by_page_with_any_clock(place: Place) -> None:
+    async with opened(place) as conversations:
         for number, at in enumerate((NOW, 0.0, NOW + 5)):
             await saved(conversations, "", *exchange(f"question {number}", at=at), name=f"c{number}")
         first = Conversation("c0", kept_turns=2, unkept=exchange("again", at=1.0))
@@ -105,8 +134,8 @@ async def test_the_latest_come_first_page_by_page_with_any_clock(tmp_path: Path)
         ("\ud800", []),
     ],
 )
-async def test_a_search_finds_words_as_they_stand(tmp_path: Path, search: str, found: list[str]) -> None:
-    async with opened(tmp_path) as conversations:
+async def test_a_search_finds_words_as_they_stand(place: Place, search: str, found: list[str]) -> None:
+    async with opened(place) as conversations:
         for number, text in enumerate(("to Kyoto", "京都へ", "sure, 100% of it", "a\\b"), 1):
             await saved(conversations, "", *exchange(text), name=f"c{number}")
         await conversations.rename("", "c2", "The trip")
@@ -114,8 +143,8 @@ async def test_a_search_finds_words_as_they_stand(tmp_path: Path, search: str, f
         assert await conversations.count("", search) == len(found)
 
 
-async def test_an_id_may_be_shortened_while_it_is_one(tmp_path: Path) -> None:
-    async with opened(tmp_path) as conversations:
+async def test_an_id_may_be_shortened_while_it_is_one(place: Place) -> None:
+    async with opened(place) as conversations:
         for name in ("abc1", "abc", "abd", "a_d"):
             await saved(conversations, "", *exchange("?"), name=name)
         matching = {prefix: await conversations.matching("", prefix) for prefix in ("abc1", "abc", "ab", "a_", "x")}
@@ -155,8 +184,8 @@ async def test_a_deleted_conversation_takes_its_calls_with_it_and_leaves_no_trac
     assert b'"about":"c1"' not in content
 
 
-async def test_two_processes_that_go_on_with_one_conversation_lose_nothing(tmp_path: Path) -> None:
-    async with opened(tmp_path) as here, opened(tmp_path) as there:
+async def test_two_processes_that_go_on_with_one_conversation_lose_nothing(place: Place) -> None:
+    async with opened(place) as here, opened(place) as there:
         mine = await saved(here, "", *exchange("first"), name="c1")
         theirs = Conversation("c1", kept_turns=2, unkept=exchange("from there", at=NOW + 10))
         assert await there.save("", theirs) == 0
@@ -169,8 +198,8 @@ async def test_two_processes_that_go_on_with_one_conversation_lose_nothing(tmp_p
         assert [turn.text for turn in kept.turns[::2]] == ["first", "from there", "from here", "once more"]
 
 
-async def test_a_save_with_an_unknown_end_is_repeated_without_harm(tmp_path: Path) -> None:
-    async with opened(tmp_path) as conversations:
+async def test_a_save_with_an_unknown_end_is_repeated_without_harm(place: Place) -> None:
+    async with opened(place) as conversations:
         conversation = await saved(conversations, "", *exchange("first"), name="c1")
         again = replace(conversation, kept_turns=2, unkept=exchange("second", at=NOW + 5))
         conversation.unkept += exchange("second", at=NOW + 5)
@@ -183,15 +212,15 @@ async def test_a_save_with_an_unknown_end_is_repeated_without_harm(tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", [0, 2])
-async def test_an_unknown_version_of_a_question_is_not_shown(number: int, tmp_path: Path) -> None:
-    async with opened(tmp_path) as conversations:
+async def test_an_unknown_version_of_a_question_is_not_shown(number: int, place: Place) -> None:
+    async with opened(place) as conversations:
         await saved(conversations, "", *exchange("first"), name="c1")
         assert not await conversations.show_version("", "c1", 0, number)
         assert await conversations.show_version("", "c1", 0, 1)
 
 
-async def test_an_answer_after_its_conversation_was_deleted_is_stored(tmp_path: Path) -> None:
-    async with opened(tmp_path) as conversations:
+async def test_an_answer_after_its_conversation_was_deleted_is_stored(place: Place) -> None:
+    async with opened(place) as conversations:
         conversation = await saved(conversations, "", *exchange("first"), name="c1")
         await conversations.delete("", "c1")
         conversation.unkept += exchange("second", at=NOW + 5)
@@ -236,21 +265,21 @@ async def test_old_conversations_and_too_many_are_forgotten_with_their_calls(tmp
 
 
 @pytest.mark.parametrize("wrong", [0.0, NOW + 36500 * DAY_S], ids=["back", "far ahead"])
-async def test_a_clock_that_was_set_makes_no_conversation_old(tmp_path: Path, wrong: float) -> None:
-    async with opened(tmp_path, HistoryLimits(days=2)) as conversations:
+async def test_a_clock_that_was_set_makes_no_conversation_old(place: Place, wrong: float) -> None:
+    async with opened(place, HistoryLimits(days=2)) as conversations:
         for number, at in enumerate((NOW - 3 * DAY_S, NOW - DAY_S, wrong, NOW)):
             await saved(conversations, "", *exchange("?", at=at), name=f"c{number}")
         assert await conversations.clean("") == 0
         assert await conversations.count("") == 4
-    async with opened(tmp_path, HistoryLimits(days=2), NOW + 1.5 * DAY_S) as conversations:
+    async with opened(place, HistoryLimits(days=2), NOW + 1.5 * DAY_S) as conversations:
         assert await conversations.clean("") == 1
         # Time goes on from there: the first was two days old before the clock was set.
         assert [one.id for one in await conversations.latest("")] == ["c3", "c2", "c1"]
 
 
-async def test_an_imported_conversation_is_stored_under_its_id_or_another(tmp_path: Path) -> None:
+async def test_an_imported_conversation_is_stored_under_its_id_or_another(place: Place) -> None:
     kept = StoredConversation("c1", "A title", 5.0, 7.0, tuple(exchange("old", at=5.0)), "Be brief.", 2)
-    async with opened(tmp_path) as conversations:
+    async with opened(place) as conversations:
         assert await conversations.add("", kept) == "c1"
         assert await conversations.get("", "c1") == kept
         other = await conversations.add("", kept)
@@ -259,8 +288,8 @@ async def test_an_imported_conversation_is_stored_under_its_id_or_another(tmp_pa
         assert await conversations.add("mia", kept) == "c1"
 
 
-async def test_text_that_is_no_unicode_is_stored_with_replacements(tmp_path: Path) -> None:
-    async with opened(tmp_path) as conversations:
+async def test_text_that_is_no_unicode_is_stored_with_replacements(place: Place) -> None:
+    async with opened(place) as conversations:
         await saved(conversations, "", *exchange("half \ud83d", "all 😀"), name="c1")
         kept = await conversations.get("", "c1")
         assert kept is not None

@@ -26,7 +26,6 @@ from rkllm_mcp.surfaces.cli.boards import haproxy_configuration
 from tests.support.demo_app import command_line, descendants, make_demo
 
 NAMES = ("board1", "board2", "board3")
-NO_ENTRIES: Mapping[str, Mapping[str, Any]] = {}
 _PRIVATE = ("user", "group", "chroot")
 _PATIENCE_S = 60.0
 
@@ -113,26 +112,25 @@ class Boards:
 
 
 @contextmanager
-def boards(
-    folder: Path, model: Path, *, extra: str = "", entries: Mapping[str, Mapping[str, Any]] = NO_ENTRIES
-) -> Generator[Boards, None, None]:
+def boards(folder: Path, model: Path, *, extra: str = "", store: str | None = None) -> Generator[Boards, None, None]:
     """Three boards that share a model's script, ready, and HAProxy before them; all gone when the block is left.
 
     Args:
         folder: for everything that they write.
         model: the model's folder.
         extra: lines of configuration for each.
-        entries: more of the entry in ``[[boards]]``, by board.
+        store: the address of the database that they share; each has a file of its own when None.
     """
     if shutil.which("haproxy") is None:
         pytest.skip("haproxy is not here: sudo apt install haproxy")
     with ExitStack() as stack:
+        extra += f'\n[store]\nurl = "{store}"\n' if store else ""
         started = {name: stack.enter_context(_board(folder / name, model, extra)) for name in NAMES}
         for board in started.values():
             board.address = board.until("Serving at ").split()[2].removeprefix("http://")
         for board in started.values():
             board.until("Ready")
-        yield stack.enter_context(_balanced(folder, started, entries))
+        yield stack.enter_context(_balanced(folder, started, store))
 
 
 @contextmanager
@@ -153,9 +151,7 @@ def _board(folder: Path, model: Path, extra: str) -> Generator[Board, None, None
 
 
 @contextmanager
-def _balanced(
-    folder: Path, started: Mapping[str, Board], entries: Mapping[str, Mapping[str, Any]]
-) -> Generator[Boards, None, None]:
+def _balanced(folder: Path, started: Mapping[str, Board], store: str | None) -> Generator[Boards, None, None]:
     log = folder / "haproxy.log"
     with (
         # The path of a socket has room for a hundred characters, and the folder of a test may have more.
@@ -166,7 +162,7 @@ def _balanced(
     ):
         control = Path(near, "haproxy.sock")
         file = folder / "haproxy.cfg"
-        file.write_text(configuration(started, entries, listener.fileno(), control), "utf-8")
+        file.write_text(configuration(started, store, listener.fileno(), control), "utf-8")
         command = ["haproxy", "-db", "-f", str(file)]
         checked = subprocess.run(
             [*command, "-c"], pass_fds=[listener.fileno()], capture_output=True, text=True, check=False
@@ -180,12 +176,10 @@ def _balanced(
                 process.kill()
 
 
-def configuration(
-    started: Mapping[str, Board], entries: Mapping[str, Mapping[str, Any]], listener: int, control: Path
-) -> str:
+def configuration(started: Mapping[str, Board], store: str | None, listener: int, control: Path) -> str:
     """The configuration for these boards, and for a user without rights."""
-    given = [{"name": name, "address": board.address, **entries.get(name, {})} for name, board in started.items()]
-    text = haproxy_configuration(Config.model_validate({"boards": given}))
+    given = [{"name": name, "address": board.address} for name, board in started.items()]
+    text = haproxy_configuration(Config.model_validate({"boards": given, "store": {"url": store}}))
     text = re.sub(rf"^    (?:{'|'.join(_PRIVATE)}) .*\n", "", text, flags=re.MULTILINE)
     changes = {
         "bind :80\n": f"bind fd@{listener}\n",

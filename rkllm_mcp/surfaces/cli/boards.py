@@ -30,6 +30,9 @@ app = typer.Typer(no_args_is_help=True)
 # Text of a request with an image, by API: OpenAI's chat and responses, Anthropic's, Ollama's.
 _IMAGES = """'"image_url"' '"input_image"' '"image"' '"images"'"""
 _CHECK = "check inter 1s fastinter 300ms downinter 1s fall 2 rise 1 observe layer4 error-limit 1 on-error mark-down"
+# The board that had a chat or a conversation last, by its number.
+_THREAD = "var(txn.thread),table_server_id(threads)"
+_CONVERSATION = "var(txn.conversation),table_server_id(conversations)"
 _READABLE = 0o644
 
 
@@ -163,8 +166,13 @@ def haproxy_configuration(config: Config, certificate: str | None = None) -> str
             f"bind :443 ssl crt {certificate} alpn h2,http/1.1",
             "http-request redirect scheme https unless { ssl_fc }",
         ]
-    known = "var(txn.conversation),table_server_id(conversations)"
-    homes = [f"http-request set-var(txn.home) str({name}) if {{ {known} eq {numbers[name]} }}" for name in boards]
+    # With a database that all share, an answer may come from any board; what is under way is on one all the same.
+    is_shared = config.store.url is not None
+    stored = " !answers" if is_shared else ""
+    homes = [
+        f"http-request set-var(txn.home) str({name}) if {{ {_CONVERSATION} eq {numbers[name]} }}{stored}"
+        for name in boards
+    ]
     mcp = config.service.mcp or any(tenant.mcp for tenant in config.tenants)
     checked: dict[str, str] = {}
     filled: list[str] = []
@@ -180,7 +188,7 @@ def haproxy_configuration(config: Config, certificate: str | None = None) -> str
             "SAYS": backend.says,
             "MCP": " Tools run for every chat request ([service] or [[tenants]] mcp)." if mcp else "",
             "TOOLS": "!executes" if mcp else "{ var(txn.mcp) -m bool }",
-            "OWN": _lines(_own(backend, backends, numbers)),
+            "OWN": _lines(_own(backend, backends, numbers, (_THREAD, _CONVERSATION) if is_shared else (_THREAD,))),
             "SERVERS": _lines(servers),
         }
         filled.append(filled_template("haproxy_backend.cfg", values))
@@ -188,6 +196,10 @@ def haproxy_configuration(config: Config, certificate: str | None = None) -> str
     others = [_server(name, board, numbers[name], f"track {checked[name]}/{name}") for name, board in shown.items()]
     values = {
         "TLS": _lines(tls),
+        "ONE_BOARD": "an answer under way, an open question"
+        if is_shared
+        else "a conversation, a response, an open question",
+        "STORED": stored,
         "HOMES": _lines(homes),
         "CHOICE": _lines(_choice(backends, boards)),
         "BACKENDS": "".join(filled),
@@ -259,11 +271,14 @@ def _choice(backends: Sequence[_Backend], boards: Mapping[str, BoardSection]) ->
     yield f"use_backend {first.name} if METH_POST answers"
 
 
-def _own(backend: _Backend, backends: Sequence[_Backend], numbers: Mapping[str, int]) -> Iterator[str]:
-    """Yield a rule for each board: it gets the chat that it has read, if nothing is under way there."""
+def _own(
+    backend: _Backend, backends: Sequence[_Backend], numbers: Mapping[str, int], known: Sequence[str]
+) -> Iterator[str]:
+    """Yield rules for each board: it gets the chat that it has read, if nothing is under way there."""
     for name in backend.boards:
         free = " ".join(f"{{ srv_conn({each.name}/{name}) eq 0 }}" for each in backends if name in each.boards)
-        yield f"use-server {name} if {{ var(txn.thread),table_server_id(threads) eq {numbers[name]} }} {free}"
+        for entry in known:
+            yield f"use-server {name} if {{ {entry} eq {numbers[name]} }} {free}"
 
 
 def _server(name: str, board: BoardSection, number: int, rest: str) -> str:

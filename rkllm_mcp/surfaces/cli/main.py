@@ -56,6 +56,7 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "runtime": CommandEntry("models", "List, download and choose the runtime library (librkllmrt.so).", "runtime_app"),
     "knowledge": CommandEntry("knowledge", "Manage and search knowledge bases of your documents."),
     "conversations": CommandEntry("conversations", "Manage saved conversations."),
+    "store": CommandEntry("store", "Copy what is stored between this board and a database that several boards share."),
     "config": CommandEntry("config", "Check, show and create the configuration."),
     "service": CommandEntry("service", "Install, start and stop the assistant as a systemd service."),
     "boards": CommandEntry("boards", "Serve several boards behind one address, and show their state."),

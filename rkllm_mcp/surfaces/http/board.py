@@ -52,7 +52,7 @@ async def readyz(request: Request) -> dict[str, Any]:
     if service.tenants.is_changing:
         raise HTTPError(503, "another model is being loaded; ask again in a moment", retry_after_s=RETRY_AFTER_S)
     # Answers go on without storage, so this is no reason to send requests elsewhere.
-    failing = (tenant.app.store.database.failing for tenant in service.tenants.by_name.values())
+    failing = (tenant.app.store.failing for tenant in service.tenants.by_name.values())
     problem = next((error.cause for error in failing if error is not None), "") or await _missing_tables(service)
     return {"status": "ok", "storage": problem} if problem else {"status": "ok"}
 
@@ -209,7 +209,7 @@ async def board(request: Request) -> dict[str, Any]:
 async def me(request: Request) -> Me:
     """The caller, and what the page needs to know first."""
     service, tenant = service_of(request), tenant_of(request)
-    model_host, failing = service.model_host, tenant.app.store.database.failing
+    model_host, failing = service.model_host, tenant.app.store.failing
     return Me(
         tenant=tenant.name,
         language=tenant.app.config.agent.person_language,

@@ -76,12 +76,24 @@ class OpenConversations:
     async def find(self, app: Assistant, conversation_id: str) -> Conversation | None:
         """Return an open or stored conversation; None if this tenant has none with this id."""
         # One id asked for by two requests at once must come to one conversation, so it is looked for again.
-        if (opened := self.opened(app, conversation_id)) is not None:
+        if (opened := self.opened(app, conversation_id)) is not None and await self._is_current(app, opened):
             return opened
         stored = await app.store.conversations.get(app.tenant, conversation_id)
         if stored is None:
-            return None
+            return opened
+        if opened is not None and self.opened(app, conversation_id) is opened:
+            self.drop(app, conversation_id)
         return self.opened(app, conversation_id) or self.put(app, app.resume(stored))
+
+    async def _is_current(self, app: Assistant, conversation: Conversation) -> bool:
+        """Return False for a conversation that went on on another board meanwhile."""
+        is_resting = conversation.draft is None and not conversation.unkept and not app.is_answering(conversation.id)
+        if not app.store.is_shared or not is_resting or not conversation.kept_turns:
+            return True
+        try:
+            return await app.store.conversations.is_current(app.tenant, conversation)
+        except StoreError:
+            return True
 
     def begin(self, app: Assistant, system: str | None, history: Iterable[tuple[str, str]] = ()) -> Conversation:
         """Create a conversation, not open before ``put``, so that a refused request evicts none."""

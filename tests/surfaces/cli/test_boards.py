@@ -57,6 +57,7 @@ CONFIGURATIONS = {
     "a school": configured([{"name": name, "address": "127.0.0.1:80", **SCHOOL[name]} for name in SCHOOL]),
     "embeddings only": configured([{"address": "[fd00::1]:8080", "embeddings": True}]),
     "tools for every chat": configured(ALIKE, service={"mcp": True, "parallel": 4}),
+    "one store": configured(ALIKE, store={"url": "postgresql://db.lan/rkllm"}),
     "a hundred": configured([{"address": f"board{number}.lan:8080", "models": ["m"]} for number in range(100)]),
     "models without a list beside others": configured([{**ALIKE[0], "models": ["a"]}, *ALIKE[1:]]),
 }

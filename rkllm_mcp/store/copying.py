@@ -1,0 +1,115 @@
+"""Copy what several boards share from one database to the other, either way and as often as one likes.
+
+What is there already stays as it is, so a copy that was interrupted is repeated, and two boards may copy into one
+database. Each conversation is copied in a transaction of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rkllm_mcp.store.conversations import NEXT_CHANGE
+from rkllm_mcp.store.database import Database, Transaction
+
+_CONVERSATION = ("tenant", "id", "title", "system", "calls_made", "created", "updated", "settings", "pinned")
+_MESSAGE = ("tenant", "conversation", "position", "role", "text", "thinking", "context", "ending", "created", "events")
+_VERSION = ("tenant", "conversation", "position", "created", "turns")
+_RESPONSE = ("tenant", "id", "previous", "items", "response", "created")
+_CALL = (
+    *("at", "server", "tool", "arguments", "ruling", "is_error", "error", "result_chars", "seconds"),
+    *("conversation", "request"),
+)
+# Calls that are read at once; they have no key, so those of a second copy are known by these columns.
+_SAME_CALL = ("at", "server", "tool", "conversation", "request")
+_BATCH = 500
+
+
+@dataclass(frozen=True)
+class Copied:
+    """How much was copied, and how many conversations were there already."""
+
+    conversations: int = 0
+    responses: int = 0
+    calls: int = 0
+    known: int = 0
+
+
+async def copy_store(source: Database, target: Database, tenant: str) -> Copied:
+    """Copy the conversations, responses and calls of a tenant; a StoreError if one database cannot be used."""
+    query = "SELECT id FROM conversations WHERE tenant = ? ORDER BY touched"
+    ids = [row[0] for row in await source.rows(query, (tenant,))]
+    copied = 0
+    for conversation_id in ids:
+        copied += await _copy_conversation(source, target, (tenant, conversation_id))
+    responses = await source.rows(f"{_select(_RESPONSE, 'responses')} WHERE tenant = ? ORDER BY position", (tenant,))
+    new_responses = await target.ask(lambda transaction: _add_responses(responses, transaction), durable=True)
+    calls = 0
+    batch = await source.rows(f"{_select(('id', *_CALL), 'calls')} ORDER BY id LIMIT {_BATCH}")
+    while batch:
+        rows = [row[1:] for row in batch]
+        calls += await target.ask(lambda transaction, rows=rows: _add_calls(rows, transaction), durable=True)
+        query = f"{_select(('id', *_CALL), 'calls')} WHERE id > ? ORDER BY id LIMIT {_BATCH}"
+        batch = await source.rows(query, (batch[-1][0],))
+    return Copied(copied, new_responses, calls, len(ids) - copied)
+
+
+async def _copy_conversation(source: Database, target: Database, key: tuple[str, str]) -> bool:
+    """Copy a conversation with its turns and versions; return False if the target has it."""
+
+    def read(transaction: Transaction) -> tuple[list[Any], list[Any], list[Any]]:
+        heads = transaction.execute(f"{_select(_CONVERSATION, 'conversations')} WHERE tenant = ? AND id = ?", key)
+        where = "WHERE tenant = ? AND conversation = ?"
+        messages = transaction.execute(f"{_select(_MESSAGE, 'messages')} {where} ORDER BY position", key).fetchall()
+        versions = f"{_select(('id', 'parent', *_VERSION), 'versions')} {where} ORDER BY id"
+        return heads.fetchall(), messages, transaction.execute(versions, key).fetchall()
+
+    heads, messages, versions = await source.ask(read, reads=True)
+
+    def write(transaction: Transaction) -> bool:
+        if transaction.execute("SELECT 1 FROM conversations WHERE tenant = ? AND id = ?", key).fetchone() or not heads:
+            return False
+        marks = ", ".join("?" * len(_CONVERSATION))
+        columns = ", ".join(_CONVERSATION)
+        statement = f"INSERT INTO conversations ({columns}, touched) VALUES ({marks}, {NEXT_CHANGE})"  # noqa: S608
+        transaction.execute(statement, heads[0])
+        transaction.executemany(_insert(_MESSAGE, "messages"), messages)
+        # A version has another number there, which those that it contains name as their parent.
+        numbers: dict[int, int] = {}
+        for number, _, *row in versions:
+            transaction.execute(_insert(_VERSION, "versions"), row)
+            query = "SELECT MAX(id) FROM versions WHERE tenant = ? AND conversation = ?"
+            numbers[number] = transaction.execute(query, key).fetchone()[0]
+        for number, parent, *_ in versions:
+            if parent is not None:
+                values = (numbers[parent], numbers[number])
+                transaction.execute("UPDATE versions SET parent = ? WHERE id = ?", values)
+        return True
+
+    return await target.ask(write, durable=True)
+
+
+def _add_responses(rows: Sequence[Sequence[Any]], transaction: Transaction) -> int:
+    statement = f"{_insert(_RESPONSE, 'responses')} ON CONFLICT (tenant, id) DO NOTHING"
+    return sum(transaction.execute(statement, row).rowcount for row in rows)
+
+
+def _add_calls(rows: Sequence[Sequence[Any]], transaction: Transaction) -> int:
+    places = [_CALL.index(name) for name in _SAME_CALL]
+    same = " AND ".join(f"{name} = ?" for name in _SAME_CALL)
+    count = 0
+    for row in rows:
+        query = f"SELECT 1 FROM calls WHERE {same} LIMIT 1"  # noqa: S608  (names of columns)
+        if transaction.execute(query, [row[place] for place in places]).fetchone() is None:
+            transaction.execute(_insert(_CALL, "calls"), row)
+            count += 1
+    return count
+
+
+def _select(columns: Sequence[str], table: str) -> str:
+    return f"SELECT {', '.join(columns)} FROM {table}"  # noqa: S608  (names of tables and columns)
+
+
+def _insert(columns: Sequence[str], table: str) -> str:
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608

@@ -1,0 +1,313 @@
+"""A PostgreSQL database that several boards share: conversations, responses and the history of calls.
+
+    work ─▶ thread of the user's store ─▶ connection of the process's pool ─▶ transaction, in which only the rows of
+    the tenant exist (row-level security)
+
+A statement of ``Conversations`` is the same for SQLite; ``translated`` writes it for PostgreSQL. A database that cannot
+be reached is a ``StoreError``, and is not waited for again for ``_PAUSE_S``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import anyio
+
+from rkllm_mcp.errors import StoreError
+from rkllm_mcp.store.conversations import NEXT_CHANGE, TEXT_OF_EVENTS
+from rkllm_mcp.store.database import REPORT, Rows, Values, Work, migrations_of
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+    from psycopg_pool import ConnectionPool
+
+MIGRATIONS = migrations_of(Path(__file__).with_name("postgres.sql"))
+# The lock of those who migrate; any number that no other program uses.
+_MIGRATION_LOCK = 7263_0038
+_CONNECTIONS = 4
+_CONNECT_TIMEOUT_S = 3.0
+# A database that did not answer is not asked again for so long: an answer makes several writes.
+_PAUSE_S = 2.0
+_CLOSE_TIMEOUT_S = 10.0
+# A board without power is noticed by the server after 15 s, and a lost server by the board.
+_KEEPALIVE = {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 10_000}
+_REMEDY = "see whether PostgreSQL runs and the board reaches it"
+_EXTRA = "pip install 'rkllm-mcp[postgres]'"
+# What is written otherwise than for SQLite. Text of an event: in the value of "text", and anywhere in "arguments".
+_REWRITTEN = (
+    (NEXT_CHANGE, "nextval('change_numbers')"),
+    (
+        TEXT_OF_EVENTS,
+        """
+    SELECT words FROM (
+        SELECT value #>> '{}' AS words FROM jsonb_path_query(
+            NULLIF(replace(m.events, '\\u0000', '\\ufffd'), '')::jsonb, '$.**.text') AS value
+        UNION ALL SELECT value #>> '{}' FROM jsonb_path_query(
+            NULLIF(replace(m.events, '\\u0000', '\\ufffd'), '')::jsonb, '$.**.arguments.**') AS value
+        WHERE jsonb_typeof(value) IN ('string', 'number')
+    ) AS texts WHERE words ILIKE :like ESCAPE '\\' LIMIT 1""",
+    ),
+    (" LIKE ", " ILIKE "),
+)
+_MARK = re.compile(r"\?|(?<!:):([a-z_]+)")
+
+_Result = TypeVar("_Result")
+
+
+@lru_cache(maxsize=200)
+def translated(statement: str) -> str:
+    """Return a statement of the store as PostgreSQL and psycopg read it."""
+    for written, rewritten in _REWRITTEN:
+        statement = statement.replace(written, rewritten)
+    return _MARK.sub(lambda match: f"%({match[1]})s" if match[1] else "%s", statement.replace("%", "%%"))
+
+
+def _storable(value: Any) -> Any:
+    # PostgreSQL has no NUL in texts, and is strict about booleans where SQLite has numbers.
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd")
+    return int(value) if isinstance(value, bool) else value
+
+
+class _Transaction:
+    """Implements ``store.database.Transaction``."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, values: Values = (), /) -> Rows:
+        if isinstance(values, Mapping):
+            given: Any = {name: _storable(value) for name, value in values.items()}
+        else:
+            given = tuple(map(_storable, values))
+        return cast("Rows", self._connection.execute(cast("Any", translated(statement)), given))
+
+    def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.executemany(cast("Any", translated(statement)), [tuple(map(_storable, row)) for row in rows])
+
+
+class _Server:
+    """The connections of this process to one database, for the stores of all its tenants."""
+
+    def __init__(self, url: str) -> None:
+        from rkllm_mcp.config.secrets import redacted_text
+
+        self.name = redacted_text(url)
+        self._url = url
+        self._lock = Lock()
+        self._pool: ConnectionPool[Any] | None = None
+        self._is_migrated = False
+        self.failure: StoreError | None = None  # the database cannot be reached
+        self._failed_at = 0.0
+
+    @contextmanager
+    def connection(self) -> Generator[Connection[Any], None, None]:
+        """Return a connection with a transaction that ends with the block; a StoreError without one."""
+        import psycopg
+
+        with self._lock:
+            if self.failure is not None and time.monotonic() < self._failed_at + _PAUSE_S:
+                raise self.failure
+            pool = self._opened()
+        try:
+            with pool.connection(_CONNECT_TIMEOUT_S) as connection:
+                if not self._is_migrated:
+                    self._migrate(connection)
+                yield connection
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            raise self._failed(str(error)) from None
+        except psycopg.Error as error:
+            raise StoreError(self.name, _one_line(error), REPORT) from None
+        except UnicodeError:
+            raise StoreError(self.name, "a name is not valid Unicode", "use another one") from None
+        self.failure = None
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close(_CONNECT_TIMEOUT_S)
+
+    def _opened(self) -> ConnectionPool[Any]:
+        if self._pool is None:
+            from psycopg_pool import ConnectionPool
+
+            self._pool = ConnectionPool(
+                self._url,
+                min_size=1,
+                max_size=_CONNECTIONS,
+                open=True,
+                check=ConnectionPool.check_connection,
+                kwargs={"connect_timeout": round(_CONNECT_TIMEOUT_S), "application_name": "rkllm-mcp", **_KEEPALIVE},
+            )
+        return self._pool
+
+    def _failed(self, text: str) -> StoreError:
+        self.failure = StoreError(self.name, _one_line(text), _REMEDY)
+        self._failed_at = time.monotonic()
+        return self.failure
+
+    def _migrate(self, connection: Connection[Any]) -> None:
+        """Apply the missing migrations, one process at a time; a StoreError for a role that sees every tenant."""
+        query = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
+        row = connection.execute(query).fetchone()
+        if row and row[0]:
+            advice = "create a role without SUPERUSER and BYPASSRLS for rkllm-mcp (docs/deploy.md)"
+            raise StoreError(self.name, "its role sees the rows of every tenant", advice)
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+        connection.execute("CREATE TABLE IF NOT EXISTS schema_versions (version bigint PRIMARY KEY)")
+        row = connection.execute("SELECT COALESCE(MAX(version), 0) FROM schema_versions").fetchone()
+        applied = int(row[0]) if row else 0
+        if applied > len(MIGRATIONS) + 1:
+            found = "it was written by a version of rkllm-mcp that is newer by more than one release"
+            raise StoreError(self.name, found, "update rkllm-mcp on this board")
+        for step in range(applied, len(MIGRATIONS)):
+            for statement in MIGRATIONS[step]:
+                connection.execute(cast("Any", statement))
+            connection.execute("INSERT INTO schema_versions VALUES (%s)", (step + 1,))
+        connection.commit()
+        self._is_migrated = True
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+class PostgresDatabase:
+    """A tenant's view of a PostgreSQL database; implements ``Database``; created by ``open_postgres``."""
+
+    def __init__(self, server: _Server, tenant: str, on_problem: Callable[[str], None]) -> None:
+        self._server = server
+        self._tenant = tenant
+        self._on_problem = on_problem
+        self._problem: StoreError | None = None
+        self._loop = asyncio.get_running_loop()
+        # One thread, as for a file: what was queued first is written first.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rkllm-mcp shared store")
+        self.failing: StoreError | None = None
+        self.is_lasting = True
+        self.lost_tables: frozenset[str] = frozenset()
+
+    @property
+    def is_whole(self) -> bool:
+        """See ``Database``."""
+        return self._problem is None
+
+    async def ask(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
+        """See ``Database``."""
+        del reads
+        try:
+            done = self._thread.submit(self._transact, work)
+        except RuntimeError:
+            raise StoreError(self._server.name, "it is closed already", REPORT) from None
+        try:
+            result = await asyncio.wrap_future(done)
+        except StoreError as error:
+            if durable or error is self._server.failure:
+                self._fail(error)
+            raise
+        if durable and self.failing is not None:
+            self.failing = None
+            self._on_problem("[State: data is saved again.]")
+        return result
+
+    async def rows(self, query: str, values: Values = ()) -> list[Any]:
+        """See ``Database``."""
+        return await self.ask(lambda transaction: transaction.execute(query, values).fetchall(), reads=True)
+
+    async def change(self, statement: str, values: Sequence[Any], *, durable: bool = False) -> int:
+        """See ``Database``."""
+        return await self.ask(lambda transaction: transaction.execute(statement, values).rowcount, durable=durable)
+
+    async def erase(self, work: Work[int]) -> int:
+        """See ``Database``; PostgreSQL frees the space of deleted rows with its next vacuum."""
+        return await self.ask(work, durable=True)
+
+    def tell(self, work: Work[object]) -> None:
+        """See ``Database``."""
+        with suppress(RuntimeError):
+            self._thread.submit(self._transact, work).add_done_callback(self._note_failure)
+
+    async def settled(self) -> None:
+        """See ``Database``."""
+        await self.ask(lambda _: None)
+        if self._problem is not None:
+            raise self._problem
+
+    async def missing_tables(self) -> list[str]:
+        """See ``Database``; the migrations have made them, and nobody else may drop them."""
+        return []
+
+    async def aclose(self) -> None:
+        """Write the remaining work; bounded and shielded from cancellation."""
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_TIMEOUT_S) as limit:
+            await asyncio.wrap_future(self._thread.submit(lambda: None))
+        self._thread.shutdown(wait=not limit.cancelled_caught, cancel_futures=True)
+
+    def _transact(self, work: Work[_Result]) -> _Result:
+        with self._server.connection() as connection:
+            connection.execute("SELECT set_config('rkllm.tenant', %s, true)", (self._tenant,))
+            return work(_Transaction(connection))
+
+    def _note_failure(self, done: Future[object]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            problem = error if isinstance(error, StoreError) else StoreError(self._server.name, repr(error), REPORT)
+            self._problem = self._problem or problem
+            with suppress(RuntimeError):  # the loop may have ended
+                self._loop.call_soon_threadsafe(self._fail, problem)
+
+    def _fail(self, error: StoreError) -> None:
+        """Report that nothing can be stored, once until it is possible again."""
+        if self.failing is None:
+            self.failing = error
+            self._on_problem(f"[State: {error}. The assistant continues without saving data.]")
+
+
+# The servers in use, and how many stores use each.
+_SERVERS: dict[str, tuple[_Server, int]] = {}
+
+
+@asynccontextmanager
+async def open_postgres(
+    url: str, tenant: str, *, on_problem: Callable[[str], None], required: bool = False
+) -> AsyncGenerator[PostgresDatabase, None]:
+    """Open a tenant's part of the database at ``url``; write everything at the end of the block.
+
+    A StoreError if psycopg is not installed, or if the database is ``required`` and cannot be used.
+    """
+    try:
+        import_module("psycopg_pool")
+    except ImportError:
+        raise StoreError("[store] url", "psycopg is not installed here", _EXTRA) from None
+    server, users = _SERVERS.get(url, (None, 0))
+    server = server or _Server(url)
+    _SERVERS[url] = (server, users + 1)
+    database = PostgresDatabase(server, tenant, on_problem)
+    try:
+        try:
+            await database.ask(lambda _: None)
+        except StoreError:
+            if required:
+                raise
+        yield database
+    finally:
+        await database.aclose()
+        _, users = _SERVERS[url]
+        _SERVERS[url] = (server, users - 1)
+        if users == 1:
+            del _SERVERS[url]
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(server.close)

@@ -1,0 +1,89 @@
+-- The tables that several boards share, one migration after the other, for ``store.postgres``. A migration that was
+-- released never changes; it leaves what the version before reads and writes as it is (expand), and what nobody uses any
+-- more goes with the release after that (contract).
+-- A semicolon at the end of a line ends a statement, also in a comment.
+
+-- migration 1
+CREATE SEQUENCE change_numbers;
+CREATE TABLE conversations (
+    tenant text NOT NULL DEFAULT current_setting('rkllm.tenant'),
+    id text NOT NULL,
+    title text NOT NULL,
+    system text,
+    calls_made bigint NOT NULL,
+    created double precision NOT NULL,
+    updated double precision NOT NULL,
+    touched bigint NOT NULL DEFAULT nextval('change_numbers'),
+    settings text NOT NULL DEFAULT '',
+    pinned bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant, id)
+);
+CREATE INDEX conversations_by_change ON conversations (tenant, touched);
+CREATE TABLE messages (
+    tenant text NOT NULL DEFAULT current_setting('rkllm.tenant'),
+    conversation text NOT NULL,
+    position bigint NOT NULL,
+    role text NOT NULL,
+    text text NOT NULL,
+    thinking text NOT NULL,
+    context text NOT NULL,
+    ending text NOT NULL,
+    created double precision NOT NULL,
+    events text NOT NULL DEFAULT '',
+    PRIMARY KEY (tenant, conversation, position),
+    FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
+);
+CREATE TABLE versions (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant text NOT NULL DEFAULT current_setting('rkllm.tenant'),
+    conversation text NOT NULL,
+    parent bigint REFERENCES versions (id) ON DELETE CASCADE,
+    position bigint NOT NULL,
+    created double precision NOT NULL,
+    turns text NOT NULL,
+    FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
+);
+CREATE INDEX versions_by_place ON versions (tenant, conversation, parent, position);
+CREATE INDEX versions_by_parent ON versions (parent);
+CREATE TABLE responses (
+    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant text NOT NULL DEFAULT current_setting('rkllm.tenant'),
+    id text NOT NULL,
+    previous text NOT NULL,
+    items text NOT NULL,
+    response text NOT NULL,
+    created double precision NOT NULL,
+    UNIQUE (tenant, id)
+);
+CREATE TABLE calls (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant text NOT NULL DEFAULT current_setting('rkllm.tenant'),
+    at double precision NOT NULL,
+    server text NOT NULL,
+    tool text NOT NULL,
+    arguments text NOT NULL,
+    ruling text NOT NULL,
+    is_error bigint NOT NULL,
+    error text NOT NULL,
+    result_chars bigint NOT NULL,
+    seconds double precision NOT NULL,
+    conversation text NOT NULL,
+    request text NOT NULL
+);
+CREATE INDEX calls_by_tenant ON calls (tenant, id);
+CREATE INDEX calls_by_conversation ON calls (tenant, conversation);
+ALTER TABLE conversations ENABLE ROW LEVEL SECURITY;
+ALTER TABLE conversations FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON conversations USING (tenant = current_setting('rkllm.tenant'));
+ALTER TABLE messages ENABLE ROW LEVEL SECURITY;
+ALTER TABLE messages FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON messages USING (tenant = current_setting('rkllm.tenant'));
+ALTER TABLE versions ENABLE ROW LEVEL SECURITY;
+ALTER TABLE versions FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON versions USING (tenant = current_setting('rkllm.tenant'));
+ALTER TABLE responses ENABLE ROW LEVEL SECURITY;
+ALTER TABLE responses FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON responses USING (tenant = current_setting('rkllm.tenant'));
+ALTER TABLE calls ENABLE ROW LEVEL SECURITY;
+ALTER TABLE calls FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON calls USING (tenant = current_setting('rkllm.tenant'));

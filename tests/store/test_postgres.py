@@ -1,0 +1,238 @@
+"""A database that several boards share: tenants apart, boards together, and what is left when it dies."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+import pytest
+
+from rkllm_mcp.errors import StoreError
+from rkllm_mcp.messages import Conversation, StoredTurn
+from rkllm_mcp.store.conversations import Conversations
+from rkllm_mcp.store.database import Transaction
+from rkllm_mcp.store.postgres import MIGRATIONS, PostgresDatabase, open_postgres, translated
+from tests.support.postgres import PostgresServer, postgres_server
+
+pytestmark = pytest.mark.anyio
+TABLES = ("conversations", "messages", "versions", "responses", "calls")
+
+
+@pytest.fixture
+def mortal() -> Generator[PostgresServer, None, None]:
+    """A server of one test, which may end it."""
+    with postgres_server() as server:
+        yield server
+
+
+def exchange(name: str, at: float = 1.0) -> list[StoredTurn]:
+    return [StoredTurn("user", name, at=at), StoredTurn("assistant", f"of {name}", ending="answered", at=at + 0.5)]
+
+
+@asynccontextmanager
+async def boards(
+    url: str, count: int, tenant: str = "", on_problem: Callable[[str], None] = pytest.fail
+) -> AsyncGenerator[list[Conversations], None]:
+    """As many boards."""
+    async with AsyncExitStack() as stack:
+        opening = [open_postgres(url, tenant, on_problem=on_problem, required=True) for _ in range(count)]
+        yield [Conversations(await stack.enter_async_context(each)) for each in opening]
+
+
+async def saved(conversations: Conversations, conversation: Conversation, *turns: StoredTurn, tenant: str = "") -> None:
+    conversation.unkept += turns
+    await conversations.save(tenant, conversation)
+
+
+# --- tenants ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_a_statement_that_forgets_the_tenant_reaches_its_own_rows_only(
+    table: str, postgres: PostgresServer
+) -> None:
+    url = postgres.new_database()
+    lines: list[str] = []
+    async with (
+        boards(url, 1, "kitchen") as [kitchen],
+        open_postgres(url, "garden", on_problem=lines.append, required=True) as database,
+    ):
+        await saved(kitchen, Conversation("c1"), *exchange("secret"), tenant="kitchen")
+
+        def reach(transaction: Transaction) -> tuple[int, int]:
+            count = transaction.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
+            return count, transaction.execute(f"DELETE FROM {table}").rowcount
+
+        assert await database.ask(reach) == (0, 0)
+        with pytest.raises(StoreError, match="row-level security"):
+            await saved(Conversations(database), Conversation("c2"), *exchange("planted"), tenant="kitchen")
+        stored = await kitchen.get("kitchen", "c1")
+        assert stored is not None
+        assert [turn.text for turn in stored.turns] == ["secret", "of secret"]
+
+
+async def test_a_role_that_sees_every_tenant_is_refused(postgres: PostgresServer) -> None:
+    url = postgres.new_database().replace("board@", "root@")
+    with pytest.raises(StoreError, match="create a role without SUPERUSER"):
+        async with open_postgres(url, "", on_problem=pytest.fail, required=True):
+            pass
+
+
+# --- boards -----------------------------------------------------------------------------------------------------------
+
+
+async def test_boards_that_begin_together_make_the_tables_once(postgres: PostgresServer) -> None:
+    url = postgres.new_database()
+    opened: list[PostgresDatabase] = []
+
+    async def begin(stack: AsyncExitStack, number: int) -> None:
+        # Another address for each: they share no connections, as processes do.
+        own = f"{url}&application_name=board{number}"
+        opened.append(await stack.enter_async_context(open_postgres(own, "", on_problem=pytest.fail, required=True)))
+
+    async with AsyncExitStack() as stack:
+        async with anyio.create_task_group() as tasks:
+            for number in range(5):
+                tasks.start_soon(begin, stack, number)
+        assert len(opened) == 5
+    name = url.partition("@/")[2].partition("?")[0]
+    assert postgres.run("SELECT version FROM schema_versions", name).split() == ["1"] * len(MIGRATIONS)
+
+
+@pytest.mark.parametrize(("ahead", "is_readable"), [(1, True), (2, False)])
+async def test_a_schema_of_the_next_release_is_used_and_none_beyond(
+    ahead: int, is_readable: bool, postgres: PostgresServer
+) -> None:
+    url = postgres.new_database()
+    async with boards(url, 1):
+        pass
+    name = url.partition("@/")[2].partition("?")[0]
+    postgres.run(f"INSERT INTO schema_versions VALUES ({len(MIGRATIONS) + ahead})", name)
+    if is_readable:
+        async with boards(url, 1) as [board]:
+            await saved(board, Conversation("c1"), *exchange("a"))
+    else:
+        with pytest.raises(StoreError, match="newer by more than one release"):
+            async with boards(url, 1):
+                pass
+
+
+async def test_boards_that_go_on_with_one_conversation_at_once_lose_and_double_nothing(
+    postgres: PostgresServer,
+) -> None:
+    url, number_of_boards, exchanges = postgres.new_database(), 3, 8
+    async with boards(url, number_of_boards) as several:
+
+        async def go_on(board: Conversations, number: int) -> None:
+            conversation = Conversation("c1")
+            for turn in range(exchanges):
+                draft = exchange(f"{number}.{turn}", at=float(turn))
+                await board.begin("", conversation, [draft[0], StoredTurn("assistant", "", at=float(turn))])
+                await saved(board, conversation, *draft)
+
+        await saved(several[0], Conversation("c1"), *exchange("first"))
+        async with anyio.create_task_group() as tasks:
+            for number, board in enumerate(several):
+                tasks.start_soon(go_on, board, number)
+        stored = await several[0].get("", "c1")
+    assert stored is not None
+    questions = [turn.text for turn in stored.turns[2::2]]
+    assert sorted(questions) == sorted(f"{n}.{turn}" for n in range(number_of_boards) for turn in range(exchanges))
+    assert [turn.text for turn in stored.turns[3::2]] == [f"of {question}" for question in questions]
+
+
+async def test_a_board_notices_that_a_conversation_went_on_elsewhere(postgres: PostgresServer) -> None:
+    async with boards(postgres.new_database(), 2) as [here, there]:
+        conversation = Conversation("c1")
+        await saved(here, conversation, *exchange("one"))
+        assert await here.is_current("", conversation)
+        await saved(there, Conversation("c1", kept_turns=2), *exchange("two", at=2.0))
+        assert not await here.is_current("", conversation)
+
+
+# --- a database that dies ---------------------------------------------------------------------------------------------
+
+
+async def test_a_database_that_is_away_is_reported_once_and_what_was_not_saved_is_saved_afterwards(
+    mortal: PostgresServer,
+) -> None:
+    lines: list[str] = []
+    conversation = Conversation("c1")
+    async with open_postgres(mortal.new_database(), "", on_problem=lines.append, required=True) as database:
+        conversations = Conversations(database)
+        await saved(conversations, conversation, *exchange("before"))
+        mortal.kill()
+        for name in ("during", "still"):
+            with pytest.raises(StoreError, match="see whether PostgreSQL runs"), anyio.fail_after(20):
+                await saved(conversations, conversation, *exchange(name, at=3.0 + len(name)))
+        assert database.failing is not None
+        assert len(lines) == 1
+        mortal.start()
+        with anyio.fail_after(30):
+            while conversation.unkept:
+                with anyio.move_on_after(0.2):
+                    await anyio.Event().wait()
+                try:
+                    await conversations.save("", conversation)
+                except StoreError:
+                    continue
+        assert (database.failing, lines[1:]) == (None, ["[State: data is saved again.]"])
+        stored = await conversations.get("", "c1")
+    assert stored is not None
+    assert [turn.text for turn in stored.turns[::2]] == ["before", "during", "still"]
+
+
+async def test_a_board_begins_while_the_database_is_away(mortal: PostgresServer) -> None:
+    url, lines = mortal.new_database(), list[str]()
+    mortal.kill()
+    with anyio.fail_after(30):
+        async with open_postgres(url, "", on_problem=lines.append) as database:
+            assert database.failing is not None
+    assert len(lines) == 1
+    with pytest.raises(StoreError):
+        async with open_postgres(url, "", on_problem=lines.append, required=True):
+            pass
+
+
+async def test_nothing_that_was_acknowledged_is_lost_when_the_server_is_killed(mortal: PostgresServer) -> None:
+    acknowledged: list[str] = []
+
+    async def write(board: Conversations, number: int) -> None:
+        conversation = Conversation(f"c{number}")
+        for turn in range(40):
+            try:
+                await saved(board, conversation, *exchange(f"{number}.{turn}", at=float(turn)))
+            except StoreError:
+                return
+            acknowledged.append(f"{number}.{turn}")
+            if len(acknowledged) == 30:
+                mortal.kill()
+
+    url = mortal.new_database()
+    lines: list[str] = []
+    async with boards(url, 3, on_problem=lines.append) as several, anyio.create_task_group() as tasks:
+        for number, board in enumerate(several):
+            tasks.start_soon(write, board, number)
+    mortal.start()
+    async with boards(url, 1) as [board]:
+        stored = [await board.get("", f"c{number}") for number in range(3)]
+    kept = [turn.text for conversation in stored if conversation for turn in conversation.turns[::2]]
+    assert 30 <= len(acknowledged) < 120
+    assert set(acknowledged) <= set(kept)
+    assert len(kept) == len(set(kept))
+
+
+# --- statements -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("SELECT 1 WHERE a = ? AND b LIKE ?", "SELECT 1 WHERE a = %s AND b ILIKE %s"),
+        ("SELECT a::jsonb WHERE b = :name", "SELECT a::jsonb WHERE b = %(name)s"),
+        ("SELECT a LIKE '%x%'", "SELECT a ILIKE '%%x%%'"),
+    ],
+)
+def test_a_statement_is_written_as_postgresql_reads_it(statement: str, expected: str) -> None:
+    assert translated(statement) == expected
