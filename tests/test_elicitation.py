@@ -88,6 +88,7 @@ def test_typed_text_becomes_a_value(name: str, typed: str, value: Any) -> None:
         ("score", "nan", "score: must be a number"),
         ("sure", "perhaps", "sure: answer yes or no"),
         ("size", "3", "size: choose one of Small, Large"),
+        ("size", "9" * 5000, "size: choose one of Small, Large"),
         ("many", "", "many: choose at least 1"),
         ("many", "s,s,s", "many: choose at most 2"),
         ("many", "s, x", "many: choose one of Small, Large"),

@@ -27,7 +27,7 @@ TOOLS = [
 
 @dataclass
 class Clock:
-    """Tools that take as long as their argument says, in steps that all of them count, and write down what they do."""
+    """Tools that take as long as their argument says, in steps that all count, and log what they do; 0 steps fail."""
 
     log: list[str] = field(default_factory=list[str])
     running: int = 0
@@ -46,7 +46,7 @@ class Clock:
             raise
         self.running -= 1
         self.log.append(f"-{call.id}")
-        return ToolResult(call.id, call.name, call.id)
+        return ToolResult(call.id, call.name, call.id, is_error=call.arguments["path"] == 0)
 
 
 def calls(*wanted: tuple[str, int]) -> list[ToolCall]:
@@ -112,7 +112,8 @@ async def test_once_something_may_have_changed_reading_again_is_another_call(cha
     assert results[2].text == "2"
 
 
-async def test_without_a_change_the_same_call_runs_once() -> None:
-    clock, results, _ = await run(calls(("read", 1), ("look", 2), ("read", 1)))
+@pytest.mark.parametrize("between", [("look", 2), ("write", 0)])
+async def test_without_a_change_the_same_call_runs_once(between: tuple[str, int]) -> None:
+    clock, results, _ = await run(calls(("read", 1), between, ("read", 1)))
     assert "+2" not in clock.log
     assert results[2].text.startswith("(Called before with the same arguments; this is the same result.)\n0")

@@ -162,7 +162,8 @@ def test_a_moment_is_written_for_machines_and_for_readers_of_japanese(arguments:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"timezone": "Atlantis"}, {"time": "noonish"}, {"time": "25:00"}, {"timezone": "../x"}]
+    "arguments",
+    [{"timezone": "Atlantis"}, {"time": "noonish"}, {"time": "25:00"}, {"timezone": "../x"}, {"timezone": "+24:00"}],
 )
 def test_an_unknown_time_or_place_is_reported(arguments: dict[str, str]) -> None:
     with pytest.raises(LocalToolError, match=r"is not known|is not a time"):

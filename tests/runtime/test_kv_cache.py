@@ -101,3 +101,12 @@ def test_a_failed_prompt_of_the_service_does_not_count_as_known_to_every_owner()
     cache = after(CacheState(), command_of(service))
     cache = after(after(cache, command_of(service, (5, 6)), ids=()), command_of(ben))
     assert (cache.own_tokens(PROMPT, "ann"), cache.own_tokens((5, 6), "ann")) == (3, 0)
+
+
+def test_a_prompt_cache_of_an_unknown_owner_is_reported_to_nobody() -> None:
+    cache = CacheState()
+    cache.filled()
+    assert cache.reported_uncached(PROMPT, "a") == len(PROMPT)
+    assert cache.own_tokens(PROMPT, "a") == 0
+    cache.filled(PROMPT, "a")
+    assert cache.own_tokens(PROMPT, "a") is None
