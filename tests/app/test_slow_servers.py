@@ -162,7 +162,7 @@ async def test_a_server_that_ends_while_it_is_waited_for_ends_the_wait(tmp_path:
 
 
 async def test_without_a_next_question_it_is_waited_for_and_known_as_broken_from_then_on(tmp_path: Path) -> None:
-    async with assistant(tmp_path, wait_s=1.0, one_shot=True) as app:
+    async with assistant(tmp_path, wait_s=3.0, one_shot=True) as app:
         await clock_ready(app)
         first = await ask(app, "Hello", waits_for_servers=True)
         assert lines(first) == ["[MCP: Waiting for 'garden', which the question may need]"]

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.demo_app import Demo, make_demo
+from tests.support.demo_app import PATIENT, Demo, make_demo
 from tests.support.demo_model import DEMO_TOKENIZER
 from tests.support.fake_jma import FakeAgency
 from tests.support.shared import REPOSITORY
@@ -25,7 +25,7 @@ def make_example(folder: Path, *servers: str) -> Demo:
     """A configuration with these ``servers``."""
     demo = make_demo(folder, [])
     demo.config.write_text(demo.config.read_text("utf-8") + "".join(servers), encoding="utf-8")
-    return demo
+    return Demo(folder, {**demo.environment, **PATIENT})
 
 
 def scripted_model(folder: Path) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.demo_app import (
     NO_VARIABLES,
+    PATIENT,
     TIME_SERVER,
     Json,
     PythonServer,
@@ -44,9 +45,6 @@ for line in sys.stdin:
         continue
     print(json.dumps({"jsonrpc": "2.0", "id": number, "result": result}), flush=True)
 """
-
-# A server that starts slowly on a busy machine would add a line.
-PATIENT = {"RKLLM_MCP_AGENT__WAIT_FOR_SERVERS_S": "60"}
 
 
 def test_the_weather_of_tokyo_comes_from_the_agency_into_the_answer(tmp_path: Path) -> None:

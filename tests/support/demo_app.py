@@ -75,6 +75,10 @@ class Demo:
                 process.kill()
 
 
+# A busy machine starts servers slowly, and an answer goes without those of which nothing is known.
+PATIENT = {"RKLLM_MCP_AGENT__WAIT_FOR_SERVERS_S": "60"}
+
+
 def make_demo(
     folder: Path,
     servers: Sequence[PythonServer] = (TIME_SERVER,),
