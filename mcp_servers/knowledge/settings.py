@@ -170,10 +170,11 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Setti
 def _settings(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     models = _present(ModelSettings, values)
     models["sampling"] = not values.get("no_sampling", False)
-    # What 'rkllm-mcp knowledge embedder pull' chose.
-    pulled = _default_folder(environ).parent / "embedders" / "default"
-    if not models.get("embedder") and pulled.is_dir():
-        models["embedder"] = f"cpu:{pulled.resolve()}"
+    # What 'rkllm-mcp knowledge model' chose: files of a model, or the setting of a package or a service.
+    chosen = _default_folder(environ).parent / "embedders" / "default"
+    if not models.get("embedder") and chosen.is_dir():
+        setting = chosen / "setting"
+        models["embedder"] = setting.read_text("utf-8").strip() if setting.is_file() else f"cpu:{chosen.resolve()}"
     sections: dict[str, Any] = {
         "folder": values.get("folder") or _default_folder(environ),
         "models": ModelSettings(**models),

