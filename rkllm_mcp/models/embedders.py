@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rkllm_mcp.board.system import Machine, memory_bytes
 from rkllm_mcp.errors import ModelDownloadError, UsageError, install_command
 from rkllm_mcp.models.cards import user_root
 from rkllm_mcp.models.folder import ModelFolderStore
@@ -59,6 +60,12 @@ class EmbedderCard:
     package: str = ""  # on PyPI
     setting: str = ""  # of the knowledge server; empty for files of a repository
     npu: bool = False  # runs as a model of this program's service
+
+    @property
+    def is_fitting(self) -> bool:
+        """True if the memory that is available now is enough, or not known."""
+        available = memory_bytes(Machine(), "MemAvailable")
+        return available is None or self.memory_mb * 10**6 <= available
 
 
 CATALOGUE = {

@@ -437,19 +437,16 @@ def model_command(
 
 
 def _show_models(session: Session, sources: EmbedderSources, *, as_json: bool) -> None:
-    from rkllm_mcp.board.system import Machine, memory_bytes
     from rkllm_mcp.models.embedders import CATALOGUE, RECOMMENDED
 
     installed, chosen = sources.installed(), sources.chosen()
-    available = memory_bytes(Machine(), "MemAvailable")
     rows: list[dict[str, Any]] = []
     for card in CATALOGUE.values():
-        is_fitting = available is None or card.memory_mb * _MB <= available
         state = _state(card.name, installed, chosen) or ("recommended" if card.name == RECOMMENDED else "")
         rows.append(
             {
                 "name": card.name,
-                "state": state if is_fitting else "too large",
+                "state": state if card.is_fitting else "too large",
                 "download_mb": card.download_mb,
                 "memory_mb": card.memory_mb,
                 "minutes": card.minutes,
