@@ -2,7 +2,7 @@
 
     python -m scripts.search_synonyms FILE      # the dictionary's synonyms.txt, or the same compressed as .xz
 
-One group a line, without names, without words that the dictionary never expands, and without those of two letters with
+One group a line, without names, without words that the dictionary never expands, and without nouns of two letters with
 hiragana, which occur inside others. Run by hand; the result is committed with the notice at its head.
 """
 
@@ -20,7 +20,7 @@ TARGET = Path(__file__).resolve().parents[1] / "mcp_servers" / "knowledge" / "se
 LEFT_OUT = re.compile("企業名|人名|地名|国名|スポーツ|音楽|動植物|ファッション|娯楽|組織名|色|地形|化学|単位|美容")
 WORD = re.compile("[\u3040-\u30ff\u4e00-\u9fff々]{2,12}")
 AMBIGUOUS = re.compile("[\u3041-\u3096].|.[\u3041-\u3096]")
-NEVER_EXPANDED = "2"
+NEVER_EXPANDED, INFLECTED = "2", "2"
 
 
 def groups(lines: Iterable[str]) -> list[str]:
@@ -30,7 +30,7 @@ def groups(lines: Iterable[str]) -> list[str]:
         columns = line.rstrip("\n").split(",")
         if len(columns) > 8 and columns[2] != NEVER_EXPANDED and not LEFT_OUT.search(columns[7]):
             word = unicodedata.normalize("NFKC", columns[8])
-            if WORD.fullmatch(word) and not AMBIGUOUS.fullmatch(word):
+            if WORD.fullmatch(word) and (columns[1] == INFLECTED or not AMBIGUOUS.fullmatch(word)):
                 found.setdefault(columns[0], {})[word] = None
     return [" ".join(words) for words in found.values() if len(words) > 1]
 

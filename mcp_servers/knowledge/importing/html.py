@@ -20,10 +20,11 @@ from mcp_servers.knowledge.importing.word_numbers import number_text
 from mcp_servers.knowledge.types import Passage
 
 _ELEMENTS: dict[str, list[str]] = json.loads(Path(__file__).with_name("html_elements.json").read_text("utf-8"))
-_HIDDEN = (
-    '[hidden], [aria-hidden="true"], [role="navigation"], [role="search"], [role="contentinfo"],'
-    ' [style*="display:none"], [style*="display: none"]'
-)
+# What is hidden, and navigation by its role or as DocBook, Texinfo, Javadoc, MediaWiki and LibreOffice mark it.
+_LEFT_OUT = ", ".join(_ELEMENTS["left_out"])
+# Lines that only lead to other pages of the document: so many links and nothing else are a table of contents.
+_MIN_LINKS = 3
+_SITE_LINK = re.compile(r"(?!//|[a-zA-Z][a-zA-Z0-9+.-]*:)")
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _BLOCKS = frozenset(_ELEMENTS["blocks"])
 # Minimum share of the body's text for ``main`` or ``article``.
@@ -65,16 +66,22 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
     tree = LexborHTMLParser(_flattened(text))
     title = _title(tree)
     tree.strip_tags(_ELEMENTS["dropped"], recursive=True)
-    for node in tree.css(_HIDDEN):
+    for node in tree.css(_LEFT_OUT):
         if node.tag not in {"html", "body"}:
             node.decompose()
     body = tree.body
     if body is None:
         return title, []
-    reader = HtmlReader()
-    with suppress(DocumentFullError):
-        reader.read(_main(tree, body))
-    return title or reader.builder.title, reader.builder.finish()
+    passages: list[Passage] = []
+    # A page of links alone is read as it is.
+    for leaves_out_links in (True, False):
+        reader = HtmlReader(leaves_out_links=leaves_out_links)
+        with suppress(DocumentFullError):
+            reader.read(_main(tree, body))
+        title, passages = title or reader.builder.title, reader.builder.finish()
+        if passages:
+            break
+    return title, passages
 
 
 def _flattened(text: str) -> str:
@@ -150,10 +157,15 @@ def _main(tree: LexborHTMLParser, body: LexborNode) -> LexborNode:
 class HtmlReader:
     """Walks one page."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, leaves_out_links: bool = False) -> None:
         self.builder = DocumentBuilder()
+        self._leaves_out_links = leaves_out_links
         self._text: list[str] = []
         self._prefix = ""
+        # Links within the document: of the open text, with their letters; lines of nothing else, and their links.
+        self._links = self._letters_in_links = 0
+        self._lines_of_links: list[str] = []
+        self._links_of_lines = 0
         # Next numbers of the open lists; 0 for one with bullets.
         self._lists: list[tuple[int, str]] = []
 
@@ -170,7 +182,7 @@ class HtmlReader:
                 while child is not None:
                     waiting.append((child, False))
                     child = child.prev
-        self._flush()
+        self._end_lines()
 
     def _enter(self, node: LexborNode) -> bool:
         """Begin an element or text node; return True to visit its children."""
@@ -181,30 +193,38 @@ class HtmlReader:
             self._text.append(_BREAK)
         elif tag in _RAISED:
             self._text.append(_raised_mark(node, _last_character(self._text)))
-        elif tag == "pre":
-            self._flush()
-            self.builder.add(node.text(), is_atomic=True)
-            return False
-        elif tag == "table" and (rows := _rows(node)):
-            self._flush()
+        elif tag == "a" and _SITE_LINK.match(_attribute(node, "href") or ":"):
+            self._links += 1
+            self._letters_in_links += _count_letters(node.text())
+        elif tag == "pre" or tag in _HEADINGS:
+            self._end_lines()
+            if tag == "pre":
+                self.builder.add(node.text(), is_atomic=True)
+                return False
+        elif tag in _BLOCKS:
+            return self._enter_block(node, tag)
+        return True
+
+    def _enter_block(self, node: LexborNode, tag: str) -> bool:
+        if tag == "table" and (rows := _rows(node)):
+            self._end_lines()
             for caption in node.css("caption"):
                 self.builder.add(_normalize_space(_inline(caption)))
             self.builder.add_table(expand_spans(rows), head_rows=_count_head_rows(node))
             return False
-        elif tag in _BLOCKS or tag in _HEADINGS:
-            self._flush()
-            if tag in {"ol", "ul", "menu"}:
-                is_numbered = tag == "ol" and "list-style-type:none" not in _attribute(node, "style").replace(" ", "")
-                self._lists.append(
-                    (_number(_attribute(node, "start"), 1) if is_numbered else 0, _attribute(node, "type"))
-                )
-            elif tag == "li":
-                self._prefix = self._item_mark(node)
+        self._flush()
+        if tag in {"ol", "ul", "menu"}:
+            is_numbered = tag == "ol" and "list-style-type:none" not in _attribute(node, "style").replace(" ", "")
+            start = _number(_attribute(node, "start"), 1) if is_numbered else 0
+            self._lists.append((start, _attribute(node, "type")))
+        elif tag == "li":
+            self._prefix = self._item_mark(node)
         return True
 
     def _leave(self, node: LexborNode) -> None:
         tag = node.tag or ""
         if tag in _HEADINGS:
+            self._links = self._letters_in_links = 0
             self.builder.heading(_HEADINGS[tag], self._take_text())
         elif tag in _BLOCKS:
             self._flush()
@@ -226,10 +246,36 @@ class HtmlReader:
         return text
 
     def _flush(self) -> None:
-        text = self._take_text()
-        if text:
-            self.builder.add(self._prefix + text)
-            self._prefix = ""
+        """Add the open text as a paragraph, later if it is links alone, because more of them may follow."""
+        text, links = self._take_text(), self._links
+        # Numbers and marks may be between them.
+        is_links = links > 0 and _count_letters(text) <= self._letters_in_links
+        self._links = self._letters_in_links = 0
+        if not text:
+            return
+        text, self._prefix = self._prefix + text, ""
+        if is_links and self._leaves_out_links:
+            self._lines_of_links.append(text)
+            self._links_of_lines += links
+        else:
+            self._add_links()
+            self.builder.add(text)
+
+    def _end_lines(self) -> None:
+        self._flush()
+        self._add_links()
+
+    def _add_links(self) -> None:
+        """Add lines of few links; leave out those of more, which are navigation or a table of contents."""
+        lines, self._lines_of_links = self._lines_of_links, []
+        if self._links_of_lines < _MIN_LINKS:
+            for line in lines:
+                self.builder.add(line)
+        self._links_of_lines = 0
+
+
+def _count_letters(text: str) -> int:
+    return sum(map(str.isalpha, text))
 
 
 def _rows(table: LexborNode) -> list[list[Cell]]:

@@ -31,7 +31,7 @@ from mcp_servers.knowledge.storage.database import Database
 from mcp_servers.knowledge.storage.documents import ChunkLocation, locate, visible_document_keys
 from mcp_servers.knowledge.storage.text_index import TermStatistics, heading_profiles, profiles, visible_chunks
 from mcp_servers.knowledge.storage.vectors import embedding_by_key, exact_cosines, mean_direction
-from mcp_servers.knowledge.types import NO_ANSWER, Access, ExplainedStage, Hit, Scores, SearchRequest, StageName
+from mcp_servers.knowledge.types import Access, ExplainedStage, Hit, Scores, SearchRequest, StageName
 
 
 @dataclass
@@ -104,8 +104,7 @@ class QueryVectors:
 
 
 CROSS_ENCODED = 10
-# Results that are less probable than this are marked weak. Without a threshold there are at least the best three,
-# less those that are not likely to answer beside one that is.
+# Results that are less probable than this are marked weak. Without a threshold there are at least the best three.
 WEAK, LEAST_RESULTS = 0.5, 3
 _LEAST_DEVIATION = 1e-6
 
@@ -266,9 +265,7 @@ class Pipeline:
         with query.trace.stage("score", f"{len(ranked)} chunks, threshold {request.minimum:g}") as stage:
             best = [scored for scored in ranked if scored.score >= request.minimum]
             if request.threshold is None:
-                # Beside a likely answer, an unlikely one only takes room.
-                floor = NO_ANSWER if best else 0.0
-                best = max(best, [scored for scored in ranked[:LEAST_RESULTS] if scored.score >= floor], key=len)
+                best = max(best, ranked[:LEAST_RESULTS], key=len)
             best = best[: request.max_results]
             stage.made = f"{len(best)} results{_best_text([(k.chunk, k.score) for k in best])}"
         return tuple(_hit(scored, locations[scored.chunk]) for scored in best)
@@ -386,7 +383,7 @@ class Pipeline:
                 figures = replace(figures, deviation=float(deviations[at]), behind=deviations_behind)
             stages = Scores(words.found.get(chunk), cosines.get(chunk), candidates[chunk], share)
             # No score is above that of a better rank.
-            least = min(least, probability(figures))
+            least = min(least, probability(figures, base.base.embedder))
             ranked.append(_ScoredChunk(now, chunk, least, stages, figures.values))
         return ranked
 

@@ -1,8 +1,8 @@
 """The score of a passage: the probability that it answers the question, by a logistic regression.
 
-``probability.json`` has the coefficients, made by ``python -m bench.own_words --train``: one set for words alone, one
-with vectors. The figures are comparable between knowledge bases of different sizes and, because cosines are given in
-standard deviations above the mean of the base, between models.
+``probability.json`` has the coefficients, made by ``python -m bench.own_words --train``: for words alone, for each
+embedder that was measured, and for the others. The figures are comparable between knowledge bases of different sizes
+and, because cosines are given in standard deviations above the mean of the base, between models.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from mcp_servers.knowledge.embedding.models import known_model
+
 FILE = Path(__file__).with_name("probability.json")
 # The exponential of more overflows nothing and changes nothing.
 _MAX_LOGIT = 30.0
+_LEAST_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,9 @@ class PassageFigures:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The numbers of the regression."""
-        words = (self.share, self.covered, self.absent, self.heading, self.size)
+        """The numbers of the regression; of shares the logarithm, because a passage with none of the words is no answer."""
+        share, covered = (math.log(each + _LEAST_SHARE) for each in (self.share, self.covered))
+        words = (share, covered, self.absent, self.heading, self.size)
         return words if self.deviation is None else (*words, self.deviation, self.behind)
 
 
@@ -45,15 +49,13 @@ class _Coefficients:
 
 
 @lru_cache(maxsize=1)
-def _coefficients() -> tuple[_Coefficients, _Coefficients]:
-    table = json.loads(FILE.read_text("utf-8"))
-    words, vectors = (_Coefficients(**table[name]) for name in ("words", "vectors"))
-    return words, vectors
+def _coefficients() -> dict[str, _Coefficients]:
+    return {name: _Coefficients(**values) for name, values in json.loads(FILE.read_text("utf-8")).items()}
 
 
-def probability(figures: PassageFigures) -> float:
-    """Return the probability that a passage answers the question."""
-    words, vectors = _coefficients()
-    chosen = words if figures.deviation is None else vectors
+def probability(figures: PassageFigures, embedder: str = "") -> float:
+    """Return the probability that a passage answers the question; ``embedder`` names the model of the vectors."""
+    table = _coefficients()
+    chosen = table["words"] if figures.deviation is None else table.get(known_model(embedder).match, table["vectors"])
     logit = chosen.bias + sum(w * value for w, value in zip(chosen.weights, figures.values, strict=True))
     return 1 / (1 + math.exp(min(max(-logit, -_MAX_LOGIT), _MAX_LOGIT)))

@@ -11,7 +11,7 @@ an alternative of a concept below its exact words, and a concept only once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -32,18 +32,32 @@ _ASKING = re.compile(
     r"|いつ(?:まで|から|ごろ)?|いくら|どこ|だれ|どれ|どんな|どう|なぜ|(?<=[\u3041-\u3096])(?:場合|時|とき)(?=[はにのも、]|$)|(?:して|ても|たら)?(?:良い|よい|いい)(?:ですか|の)?$"
 )
 _HIRAGANA = "\u3041-\u3096"
+# Hiragana behind kanji are an ending: した in 消した.
 _KANA_WORD = re.compile(
-    f"[\u30a1-\u30faー]{{2,}}|(?<![{_HIRAGANA}])(?![はがをにでとのもへや])[{_HIRAGANA}]{{2,6}}?(?=[のはをがにでと ]|$)"
+    "[\u30a1-\u30faー]{2,}"
+    f"|(?<![{KANJI}{_HIRAGANA}])(?![はがをにでとのもへや])[{_HIRAGANA}]{{2,6}}?(?=[のはをがにでと ]|$)"
 )
 _ONLY_HIRAGANA = re.compile(f"[{_HIRAGANA}]+")
 # Words that nearly every document of an office has.
-_GENERIC = re.compile("会社|方法|必要|お金|連絡|手続き?|書類|もの|こと|時間|利用|ルール|人|物|日|サービス")
+_GENERIC = re.compile(
+    "会社|方法|必要|お金|連絡|手続き?|書類|もの|こと|時間|利用|使用|使[いうえっわ]|ルール|人|物|日|サービス"
+)
 _OKURIGANA = re.compile("[\u3005\u4e00-\u9fff](?:[いきしちひみりぎじびえけせねめれげぜべっわ]{1,2}[\u4e00-\u9fff])+")
 # Hiragana for katakana, and the other way round.
 _OTHER_KANA = {code + 0x60 * side: code + 0x60 * (1 - side) for code in range(0x3041, 0x3097) for side in (0, 1)}
 # The concepts of a question of up to 10,000 characters need memory for each.
 _LONGEST_WORD, _MAX_ALTERNATIVES, _MAX_CONCEPTS = 12, 32, 40
 _INSIDE_RUN = re.compile("[ァ-ヺー]{2}|[a-z0-9]{2}")
+# A verb or adjective of the synonyms, in its dictionary form: 消す, 取り除く, 遅い.
+_INFLECTED = re.compile(rf"(?P<stem>[{KANJI}][{KANJI}{_HIRAGANA}]*?)(?P<end>[うくぐすつぬぶむるい])")
+# Its other endings: 消した, 消さない. A verb in いる or える may have no ending: 壊れた.
+_ENDINGS = {
+    "う": "わいえおっ", "く": "かきけこい", "ぐ": "がぎげごい", "す": "さしせそ", "つ": "たちてとっ",
+    "ぬ": "なにねのん", "ぶ": "ばびべぼん", "む": "まみめもん", "る": "らりれろっ", "い": "くけか",
+}  # fmt: skip
+_WITHOUT_ENDING = re.compile("[いきぎしじちにひびみりえけげせぜてでねへべめれ]る")
+# After other letters than these, a verb or hiragana are the end of another word: 出し in 引き出し, たす in 重たすぎる.
+_BEFORE_WORD = re.compile(f"[^{KANJI}{_HIRAGANA}]|[をがはにでともへのく]")
 
 
 # Words that point to the question before: それを消すには？ And how do I undo that?
@@ -114,12 +128,12 @@ def joined(previous: str, text: str) -> str:
 
 
 def _concepts(text: str) -> Iterator[Concept]:
-    groups = _groups()
+    groups = _synonyms().groups
     end_of_last = 0
     for start in range(len(text)):
         for end in range(min(start + _LONGEST_WORD, len(text)), start, -1):
             word = text[start:end]
-            synonyms = groups.get(word)
+            synonyms = groups.get(word) if _may_begin(text, start, word) else None
             # A word inside the previous one adds nothing: 有給 in 有給休暇.
             if synonyms and end > end_of_last and not _is_part(text, start, end):
                 end_of_last = end
@@ -130,7 +144,9 @@ def _concepts(text: str) -> Iterator[Concept]:
                     alternatives.insert(0, _alternative(word, is_spelling=True))
                 # Those of function words alone have no terms.
                 usable = [alternative for alternative in alternatives if alternative.terms or alternative.kanji]
-                yield Concept(analyze(word), tuple(usable[:_MAX_ALTERNATIVES]))
+                own = analyze(word)
+                if own.terms or not word.isascii():
+                    yield Concept(own, tuple(usable[:_MAX_ALTERNATIVES]))
                 break
     spelled = [(word, word.translate(_OTHER_KANA)) for word in _KANA_WORD.findall(text)]
     spelled += [(word, re.sub(f"[{_HIRAGANA}]", "", word)) for word in _OKURIGANA.findall(text)]
@@ -143,6 +159,12 @@ def _is_part(text: str, start: int, end: int) -> bool:
     return any(_INSIDE_RUN.fullmatch(text[max(at - 1, 0) : at + 1]) for at in (start, end))
 
 
+def _may_begin(text: str, start: int, word: str) -> bool:
+    """Return False for a verb form or a word of hiragana that is the end of another word: 出し in 引き出し."""
+    is_part = word in _synonyms().forms or _ONLY_HIRAGANA.fullmatch(word)
+    return not is_part or not start or bool(_BEFORE_WORD.fullmatch(text[start - 1]))
+
+
 @lru_cache(maxsize=8_192)
 def _alternative(word: str, *, is_spelling: bool = False) -> Alternative:
     """Return the bigrams or words of an alternative; whole runs depend on their neighbours."""
@@ -153,13 +175,34 @@ def _alternative(word: str, *, is_spelling: bool = False) -> Alternative:
     return Alternative(tuple(term for term in analysis.terms if len(term) == 2 or term.isascii()), (), is_spelling)
 
 
+def _forms(word: str) -> list[str]:
+    """Return the other forms of a verb or adjective of at least two letters, without what follows them."""
+    found = _INFLECTED.fullmatch(word)
+    if not found:
+        return []
+    forms = [found["stem"] + ending for ending in _ENDINGS[found["end"]]]
+    is_bare = len(found["stem"]) > 1 and _WITHOUT_ENDING.fullmatch(word[-2:])
+    return [*forms, found["stem"]] if is_bare else forms
+
+
+@dataclass(frozen=True)
+class _Synonyms:
+    groups: Mapping[str, Sequence[tuple[str, ...]]]  # of each word
+    forms: frozenset[str]  # of verbs and adjectives, besides their dictionary forms
+
+
 @lru_cache(maxsize=1)
-def _groups() -> dict[str, list[tuple[str, ...]]]:
-    """Return word -> groups of synonyms; the files are read at the first question."""
+def _synonyms() -> _Synonyms:
+    """Read the files, at the first question."""
     groups: dict[str, list[tuple[str, ...]]] = {}
     for name in ("synonyms.txt", "sudachi_synonyms.txt"):
         for line in unified(Path(__file__).with_name(name).read_text("utf-8")).splitlines():
             words = () if line.startswith("#") else tuple(dict.fromkeys(line.split()))
             for word in words:
                 groups.setdefault(word, []).append(words)
-    return groups
+    forms: dict[str, list[tuple[str, ...]]] = {}
+    for word, found in groups.items():
+        for form in _forms(word):
+            if form not in groups:
+                forms.setdefault(form, []).extend(found)
+    return _Synonyms({**groups, **forms}, frozenset(forms))

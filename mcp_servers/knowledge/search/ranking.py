@@ -247,7 +247,7 @@ def _concept(
 
 
 # Of the best chunk of the same document for each term: a passage of a page on the subject before a passing mention.
-DOCUMENT_WEIGHT = 0.5
+DOCUMENT_WEIGHT = 0.3
 
 
 def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], average_length: float) -> Figures:

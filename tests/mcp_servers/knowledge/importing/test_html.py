@@ -42,6 +42,33 @@ def test_a_table_that_only_arranges_the_page_is_read_as_text() -> None:
     assert redact_url(passages) == [("one", ("A",)), ("x | y", ("A",))]
 
 
+@pytest.mark.parametrize(
+    ("navigation", "text"),
+    [
+        (
+            '<div class="navheader"><table><tr><td><a href="a.html">Prev</a></td><td>Chapter 2</td></tr></table></div>',
+            (),
+        ),
+        ('<a href="b.html">次</a> <a href="a.html">前</a> <a href="index.html">目次</a><hr>', ()),
+        ('<dl><dt>2.1. <a href="#a">A</a><dt><a href="#b">B</a><dd><dl><dt><a href="c.html">C</a></dl></dl>', ()),
+        ('<ul><li><a href="a.html">A</a><li><a href="b.html">B</a></ul>', ("- A", "- B")),
+        ('<p><a href="//a.org">A</a>, <a href="http://b.org">B</a>, <a href="mailto:c@d.org">C</a></p>', ("A, B, C",)),
+        ('<p>See <a href="a.html">A</a>, <a href="b.html">B</a> and <a href="c.html">C</a>.</p>', ("See A, B and C.",)),
+    ],
+)
+def test_lines_of_links_to_other_pages_are_left_out_and_sentences_with_links_stay(
+    navigation: str, text: tuple[str, ...]
+) -> None:
+    _, passages = read_html(f"<body>{navigation}<h1>Title</h1><p>Text.</p>{navigation}</body>")
+    before, after = [(each, ()) for each in text], [(each, ("Title",)) for each in text]
+    assert redact_url(passages) == [*before, ("Text.", ("Title",)), *after]
+
+
+def test_a_page_of_links_alone_is_read() -> None:
+    links = "".join(f'<li><a href="{page}.html">{page}</a>' for page in "ABC")
+    assert redact_url(read_html(f"<ul>{links}</ul>")[1]) == [("- A", ()), ("- B", ()), ("- C", ())]
+
+
 def test_an_empty_main_element_does_not_hide_the_text() -> None:
     assert redact_url(read_html("<main>Loading</main><div>" + "The text. " * 30 + "</div>")[1])[1][0].startswith(
         "The text."

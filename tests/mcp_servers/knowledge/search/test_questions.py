@@ -78,6 +78,9 @@ async def test_each_example_query_finds_its_document_above_its_threshold(
         ("ホテル代はいくら", "宿泊費の上限は1万円です。"),
         ("マイカーで通勤", "自家用車での通勤には許可が必要です。"),
         ("レシートの提出", "領収書は月末までに出してください。"),
+        ("記録を消したいとき", "履歴の削除は設定から行います。"),
+        ("壊れた椅子", "破損した椅子は総務に運びます。"),
+        ("速くする工夫", "迅速にする工夫を集めます。"),
     ],
 )
 async def test_one_word_in_other_letters_and_other_words_for_one_thing_meet(
@@ -128,6 +131,12 @@ def test_request_phrases_are_no_terms_unless_the_question_has_no_others() -> Non
     assert understand("副業について教えてください").analysis.terms == ["副業"]
     assert understand("有給は何日？").analysis.terms == understand("有給は").analysis.terms
     assert understand("教えて").analysis.terms
+
+
+@pytest.mark.parametrize("word", ["引き出しの鍵", "重たすぎる箱", "見出しの書式", "put the logo on the bill"])
+def test_the_end_of_a_word_and_function_words_have_no_synonyms(word: str) -> None:
+    alternatives = {"".join(each.terms) for concept in understand(word).concepts for each in concept.alternatives}
+    assert not alternatives & {"捨て", "出す", "提出", "加え", "プラス", "足す", "enable", "activate"}
 
 
 def test_a_question_as_long_as_a_book_page_has_a_bounded_number_of_concepts() -> None:
