@@ -36,7 +36,7 @@ class PassageFigures:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The numbers of the regression; of shares the logarithm, because a passage with none of the words is no answer."""
+        """The numbers of the regression; logarithms, because a passage without any of the words is no answer."""
         share, covered = (math.log(each + _LEAST_SHARE) for each in (self.share, self.covered))
         words = (share, covered, self.absent, self.heading, self.size)
         return words if self.deviation is None else (*words, self.deviation, self.behind)
