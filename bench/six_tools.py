@@ -1,0 +1,85 @@
+"""MCP server on stdio for ``bench.real_model``: six tools with the same results every day.
+
+``python -m bench.six_tools``. ``call`` is the same for a client that runs the tools itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool, ToolAnnotations
+
+from rkllm_mcp.builtin.calculator import calculate
+from rkllm_mcp.builtin.function import LocalToolError
+
+# Name, description, the only parameter and its description.
+TOOLS = (
+    ("get_weather", "Get the current weather of a city.", "location", "Name of the city"),
+    ("get_current_time", "Get the current time in a time zone.", "timezone", "IANA time zone name"),
+    ("calculate", "Evaluate an arithmetic expression.", "expression", "The expression"),
+    ("list_directory", "List the files of a directory.", "path", "Path of the directory"),
+    ("read_text_file", "Read a text file.", "path", "Path of the file"),
+    ("search_documents", "Search the company documents.", "query", "Words to search for"),
+)
+_PASSAGE = "Remote work (telework) is allowed up to 3 days a week. 在宅勤務（テレワーク）は週3日まで認められる。"
+
+
+def schema(parameter: str, description: str) -> dict[str, Any]:
+    """Return the schema of a tool with one required text."""
+    return {
+        "type": "object",
+        "properties": {parameter: {"type": "string", "description": description}},
+        "required": [parameter],
+    }
+
+
+def call(name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return the result of a call, and True for an error."""
+    value = str(next(iter(arguments.values()), ""))
+    if name == "calculate":
+        try:
+            return calculate(re.sub(r"[^\d\s.+\-*/()%×÷^,]", "", value)), False
+        except LocalToolError as error:
+            return str(error), True
+    fixed = {
+        "get_weather": {"location": value, "condition": "light rain", "temperature_c": 17, "humidity_percent": 81},
+        "get_current_time": {"timezone": value, "datetime": "2026-11-26T14:25:00", "day": "Thursday"},
+        "search_documents": {"passages": [{"title": "Work rules", "page": 4, "text": _PASSAGE}]},
+    }
+    texts = {
+        **{tool: json.dumps(result, ensure_ascii=False) for tool, result in fixed.items()},
+        "list_directory": "[FILE] notes.txt\n[FILE] budget2026.csv\n[DIR] photos",
+        "read_text_file": "Meeting with Sato on Friday at 15:30 in room B7. Bring the contract.",
+    }
+    return (texts[name], False) if name in texts else (f"There is no tool {name}.", True)
+
+
+async def _list_tools(_context: Any, _params: Any) -> ListToolsResult:
+    hints = ToolAnnotations(read_only_hint=True)
+    return ListToolsResult(
+        tools=[
+            Tool(name=name, description=text, input_schema=schema(key, about), annotations=hints)
+            for name, text, key, about in TOOLS
+        ]
+    )
+
+
+async def _call_tool(_context: Any, params: Any) -> CallToolResult:
+    text, is_error = call(params.name, params.arguments or {})
+    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=is_error)
+
+
+async def _serve() -> None:
+    server: Server[Any] = Server("six-tools", on_list_tools=_list_tools, on_call_tool=_call_tool)
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+if __name__ == "__main__":
+    anyio.run(_serve)
