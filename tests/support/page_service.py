@@ -13,7 +13,8 @@ import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
+from urllib.parse import quote_plus
 
 import uvicorn
 from starlette.applications import Starlette
@@ -77,6 +78,7 @@ class PageService:
         can_add: the key may add servers.
         tests: what the tests of servers come to, by name; ``TESTED`` for all others.
         form_error: the error with which the first form comes back; empty when it is taken.
+        markup: stands behind every name and text that is sent, and is taken out of what comes back.
         pace_s: how long each piece of a text takes.
         release: ends the address of the page's files; another one is another release of the page.
     """
@@ -101,6 +103,7 @@ class PageService:
     board: Json = field(default_factory=lambda: dict(BOARD))
     requests: list[tuple[str, str, Any]] = field(default_factory=list[tuple[str, str, Any]])
     headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    markup: str = ""
     pace_s: float = 0.0
     release: str = ""
     port: int = 0
@@ -421,8 +424,11 @@ def running(service: PageService) -> Generator[PageService]:
 
     async def recorded(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["path"].startswith("/v1/"):
+            send = _marking(send, scope["path"], service.markup) if service.markup else send
+            scope["path"] = scope["path"].replace(service.markup or "\0", "")
+            scope["query_string"] = scope["query_string"].replace(quote_plus(service.markup or "\0").encode(), b"")
             request = Request(scope, receive)
-            body = await request.body()
+            body = (await request.body()).replace(json.dumps(service.markup or "\0")[1:-1].encode(), b"")
             service.requests.append((request.method, request.url.path, json.loads(body) if body[:1] == b"{" else None))
             service.headers.append(dict(request.headers))
             if service.key and request.headers.get("authorization") != f"Bearer {service.key}":
@@ -471,6 +477,56 @@ def running(service: PageService) -> Generator[PageService]:
         server.should_exit = True
         service.go_on()
         thread.join(timeout=20)
+
+
+# Values that a program reads: everything else is a name or a text.
+_WORDS = frozenset(
+    {"kind", "id", "state", "role", "ending", "transport", "ruling", "language", "param", "code", "type", "failure"}
+    | {"started", "conversation", "uri", "uri_template", "url", "format"}
+)
+_REASONS = frozenset({"answered", "cancelled", "failed"})
+
+
+def _marked(value: Any, markup: str, key: str = "") -> Any:
+    """A value with markup behind its names and texts; ``key`` says what it is."""
+    if isinstance(value, str):
+        return value if not value or key in _WORDS or value in _REASONS else value + markup
+    if isinstance(value, list):
+        return [_marked(item, markup, key) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        # What a server chooses to call its arguments and the fields of its form.
+        behind = markup if key in ("arguments", "properties") else ""
+        items = cast("Json", value).items()
+        return {name + behind: _marked(item, markup, "" if behind else name) for name, item in items}
+    return value
+
+
+def _marking(send: Any, path: str, markup: str) -> Any:
+    """Send responses with markup behind the names and texts of their JSON."""
+    held: list[Json] = []
+
+    async def send_marked(message: Json) -> None:
+        if message["type"] == "http.response.start":
+            held.append(message)
+            return
+        body: bytes = message.get("body", b"")
+        if body.startswith(b"data: {"):
+            body = _record(_marked(json.loads(body[6:]), markup))
+        elif body[:1] == b"{" and path != "/v1/servers/gallery":  # whose texts are the program's own
+            content = json.loads(body)
+            if path == "/v1/models":
+                content["data"] = [{**each, "id": each["id"] + markup} for each in content["data"]]
+            body = json.dumps(_marked(content, markup)).encode()
+        if held:
+            start = held.pop()
+            start["headers"] = [
+                (name, str(len(body)).encode() if name == b"content-length" else value)
+                for name, value in start["headers"]
+            ]
+            await send(start)
+        await send({**message, "body": body})
+
+    return send_marked
 
 
 def _conversation(name: str, title: str) -> Json:

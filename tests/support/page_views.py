@@ -223,7 +223,7 @@ def _new_server(visit: Visit, service: PageService) -> Iterator[str]:
     page.wait_for_selector(".fold [name=url]")
     page.locator(".fold form [type=submit]").first.click()
     page.wait_for_selector(".fold .outcome .primary")
-    page.locator("[data-control='test files']").click()
+    page.locator("[data-control^='test files']").click()
     page.wait_for_selector("[data-say='server.failure.key']")
     yield "servers, adding"
     page.click("#panel-close")
