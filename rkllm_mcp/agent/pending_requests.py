@@ -7,10 +7,10 @@ terminal or an HTTP request. A request without a response in time is refused; on
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import count
 from typing import Any, TypeAlias, cast
 
 import anyio
@@ -27,7 +27,6 @@ class PendingRequests:
 
     def __init__(self, patience_s: float = 300.0) -> None:
         self.patience_s = patience_s
-        self._numbers = count(1)
         self._open: dict[str, tuple[PendingRequest, asyncio.Future[Decision | ElicitationAnswer]]] = {}
         self._settled: dict[str, anyio.Event] = {}
 
@@ -53,11 +52,12 @@ class PendingRequests:
     ) -> Decision | ElicitationAnswer | None:
         """Feed a request with its id to ``sink`` and wait for the response; return None if there was none in time.
 
-        The number in the id follows ``id_prefix``.
+        A random part of the id follows ``id_prefix``.
         """
         limit_s = min(self.patience_s, limit_s or self.patience_s)
         began, call = time.monotonic(), question.id
-        question = replace(question, id=f"question_{id_prefix}{next(self._numbers)}", refused_at=began + limit_s)
+        # A number would come again after a restart and on another board: a late yes would be one to another call.
+        question = replace(question, id=f"question_{id_prefix}{secrets.token_hex(8)}", refused_at=began + limit_s)
         answer: asyncio.Future[Decision | ElicitationAnswer] = asyncio.get_running_loop().create_future()
         self._open[question.id] = (question, answer)
         try:

@@ -66,13 +66,15 @@ async def execute_call(
     policies: ExecutionPolicies,
     *,
     foreign_tokens: frozenset[str] = frozenset(),
+    is_current: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = time.time,
     now: Callable[[], float] = anyio.current_time,
 ) -> ToolResult:
     """Run one call; every failure is an error result, only cancellation is raised.
 
     The server checks the arguments: an MCP server its own way, a server of this process when it is called.
-    ``foreign_tokens`` names the tokens of other servers.
+    ``foreign_tokens`` names the tokens of other servers, and ``is_current`` returns False if the tool has changed since
+    it was approved.
     """
     watch = Deadline(now=now)
     watched = watch.within(context)
@@ -90,6 +92,13 @@ async def execute_call(
                 result = replace(refused, ruling=verdict.ruling, notice=verdict.notice)
                 return result
             ruling = verdict.ruling
+            # A person may have taken an hour.
+            if not policies.switches.is_on(tool.server, tool.wire_name):
+                result = disabled_result(call)
+                return result
+            if not is_current():
+                result = changed_result(call)
+                return result
         context.announce()
         call_watch = Deadline(now=now)
         received = await call_within_limit(server, tool, call, own_tokens(call_watch.within(watched), foreign_tokens))
@@ -110,6 +119,13 @@ def disabled_result(call: ToolCall) -> ToolResult:
     notice = f"Tool '{call.name}' is switched off."
     text = f"Tool '{call.name}' is switched off; answer without it."
     return ToolResult(call.id, call.name, text, is_error=True, ruling="off", notice=notice)
+
+
+def changed_result(call: ToolCall) -> ToolResult:
+    """Return the error result for a tool whose definition changed while a person was asked about it."""
+    notice = f"Tool '{call.name}' was changed by its server while you were asked, so it was not called."
+    text = f"Tool '{call.name}' was changed by its server and not called; look at its definition and call it again."
+    return ToolResult(call.id, call.name, text, is_error=True, ruling="refused", notice=notice)
 
 
 def own_tokens(context: CallContext, foreign: frozenset[str]) -> CallContext:

@@ -225,6 +225,7 @@ class Toolbox:
             context,
             self._policies,
             foreign_tokens=self._foreign_tokens.get(tool.server, frozenset()),
+            is_current=lambda: self.resolve(call.name) == tool,
         )
 
     # --- configured texts for the prompt ------------------------------------------------------------------------------

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 
 from rkllm_mcp.config.servers import StdioServer, is_offered
 from rkllm_mcp.errors import ServerUnavailableError
+from rkllm_mcp.events import Approval
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.protocols import NO_CONTEXT, Approver, CallContext, Decision
 from rkllm_mcp.tools.approvals import Approvals, Switches
 from rkllm_mcp.tools.execution import ExecutionPolicies, call_within_limit, disabled_result, execute_call, own_tokens
 from tests.support.mcp_servers.specs import local_server
@@ -118,6 +119,35 @@ async def test_a_call_that_is_not_approved_is_not_made_and_one_that_is_says_how(
     assert (await executed(harmless, policies)).ruling == "free"
     unknown = Server()
     assert ((await executed(unknown, policies)).ruling, unknown.contexts) == ("refused", [])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("change", ["none", "switched off", "another definition", "gone"])
+async def test_what_changes_while_a_person_is_asked_counts_when_the_call_would_begin(change: str) -> None:
+    server, switches, tools = Server(), Switches(), {"t": TOOL}
+
+    class Person:
+        async def approve(self, question: Approval) -> Decision:
+            assert question.arguments == CALL.arguments
+            if change == "switched off":
+                switches.turn("s", "t", is_on=False)
+            elif change == "another definition":
+                tools["t"] = replace(TOOL, description="Delete everything.")
+            elif change == "gone":
+                del tools["t"]
+            return "once"
+
+    result = await execute_call(
+        server,
+        TOOL,
+        CALL,
+        CallContext(asker=cast("Approver", Person())),
+        ExecutionPolicies(Approvals(), switches=switches),
+        is_current=lambda: tools.get("t") == TOOL,
+    )
+    rulings = {"none": "once", "switched off": "off", "another definition": "refused", "gone": "refused"}
+    assert (result.ruling, len(server.contexts)) == (rulings[change], int(change == "none"))
+    assert result.is_error is (change != "none")
 
 
 def test_a_server_gets_no_tokens_of_another() -> None:
