@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import sys
+import tarfile
+import tracemalloc
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import anyio
 import pytest
 
-from mcp_servers.knowledge.errors import KnowledgeError, TooSlowError
+from mcp_servers.knowledge.errors import KnowledgeError, TooSlowError, UnsupportedFormatError
 from mcp_servers.knowledge.importing import parser_process
 from mcp_servers.knowledge.importing.documents import MEGABYTE, Blob, ParseLimits
 from mcp_servers.knowledge.importing.parse import parse_blob
@@ -25,7 +30,7 @@ from mcp_servers.knowledge.importing.parser_process import (
 )
 from mcp_servers.knowledge.results import MAX_TEXT
 from rkllm_mcp.mcp_client.client import MCPClient
-from tests.support.attacks import ATTACKS, pdf_of
+from tests.support.attacks import ATTACKS, pdf_of, zipped
 
 pytestmark = pytest.mark.anyio
 
@@ -214,3 +219,104 @@ async def test_a_file_of_text_never_ends_the_connection_to_the_server(tmp_path: 
                 "Only its first 2,000,000 characters are given: add it to a knowledge base to search it all."
             ]
             assert not (await client.call_tool("list_knowledge_bases", {}))["isError"]
+
+
+SECRET = "the secret of this machine"
+_WORD = '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body><w:p><w:r><w:t>'
+
+
+def archives(target: str, body: str, more: Mapping[str, str] = MappingProxyType({})) -> dict[str, bytes]:
+    """Documents of every format that is an archive; ``target`` is named wherever one names a part of itself."""
+    related = f'<Relationships><Relationship Id="r1" Type="x/officeDocument" Target="{target}"/></Relationships>'
+    outside = {target: f"<p>{body}</p>", f"/{target}": body, "..\\..\\a.txt": body, "C:/a.txt": body}
+    chapters = f'<item id="a" href="{target}"/><itemref idref="a"/><item id="b" href="b.html"/><itemref idref="b"/>'
+    odf = {
+        "mimetype": "application/vnd.oasis.opendocument.text",
+        "content.xml": f'<d xmlns:t="u"><t:p>{body}</t:p></d>',
+    }
+    parts: dict[str, dict[str, str]] = {
+        "a.docx": {
+            "_rels/.rels": related,
+            "word/document.xml": f"{_WORD}{body}</w:t></w:r></w:p></w:body></w:document>",
+        },
+        "a.xlsx": {"_rels/.rels": related, "xl/workbook.xml": "<workbook/>", "xl/_rels/workbook.xml.rels": related},
+        "a.pptx": {
+            "_rels/.rels": related,
+            "ppt/presentation.xml": "<p/>",
+            "ppt/slides/slide1.xml": f"<p><t>{body}</t></p>",
+        },
+        "a.epub": {
+            "mimetype": "application/epub+zip",
+            "META-INF/container.xml": '<container><rootfile full-path="c.opf"/></container>',
+            "c.opf": f"<package>{chapters}</package>",
+            "b.html": f"<p>{body}</p>",
+        },
+        "a.odt": odf,
+    }
+    return {name: zipped({**entries, **outside, **more}) for name, entries in parts.items()}
+
+
+def text_of(blob: Blob) -> str:
+    """Return the text of a document, or the name of the error."""
+    try:
+        return "\n".join(passage.text for passage in parse_blob(blob, ParseLimits(unpacked_bytes=20_000_000)).passages)
+    except KnowledgeError as problem:
+        return type(problem).__name__
+
+
+def test_no_archive_leads_outside_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "secret.html").write_text(f"<p>{SECRET}</p>")
+    before = sorted(tmp_path.rglob("*"))
+    read = dict[str, str]()
+    for target in (
+        "../secret.html",
+        "../" * 12 + f"{tmp_path}/secret.html",
+        str(tmp_path / "secret.html"),
+        "file:///etc/passwd",
+    ):
+        documents = archives(target, "Inside.")
+        attached = "".join(
+            f'--x\nContent-Type: application/octet-stream; name="../../{name}"\nContent-Transfer-Encoding: base64\n\n'
+            f"{base64.encodebytes(content).decode()}\n"
+            for name, content in documents.items()
+        )
+        mail = f"From: a@b.c\nSubject: Files\nContent-Type: multipart/mixed; boundary=x\n\n{attached}--x--\n".encode()
+        documents |= {"a.eml": mail, "a.mht": mail, "a.mbox": b"From a@b.c Thu Nov 26 10:00:00 2026\n" + mail}
+        for name, content in documents.items():
+            read[name] = text_of(Blob(content, f"../../{name}"))
+        assert SECRET not in str(read)
+        assert "root:" not in str(read)
+    assert {name for name, words in read.items() if "Inside." in words} == {
+        "a.docx",
+        "a.epub",
+        "a.odt",
+        "a.eml",
+        "a.mht",
+        "a.mbox",
+    }, read
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(("parts", "size"), [(1, 12_000_000), (24, 1_000_000), (12_000, 1)])
+def test_every_archive_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(parts: int, size: int) -> None:
+    documents = archives("a.xml", "Inside.", {f"word/{number}.xml": " " * size for number in range(parts)})
+    for name, content in documents.items():
+        tracemalloc.start()
+        read = text_of(Blob(content, name))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (read, peak < 30_000_000) == ("TooLargeError", True), name
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+def test_archives_of_files_are_no_documents(mode: Any) -> None:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode=mode) as archive:
+        for name in ("../a.txt", "/a.txt"):
+            entry = tarfile.TarInfo(name)
+            entry.size = 5
+            archive.addfile(entry, io.BytesIO(b"Text."))
+    with pytest.raises(UnsupportedFormatError):
+        parse_blob(Blob(made.getvalue(), "a.tar"), ParseLimits())
