@@ -1,4 +1,4 @@
-"""Hostile clients of ``bench.load``: half-open connections, drips, endless bodies, odd schemas, costly texts, keys."""
+"""Hostile clients of ``bench.load``: half-open connections, endless bodies, smuggled requests, costly texts."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from bench.load_service import KEYS
 _HUGE_BYTES = 2**30
 # Requests at once that have a text of so many bytes counted or embedded.
 _COSTLY_REQUESTS, _COSTLY_BYTES = 20, 7_500_000
+_READ_BYTES = 65_536
 
 
 class Hostile:
@@ -36,6 +37,8 @@ class Hostile:
             self.odd_schema,
             self.costly,
             self.wrong_key,
+            self.smuggle,
+            self.wrong_approval,
         ]
 
     async def run(self) -> None:
@@ -119,6 +122,32 @@ class Hostile:
                 if (status := (await http.get("/v1/conversations", headers=headers)).status_code) != 401:
                     self._run.tally.find(f"a wrong key is answered with {status}")
 
+    async def smuggle(self) -> None:
+        """Send heads that can be read in two ways, with a request in what is a body in one of them."""
+        known = f"HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {KEYS[-1]}\r\n"
+        inner = f"GET /v1/conversations {known}\r\n"
+        for framing in (
+            f"Content-Length: {len(inner) + 5}\r\nTransfer-Encoding: chunked",
+            f"Content-Length: 0\r\nContent-Length: {len(inner) + 5}",
+            "Transfer-Encoding: chunked, identity",
+            "Transfer-Encoding : chunked",
+            "Content-Length: 0\r\n Transfer-Encoding: chunked",
+        ):
+            head = f"GET /healthz {known}{framing}\r\n\r\n"
+            answer = await self._sent(f"{head}0\r\n\r\n{inner}".encode(), 5.0)
+            if statuses := [line for line in answer.split(b"\r\n") if line.startswith(b"HTTP/1.1 2")]:
+                self._run.tally.find(f"a request that was smuggled behind {framing!r} is answered: {statuses}")
+
+    async def wrong_approval(self) -> None:
+        """Answer questions that other answers may ask."""
+        headers = {"Authorization": f"Bearer {KEYS[-1]}"}
+        http = httpx2.AsyncClient(base_url=self._url, verify=False, headers=headers)
+        async with http:
+            for name in ("question_1", "question_2", "call_1", f"question_{self._random.getrandbits(64):016x}"):
+                path = f"/v1/approvals/{name}"
+                if (status := (await http.post(path, json={"decision": "always"})).status_code) != 404:
+                    self._run.tally.find(f"the answer to a question that was guessed is taken: {status}")
+
     def _head(self, length: int, path: str = "/v1/execute") -> bytes:
         return (
             f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {KEYS[-1]}\r\n"
@@ -128,11 +157,13 @@ class Hostile:
     async def _connected(self) -> anyio.abc.SocketStream:
         return await anyio.connect_tcp(self._url.host, self._url.port or 80)
 
-    async def _sent(self, data: bytes, patience_s: float) -> None:
-        """Send, read for a moment, and leave."""
+    async def _sent(self, data: bytes, patience_s: float) -> bytes:
+        """Send, read for a moment, leave, and return what was read at first."""
+        received = b""
         with suppress(OSError, anyio.BrokenResourceError, anyio.EndOfStream):
             async with await self._connected() as stream:
                 with anyio.move_on_after(patience_s):
                     await stream.send(data)
                     while True:
-                        await stream.receive()
+                        received = (received + await stream.receive())[:_READ_BYTES]
+        return received

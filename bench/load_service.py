@@ -1,7 +1,8 @@
 """The service under load in a process of its own, and what it holds: descriptors, threads, tasks, processes, memory.
 
-``loaded_service`` starts this module, which is ``rkllm-mcp serve`` and on SIGUSR1 also writes how many tasks of asyncio
-there are; the rest is read from /proc. A model says its name and the name it is asked for, so every answer is known.
+``loaded_service`` starts this module, which is ``rkllm-mcp serve`` with two cores and 4 GB of address space, and on
+SIGUSR1 also writes how many tasks of asyncio there are; the rest is read from /proc. A model says its name and the name
+it is asked for, so every answer is known.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import gc
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -24,6 +26,8 @@ from bench.tally import processes, resident_mb
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 KEYS = tuple(f"key-{number}" for number in range(8))
+# Of the service, and of each process that it starts.
+CORES, MEMORY_BYTES = 2, 4 * 2**30
 PARALLEL = 2
 QUEUE = 6
 # How often an answer repeats its name; a long one is left before its end.
@@ -235,6 +239,9 @@ def main() -> None:
     """Serve the configuration that the command line names."""
     from rkllm_mcp.surfaces.cli.main import main as rkllm_mcp
 
+    # As on a board with 4 GB, of which two cores are free.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     signal.signal(signal.SIGUSR1, _report)
     rkllm_mcp(["--config", sys.argv[1], "serve", "--port", "0"])
 

@@ -14,7 +14,17 @@ from bench.tally import Tally
 SEED = 20_261_123
 # Questions of the short runs; ``mixed`` goes on for a minute.
 QUESTIONS = {"load": 120, "exchange": 100, **{name: 60 for name in SCENARIOS if name.startswith("faults")}}
-HOSTILE = {"half open", "slow", "huge", "disconnecting", "odd schema", "costly", "wrong key"}
+HOSTILE = {
+    "half open",
+    "slow",
+    "huge",
+    "disconnecting",
+    "odd schema",
+    "costly",
+    "wrong key",
+    "smuggle",
+    "wrong approval",
+}
 HELD = Holdings(descriptors=13, threads=5, tasks=7, processes=1, host_mb=80.0, worker_mb=20.0)
 
 
