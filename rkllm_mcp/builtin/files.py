@@ -125,6 +125,9 @@ def _write(folder: Path, path: str, content: str) -> str:
         # In one piece: a call that is ended in the middle leaves the former file.
         draft = f".{name[:100]}.{os.getpid()}.draft"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        # A process with this number may have been killed while it wrote.
+        with suppress(FileNotFoundError):
+            os.unlink(draft, dir_fd=opened)
         try:
             with os.fdopen(os.open(draft, flags, 0o644, dir_fd=opened), "wb") as file:
                 file.write(data)

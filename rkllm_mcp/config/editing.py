@@ -7,10 +7,12 @@ shows the change to make by hand. A file that cannot be read or written is a ``C
 
 from __future__ import annotations
 
+import glob
 import itertools
 import json
 import os
 import re
+import shutil
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -260,7 +262,7 @@ def _write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def _write_checked(path: Path, text: str, after: Mapping[str, Any], advice: str, suffix: str = ".toml") -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft{suffix}")
+    draft = draft_beside(path, f".draft{suffix}")
     try:
         _write(draft, text, path)
         try:
@@ -285,6 +287,25 @@ def _write(draft: Path, text: str, path: Path) -> None:
     except OSError as error:
         problem = f"a file that cannot be written ({error.strerror})"
         raise ConfigError(str(path), "", problem, "choose another with --config") from None
+
+
+def draft_beside(target: Path, suffix: str) -> Path:
+    """Return the path of this process's draft of a file, and remove the drafts that killed processes have left.
+
+    They may hold keys and conversations.
+    """
+    prefix = f".{target.name}."
+    for draft in target.parent.glob(f"{glob.escape(prefix)}*{suffix}"):
+        pid = draft.name.removeprefix(prefix).partition(".")[0]
+        # In a container, the next process often has the number of the one that was killed.
+        if not pid.isdecimal() or (int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()):
+            continue
+        with suppress(OSError):
+            if draft.is_dir() and not draft.is_symlink():
+                shutil.rmtree(draft)
+            else:
+                draft.unlink()
+    return target.with_name(f"{prefix}{os.getpid()}{suffix}")
 
 
 def write_private(path: Path, text: str, mode: int = 0o600) -> None:

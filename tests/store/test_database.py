@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import sys
 import threading
+from ast import literal_eval
 from collections.abc import Callable
 from pathlib import Path
 
@@ -191,6 +192,54 @@ async def test_an_older_file_is_brought_up_to_date_with_its_contents(tmp_path: P
     connection.close()
     async with open_database(path, on_problem=pytest.fail, required=True) as database:
         assert await database.ask(tables) >= {"mine", "calls", "grants", "switches", "texts"}
+
+
+KILLED_MIGRATION = """
+import os, shutil, signal, sqlite3, sys
+from itertools import count
+from pathlib import Path
+from rkllm_mcp.store.database import migrate, steps_taken
+
+old, path, reports = Path(sys.argv[1]), Path(sys.argv[2]), []
+for number in count(1, 11):
+    shutil.copy(old, path)
+    if not (child := os.fork()):
+        connection = sqlite3.connect(path, isolation_level=None)
+        left = iter(range(number))
+        connection.execute("PRAGMA journal_mode = WAL")
+        # Called for each instruction of SQLite's machine.
+        connection.set_progress_handler(lambda: next(left, None) is None and os.kill(os.getpid(), signal.SIGKILL), 1)
+        migrate(connection)
+        os._exit(0)
+    if os.waitpid(child, 0)[1] == 0:
+        break
+    connection = sqlite3.connect(path, isolation_level=None)
+    reports.append((steps_taken(connection), connection.execute("PRAGMA integrity_check").fetchone()[0]))
+    migrate(connection)
+    reports.append((steps_taken(connection), connection.execute("SELECT text FROM texts").fetchone()[0]))
+    connection.close()
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+print(reports)
+"""
+
+
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
+async def test_a_migration_that_is_killed_at_any_moment_has_not_begun_and_is_done_whole_by_the_next(
+    tmp_path: Path, version: int
+) -> None:
+    old = tmp_path / "old.db"
+    connection = sqlite3.connect(old, isolation_level=None)
+    for statement in (statement for migration in MIGRATIONS[:version] for statement in migration):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {version}")
+    put(connection)
+    connection.close()
+    arguments = [sys.executable, "-c", KILLED_MIGRATION, str(old), str(tmp_path / "state.db")]
+    done = await anyio.run_process(arguments)
+    reports = literal_eval(done.stdout.decode())
+    assert set(reports) == {(version, "ok"), (len(MIGRATIONS), "x")}
+    assert len(reports) >= 10
 
 
 async def test_several_processes_write_at_once_and_nothing_is_lost(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ Models and runtimes are left out: they are large, and are downloaded again by na
 
 from __future__ import annotations
 
-import glob
+import gzip
 import itertools
 import json
 import os
@@ -31,6 +31,7 @@ import typer
 
 from rkllm_mcp import __version__
 from rkllm_mcp.app.preview import state_folder
+from rkllm_mcp.config.editing import draft_beside
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.models.cards import list_models
 from rkllm_mcp.records import user_folder
@@ -41,6 +42,11 @@ from rkllm_mcp.surfaces.invocation import Session
 _FORMAT = 1
 _MANIFEST = "manifest.json"
 _PARTIAL = ".partial"
+_RESTORING = "rkllm-mcp-restore"
+# Longer than any name, and than the manifest.
+_LONGEST_READ = 2**20
+# Space that a restore leaves to others.
+_FREE_BYTES = 64 * 2**20
 _SQLITE = b"SQLite format 3\0"
 # Below the data folder: what 'models pull', 'runtime pull' and the installer fetch again.
 _FETCHED_AGAIN = frozenset({"models", "runtimes", "uv"})
@@ -93,10 +99,9 @@ def write_backup(target: Path, folders: Mapping[str, Path]) -> int:
     """
     if target.exists():
         raise UsageError(f"{target} exists; choose another name")
-    draft = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    draft = draft_beside(target, _PARTIAL)
     count = 0
     try:
-        _remove_drafts(target)
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with (
             os.fdopen(descriptor, "wb") as raw,
@@ -120,18 +125,6 @@ def write_backup(target: Path, folders: Mapping[str, Path]) -> int:
     finally:
         draft.unlink(missing_ok=True)
     return count
-
-
-def _remove_drafts(target: Path) -> None:
-    """Remove what a backup to ``target`` has left that was killed; it holds keys and a copy of a database."""
-    for draft in target.parent.glob(f".{glob.escape(target.name)}.*{_PARTIAL}"):
-        pid = draft.name.removeprefix(f".{target.name}.").partition(".")[0]
-        if not pid.isdecimal() or Path(f"/proc/{pid}").exists():
-            continue
-        if draft.is_dir() and not draft.is_symlink():
-            shutil.rmtree(draft, ignore_errors=True)
-        else:
-            draft.unlink(missing_ok=True)
 
 
 def _manifest(folders: Mapping[str, Path]) -> dict[str, Any]:
@@ -171,17 +164,23 @@ def extract_backup(source: Path, target: Path) -> dict[str, Any]:
     """Extract an archive into an empty folder and return its manifest.
 
     Raises:
-        UsageError: the file is no whole backup, or one of a later version.
+        UsageError: the file is no whole backup, one of a later version, or unpacks to more than the disk has room for.
     """
     try:
-        with tarfile.open(source, "r:gz") as archive:
-            first = archive.next()
-            manifest = _read_manifest(archive, first)
+        with (
+            gzip.open(source) as content,
+            tarfile.open(fileobj=cast("IO[bytes]", _BoundedReads(content)), mode="r:") as archive,
+        ):
+            manifest = _read_manifest(archive, archive.next())
             if manifest["format"] != _FORMAT:
                 raise UsageError(f"{source} was written by rkllm-mcp {manifest['version']}; 'rkllm-mcp update' first")
-            for member in archive:
-                if member is not first:
-                    _extract(archive, member, target)
+            while (member := archive.next()) is not None:
+                if member.size + _FREE_BYTES > shutil.disk_usage(target).free:
+                    problem = f"{source} unpacks to more than {target.parent} has room for"
+                    raise UsageError(f"{problem}; free some space, or restore on a larger disk")
+                _extract(archive, member, target)
+                # The names of many empty files would fill the memory.
+                cast("Any", archive).members.clear()
             return manifest
     except OSError as error:
         raise UsageError(f"{source} cannot be read ({error.strerror or error})") from None
@@ -189,8 +188,23 @@ def extract_backup(source: Path, target: Path) -> dict[str, Any]:
         raise UsageError(f"{source} is not a whole backup of 'rkllm-mcp backup' ({error})") from None
 
 
+class _BoundedReads:
+    """The unpacked bytes of an archive; tarfile reads a long name at once, however long it is said to be."""
+
+    def __init__(self, file: gzip.GzipFile) -> None:
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes; a ValueError for more than any backup has in one piece."""
+        if not 0 <= size <= _LONGEST_READ:
+            raise ValueError("a name in it is too long")
+        return self._file.read(size)
+
+
 def _read_manifest(archive: tarfile.TarFile, member: tarfile.TarInfo | None) -> dict[str, Any]:
-    content = archive.extractfile(member) if member is not None and member.name == _MANIFEST else None
+    is_manifest = member is not None and member.name == _MANIFEST and member.size <= _LONGEST_READ
+    content = archive.extractfile(member) if member is not None and is_manifest else None
     if content is None:
         raise ValueError("it has no manifest")
     value: object = json.load(content)
@@ -220,18 +234,29 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) ->
 _KINDS = ("config", "state", "data")
 
 
-def _replace(extracted: Path, target: Path) -> None:
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The log of the database that is replaced would be applied to the new one.
-    for suffix in ("-wal", "-shm"):
-        target.with_name(target.name + suffix).unlink(missing_ok=True)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.partial")
+def _replace_all(targets: Mapping[Path, Path]) -> None:
+    """Move extracted files to their targets; none is replaced before all are on the disk of their target.
+
+    Raises:
+        BackupError: a folder cannot be written or its disk is full.
+    """
+    drafts: dict[Path, Path] = {}
     try:
-        shutil.copy2(extracted, draft)
-        draft.replace(target)
+        for extracted, target in targets.items():
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            drafts[target] = draft_beside(target, _PARTIAL)
+            shutil.move(extracted, drafts[target])
+        for target, draft in drafts.items():
+            # The log of the database that is replaced would be applied to the new one.
+            for suffix in ("-wal", "-shm"):
+                target.with_name(target.name + suffix).unlink(missing_ok=True)
+            draft.replace(target)
+    except OSError as error:
+        raise BackupError(f"{error.filename or error}: {error.strerror}; not everything was restored") from None
     finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
+        for draft in drafts.values():
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
 
 
 app = typer.Typer()
@@ -267,7 +292,9 @@ def restore_command(
         raise UsageError("the assistant is running; stop it first: rkllm-mcp service stop")
     state = folders["state"]
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=state.parent, prefix=".rkllm-mcp-restore-") as scratch:
+    draft = draft_beside(state.with_name(_RESTORING), _PARTIAL)
+    prefix = draft.name.removesuffix(_PARTIAL[1:])
+    with tempfile.TemporaryDirectory(dir=state.parent, prefix=prefix, suffix=_PARTIAL) as scratch:
         manifest = extract_backup(file.expanduser(), Path(scratch))
         extracted = [path for path in sorted(Path(scratch).rglob("*")) if path.is_file()]
         targets = {path: _target(path.relative_to(scratch), folders) for path in extracted}
@@ -276,10 +303,12 @@ def restore_command(
             if not may_proceed(session, f"Replace {len(replaced)} files, such as {replaced[0]}?", yes=yes):
                 return
             saved = _unused_name(state.with_name(time.strftime("rkllm-mcp-before-restore-%Y%m%d-%H%M%S.tar.gz")))
-            write_backup(saved, folders)
+            # In this folder until it is whole: what a killed restore leaves is removed with the folder.
+            former = Path(scratch) / "former.tar.gz"
+            write_backup(former, folders)
+            former.replace(saved)
             session.status(f"What was here before: {saved}")
-        for path, target in targets.items():
-            _replace(path, target)
+        _replace_all(targets)
     session.status(f"Restored {len(targets)} files.")
     for name in manifest["models"]:
         if name not in _model_names(folders):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -62,9 +61,9 @@ def filled_template(name: str, values: Mapping[str, str]) -> str:
 
 def write_whole(target: Path, text: str, advice: str = "; name another file with --config", mode: int = 0o600) -> None:
     """Write a file in one piece, or raise a UsageError: half a configuration would be taken for its owner's wish."""
-    from rkllm_mcp.config.editing import write_private
+    from rkllm_mcp.config.editing import draft_beside, write_private
 
-    draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
+    draft = draft_beside(target, ".draft")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_private(draft, text, mode)

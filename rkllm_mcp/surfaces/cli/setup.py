@@ -533,6 +533,7 @@ class _Setup:
             return EXIT_DONE
         for name, marks in reversed([*self.journal.entries.items()]):
             path = Path(name)
+            shutil.rmtree(_undone(path), ignore_errors=True)
             if os.path.lexists(path):
                 obstacle, reason = self._removed(path, marks)
                 if obstacle:
@@ -557,7 +558,8 @@ class _Setup:
                 if path == UnitLocation(is_user).file:
                     uninstall(self.session, is_user=is_user)
             if path.is_dir():
-                shutil.rmtree(path)
+                path.rename(_undone(path))
+                shutil.rmtree(_undone(path))
             else:
                 path.unlink(missing_ok=True)
         except (OSError, UsageError, ServiceControlError) as error:
@@ -568,6 +570,11 @@ class _Setup:
                 if "rkllm-mcp" in (parent.name, parent.parent.name):
                     parent.rmdir()
         return "", ""
+
+
+def _undone(folder: Path) -> Path:
+    """Return the name of a folder while it is removed; half a folder would look as if its owner had changed it."""
+    return folder.with_name(f".{folder.name}.undone")
 
 
 def _free_port(host: str) -> int:

@@ -162,6 +162,35 @@ def test_an_archive_that_names_another_place_changes_nothing(
     assert not list(tmp_path.rglob("escaped"))
 
 
+@pytest.mark.parametrize(
+    ("name", "size", "reason"),
+    [
+        ("config/long", 2**50, "unpacks to more than"),
+        ("x" * (2**20 + 1), 1, "a name in it is too long"),
+        ("manifest.json", 2**30, "it has no manifest"),
+    ],
+)
+def test_an_archive_that_would_fill_disk_or_memory_is_refused(
+    home: Path, tmp_path: Path, command: Command, name: str, size: int, reason: str
+) -> None:
+    file, bomb = tmp_path / "bomb.tar.gz", tarfile.TarInfo(name)
+    bomb.size = size
+    entries = [] if name == "manifest.json" else [archived(b'{"format": 1, "version": "0.1.0", "models": []}')]
+    # Its content would follow, compressed a thousandfold.
+    file.write_bytes(gzip.compress(b"".join(entries) + bomb.tobuf() + bytes(2**16)))
+    refused = command("restore", str(file), "--yes")
+    assert (refused.code, reason in refused.err) == (2, True), refused.err
+    assert (home / ".config/rkllm-mcp/config.toml").read_text("utf-8") == "[service]\nport = 1\n"
+    assert not list((home / ".local/state").glob(".rkllm-mcp-restore*"))
+
+
+def archived(manifest: bytes) -> bytes:
+    """A manifest as the first entry of an archive."""
+    first = tarfile.TarInfo("manifest.json")
+    first.size = len(manifest)
+    return first.tobuf() + manifest + bytes(-len(manifest) % tarfile.BLOCKSIZE)
+
+
 def test_a_backup_removes_what_a_killed_one_has_left(home: Path, tmp_path: Path, command: Command) -> None:
     with sqlite3.connect(state(home)) as connection:
         connection.execute("CREATE TABLE filler (x)")
