@@ -155,7 +155,7 @@ class Conversation:
     calls_made: int = 0  # number of call ids in use
     # Tool list of the prompt; None before the first question. Constant, because a change would invalidate the KV cache.
     listed_tools: tuple[ToolSpec, ...] | None = None
-    told_tools: dict[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])  # described later, in a turn
+    revealed_tools: dict[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])  # described later, in a turn
     own_system: str | None = None  # overrides the configured system prompt
     kept_turns: int = 0  # turns in the store, without the draft
     kept_until: float = 0.0  # time of the last of them

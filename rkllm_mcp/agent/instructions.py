@@ -190,7 +190,7 @@ class TurnPreparation:
 
     def _tool_set(self, conversation: Conversation, request: TurnRequest) -> ToolSet:
         """Return the callable tools: those that the conversation knows, in their current form, and the others."""
-        listed_tools, revealed = conversation.listed_tools or (), conversation.told_tools
+        listed_tools, revealed = conversation.listed_tools or (), conversation.revealed_tools
         tools = {tool.name: tool for tool in (*revealed.values(), *request.tools)}
         return ToolSet(listed_tools, list(tools.values()), revealed, two_steps=self._selection.settings.two_steps)
 
@@ -198,7 +198,7 @@ class TurnPreparation:
         find = self._selection.finder_of(conversation)
         if find is None:
             return self._tools
-        return ToolFinder(self._tools, self._selection.search, find, request.tools, conversation.told_tools)
+        return ToolFinder(self._tools, self._selection.search, find, request.tools, conversation.revealed_tools)
 
 
 def _quoted(finding: ContextResult) -> str:

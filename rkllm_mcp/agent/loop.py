@@ -453,7 +453,7 @@ async def open_turn(
     With ``options.continues`` the question is already the last user message. If it does not fit, the conversation is
     left unchanged.
     """
-    listed_tools, revealed = conversation.listed_tools, dict(conversation.told_tools)
+    listed_tools, revealed = conversation.listed_tools, dict(conversation.revealed_tools)
     question = request.asked
     context = replace(context, request=question.text, untrusted_texts=conversation.untrusted_texts)
     prepared = await preparation.prepare(conversation, request, context)
@@ -474,4 +474,4 @@ async def open_turn(
     finally:
         if messages and len(conversation.messages) == length:
             # The question was removed, and with it the tools that its turn described.
-            conversation.listed_tools, conversation.told_tools = listed_tools, revealed
+            conversation.listed_tools, conversation.revealed_tools = listed_tools, revealed

@@ -138,7 +138,7 @@ class ToolSet:
         """The tools that may be called and do not stand in the list as they are now."""
         if not self.two_steps:
             return tuple(tool for tool in self._tools.values() if tool not in self.listed)
-        forms = (tool if self._is_told(tool) else replace(tool, input_schema={}) for tool in self._tools.values())
+        forms = (tool if self._is_revealed(tool) else replace(tool, input_schema={}) for tool in self._tools.values())
         return tuple(tool for tool in forms if tool not in self.listed)
 
     def parameters_before(self, call: ToolCall) -> str:
@@ -147,12 +147,12 @@ class ToolSet:
         Once they are revealed, the tool is run with any arguments.
         """
         tool = self._tools.get(call.name)
-        if tool is None or self._is_told(tool) or not self.two_steps or _fits(call.arguments, tool):
+        if tool is None or self._is_revealed(tool) or not self.two_steps or _fits(call.arguments, tool):
             return ""
         self._told[tool.name] = tool
         return f"{signature(tool)}\nCall it again with its arguments."
 
-    def _is_told(self, tool: ToolSpec) -> bool:
+    def _is_revealed(self, tool: ToolSpec) -> bool:
         # The host's own tool stands in the list as it is.
         is_revealed = is_host_tool(tool) or self._told.get(tool.name) == tool
         return is_revealed or not tool.input_schema.get("properties")
@@ -233,7 +233,7 @@ class ToolSelection:
     ) -> str:
         """Return the note about new and changed tools for a later turn, and record it in the conversation."""
         listed_tools = {tool.name: tool for tool in conversation.listed_tools or ()}
-        known_tools = {**listed_tools, **conversation.told_tools}
+        known_tools = {**listed_tools, **conversation.revealed_tools}
         changed = [
             tool for tool in tools if tool.name in known_tools and self._has_changed(known_tools[tool.name], tool)
         ]
@@ -246,7 +246,7 @@ class ToolSelection:
             best = (await self.search.search(request, tools))[:_TOLD_AT_ONCE]
             revealed += [tool for tool, score in best if score >= _FITS_WELL and tool in new and tool not in revealed]
             revealed += [find_tools_spec(tools)] if find is None else []
-        conversation.told_tools.update({tool.name: tool for tool in revealed})
+        conversation.revealed_tools.update({tool.name: tool for tool in revealed})
         return "\n".join(["[More tools that you can call:", *map(signature, revealed)]) + "]" if revealed else ""
 
     async def fitting(self, request: str, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
@@ -257,7 +257,7 @@ class ToolSelection:
 
     def finder_of(self, conversation: Conversation) -> ToolSpec | None:
         """``find_tools`` as the conversation knows it; None when it does not."""
-        known_tools = (*(conversation.listed_tools or ()), *conversation.told_tools.values())
+        known_tools = (*(conversation.listed_tools or ()), *conversation.revealed_tools.values())
         return next((tool for tool in known_tools if is_host_tool(tool)), None)
 
     async def _candidates(self, request: str, tools: Sequence[ToolSpec], forced: str | None) -> list[ToolSpec]:

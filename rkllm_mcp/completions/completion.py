@@ -85,11 +85,11 @@ def _tool_set(conversation: Conversation, request: ChatRequest) -> ToolSet:
     if conversation.listed_tools is None:
         return ToolSet(request.tools)
     tools, forced = _with_server(request.tools), request.options.forced_tool
-    if forced is not None and forced not in conversation.told_tools:
+    if forced is not None and forced not in conversation.revealed_tools:
         tool = next(tool for tool in tools if tool.name == forced)
-        conversation.told_tools[forced] = tool
+        conversation.revealed_tools[forced] = tool
         conversation.messages[-1:] = noted(conversation.messages[-1], f"[The tool to call: {signature(tool)}]")
-    return ToolSet(conversation.listed_tools, tools, conversation.told_tools, two_steps=True)
+    return ToolSet(conversation.listed_tools, tools, conversation.revealed_tools, two_steps=True)
 
 
 def _with_server(tools: Sequence[ToolSpec]) -> list[ToolSpec]:

@@ -128,7 +128,7 @@ class ConversationCache:
             messages=past.messages[: parent.ends[shared - 1]],
             calls_made=past.calls_made,
             listed_tools=past.listed_tools,
-            told_tools=dict(past.told_tools),
+            revealed_tools=dict(past.revealed_tools),
             own_system=past.own_system,
         )
         parent.owner.model.branch(past.id, conversation.id)

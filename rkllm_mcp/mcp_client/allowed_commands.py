@@ -25,7 +25,7 @@ _HARMLESS_OPTIONS = frozenset(
 _VERSION = re.compile(r"(?:@|==)[\w.^~*+-]+")
 
 
-def found_program(command: str, path: str | None, cwd: str | None) -> Path | None:
+def resolve_program(command: str, path: str | None, cwd: str | None) -> Path | None:
     """Return the file that starting ``command`` with this PATH and directory would execute; None if not found."""
     if "/" in command:
         candidate = Path(cwd or ".") / Path(command)
@@ -44,7 +44,7 @@ def _allows(entry: str, program: Path, args: Sequence[str]) -> bool:
         name, *pattern = shlex.split(entry)
     except ValueError:
         return False
-    allowed = found_program(str(Path(name).expanduser()), None, "/")
+    allowed = resolve_program(str(Path(name).expanduser()), None, "/")
     if allowed is None or not _is_same(allowed, program):
         return False
     if pattern and allowed.name in _RUNNERS:
@@ -90,7 +90,7 @@ async def launch_of(
     if allowed is None and not spec.sandbox:
         return spec
     env = environment(spec, host)
-    program = found_program(spec.command, env.get("PATH", os.defpath), spec.folder)
+    program = resolve_program(spec.command, env.get("PATH", os.defpath), spec.folder)
     if program is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), spec.command)
     refusal = refusal_of(spec, allowed, program)
@@ -104,7 +104,7 @@ async def launch_of(
 
 def refusal_here(spec: StdioServer, allowed: Sequence[str] | None, host: Mapping[str, str] = os.environ) -> str:
     """Return why a server's program may not be started on this machine; empty if it is allowed or does not exist."""
-    program = found_program(spec.command, environment(spec, host).get("PATH", os.defpath), spec.folder)
+    program = resolve_program(spec.command, environment(spec, host).get("PATH", os.defpath), spec.folder)
     return "" if program is None else refusal_of(spec, allowed, program)
 
 

@@ -169,7 +169,7 @@ class RemoteModel(ABC):
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, sink: EventSink
     ) -> Turn:
         """See ``ChatModel.respond``."""
-        declared = declared_tools(tools, conversation.told_tools, options)
+        declared = declared_tools(tools, conversation.revealed_tools, options)
         messages, notice = self._fitting(conversation, declared, options)
         may_be_called = () if options.tool_choice == "none" else (*declared, *options.others)
         is_refused, turn = False, TurnBuilder(conversation, _thinking_detector())

@@ -180,7 +180,7 @@ async def test_a_question_that_does_not_fit_takes_back_the_announcements_of_its_
     await at.ask("Hello", [Text("Hi.")])
     at.toolbox.specs = [*at.toolbox.specs, takes("ping", "Ping.")]
     await at.ask("Another, too long as well", Round([], error=PromptTooLongError(9000, 4096)))
-    assert at.conversation.told_tools == {}
+    assert at.conversation.revealed_tools == {}
     await at.ask("Ping?", [Text("Pong.")])
     assert "ping()" in at.questions[-1].context
 

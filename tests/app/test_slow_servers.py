@@ -95,7 +95,7 @@ async def test_the_tools_of_a_late_server_join_the_next_question_behind_the_eval
         with anyio.fail_after(PATIENCE_S):
             await app.toolbox.connections[1].settled()
         events = await ask(app, "Water the roses", conversation)
-        assert "water_plants" in conversation.told_tools
+        assert "water_plants" in conversation.revealed_tools
         assert [event.text for event in events if isinstance(event, ToolFinished)] == ["watered roses"]
         usages = [event for event in events if isinstance(event, Usage)]
         # Each token is read once: what was read before stands in front, unchanged.

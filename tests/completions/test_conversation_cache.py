@@ -129,9 +129,9 @@ async def test_of_two_conversations_that_share_as_much_the_latest_is_continued()
     said = [*question, await program.ask(question, f"First.{END}")]
     for text in ("Left", "Right"):
         branch = program.branch(*said, Message("user", f"{text}?"))
-        branch.conversation.told_tools[text] = WEATHER
+        branch.conversation.revealed_tools[text] = WEATHER
         await program.answered(branch, f"{text}.{END}")
-    assert list(program.branch(*said, Message("user", "On?")).conversation.told_tools) == ["Left", "Right"]
+    assert list(program.branch(*said, Message("user", "On?")).conversation.revealed_tools) == ["Left", "Right"]
 
 
 async def test_two_answers_under_way_never_share_a_conversation() -> None:

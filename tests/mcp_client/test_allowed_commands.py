@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.mcp_client.allowed_commands import found_program, is_allowed, launch_of, refusal_here
+from rkllm_mcp.mcp_client.allowed_commands import is_allowed, launch_of, refusal_here, resolve_program
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.mcp_servers.calling import said
@@ -28,13 +28,13 @@ def program(folder: Path, name: str) -> Path:
 
 def test_a_program_is_found_as_starting_it_would_find_it(tmp_path: Path) -> None:
     here = program(tmp_path / "bin", "tool")
-    assert found_program("tool", str(tmp_path / "bin"), None) == here
-    assert found_program("tool", "/nowhere", None) is None
-    assert found_program("bin/tool", None, str(tmp_path)) == here
-    assert found_program("./bin/none", None, str(tmp_path)) is None
-    assert found_program(str(tmp_path / "bin"), None, None) is None
+    assert resolve_program("tool", str(tmp_path / "bin"), None) == here
+    assert resolve_program("tool", "/nowhere", None) is None
+    assert resolve_program("bin/tool", None, str(tmp_path)) == here
+    assert resolve_program("./bin/none", None, str(tmp_path)) is None
+    assert resolve_program(str(tmp_path / "bin"), None, None) is None
     here.chmod(0o644)
-    assert found_program(str(here), None, None) is None
+    assert resolve_program(str(here), None, None) is None
 
 
 def test_a_name_means_the_program_that_the_hosts_path_finds(tmp_path: Path) -> None:

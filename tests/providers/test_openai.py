@@ -225,7 +225,7 @@ async def test_names_are_made_safe_without_clashes_and_found_again() -> None:
 async def test_tools_announced_later_are_declared_and_others_may_be_called() -> None:
     told, other = ToolSpec("told", "Told"), ToolSpec("other", "Other")
     conversation = question()
-    conversation.told_tools["told"] = told
+    conversation.revealed_tools["told"] = told
     stream = openai_stream(openai_call("other", "{}"), finish="tool_calls")
     with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(60):
         async with asked(service) as model:

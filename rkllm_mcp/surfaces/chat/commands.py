@@ -45,7 +45,7 @@ _SHOWN_CHARS = 300
 LATEST = ""
 
 
-async def kept_conversation(app: Assistant, name: str) -> StoredConversation | None:
+async def stored_conversation(app: Assistant, name: str) -> StoredConversation | None:
     """Return the stored conversation whose id begins with ``name``, or the latest one; see ``find_conversation``."""
     conversations = app.store.conversations
     if name != LATEST:

@@ -15,7 +15,7 @@ from rkllm_mcp import __version__
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.protocols import CallContext
-from rkllm_mcp.surfaces.chat.commands import LATEST, farewell, kept_conversation, obey, take_up
+from rkllm_mcp.surfaces.chat.commands import LATEST, farewell, obey, stored_conversation, take_up
 from rkllm_mcp.surfaces.chat.completion import Completions
 from rkllm_mcp.surfaces.chat.forms import FormPrompt
 from rkllm_mcp.surfaces.chat.input import LineReader, PipedLines, TerminalLines
@@ -53,7 +53,7 @@ def chat(session: Session, resumed: str | None = None) -> int:
             options = AnswerOptions(approvals=approvals, tokens=tokens, save=save, language=language)
             state = ChatState(app, app.new_conversation(), session.terminal, options, inquirer, language)
             ready.append((state, lines))
-            stored = None if resumed is None else await kept_conversation(app, resumed)
+            stored = None if resumed is None else await stored_conversation(app, resumed)
             _greet(session, state)
             load_markdown(session.terminal)
             if stored is not None:

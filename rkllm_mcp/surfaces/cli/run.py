@@ -209,7 +209,7 @@ def run(
                 load_markdown(session.terminal)
             if options.model.forced_tool is not None:
                 await app.servers_ready(question.text, options, _ShownStatus(show))
-                found_tool(app, options.model.forced_tool)
+                tool_named(app, options.model.forced_tool)
             if app.model_host.is_emulated:
                 host = app.model_host
                 session.status(emulation_note(host.name, language, has_weights=host.has_weights))
@@ -248,7 +248,7 @@ def _terminal_renderer(session: Session, language: Language) -> Renderer:
     return renderer_for(session.terminal, read_catalogue(language))
 
 
-def found_tool(host: Assistant | ToolEnvironment, name: str) -> ToolSpec:
+def tool_named(host: Assistant | ToolEnvironment, name: str) -> ToolSpec:
     """Return the tool of that name, or raise a UsageError."""
     tool = host.toolbox.resolve(name)
     if tool is not None:

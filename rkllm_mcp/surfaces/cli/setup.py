@@ -446,7 +446,7 @@ class _Setup:
             raise GenerationError(self.texts["failed"].format(reason=(end.error or end.reason).rstrip(".")))
         self.say(f"◆ {answer.strip()}")
         # The first result of a tool that is listed by name alone is its parameters.
-        used = next((name for name, count in results.items() if count > (name in conversation.told_tools)), "")
+        used = next((name for name, count in results.items() if count > (name in conversation.revealed_tools)), "")
         self.tell("used" if used else "no_tool", tool=used)
         return EXIT_DONE
 

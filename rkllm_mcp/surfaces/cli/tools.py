@@ -19,7 +19,7 @@ from rkllm_mcp.protocols import Approver, CallContext, FixedApprover
 from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
 from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
 from rkllm_mcp.surfaces.cli.options import AsJson, Host, Port, argument, command, flag, in_loop, option
-from rkllm_mcp.surfaces.cli.run import found_tool
+from rkllm_mcp.surfaces.cli.run import tool_named
 from rkllm_mcp.surfaces.cli.servers import require_mcp
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.tables import (
@@ -137,7 +137,7 @@ async def show_command(
 ) -> None:
     """Show one tool's description and arguments."""
     async with open_servers(session) as environment:
-        tool = found_tool(environment, name)
+        tool = tool_named(environment, name)
     session.show(tool_dict(tool), tool_text(tool, session.terminal.columns), as_json=as_json)
 
 
@@ -162,7 +162,7 @@ def call_command(
 
     async def call_tool() -> int:
         async with open_servers(session) as environment:
-            tool = found_tool(environment, name)
+            tool = tool_named(environment, name)
             values = read_arguments(words, tool.input_schema)
             result = await environment.toolbox.call(ToolCall("call_1", tool.name, values), caller)
         if as_json:

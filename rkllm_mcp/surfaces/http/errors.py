@@ -232,7 +232,7 @@ def unforeseen() -> str:
     return f"something went wrong inside the service{where}"
 
 
-def as_told(event: T) -> T | End:
+def hide_internal_error(event: T) -> T | End:
     """An event as a client may see it: the end of an answer that failed by a mistake of ours says nothing of it."""
     if not isinstance(event, End) or event.cause is None or isinstance(event.cause, errors.RkllmMcpError):
         return event

@@ -24,7 +24,7 @@ from rkllm_http.listener import WRITE_BODY
 from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
 from rkllm_mcp.events import EVENT_TYPES, End, Event, Queued, Status, Text, Thinking, Usage, to_json
 from rkllm_mcp.protocols import DISCARD_EVENTS, EventSink, Step
-from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, as_told, problem_of
+from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, hide_internal_error, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON
 from rkllm_mcp.surfaces.http.state import (
     SERVER_SEND,
@@ -114,8 +114,6 @@ class EventStream(Response):
         self._scope = anyio.CancelScope()
         self._has_begun = False
         self._is_gone = False
-        # A failure before the headers, which has a status of its own.
-        self._failure_before: Exception | None = None
         # Fed and not sent yet.
         self._unsent: list[bytes] = []
         self._has_unsent = asyncio.Event()
@@ -131,27 +129,24 @@ class EventStream(Response):
         # Of a server that can write to the connection without a task.
         self._write_body: Callable[[bytes], bool] = scope.get(WRITE_BODY, _cannot_write)
         self._moved_at = monotonic()
-        async with anyio.create_task_group() as tasks:
+        async with open_task_group() as tasks:
             self._scope = tasks.cancel_scope
             tasks.start_soon(_when_gone, receive, self._disconnect)
             tasks.start_soon(self._tick)
             tasks.start_soon(self._send_unsent)
             tasks.start_soon(self._send_due)
-        if self._failure_before is not None:
-            raise self._failure_before
 
     async def _send_due(self) -> None:
         try:
             await self._answer(self)
             await self.drained()
             await self.write(more=False)
-        except Exception as error:  # noqa: BLE001  (the last record, or raised outside of the group)
+        except Exception as error:
             if not self._is_gone:
-                if self._has_begun or self._unsent:
-                    await self.drained()
-                    await self.write(self._failure(problem_of(error)), more=False)
-                else:
-                    self._failure_before = error
+                if not (self._has_begun or self._unsent):
+                    raise
+                await self.drained()
+                await self.write(self._failure(problem_of(error)), more=False)
         self._scope.cancel()
 
     def feed(self, content: bytes) -> None:
@@ -359,7 +354,7 @@ class AnswerMeter(Step):
                 if isinstance(event, Usage):
                     self._service.count(self._tenant.name, event)
                 elif isinstance(event, End):
-                    batch = [*batch[:-1], as_told(event)]
+                    batch = [*batch[:-1], hide_internal_error(event)]
         return batch
 
     async def settle(self) -> None:
