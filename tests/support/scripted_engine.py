@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 
 from rkllm_mcp.errors import WorkerDiedError
-from rkllm_mcp.generation import FeedTokens, GenerationOptions, RunStats, Token
+from rkllm_mcp.generation import FeedTokens, GenerationOptions, Input, RunStats, Token
 from rkllm_mcp.prompt.conversation import common_prefix
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 
@@ -140,13 +140,15 @@ class ScriptedEngine:
 
     @asynccontextmanager
     async def generation(
-        self, tokens: Sequence[int], options: GenerationOptions | None = None
+        self, prompt: Input | Sequence[int], options: GenerationOptions | None = None
     ) -> AsyncGenerator[ScriptedGeneration, None]:
         options = options or GenerationOptions()
+        if not isinstance(prompt, Sequence):
+            raise TypeError("the double reads token ids only")
         play = self.answers.pop(0)
         if not isinstance(play, Play):
             play = Play(error=play) if isinstance(play, Exception) else Play(play)
-        run = ScriptedGeneration(self, play, list(tokens), options)
+        run = ScriptedGeneration(self, play, list(prompt), options)
         async with self._turn:
             try:
                 run.start()
