@@ -90,6 +90,11 @@ class ModelHost:
         return self.auxiliary_models.get(name or "", chat_evaluator)
 
     @property
+    def takes_pictures(self) -> bool:
+        """The model sees pictures."""
+        return self.npu is not None and self.npu.model.encoder is not None
+
+    @property
     def is_emulated(self) -> bool:
         """The NPU is emulated: the answers come from a script, or from weights on the CPU."""
         return self.npu is not None and self.npu.model.card.emulated

@@ -250,9 +250,8 @@ def _parts(message: MessagesMessage) -> Iterator[openai.BodyMessage]:
         return
     for block in blocks:
         if block.type == "tool_result":
-            text = content_text(block.content)
-            text = f"Error: {text}" if block.is_error else text
-            yield openai.BodyMessage(role="tool", content=text, tool_call_id=block.tool_use_id or "")
+            content = openai.parts_of(block.content, "Error: " if block.is_error else "")
+            yield openai.BodyMessage(role="tool", content=content, tool_call_id=block.tool_use_id or "")
     # A result leaves its place, so that a refusal names a block by the client's own index.
     others_as_parts = [openai.ContentPart() if block.type == "tool_result" else block for block in blocks]
     if not blocks or any(block.type != "tool_result" for block in blocks):

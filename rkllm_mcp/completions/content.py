@@ -11,7 +11,7 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-from rkllm_mcp.messages import as_list, as_mapping
+from rkllm_mcp.messages import Picture, as_list, as_mapping
 
 _TEXTS = frozenset({"text", "input_text", "output_text", "refusal"})
 # Thinking, and the calls that a vendor's service runs itself, with their results.
@@ -47,6 +47,43 @@ def block_text(block: Mapping[str, Any], depth: int = 0) -> str:
     if kind in _UNREAD or kind.endswith(_UNREAD_ENDING):
         return ""
     return _text(kind, block, depth) or ("" if kind in _TEXTS else f"[{_label(kind, block)}, not shown]")
+
+
+def is_image(block: Mapping[str, Any]) -> bool:
+    """Return True for an image of any API."""
+    kind = _kind(block)
+    return _WORDS.get(kind, kind) == "image"
+
+
+def images_of(content: object) -> list[Picture]:
+    """Return the images of a content that come as data."""
+    images = (image_of(as_mapping(block)) for block in as_list(content) if is_image(as_mapping(block)))
+    return [image for image in images if image is not None]
+
+
+def without_images(content: object) -> list[Any]:
+    """Return the blocks of a content but for the images that come as data."""
+    return [
+        block for block in as_list(content) if not is_image(as_mapping(block)) or image_of(as_mapping(block)) is None
+    ]
+
+
+def image_of(block: Mapping[str, Any]) -> Picture | None:
+    """Return the image of a block that has its data, in base64; None for an address, a path or anything else."""
+    sent = block.get("image_url")
+    # OpenAI's chat and Responses APIs; Anthropic's; MCP's.
+    link = as_mapping(sent).get("url", sent)
+    source = as_mapping(block.get("source"))
+    data = source.get("data", block.get("data"))
+    if isinstance(link, str):
+        header, _, data = link.partition(",")
+        data = data if header.lower().startswith("data:") and header.lower().endswith(";base64") else None
+    if not isinstance(data, str) or not data:
+        return None
+    try:
+        return Picture.of(base64.b64decode("".join(data.split()), validate=True))
+    except (binascii.Error, ValueError):
+        return None
 
 
 def is_unreadable(block: Mapping[str, Any]) -> bool:

@@ -100,7 +100,6 @@ class OllamaGenerate(OllamaRequest):
         "suffix": openai.CompletionBody.REFUSED["suffix"],
         "raw": _TEMPLATE,
         "template": _TEMPLATE,
-        "images": ("this model reads text; leave the images out",),
     }
     IGNORED = ("context", "height", "steps", "width")
 
@@ -126,7 +125,14 @@ def chat_body(body: OllamaChat) -> Translated:
 def generate_body(body: OllamaGenerate) -> Translated:
     """Return the request as OpenAI's body, an optional system text and one question; see ``chat_body``."""
     system = [openai.BodyMessage(role="system", content=body.system)] if body.system else []
-    return Translated(_body(body, [*system, openai.BodyMessage(role="user", content=body.prompt)]))
+    content = _with_images(body.prompt, body.images) if body.images else body.prompt
+    return Translated(_body(body, [*system, openai.BodyMessage(role="user", content=content)]))
+
+
+def _with_images(text: str, images: Sequence[str]) -> list[openai.ContentPart]:
+    """Return parts of a text behind its images, which are bare base64."""
+    parts: list[dict[str, Any]] = [{"type": "image", "data": image} for image in images]
+    return [openai.ContentPart.model_validate(part) for part in [*parts, {"type": "text", "text": text}]]
 
 
 def _body(body: OllamaRequest, messages: list[openai.BodyMessage]) -> openai.ChatBody:
@@ -175,8 +181,7 @@ class _Numbered:
     def _message(self, message: OllamaMessage) -> openai.BodyMessage:
         content: str | list[openai.ContentPart] = message.content or ""
         if message.images:
-            images = [openai.ContentPart(type="image") for _ in message.images]
-            content = [*images, openai.ContentPart(type="text", text=message.content or "")]
+            content = _with_images(message.content or "", message.images)
         if message.role == "tool":
             return openai.BodyMessage(role="tool", content=content, tool_call_id=self._answered(message))
         calls = [self._call(call) for call in message.tool_calls or ()] if message.role == "assistant" else []

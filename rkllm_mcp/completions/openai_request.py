@@ -18,11 +18,18 @@ from functools import lru_cache, partial
 from typing import Any, TypeAlias, cast
 
 from rkllm_mcp.completions import openai_types as openai
-from rkllm_mcp.completions.content import content_text, is_unreadable
+from rkllm_mcp.completions.content import (
+    content_text,
+    image_of,
+    images_of,
+    is_image,
+    is_unreadable,
+    without_images,
+)
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
 from rkllm_mcp.completions.structured_output import MOST_SCHEMA_CHARS, ResponseFormat, SchemaCheck
 from rkllm_mcp.generation import ForcedTool, ModelOptions, SamplingOverrides
-from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec, safe_name, shown_names
+from rkllm_mcp.messages import Message, Picture, ToolCall, ToolResult, ToolSpec, safe_name, shown_names
 from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, SchemaError, arguments_schema, measure_schema
 
@@ -85,20 +92,25 @@ def completion_body(body: openai.CompletionBody) -> Translated:
     return Translated(chat, ["prompt"], {"messages": "prompt"})
 
 
-def chat_request(translated: Translated, check: SchemaCheck, *, host_tools: bool = False) -> ChatRequest:
-    """Return the request of a body, or refuse it by its field; ``host_tools`` counts if the body does not say."""
+def chat_request(
+    translated: Translated, check: SchemaCheck, *, host_tools: bool = False, sees: bool = False
+) -> ChatRequest:
+    """Return the request of a body, or refuse it by its field.
+
+    ``host_tools`` counts if the body does not say; ``sees`` is True for a model that takes pictures.
+    """
     try:
-        return _chat_request(translated.body, check, host_tools=host_tools)
+        return _chat_request(translated.body, check, host_tools=host_tools, sees=sees)
     except RequestRefusedError as error:
         error.param = translated.param(error.param)
         raise
 
 
-def _chat_request(body: openai.ChatBody, check: SchemaCheck, *, host_tools: bool) -> ChatRequest:
+def _chat_request(body: openai.ChatBody, check: SchemaCheck, *, host_tools: bool, sees: bool) -> ChatRequest:
     refuse_impossible(body)
     tools = _tools(body.tools or ())
     runs_host_tools = not tools and (host_tools if body.mcp is None else body.mcp)
-    reading = _Reading({tool.wire_name or tool.name: tool.name for tool in tools})
+    reading = _Reading({tool.wire_name or tool.name: tool.name for tool in tools}, sees=sees)
     for index, message in enumerate(body.messages):
         reading.take(message, f"messages[{index}]", is_question=index == len(body.messages) - 1)
     messages = reading.finish()
@@ -282,6 +294,12 @@ def _log_once_of(name: str, note: str) -> None:
     _log_once(f"tool {name!r} of a request: {note}")
 
 
+_AS_DATA = (
+    "addresses, paths and ids of pictures are not opened; send the picture itself, as base64 "
+    "(data:image/jpeg;base64,… in image_url, or a source of the type base64)"
+)
+
+
 @dataclass(frozen=True)
 class _OpenCall:
     """A call without a result."""
@@ -303,6 +321,7 @@ class _Reading:
     open_calls: list[_OpenCall] = field(default_factory=list[_OpenCall])
     results: list[ToolResult] = field(default_factory=list[ToolResult])
     repairable_chars: int = _MOST_REPAIRED_CHARS
+    sees: bool = False
 
     def take(self, message: openai.BodyMessage, where: str, *, is_question: bool) -> None:
         if message.role == "tool":
@@ -311,7 +330,7 @@ class _Reading:
         if is_question and message.role == "user":
             self._check_question(message, where)
         self._close_results()
-        text = _text(message)
+        text, pictures = self._content(message)
         if message.role in _SYSTEM_ROLES:
             if not (self.messages or self.front):
                 text = _CHANGING_LINE.sub("", text)
@@ -319,7 +338,7 @@ class _Reading:
                 (self.rules if self.messages else self.front).append(text)
         elif message.role == "user":
             words = f"{message.name}: {text}" if message.name else text
-            self.messages.append(Message("user", words, context=self._told_rules()))
+            self.messages.append(Message("user", words, context=self._told_rules(), pictures=pictures))
         else:
             self._take_answer(message, text or message.refusal or "")
 
@@ -337,9 +356,23 @@ class _Reading:
         if isinstance(message.content, str) or self.results or (self.messages and self.messages[-1].role == "tool"):
             return
         for index, part in enumerate(message.content):
-            if is_unreadable(part.model_dump()):
+            block = part.model_dump()
+            if self.sees and is_image(block):
+                if image_of(block) is None:
+                    raise RequestRefusedError(_AS_DATA, f"{where}.content[{index}]", "unsupported_content")
+            elif is_unreadable(block):
                 refusal = f"this model reads text; send parts of the type text, not {part.type!r}"
                 raise RequestRefusedError(refusal, f"{where}.content[{index}].type", "unsupported_content")
+
+    def _content(self, message: openai.BodyMessage) -> tuple[str, tuple[Picture, ...]]:
+        """Return the text of a message, and its pictures for a model that sees."""
+        content = message.content
+        if isinstance(content, str) or content is None:
+            return content or "", ()
+        blocks: list[Any] = [part.model_dump() for part in content]
+        if not self.sees:
+            return content_text(blocks), ()
+        return content_text(without_images(blocks)), tuple(images_of(blocks))
 
     def _told_rules(self) -> str:
         rules, self.rules = self.rules, []
@@ -387,14 +420,14 @@ class _Reading:
         if call is None and not message.tool_call_id:
             name = message.name and (self.names.get(message.name) or safe_name(message.name))
             call = next((call for call in self.open_calls if name in (None, "", call.name)), None)
-        text = _text(message)
+        text, pictures = self._content(message)
         if call is None:
             # Programs cut long histories in front of a result.
             _log_once("a result in a request has no call before it; it is read as a text")
             self.rules.append(f"[The result of a tool]\n{text}")
             return
         self.open_calls.remove(call)
-        self.results.append(ToolResult(call.id, call.name, text))
+        self.results.append(ToolResult(call.id, call.name, text, pictures=pictures))
 
     def _close_results(self) -> None:
         """End the results of a round: every call has one, in the order of the calls."""
@@ -405,8 +438,3 @@ class _Reading:
             results = sorted(self.results, key=lambda result: order[result.call_id])
             self.messages.append(Message("tool", results=tuple(results)))
             self.results = []
-
-
-def _text(message: openai.BodyMessage) -> str:
-    content = message.content
-    return content_text(content if isinstance(content, str) else [part.model_dump() for part in content or ()])

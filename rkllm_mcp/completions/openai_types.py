@@ -7,6 +7,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from rkllm_mcp.completions.content import content_text, is_image
+from rkllm_mcp.messages import as_list, as_mapping
+
 # As many as may be sent: more messages than any context window has room for, and more tools than any model can choose
 # from. A body of nothing but small parts would take seconds to read.
 MOST_MESSAGES = 10_000
@@ -68,6 +71,16 @@ class ContentPart(OpenAIBody):
     type: str = "text"
     text: str | None = None
     refusal: str | None = None
+
+
+def parts_of(content: object, prefix: str = "") -> str | list[ContentPart]:
+    """Return a content of another API as a text with ``prefix``, or as parts, if it holds images."""
+    images = [as_mapping(block) for block in as_list(content) if is_image(as_mapping(block))]
+    if not images:
+        return f"{prefix}{content_text(content)}"
+    text = content_text([block for block in as_list(content) if not is_image(as_mapping(block))])
+    parts = [{"type": "text", "text": f"{prefix}{text}"}, *images]
+    return [ContentPart.model_validate(part) for part in parts]
 
 
 class CalledFunction(OpenAIBody):

@@ -342,7 +342,7 @@ def _message(item: InputItem, place: str) -> openai.BodyMessage | None:
             role="assistant", content="", tool_calls=[openai.MessageCall(id=item.call_id, function=function)]
         )
     if item.type in ("function_call_output", "custom_tool_call_output"):
-        return openai.BodyMessage(role="tool", content=content_text(item.output), tool_call_id=item.call_id or "")
+        return openai.BodyMessage(role="tool", content=openai.parts_of(item.output), tool_call_id=item.call_id or "")
     # Thinking, and calls that a service has run itself, whose outcome is in its answer.
     return None
 

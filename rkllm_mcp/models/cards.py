@@ -126,7 +126,7 @@ class ModelCard(Section):
     """The model's tokenizer.json; relative to the folder."""
     encoder: str | None = None
     """The vision encoder, a .rknn file; relative to the folder. The folder's only one when not given."""
-    picture_tags: tuple[str, str, str] | None = None
+    picture_tags: Annotated[Names, Field(min_length=3, max_length=3)] | None = None
     """Texts before, behind and in place of a picture's tokens; the template's own when not given."""
     syntaxes: Names | None = None
     """How the model may write tool calls: names of rkllm_mcp.toolcalls.formats; the template's own when not given."""

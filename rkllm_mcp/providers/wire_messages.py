@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.prompt.template import IMAGE_LINE
 from rkllm_mcp.toolcalls.untrusted_text import without_markers
 
 MAX_NAME_CHARS = 64
@@ -45,6 +46,8 @@ def escaped(message: Message) -> Message:
     """Return the message with markers broken in text from outside, for services that parse the text again."""
     results = tuple(replace(result, text=without_markers(result.text)) for result in message.results)
     text = without_markers(message.text) if message.foreign else message.text
+    # A service gets no pictures.
+    text = f"{IMAGE_LINE * len(message.all_pictures)}{text}"
     return replace(message, text=text, context=without_markers(message.context), results=results)
 
 

@@ -226,7 +226,7 @@ def _fitted_pixels(data: bytes, width: int, height: int) -> bytes:
     try:
         from rkllm_mcp.runtime.vision.picture import fitted_pixels
     except ImportError:
-        install = install_command("rkllm-mcp[pictures]")
+        install = install_command("pillow")
         raise InputRefusedError(f"pictures need the package Pillow, which is not installed; {install}") from None
     return fitted_pixels(data, width, height)
 

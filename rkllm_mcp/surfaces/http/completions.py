@@ -340,7 +340,10 @@ async def _checked_request(request: Request, translated: Translated) -> ChatRequ
         raise HTTPError(403, "this key may not use the host's tools; leave them out", param=param, code="key_purpose")
     host_tools = may_use_tools and (service.config.service.mcp if tenant_servers is None else tenant_servers)
     # Checking a hundred tools takes a while, and all other answers would wait for it.
-    question = await run_work(request, partial(chat_request, translated, service.schemas, host_tools=host_tools))
+    read = partial(
+        chat_request, translated, service.schemas, host_tools=host_tools, sees=tenant.app.model_host.takes_pictures
+    )
+    question = await run_work(request, read)
     if not translated.servers:
         return question
     await tenant.app.toolbox.wait(lambda server: math.inf if server.spec.name in translated.servers else 0.0)

@@ -1,0 +1,150 @@
+"""Pictures through the APIs of programs, with their vendors' clients."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anthropic
+import httpx2
+import ollama
+import openai
+import pytest
+
+from tests.support.pictures import BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED_ABOVE_BLUE
+from tests.support.seeing_model import seeing_model
+from tests.support.served import Served, served
+
+RED, BLUE, GREEN = (base64.b64encode(data).decode() for data in (RED_ABOVE_BLUE, BLUE_ABOVE_RED, GREEN_ABOVE_WHITE))
+Talk = list[tuple[str, str | None]]  # what a user says, with a picture, and the answers in between
+FIRST: Talk = [("What is it?", RED)]
+SECOND: Talk = [("What is it?", RED), ("It is red above, blue below.", None), ("And this?", BLUE)]
+LATER: Talk = [("What is it?", RED), ("It is red above, blue below.", None), ("still?", None)]
+SVG = base64.b64encode(b"<svg xmlns='http://www.w3.org/2000/svg'/>").decode()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service whose model sees."""
+    folder = tmp_path_factory.mktemp("pictures")
+    with served(folder, seeing_model(folder)) as it:
+        yield it
+
+
+def _url(data: str) -> str:
+    return f"data:image/png;base64,{data}"
+
+
+def _messages(talk: Talk, part: Callable[[str], Any], text: str = "text") -> list[Any]:
+    messages: list[Any] = []
+    for index, (words, picture) in enumerate(talk):
+        role = "assistant" if index % 2 else "user"
+        content: Any = [*([part(picture)] if picture else []), {"type": text, "text": words}]
+        messages.append({"role": role, "content": words if role == "assistant" else content})
+    return messages
+
+
+def openai_chat(url: str, talk: Talk) -> str:
+    messages = _messages(talk, lambda data: {"type": "image_url", "image_url": {"url": _url(data)}})
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0) as client:
+        return client.chat.completions.create(model="seeing", messages=messages).choices[0].message.content or ""
+
+
+def openai_responses(url: str, talk: Talk) -> str:
+    messages = _messages(talk, lambda data: {"type": "input_image", "image_url": _url(data)}, "input_text")
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0) as client:
+        return client.responses.create(model="seeing", input=messages).output_text
+
+
+def anthropic_messages(url: str, talk: Talk) -> str:
+    source = {"type": "base64", "media_type": "image/png"}
+    messages = _messages(talk, lambda data: {"type": "image", "source": {**source, "data": data}})
+    with anthropic.Anthropic(base_url=url, api_key="x", max_retries=0) as client:
+        answer = client.messages.create(model="seeing", max_tokens=100, messages=messages)
+    return "".join(block.text for block in answer.content if block.type == "text")
+
+
+def ollama_chat(url: str, talk: Talk) -> str:
+    messages = [
+        {"role": "assistant" if index % 2 else "user", "content": words, **({"images": [data]} if data else {})}
+        for index, (words, data) in enumerate(talk)
+    ]
+    with _ollama(url) as client:
+        return client.chat("seeing", messages=messages).message.content or ""
+
+
+@contextmanager
+def _ollama(url: str) -> Generator[Any, None, None]:
+    client: Any = ollama.Client(url)
+    try:
+        yield client
+    finally:
+        client._client.close()
+
+
+APIS = (openai_chat, openai_responses, anthropic_messages, ollama_chat)
+
+
+@pytest.mark.parametrize("ask", APIS)
+@pytest.mark.parametrize(
+    ("talk", "answer"),
+    [
+        (FIRST, "It is red above, blue below."),
+        (SECOND, "It is blue above, red below."),
+        (LATER, "Still red above, blue below."),
+    ],
+    ids=["first", "second", "after a text"],
+)
+def test_a_picture_is_described(service: Served, ask: Callable[[str, Talk], str], talk: Talk, answer: str) -> None:
+    assert ask(service.url, talk).strip() == answer
+
+
+def test_ollamas_generate_takes_pictures(service: Served) -> None:
+    with _ollama(service.url) as client:
+        answer = client.generate("seeing", "both?", images=[GREEN, BLUE]).response
+    assert answer.strip() == "The first is green above, white below, the second is blue above, red below."
+
+
+@pytest.mark.parametrize("ask", APIS)
+def test_a_drawing_is_refused_in_a_sentence(service: Served, ask: Callable[[str, Talk], str]) -> None:
+    with pytest.raises((openai.BadRequestError, anthropic.BadRequestError, ollama.ResponseError), match="SVG"):
+        ask(service.url, [("What is it?", SVG)])
+
+
+def _post(service: Served, path: str, body: dict[str, Any]) -> tuple[int, str]:
+    response = httpx2.post(f"{service.url}{path}", json={"model": "seeing", **body}, timeout=60)
+    return response.status_code, response.text
+
+
+@pytest.mark.parametrize(
+    "link", ["http://127.0.0.1:1/cat.png", "file:///etc/passwd", "/etc/passwd", "data:,x", "data:image/png;base64,*"]
+)
+def test_addresses_and_paths_are_not_opened(service: Served, link: str) -> None:
+    image, source = {"type": "image_url", "image_url": {"url": link}}, {"type": "url", "url": link}
+    user = {"role": "user"}
+    for path, body in (
+        ("/v1/chat/completions", {"messages": [{**user, "content": [image]}]}),
+        ("/v1/responses", {"input": [{**user, "content": [{"type": "input_image", "image_url": link}]}]}),
+        ("/v1/messages", {"max_tokens": 9, "messages": [{**user, "content": [{"type": "image", "source": source}]}]}),
+        ("/api/chat", {"messages": [{**user, "content": "x", "images": [link]}], "stream": False}),
+    ):
+        status, text = _post(service, path, body)
+        assert (status, "send the picture itself, as base64" in text) == (400, True), (path, text)
+
+
+def test_a_picture_in_a_tools_result_is_seen(service: Served) -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": RED}
+    result = [{"type": "text", "text": "the screen"}, {"type": "image", "source": source}]
+    messages: list[Any] = [
+        {"role": "user", "content": "Look at the screen"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "screen", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": result}]},
+    ]
+    tools: list[Any] = [{"name": "screen", "description": "Shows the screen", "input_schema": {"type": "object"}}]
+    with anthropic.Anthropic(base_url=service.url, api_key="x", max_retries=0) as client:
+        answer = client.messages.create(model="seeing", max_tokens=100, messages=messages, tools=tools)
+    assert [block.text.strip() for block in answer.content if block.type == "text"] == [
+        "The tool shows red above, blue below."
+    ]
