@@ -158,7 +158,7 @@ class Conversation:
     revealed_tools: dict[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])  # described later, in a turn
     own_system: str | None = None  # overrides the configured system prompt
     kept_turns: int = 0  # turns in the store, without the draft
-    kept_until: float = 0.0  # time of the last of them
+    kept_until: float = field(default=0.0, compare=False)  # time of the last of them
     draft: range | None = None  # positions in the store of an exchange that is not over, replaced by the next save
     replaces: int | None = None  # position in the store of the question of which the next exchange is a new version
     settings: str = ""  # options of its questions, as the surface that stores them encodes them

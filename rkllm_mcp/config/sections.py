@@ -252,7 +252,8 @@ class StoreSection(Section):
 
     url: Annotated[str, Field(pattern=r"^postgres(ql)?://")] | None = None
     """A PostgreSQL database that several boards share, such as `postgresql://rkllm:${PASSWORD}@db.lan/rkllm`:
-    conversations, responses and the history of calls. Needs the extra `postgres`. A file of this board when not given.
+    conversations, responses, calls, permissions, linked devices and daily tokens. Needs the extra `postgres`. A file of
+    this board when not given.
     """
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.store.conversations import Conversations, HistoryLimits, StoredResponses
 from rkllm_mcp.store.database import Database, SQLiteDatabase, open_database, state_file
-from rkllm_mcp.store.postgres import open_postgres
+from rkllm_mcp.store.postgres import database_time, open_postgres
 from rkllm_mcp.store.tables import ApprovalTable, DailyUsage, DeviceKeys, KeyValue, SwitchTable, read_texts
 from rkllm_mcp.store.tool_calls import CallHistory, Retention
 
@@ -23,7 +23,8 @@ class Store:
     """Stored data of one user."""
 
     database: SQLiteDatabase
-    shared: Database  # the same, or the one that several boards share: conversations, responses and calls
+    # The same, or the one that several boards share: all but switches and ``texts``.
+    shared: Database
     calls: CallHistory  # history of tool calls
     grants: ApprovalTable  # approvals and refusals of tools
     switches: SwitchTable  # tools and servers that are switched off
@@ -40,7 +41,7 @@ class Store:
 
     @property
     def is_shared(self) -> bool:
-        """True if several boards share conversations, responses and calls."""
+        """True if several boards share a database."""
         return self.shared is not self.database
 
     @property
@@ -81,15 +82,16 @@ async def open_store(
         if url is not None:
             opening = open_postgres(url, tenant, on_problem=on_problem, required=required)
             shared = await stack.enter_async_context(opening)
+        devices = DeviceKeys(database) if shared is database else DeviceKeys(shared, since_boot=database_time)
         yield Store(
             database,
             shared,
             CallHistory(shared, retention or Retention()),
-            ApprovalTable(database),
+            ApprovalTable(shared, database),
             SwitchTable(database),
             Conversations(shared, limits),
-            DailyUsage(database),
-            DeviceKeys(database),
+            DailyUsage(shared),
+            devices,
             StoredResponses(shared, limits),
         )
 

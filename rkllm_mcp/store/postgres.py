@@ -1,4 +1,4 @@
-"""A PostgreSQL database that several boards share: conversations, responses and the history of calls.
+"""A PostgreSQL database that several boards share: conversations, responses, calls, permissions, keys and daily tokens.
 
     work ─▶ thread of the user's store ─▶ connection of the process's pool ─▶ transaction, in which only the rows of
     the tenant exist (row-level security)
@@ -25,7 +25,7 @@ import anyio
 
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.store.conversations import NEXT_CHANGE, TEXT_OF_EVENTS
-from rkllm_mcp.store.database import REPORT, Rows, Values, Work, migrations_of
+from rkllm_mcp.store.database import REPORT, Rows, Transaction, Values, Work, migrations_of
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -59,6 +59,8 @@ _REWRITTEN = (
     ),
     (" LIKE ", " ILIKE "),
 )
+_REPLACE = re.compile(r"INSERT OR REPLACE INTO (\w+) \(([^)]*)\) VALUES \(([^)]*)\)")
+_KEYS = {"grants": ("server", "tool"), "texts": ("kind", "key")}
 _MARK = re.compile(r"\?|(?<!:):([a-z_]+)")
 
 _Result = TypeVar("_Result")
@@ -69,7 +71,21 @@ def translated(statement: str) -> str:
     """Return a statement of the store as PostgreSQL and psycopg read it."""
     for written, rewritten in _REWRITTEN:
         statement = statement.replace(written, rewritten)
+    statement = _REPLACE.sub(_upsert, statement)
     return _MARK.sub(lambda match: f"%({match[1]})s" if match[1] else "%s", statement.replace("%", "%%"))
+
+
+def _upsert(match: re.Match[str]) -> str:
+    table, columns, marks = match.groups()
+    keys = _KEYS[table]
+    changes = (f"{name} = excluded.{name}" for name in columns.split(", ") if name not in keys)
+    target = f"ON CONFLICT (tenant, {', '.join(keys)}) DO UPDATE SET {', '.join(changes)}"
+    return f"INSERT INTO {table} ({columns}) VALUES ({marks}) {target}"  # noqa: S608  (names of columns)
+
+
+def database_time(transaction: Transaction) -> tuple[str, float]:
+    """Return the time of the database, which boards without a clock of their own have in common."""
+    return "", float(transaction.execute("SELECT EXTRACT(EPOCH FROM clock_timestamp())").fetchone()[0])
 
 
 def _storable(value: Any) -> Any:

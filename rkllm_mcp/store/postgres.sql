@@ -87,3 +87,29 @@ CREATE POLICY own ON responses USING (tenant = current_setting('rkllm.tenant'));
 ALTER TABLE calls ENABLE ROW LEVEL SECURITY;
 ALTER TABLE calls FORCE ROW LEVEL SECURITY;
 CREATE POLICY own ON calls USING (tenant = current_setting('rkllm.tenant'));
+
+-- migration 2
+-- Permissions of tools, and of the texts the keys of devices, codes for them, and daily tokens.
+CREATE TABLE grants (
+    tenant text NOT NULL DEFAULT current_setting('rkllm.tenant'),
+    server text NOT NULL,
+    tool text NOT NULL,
+    kind text NOT NULL,
+    fingerprint text NOT NULL,
+    at double precision NOT NULL,
+    PRIMARY KEY (tenant, server, tool)
+);
+CREATE TABLE texts (
+    tenant text NOT NULL DEFAULT current_setting('rkllm.tenant'),
+    kind text NOT NULL,
+    key text NOT NULL,
+    text text NOT NULL,
+    at double precision NOT NULL,
+    PRIMARY KEY (tenant, kind, key)
+);
+ALTER TABLE grants ENABLE ROW LEVEL SECURITY;
+ALTER TABLE grants FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON grants USING (tenant = current_setting('rkllm.tenant'));
+ALTER TABLE texts ENABLE ROW LEVEL SECURITY;
+ALTER TABLE texts FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON texts USING (tenant = current_setting('rkllm.tenant'));

@@ -25,6 +25,7 @@ _DAYS_COUNTED = 8
 _PUT_GRANT = "INSERT OR REPLACE INTO grants (server, tool, kind, fingerprint, at) VALUES (?, ?, ?, ?, ?)"
 _PUT_SWITCH = "INSERT OR REPLACE INTO switches (server, tool, is_on, at) VALUES (?, ?, ?, ?)"
 _PUT_TEXT = "INSERT OR REPLACE INTO texts (kind, key, text, at) VALUES (?, ?, ?, ?)"
+_FIRST_TEXT = "INSERT INTO texts (kind, key, text, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _TEXTS = "SELECT key, text FROM texts WHERE kind = ?"
 # Kinds of texts: the tokens of the last days; of a code its hash, boot and end of validity; of a key its id, name and
 # hash.
@@ -34,14 +35,15 @@ _TOKENS, _CODES, _KEYS = ("daily tokens", "spent"), "device codes", "device keys
 class ApprovalTable:
     """Stored approvals and refusals of tools; implements ``ApprovalStore``."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, switches: Database | None = None) -> None:
         self._database = database
+        self._switches = switches or database  # the database that has the switches
         self._could_read = True
 
     @property
     def is_readable(self) -> bool:
         """False if refusals or switches of before are lost, or were not readable at the last look."""
-        return self._could_read and not {"grants", "switches"} & self._database.lost_tables
+        return self._could_read and not {"grants", "switches"} & self._switches.lost_tables
 
     async def find(self, server: str, tool: str) -> StoredApproval | None:
         """Return the stored decision for a tool; None if it is missing, or cannot be read (see ``is_readable``)."""
@@ -144,6 +146,10 @@ class DailyUsage:
 
         def add_counts(transaction: Transaction) -> int:
             kind, key = _TOKENS
+            if tokens:
+                # Another board that adds at the same time waits here.
+                transaction.execute(_FIRST_TEXT, (kind, key, "", time.time()))
+                transaction.execute("UPDATE texts SET at = at WHERE kind = ? AND key = ?", (kind, key))
             words = read_texts(kind, transaction).get(key, "").split()
             totals = {
                 date: int(spent) for date, spent in zip(words[::2], words[1::2], strict=False) if spent.isdecimal()
@@ -159,7 +165,7 @@ class DailyUsage:
         return await self._database.ask(add_counts)
 
 
-def _since_boot() -> tuple[str, float]:
+def _since_boot(_: Transaction) -> tuple[str, float]:
     """Return the id of this boot and the seconds since then, with those asleep; the same in every process."""
     boot = ""
     with suppress(OSError):
@@ -171,25 +177,27 @@ class DeviceKeys:
     """Keys of devices: a code that is valid once and for five minutes becomes a key, of which the hash is stored.
 
     ``clock`` returns Unix time, and ``since_boot`` the id of this boot of the machine with the seconds since then. The
-    age of a code is measured by the latter, because a clock that is set back would make an old code valid.
+    age of a code is measured by the latter, because a clock that is set back would make an old code valid; in a
+    database of several boards that is the database's time. While that cannot be read, the keys of before count.
     """
 
     def __init__(
         self,
         database: Database,
         clock: Callable[[], float] = time.time,
-        since_boot: Callable[[], tuple[str, float]] = _since_boot,
+        since_boot: Callable[[Transaction], tuple[str, float]] = _since_boot,
     ) -> None:
         self._database = database
         self._clock = clock
         self._since_boot = since_boot
+        self._latest: list[tuple[Device, str]] | None = None  # the devices as they were read last
 
     async def new_code(self) -> str:
         """Return a code that ``exchange`` takes once within ``CODE_VALID_S``."""
         code = secrets.token_urlsafe(24)
-        boot, now = self._since_boot()
 
         def insert(transaction: Transaction) -> None:
+            boot, now = self._since_boot(transaction)
             expired = "DELETE FROM texts WHERE kind = ? AND (text != ? OR at < ?)"
             transaction.execute(expired, (_CODES, boot, now))
             transaction.execute(_PUT_TEXT, (_CODES, _digest(code), boot, now + CODE_VALID_S))
@@ -202,9 +210,9 @@ class DeviceKeys:
         device = Device(secrets.token_hex(4), " ".join(name.split()), self._clock())
         key = f"{DEVICE_PREFIX}{device.id}-{secrets.token_urlsafe(32)}"
         row = (_KEYS, device.id, json.dumps([device.name, hashed(key)]), device.linked)
-        boot, now = self._since_boot()
 
         def replace_code(transaction: Transaction) -> bool:
+            boot, now = self._since_boot(transaction)
             query = "DELETE FROM texts WHERE kind = ? AND key = ? AND text = ? AND at >= ?"
             is_valid = transaction.execute(query, (_CODES, _digest(code), boot, now)).rowcount > 0
             if is_valid:
@@ -216,7 +224,13 @@ class DeviceKeys:
     async def find(self, key: str) -> Device | None:
         """Return the device of a key; None if it was revoked or never existed."""
         number = key.removeprefix(DEVICE_PREFIX).partition("-")[0]
-        matching = [(device, entry) for device, entry in await self._devices() if device.id == number]
+        try:
+            devices = await self._devices()
+        except StoreError:
+            if self._latest is None:
+                raise
+            devices = self._latest
+        matching = [(device, entry) for device, entry in devices if device.id == number]
         return next((device for device, entry in matching if matches(key, entry)), None)
 
     async def all(self) -> list[Device]:
@@ -233,7 +247,8 @@ class DeviceKeys:
         query = "SELECT key, text, at FROM texts WHERE kind = ? ORDER BY at, key"
         rows = await self._database.rows(query, (_KEYS,))
         devices = ((number, json.loads(text), linked) for number, text, linked in rows)
-        return [(Device(number, name, linked), entry) for number, (name, entry), linked in devices]
+        self._latest = [(Device(number, name, linked), entry) for number, (name, entry), linked in devices]
+        return self._latest
 
 
 def _digest(code: str) -> str:

@@ -62,7 +62,7 @@ def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path)
             (
                 "agnt: found an unknown key; known here are runtime, model, agent, security, service, provider, "
                 "servers, "
-                "tenants, mcpServers; did you mean 'agent'?"
+                "tenants, store, boards, mcpServers; did you mean 'agent'?"
             ),
         ),
         (
@@ -294,8 +294,8 @@ def test_the_environment_overrides_keys_by_their_type(tmp_path: Path) -> None:
             "AGNT__X",
             "3",
             (
-                "found section 'AGNT'; the sections are RUNTIME, MODEL, AGENT, SECURITY, SERVICE, PROVIDER; did you "
-                "mean 'AGENT'?"
+                "found section 'AGNT'; the sections are RUNTIME, MODEL, AGENT, SECURITY, SERVICE, PROVIDER, STORE; "
+                "did you mean 'AGENT'?"
             ),
         ),
     ],

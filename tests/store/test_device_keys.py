@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_code_is_taken_once_and_for_five_minutes(tmp_path: Path) -> None:
     now, boot, wall = 1000.0, "first", 1300.0
     async with open_store(path=tmp_path / "state.db") as store, open_store(path=tmp_path / "state.db") as other:
-        keys, service = (DeviceKeys(each.database, lambda: wall, lambda: (boot, now)) for each in (store, other))
+        keys, service = (DeviceKeys(each.database, lambda: wall, lambda _: (boot, now)) for each in (store, other))
         late, code = await keys.new_code(), await keys.new_code()
         now += CODE_VALID_S
         linked = await service.exchange(code, "  a\nphone ")

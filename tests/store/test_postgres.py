@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import anyio
 import pytest
 
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.messages import Conversation, StoredTurn
+from rkllm_mcp.records import StoredApproval, Switch
+from rkllm_mcp.store import Store, open_store
 from rkllm_mcp.store.conversations import Conversations
 from rkllm_mcp.store.database import Transaction
 from rkllm_mcp.store.postgres import MIGRATIONS, PostgresDatabase, open_postgres, translated
 from tests.support.postgres import PostgresServer, postgres_server
 
 pytestmark = pytest.mark.anyio
-TABLES = ("conversations", "messages", "versions", "responses", "calls")
+TABLES = ("conversations", "messages", "versions", "responses", "calls", "grants", "texts")
 
 
 @pytest.fixture
@@ -97,7 +100,9 @@ async def test_boards_that_begin_together_make_the_tables_once(postgres: Postgre
                 tasks.start_soon(begin, stack, number)
         assert len(opened) == 5
     name = url.partition("@/")[2].partition("?")[0]
-    assert postgres.run("SELECT version FROM schema_versions", name).split() == ["1"] * len(MIGRATIONS)
+    assert postgres.run("SELECT version FROM schema_versions", name).split() == [
+        str(number + 1) for number in range(len(MIGRATIONS))
+    ]
 
 
 @pytest.mark.parametrize(("ahead", "is_readable"), [(1, True), (2, False)])
@@ -149,6 +154,92 @@ async def test_a_board_notices_that_a_conversation_went_on_elsewhere(postgres: P
         assert await here.is_current("", conversation)
         await saved(there, Conversation("c1", kept_turns=2), *exchange("two", at=2.0))
         assert not await here.is_current("", conversation)
+
+
+@asynccontextmanager
+async def stores(
+    postgres: PostgresServer, folder: Path, count: int, tenant: str = ""
+) -> AsyncGenerator[list[Store], None]:
+    """The stores of as many boards, each with a file of its own."""
+    url = postgres.new_database()
+    async with AsyncExitStack() as stack:
+        paths = [folder / str(number) / "state.db" for number in range(count)]
+        opening = [open_store(path=path, url=url, tenant=tenant, required=True) for path in paths]
+        yield [await stack.enter_async_context(each) for each in opening]
+
+
+async def test_a_device_is_linked_on_one_board_known_on_all_and_revoked_on_all_at_once(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    async with stores(postgres, tmp_path, 2) as [here, there]:
+        code = await here.devices.new_code()
+        linked = await there.devices.exchange(code, "phone")
+        assert linked is not None
+        device, key = linked
+        assert await here.devices.exchange(code, "again") is None
+        assert [await board.devices.find(key) for board in (here, there)] == [device, device]
+        assert await here.devices.revoke(device.id)
+        assert [await board.devices.find(key) for board in (here, there)] == [None, None]
+
+
+async def test_one_code_is_exchanged_once_by_whichever_board_is_first(postgres: PostgresServer, tmp_path: Path) -> None:
+    async with stores(postgres, tmp_path, 4) as boards:
+        for _ in range(5):
+            code = await boards[0].devices.new_code()
+            linked: list[object] = []
+
+            async def exchange_at(board: Store, code: str, linked: list[object]) -> None:
+                linked.append(await board.devices.exchange(code, "phone"))
+
+            async with anyio.create_task_group() as tasks:
+                for board in boards:
+                    tasks.start_soon(exchange_at, board, code, linked)
+            assert linked.count(None) == 3
+
+
+async def test_tokens_that_boards_add_at_once_are_counted_together(postgres: PostgresServer, tmp_path: Path) -> None:
+    async with stores(postgres, tmp_path, 4, "kitchen") as boards:
+
+        async def spend(board: Store) -> None:
+            for _ in range(25):
+                await board.tally.add("2026-11-26", 3)
+
+        async with anyio.create_task_group() as tasks:
+            for board in boards:
+                tasks.start_soon(spend, board)
+        assert [await board.tally.add("2026-11-26") for board in boards] == [300] * 4
+
+
+async def test_a_permission_counts_on_every_board_and_not_for_another_tenant(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    never, always = StoredApproval("never", "f"), StoredApproval("always", "f")
+    async with stores(postgres, tmp_path, 2, "kitchen") as [here, there]:
+        here.grants.keep("files", "write_file", always)
+        here.grants.keep("files", "write_file", never)
+        await here.settled()
+        assert await there.grants.find("files", "write_file") == never
+        assert await there.grants.forget("files", "write_file")
+        assert (await here.grants.find("files", "write_file"), here.grants.is_readable) == (None, True)
+        here.switches.keep([Switch("files", "write_file", False)])
+        await here.settled()
+        # A switch is its board's own.
+        assert [len(await board.switches.all() or ()) for board in (here, there)] == [1, 0]
+
+
+async def test_linked_devices_are_known_and_tools_ask_while_the_database_is_away(
+    mortal: PostgresServer, tmp_path: Path
+) -> None:
+    async with stores(mortal, tmp_path, 1) as [board]:
+        linked = await board.devices.exchange(await board.devices.new_code(), "phone")
+        assert linked is not None
+        board.grants.keep("files", "write_file", StoredApproval("always", "f"))
+        await board.settled()
+        assert await board.devices.find(linked[1]) == linked[0]
+        mortal.kill()
+        assert await board.devices.find(linked[1]) == linked[0]
+        assert await board.devices.find(f"{linked[1]}x") is None
+        assert (await board.grants.find("files", "write_file"), board.grants.is_readable) == (None, False)
 
 
 # --- a database that dies ---------------------------------------------------------------------------------------------
@@ -226,12 +317,17 @@ async def test_nothing_that_was_acknowledged_is_lost_when_the_server_is_killed(m
 # --- statements -------------------------------------------------------------------------------------------------------
 
 
+_REPLACED = """INSERT INTO texts (kind, key, at) VALUES (%s, %s, %s) \
+ON CONFLICT (tenant, kind, key) DO UPDATE SET at = excluded.at"""
+
+
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [
         ("SELECT 1 WHERE a = ? AND b LIKE ?", "SELECT 1 WHERE a = %s AND b ILIKE %s"),
         ("SELECT a::jsonb WHERE b = :name", "SELECT a::jsonb WHERE b = %(name)s"),
         ("SELECT a LIKE '%x%'", "SELECT a ILIKE '%%x%%'"),
+        ("INSERT OR REPLACE INTO texts (kind, key, at) VALUES (?, ?, ?)", _REPLACED),
     ],
 )
 def test_a_statement_is_written_as_postgresql_reads_it(statement: str, expected: str) -> None:
