@@ -79,8 +79,8 @@ class QuestionAnswered:
 
     id: str  # that of the question
     call: str  # id of the call that needed approval; empty for a form, and for a server that asks the model
-    action: str  # the decision, or what was done with the form; ``late`` if there was no answer in time
-    content: Mapping[str, Any]  # what was filled in, without secret fields
+    action: str  # the decision, or the action on the form; ``late`` if no answer came in time
+    content: Mapping[str, Any]  # the content of the form, without secret fields
     seconds: float  # how long it waited
     kind: ClassVar[Literal["answered"]] = "answered"
 
@@ -162,7 +162,7 @@ class Prefill:
     """The model begins to read a prompt, which will take a second or more."""
 
     tokens: int  # tokens to evaluate, without those in the KV cache
-    seconds: float  # how long that takes by what was measured before; an estimate
+    seconds: float  # estimated duration, from earlier runs
     # When it is expected to end, as ``time.monotonic()``; encoded as the seconds that are left.
     ends_at: float | None = field(default=None, compare=False)
     kind: ClassVar[Literal["prefill"]] = "prefill"

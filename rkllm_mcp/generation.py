@@ -54,7 +54,7 @@ class ImageTags:
     content: str
 
 
-# Stands for an image in a text; a message of the runtime names it.
+# Placeholder for an image in a text; a message of the runtime names it.
 IMAGE_MARK = "<image>"
 
 

@@ -146,7 +146,7 @@ class ConversationSummary:
     updated: float
     messages: int
     pinned: bool = False
-    passage: str = ""  # the text around what was searched; empty if only the title contains it
+    passage: str = ""  # the text around the search words; empty if only the title contains them
 
 
 @dataclass(frozen=True)
@@ -154,5 +154,5 @@ class Device:
     """A device of the owner that has a key."""
 
     id: str
-    name: str  # what it called itself
+    name: str  # its own name for itself
     linked: float  # Unix time at which it got the key

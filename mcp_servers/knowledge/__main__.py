@@ -63,7 +63,7 @@ async def _run_http(settings: Settings) -> int:
 
     async with anyio.create_task_group() as tasks:
         await tasks.start(watch, tasks.cancel_scope)
-        # Kept out of the task group, which would wrap it in an exception group.
+        # Raised outside of the task group, which would wrap it in an exception group.
         try:
             await _serve(settings)
         except Exception as error:  # noqa: BLE001  # raised again below

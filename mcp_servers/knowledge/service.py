@@ -107,7 +107,7 @@ class KnowledgeService:
             raise BadArgumentError("limit", "is out of range", f"Give a number from 1 to {_MAX_PAGE}")
         if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < _MAX_CURSOR):
             raise BadArgumentError("cursor", "is unknown", "Give next_cursor of the previous page")
-        # One more shows that there is another page.
+        # One more shows that another page follows.
         page = Page(limit + 1, int(cursor or 0))
         base = arguments.text(BASE, "")
         if base:
@@ -289,7 +289,7 @@ async def open_service(
         open_reader(limits, fetching) as reader,
         anyio.create_task_group() as watchers,
     ):
-        # Kept out of the task group, which would wrap it in an exception group.
+        # Raised outside of the task group, which would wrap it in an exception group.
         try:
             if settings.tenant and settings.tenant_documents == "own":
                 default_base = await library.ensure_base(settings.tenant[:_TENANT_NAME], Access(settings.tenant))

@@ -82,7 +82,7 @@ class Day:
     low_c: int | None = None  # minimum temperature, degrees Celsius
     # start of each six-hour slot and its chance of rain in percent, in order
     rain_slots: list[tuple[datetime, int]] = field(default_factory=list[tuple[datetime, int]])
-    rain_day_percent: int | None = None  # chance of rain for the whole day, if there are no slots
+    rain_day_percent: int | None = None  # chance of rain for the whole day, without slots
     reliability: str = ""  # A, B or C, of the week's forecast
 
 

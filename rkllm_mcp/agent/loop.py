@@ -76,7 +76,7 @@ class RoundOutcome:
     results: tuple[ToolResult, ...] = ()  # returned to the model
     notes: tuple[str, ...] = ()  # follow the results
     revealed: tuple[str, ...] = ()  # tools whose parameters were revealed instead of using their calls
-    has_news: bool = False  # True if there is a new result
+    has_news: bool = False  # True if a call had a new result
     without_tools: WithoutTools = ""  # its calls are not made
 
 

@@ -34,7 +34,7 @@ LEFT_OUT = "(left out: the resources before it have taken all the room there is)
 # What RFC 3986 lets an address consist of.
 _ADDRESS = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
 _BEHIND_AN_ADDRESS = ".,;:!?)]'"
-_MOST_MENTIONS = 1000  # what is mentioned behind so many has no room in any prompt
+_MOST_MENTIONS = 1000  # later mentions have no room in any prompt
 
 
 class ResourceSource(Protocol):
@@ -194,7 +194,7 @@ async def gather_context(
     ]
 
 
-# Words that point to what was said before: その条件は？ What about part-timers?
+# Words that point to earlier messages: その条件は？ What about part-timers?
 _POINTER = re.compile(
     r"(?:そ|こ|あ)(?:の|れ|こ|ちら)(?:ら|とき|時|場合|ほか|他|うち|ため)?|そう(?:いう|した)|同じ|同様|上記|前述|先ほど|さっき|場合|ほか|他|じゃあ?|では|もっと|詳し[いく]"
     r"|\b(?:it|its|they|them|their|this|that|these|those|there|then|same|else|more|also|(?:what|how) about|and)\b"

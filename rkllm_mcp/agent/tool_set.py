@@ -153,7 +153,7 @@ class ToolSet:
         return f"{signature(tool)}\nCall it again with its arguments."
 
     def _is_revealed(self, tool: ToolSpec) -> bool:
-        # The host's own tool stands in the list as it is.
+        # The host's own tool is listed as it is.
         is_revealed = is_host_tool(tool) or self._told.get(tool.name) == tool
         return is_revealed or not tool.input_schema.get("properties")
 
@@ -170,7 +170,7 @@ def _fits(arguments: Mapping[str, Any], tool: ToolSpec) -> bool:
 
 # Small models choose well among a handful (reference: toolcall-formats 6); find_tools reaches the rest.
 MOST_CHOSEN = 8
-# A later question is told of tools that fit it this well; the best of a good question score 0.4 and more.
+# Tools that fit a later question this well are described with it; the best of a good question score 0.4 and more.
 _FITS_WELL = 0.3
 _TOLD_AT_ONCE = 3
 # "What time is it?" scores 0.06 for a tool that tells the time, "Hello" nothing for any.

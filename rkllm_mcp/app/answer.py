@@ -134,7 +134,7 @@ class Answer:
         try:
             try:
                 with self.scope:
-                    # Of an answer that was cancelled before it began there is nothing to save.
+                    # An answer that was cancelled before it began is not saved.
                     self._is_saved = self.scope.cancel_called
                     try:
                         yield self

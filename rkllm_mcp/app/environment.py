@@ -164,6 +164,6 @@ class ToolEnvironment:
     async def refresh(self) -> None:
         """Take over what other processes have switched off or on since."""
         switches = await self.store.switches.all()
-        # What cannot be read or kept changes nothing here: a tool that is off must not come on by that.
+        # A failure to read or to store changes nothing here: a tool that is off must not come on by that.
         if switches is not None:
             self.toolbox.switches.replace(switches)

@@ -103,7 +103,7 @@ async def open_auxiliary_models(
     from rkllm_mcp.runtime.engine import open_engine
     from rkllm_mcp.runtime.settings import with_domains
 
-    # The chat model begins in the first domain, where every model does that is alone; there is room for each of them.
+    # The chat model begins in the first domain, where every model does that is alone; each of them has room.
     installed = installed_models(config) if config.model.switching != "off" else {}
     files = (folder.file for folder in installed.values() if folder.card.task == "chat")
     largest = max(files, key=_file_bytes, default=None)
@@ -191,7 +191,7 @@ async def _open_on_npu(
         from rkllm_mcp.app.vision import blindness, open_vision
         from rkllm_mcp.providers.rkllm import RkllmModel
 
-        # Others' answers go on while a tokenizer is read beside a loaded model.
+        # Others' answers go on while a tokenizer is read for a second model.
         form = model_form(config, model) if open_host is None else await to_thread.run_sync(model_form, config, model)
         prefill_progress = PrefillProgress(settings.profile.prefill_s if settings.profile else None)
         vision = await stack.enter_async_context(open_vision(engine, model))
@@ -210,7 +210,7 @@ def installed_models(config: Config) -> dict[str, ModelFolder]:
     home = chosen_model(config)
     models = {home.name: home}
     for folder in list_models():
-        # A script is no choice beside a real model, nor a real model for the emulator.
+        # A script is not offered with a real model, nor a real model with the emulator.
         if not folder.missing and folder.card.emulated == home.card.emulated:
             models.setdefault(folder.name, folder)
     return models
@@ -237,7 +237,7 @@ class ListedModel:
     is_loaded: bool = False
     size_bytes: int = 0
     modified_unix: float = 0.0  # last change of its file, Unix time
-    is_shown: bool = True  # False for the demonstration of rkllm-mcp beside others' models
+    is_shown: bool = True  # False for the demonstration models of rkllm-mcp, unless one is in use
 
 
 # A model that could not be loaded is not tried again for so long, since each attempt unloads the other one, seconds.

@@ -66,7 +66,7 @@ class Recorder:
     tenant: str
     clock: Callable[[], float] = time.time  # seconds since 1970
     pause: Callable[[], Awaitable[None]] = lambda: anyio.sleep(WRITE_INTERVAL_S)  # between two writes of an answer
-    _is_failing: bool = False  # the last save failed, which its reader was told
+    _is_failing: bool = False  # the last save failed, which its reader knows
 
     async def begin(self, conversation: Conversation, turns: Sequence[StoredTurn]) -> None:
         """Save a question with its empty answer; a failure is reported when the answer is saved."""

@@ -149,6 +149,6 @@ async def _reconnect(toolbox: Toolbox, name: str) -> None:
     server = _server_of(toolbox, name)
     if server.state != "ready":
         server.retry(now=True)
-        # What is wrong with it is shown with its state.
+        # Its problem is shown with its state.
         with suppress(ServerUnavailableError):
             await server.available()

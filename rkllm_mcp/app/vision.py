@@ -44,7 +44,7 @@ class ModelVision:
         await self._engine.ready()
         async with self._lock:
             if not self._has_own_template:
-                # Pictures go beside text, to which the runtime would apply its template; ours is in the text already.
+                # Pictures are sent with text, to which the runtime would apply its template; the text has ours already.
                 await set_chat_template(self._engine, "", "", "")
                 self._has_own_template = True
         return await self.encoder.encode(picture)

@@ -37,7 +37,7 @@ OLDEST_DRIVER = (0, 9, 0)
 # One IOMMU domain; a larger model needs a driver with several.
 DOMAIN_BYTES = 4 * 2**30
 
-# The module's version is for everybody; debugfs needs root and a mounted /sys/kernel/debug, procfs another build.
+# Every user may read the module's version; debugfs needs root and a mounted /sys/kernel/debug, procfs another build.
 _DRIVER_VERSIONS = ("sys/module/rknpu/version", "sys/kernel/debug/rknpu/version", "proc/rknpu/version")
 # Not the connectors of a display, card1-HDMI-A-1.
 _DRM_NODE = re.compile(r"(?:card|renderD)\d+")

@@ -36,7 +36,7 @@ def _device_of(read_device: DeviceReader | None) -> Function:
     return device_status
 
 
-# Each makes the function of a tool from a device reader, which is None if there are no readings.
+# Each makes the function of a tool from a device reader, which is None without readings.
 MAKERS: Mapping[str, Callable[[DeviceReader | None], Function]] = {
     "clock": lambda _: clock_of(),
     "calculator": lambda _: calculate,

@@ -14,7 +14,7 @@ from rkllm_mcp.completions.openai_types import FinishReason
 from rkllm_mcp.completions.reply import Json, Part, Reply, ReplyShape, record
 from rkllm_mcp.events import Event, event_to_dict, text_to_json, to_json
 
-# Stands for the text of a chunk; in no model's name.
+# Placeholder for the text of a chunk; in no model's name.
 _PLACE = "\0text\0"
 _DONE = "data: [DONE]\n\n"
 _FIELDS = {"text": "content", "thinking": "reasoning_content"}

@@ -30,7 +30,7 @@ TokenId = Annotated[int, Field(ge=0), BeforeValidator(whole)]
 ThinkLevel = bool | Annotated[str, Field(max_length=32)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Positive = Annotated[int, Field(ge=1), BeforeValidator(whole)]
-# Programs for llama.cpp and LM Studio write "no limit" so, and Open WebUI passes on what was typed there.
+# Programs for llama.cpp and LM Studio write "no limit" so, and Open WebUI passes on the typed text.
 Limit = Positive | Literal[-1, -2]
 
 

@@ -311,7 +311,7 @@ def _messages(body: ResponsesBody, stored: StoredItems) -> tuple[list[openai.Bod
 def _items(body: ResponsesBody, stored: StoredItems) -> Iterator[tuple[InputItem, str]]:
     """Yield the items to read, each with its place; a reference is what it refers to."""
     for item in stored.before:
-        # Only what was stored by this service: its fields were checked then.
+        # Only items that this service stored: their fields were checked then.
         yield InputItem.model_validate(item), "previous_response_id"
     for index, item in enumerate(body.items()):
         place = f"input[{index}]"

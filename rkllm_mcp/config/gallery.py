@@ -12,7 +12,7 @@ from rkllm_mcp.errors import UsageError
 
 _META = "io.github.rkllm-mcp/gallery"
 _VERSION_MARK = {"npm": "@", "pypi": "=="}
-# Stands for a folder of the owner.
+# Placeholder for a folder of the owner.
 _FOLDER = "FOLDER"
 
 

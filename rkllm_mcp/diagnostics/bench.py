@@ -77,7 +77,7 @@ class Delivery:
     p50_us: float  # the median
     p99_us: float  # what 99 of 100 do not exceed
     max_us: float  # the longest
-    blocked_us: float  # how long a callback kept the runtime, on average
+    blocked_us: float  # how long a callback held up the runtime, on average
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def prompts_for(form: ModelForm) -> ProbePrompts:
 
 
 TOOL_COUNTS = (0, 5, 20, 50)
-# No real window: what is measured is the writing, not what fits.
+# No real window: the writing is measured.
 _WINDOW = Budget(1_000_000, 512)
 _RUNS = 3
 

@@ -164,7 +164,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         deadline = Deadline(self.spec.connect_timeout_s, anyio.current_time)
         era: ProtocolRevision | None = self._memory.era
         reported = outcome = await self._attempt(era, deadline)
-        # A program that ended before it read anything cannot be started, whatever it is told.
+        # A program that ended before it read anything cannot be started at all.
         while (
             self._opened is None
             and not self._stopping

@@ -53,7 +53,7 @@ class EmbedderCard:
 
     name: str
     download_mb: int
-    memory_mb: int  # of the process, beside the vectors
+    memory_mb: int  # of the process, without the vectors
     minutes: int  # for 3,000 passages
     text: str
     repository: str = ""  # on Hugging Face; empty for a package or a service

@@ -257,7 +257,7 @@ def _receive_once(
     from huggingface_hub import constants
     from huggingface_hub.file_download import http_get  # pyright: ignore[reportUnknownVariableType]
 
-    # It writes whole chunks, and what is not written cannot be continued; its own are of 10 MB.
+    # It writes whole chunks, and a download continues behind the last one; its own are of 10 MB.
     constants.DOWNLOAD_CHUNK_SIZE = _CHUNK_BYTES
     # Its warnings report every connection that broke and was continued.
     log = logging.getLogger("huggingface_hub")

@@ -81,7 +81,7 @@ def round_of(
     if not service.is_vendors_own:
         # Such a service may render a template and read control tokens out of the whole text.
         messages = [escaped(message) for message in messages]
-    # Without tools there is nothing to choose.
+    # Without tools nothing can be chosen.
     choice = options.tool_choice if declared or options.tool_choice == "none" else "auto"
     return Round(
         system=system_of(messages),

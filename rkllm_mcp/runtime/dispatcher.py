@@ -99,7 +99,7 @@ class Calls:
     def on_reply(self, answer: CallReply) -> None:
         """Resolve the oldest call; ignore a reply to one that has failed already."""
         if not self._pending:
-            # A worker that unloads its model still replies to what it was asked before.
+            # A worker that unloads its model still replies to earlier requests.
             return
         call = self._pending.popleft()
         if call.setting and not answer.failure:

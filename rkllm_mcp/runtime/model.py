@@ -393,7 +393,7 @@ class NativeModel:
         """Return the number of tokens in the KV cache; None if the family cannot report it."""
         if not self.abi.has_kv_cache_size:
             return None
-        sizes = (c_int * 1)()  # one per batch, and there is one batch
+        sizes = (c_int * 1)()  # one per batch, of which a run has one
         self._call("rkllm_get_kv_cache_size", sizes)
         return sizes[0]
 

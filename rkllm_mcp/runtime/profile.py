@@ -92,7 +92,7 @@ def profile_path(library_blob: str, model: str, folder: Path | None = None) -> P
 def find_profile(library: str, model: Path, folder: Path | None = None) -> RuntimeProfile | None:
     """Return the profile for a library (path, ``auto`` or ``emulator``) with a model; None without a usable one."""
     stored_in = folder or profile_folder()
-    # Avoid hashing a library if there are no profiles.
+    # Avoid hashing a library without profiles.
     if library == _EMULATOR or next(stored_in.glob("*.json"), None) is None:
         return None
     try:

@@ -127,7 +127,7 @@ class Supervisor:
         self._on_service = on_service
         self._on_loss = on_loss
         self._loading: asyncio.Future[frames.ModelLoaded | frames.LoadFailed] | None = None
-        # Set when the first worker is told to load the model, or none can be started.
+        # Set when the first worker loads the model, or none can be started.
         self.started = asyncio.Event()
         self._settled = asyncio.Event()
         # Set with ``failure``, but not when the engine is closed.

@@ -33,7 +33,7 @@ from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database, Transacti
 
 TITLE_CHARS = 60
 RESULT_DAYS = 30
-# Length of a passage, and of its part before what was searched.
+# Length of a passage, and of its part before the search words.
 _PASSAGE_CHARS, _BEFORE_CHARS = 90, 24
 _COLUMNS = """id, title, created, updated,
     (SELECT COUNT(*) FROM messages AS m WHERE m.tenant = c.tenant AND m.conversation = c.id), pinned"""
@@ -89,7 +89,7 @@ SELECT id FROM (
         FROM conversations WHERE tenant = ?
     ) AS gaps
 ) AS ages WHERE age > ?"""
-# The latest responses that are kept. An answer of a coding program has some 20 kB.
+# Number of stored responses. An answer of a coding program has some 20 kB.
 RESPONSES_KEPT = 1000
 _INSERT_RESPONSE = "INSERT INTO responses (tenant, id, previous, items, response, created) VALUES (?, ?, ?, ?, ?, ?)"
 _DELETE_OLD_RESPONSES = """

@@ -364,7 +364,7 @@ def width(text: str) -> int:
         return len(text)
     return sum(
         0
-        # What is drawn over its neighbour, or not at all.
+        # Characters that are drawn over their neighbour, or not at all.
         if unicodedata.category(char) in {"Mn", "Me", "Cf"}
         else 2
         if unicodedata.east_asian_width(char) in {"W", "F"}

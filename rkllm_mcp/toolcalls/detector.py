@@ -230,7 +230,7 @@ class Detector:
         self._thinks = thinking == "open"
         self._tags: ThinkingTags | None = None
         self._state: Callable[[bool], bool] = self._read_prose if thinking == "off" else self._read_beginning
-        # Without tools no call can follow white space, and there is nothing to wait for.
+        # Without tools no call can follow white space, and nothing has to be awaited.
         self._gap: Gap | None = "after_thinking" if self._thinks else "start" if tools else None
         self._space: list[str] = []
         self._fences = CodeFenceState()

@@ -408,7 +408,7 @@ class _Walk:
             target = resolved_reference(self._root, value) if isinstance(value, str) else None
             return self.visit(cast("Schema", target), here, depth + 1) if isinstance(target, Mapping) else 1
         if keyword in _DEFINITIONS:
-            # What is in them counts where it is referred to.
+            # Their content counts where it is referred to.
             for name, inner in as_mapping(value).items():
                 self.visit(inner, (here, name), depth + 1)
             return 0

@@ -20,7 +20,7 @@ from mcp_servers.knowledge.importing.word_numbers import number_text
 from mcp_servers.knowledge.types import Passage
 
 _ELEMENTS: dict[str, list[str]] = json.loads(Path(__file__).with_name("html_elements.json").read_text("utf-8"))
-# What is hidden, and navigation by its role or as DocBook, Texinfo, Javadoc, MediaWiki and LibreOffice mark it.
+# Hidden elements, and navigation by its role or as DocBook, Texinfo, Javadoc, MediaWiki and LibreOffice mark it.
 _LEFT_OUT = ", ".join(_ELEMENTS["left_out"])
 # Lines that only lead to other pages of the document: so many links and nothing else are a table of contents.
 _MIN_LINKS = 3
@@ -36,7 +36,7 @@ _TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>]*)|<!--")
 _ATTRIBUTE = re.compile(
     r"""[\s/]*([^\s/>=][^\s/>=]*|=[^\s/>=]*)(?:\s*=\s*("[^"]*"|'[^']*'|(?!["'])[^\s>]+|(?=["']))?)?"""
 )
-# Longer ones are examined; what this module reads of them is kept.
+# Longer ones are examined, and the attributes that this module reads remain.
 _MAX_ATTRIBUTES = 300
 _ATTRIBUTES = frozenset(
     {"hidden", "aria-hidden", "role", "style", "property", "content", "rowspan", "colspan", "start", "value", "type"}

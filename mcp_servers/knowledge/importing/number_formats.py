@@ -82,7 +82,7 @@ def format_number(value: float, code: str, *, is_1904: bool = False) -> str:
             if kinds
             else (general_text(magnitude))
         )
-    # A section of words only, "済" or "-", stands for the number.
+    # A section of words only, "済" or "-", replaces the number.
     return "".join(token.text for token in tokens).strip() or general_text(value)
 
 

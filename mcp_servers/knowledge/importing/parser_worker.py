@@ -35,7 +35,7 @@ from mcp_servers.knowledge.importing.parse import parse_blob
 
 # Length of the JSON, length of the bytes after it.
 HEAD = struct.Struct("!QQ")
-# Exit code if there is not even memory for an answer.
+# Exit code if not even an answer fits into the memory.
 EXIT_MEMORY = 71
 NO_MEMORY = "it needs more memory than one document may"
 

@@ -180,7 +180,7 @@ def _by_row(lines: Sequence[Line]) -> Iterator[Line]:
         run = list(group)
         tops = [b for a, b in pairwise(run) if b.left > a.left and b.bottom > a.top]
         is_table = is_short and bool(tops) and median(len(line.text) for line in run) <= _CELL_CHARACTERS / 2
-        # Every column begins beside a cell of the first one.
+        # Every column begins next to a cell of the first one.
         if is_table and all(any(_is_beside(line, top) for line in run) for top in tops):
             rows: list[list[Line]] = []
             for line in sorted(run, key=lambda line: -line.bottom):

@@ -251,7 +251,7 @@ async def open_reader(
 
 def _load_file(path: Path, max_bytes: int) -> Blob:
     try:
-        # Not resolve(): the name of a link is kept.
+        # Not resolve(), which replaces the name of a link.
         path = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100
         # Without O_NONBLOCK, opening a pipe waits for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

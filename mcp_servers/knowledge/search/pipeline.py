@@ -104,7 +104,7 @@ class QueryVectors:
 
 
 CROSS_ENCODED = 10
-# Results that are less probable than this are marked weak. Without a threshold there are at least the best three.
+# Results that are less probable than this are marked weak. Without a threshold the best three are results in any case.
 WEAK, LEAST_RESULTS = 0.5, 3
 _LEAST_DEVIATION = 1e-6
 

@@ -133,7 +133,7 @@ BATCH_S = 0.02
 _DELETED_PAGES, _MERGED_PAGES = 50, 8
 # Transactions are short; replacing a text index takes longest.
 _BUSY_TIMEOUT_S = 60.0
-# So background work ends some day, however many searches there are.
+# So background work ends some day, however many searches come.
 _GIVES_WAY_S = 0.05
 # Cache for frequently used pages. Memory mapping is not used: a read error of the card would kill the process.
 _CACHE_KIB = 16_384
@@ -301,7 +301,7 @@ class Database:
 def _storage_error(path: str, error: sqlite3.Error) -> StorageError:
     # Python 3.10 has no sqlite_errorcode; SQLite's messages have been stable for ten years.
     text = str(error)
-    # SQLite's message if there is no space even for its side files.
+    # SQLite's message if the disk has no space even for its side files.
     if "disk I/O error" in text and _is_full(path):
         return StorageFullError(path, text)
     for words, kind in _ERROR_CLASSES:

@@ -214,7 +214,7 @@ class TermStatistics:
             counts.clear()
         frequencies: dict[str, int] = {}
         for term in terms:
-            # Another thread may clear what is kept at any time.
+            # Another thread may clear the cache at any time.
             count = counts.get(term)
             frequencies[term] = counts[term] = (
                 _select(connection, base.key, "COUNT(*)", term) if count is None else count

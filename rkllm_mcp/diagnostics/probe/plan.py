@@ -31,7 +31,7 @@ def _hiding_and_keeping(_load: LoadParameters) -> dict[str, Any]:
 class Experiment:
     """One experiment."""
 
-    name: str  # what it is called, on screen and in ``RuntimeProfile.unsettled``
+    name: str  # its name, on screen and in ``RuntimeProfile.unsettled``
     make: Callable[[ProbeSubject, ProbePrompts], dict[str, Any]]  # makes it; returns facts
     # (parameters of loading) -> those that it needs to be others
     load: Callable[[LoadParameters], dict[str, Any]] = lambda _load: {}
@@ -40,7 +40,7 @@ class Experiment:
     if_refused: Mapping[str, Any] = field(default_factory=dict[str, Any])
     if_crashed: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the facts when the process dies of it
     if_hung: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the facts when it does not end
-    needs: Callable[[Abi], bool] = lambda _abi: True  # whether the interface has what it is about
+    needs: Callable[[Abi], bool] = lambda _abi: True  # whether the interface has its subject
 
 
 PLAN: tuple[Experiment, ...] = (

@@ -223,7 +223,7 @@ class ProbeSubject:
         observed.times_ns.append(entered_ns)
         observed.states.append(state)
         observed.threads.add(threading.get_native_id())
-        # Whatever goes wrong in here must not reach C; what is missing shows in the observation.
+        # No error in here may reach C; missing values show in the observation.
         with suppress(Exception):
             self._add_result(observed, result, state)
             if state <= RKLLM_RUN_WAITING and self._hook is not None:

@@ -18,7 +18,7 @@ from rkllm_mcp.protocols import Decision, ElicitationAnswer
 from rkllm_mcp.surfaces.terminal import YELLOW, Terminal, is_interactive, printable
 from rkllm_mcp.text import Language
 
-# A person must be able to read what is approved; longer text is cut.
+# A person must be able to read the text to approve; longer text is cut.
 SHOWN_CHARS = 4000
 DECLINED = ElicitationAnswer("decline")
 NO_ANSWER = ElicitationAnswer("cancel")

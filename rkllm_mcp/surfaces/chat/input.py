@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PROMPT = "> "
 _READ_BYTES = 65536
 
-# What stands before the cursor ─▶ the word that ends it, and what that word may become, with descriptions.
+# The text before the cursor ─▶ the word that ends it, and what that word may become, with descriptions.
 Complete: TypeAlias = Callable[[str], Awaitable[tuple[str, Mapping[str, str]]]]
 
 

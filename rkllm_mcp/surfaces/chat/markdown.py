@@ -24,7 +24,7 @@ from rich.theme import Theme
 from rkllm_mcp.surfaces.terminal import TAB_COLUMNS, breaks, width
 
 _BLANK_END = re.compile(r"(?: |\x1b\[[0-9;]*m)+$")
-# HTML is text, and so is a link's definition: it would change what stands above it.
+# HTML is text, and so is a link's definition: it would change the text above it.
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("reference")
 _CONSOLE = Console(
     file=io.StringIO(),

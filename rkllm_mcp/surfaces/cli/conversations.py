@@ -39,7 +39,7 @@ def layout(stored: StoredConversation) -> RenderableType:
 def _turn_layout(turn: StoredTurn) -> Group:
     when = Text(moment(turn.at), style="dim")
     if turn.role == "user":
-        # A person's words are shown as they were typed, whatever they would mean in Markdown.
+        # Questions are shown as they were typed, without Markdown.
         return Group(when, Text(f"❯ {printable(turn.text)}", style="bold"))
     parts: list[RenderableType] = [when]
     if turn.thinking.strip():
@@ -61,7 +61,7 @@ def _count(conversations: int) -> str:
 
 
 def _json(conversations: Sequence[StoredConversation]) -> str:
-    # JSON is UTF-8 whatever the locale says.
+    # JSON is UTF-8 in every locale.
     sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     return as_json(conversations)
 

@@ -223,7 +223,7 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
     if as_json:
         write_json([_as_dict(sources, folder) for folder in folders])
         return
-    # What is here first: the catalogue is longer than what a person has.
+    # Installed models first: the catalogue is longer.
     folders.sort(key=lambda folder: bool(folder.missing))
     sys.stdout.write(table(_HEADING, [_row(sources, folder) for folder in folders], session.terminal.columns))
     if not folders:

@@ -153,7 +153,7 @@ def _print_line(value: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-# An answer that a limit cut is an answer; the person was told.
+# An answer that a limit cut is an answer; a line says so.
 EXIT_CODES: dict[EndReason, int] = {
     "answered": EXIT_DONE,
     "round_limit": EXIT_DONE,
@@ -309,7 +309,7 @@ def run_command(
         raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
     if not as_json:
         return run(session, _question(session, words, files), system, options)
-    # JSON is UTF-8 whatever the locale says.
+    # JSON is UTF-8 in every locale.
     sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     try:
         return run(session, _question(session, words, files), system, options, as_json=True)

@@ -450,7 +450,7 @@ def qr_text(text: str, *, color: bool) -> str:
     blocks = {(False, False): "█", (False, True): "▀", (True, False): "▄", (True, True): " "}
     pairs = (zip(upper, lower, strict=True) for upper, lower in zip(rows[::2], rows[1::2], strict=True))
     lines = ["".join(map(blocks.__getitem__, pair)) for pair in pairs]
-    # Light modules are drawn: white on black whatever the colours of the terminal are.
+    # Light modules are drawn: white on black with any colours of the terminal.
     return "".join(f"\x1b[97;40m{line}\x1b[0m\n" if color else f"{line}\n" for line in lines)
 
 

@@ -70,7 +70,7 @@ async def read(request: Request, model: type[ModelT], *, silence_s: float = SILE
         checked: ModelT | HTTPError = _checked(content, model)
     else:
         checked = await run_work(request, _checked, content, model)
-    # What is raised keeps the variables of this function for as long as it is handled.
+    # An exception holds the variables of this function while it is handled.
     del content
     if isinstance(checked, HTTPError):
         raise checked
@@ -140,7 +140,7 @@ async def _content(request: Request, limit: int, silence_s: float) -> bytes:
     is_known = length.isdecimal()
     body_lease = await hold_body(request, int(length) if is_known and not is_announced else 0, limit)
     content, size = bytearray(), 0
-    # What is too much is taken off the wire and dropped, within reason.
+    # Excess data is read and dropped, within reason.
     async for chunk in bounded(request, limit, silence_s, most=4 * limit).stream():
         size += len(chunk)
         if size > limit:

@@ -210,7 +210,7 @@ async def show_version(request: Request) -> object:
 async def delete(request: Request) -> None:
     """Forget a conversation and the records of its tool calls."""
     app, conversation_id = _conversation_named(request)
-    # An answer that is kept as it stops would bring back what is deleted before.
+    # An answer that is saved when it stops would restore the deleted conversation.
     await service_of(request).answers.stopped(app, conversation_id)
     was_open = service_of(request).open_conversations.drop(app, conversation_id)
     if not await app.store.conversations.delete(app.tenant, conversation_id) and not was_open:

@@ -49,7 +49,7 @@ class Devices(DocumentedModel):
     body=ExchangeBody,
     answers=(RouteResponse(NewDevice),),
     problems=(403,),
-    is_open=True,  # the code stands in place of a key
+    is_open=True,  # the code replaces a key
 )
 async def exchange(request: Request) -> dict[str, Any]:
     """Exchange a code for the key of a device."""

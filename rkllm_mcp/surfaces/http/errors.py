@@ -87,7 +87,7 @@ _SENTENCES: Mapping[int, str] = {
 
 _COMPLETIONS = "this API is not offered; ask POST /v1/responses or POST /v1/chat/completions"
 _STOCKING = "models are got and removed on the board itself, with 'rkllm-mcp models'"
-# What programs ask for that there is not, by how its address begins.
+# Addresses that programs ask for and that are not offered, by their beginning.
 NOT_OFFERED: Mapping[str, str] = {
     **dict.fromkeys(["/v1/assistants", "/v1/threads", "/v1/messages/batches"], _COMPLETIONS),
     **dict.fromkeys(["/api/push", "/api/create", "/api/copy", "/api/blobs"], _STOCKING),
@@ -135,7 +135,7 @@ class HTTPError(Exception):  # it is an answer to a request, and named as one
     """A request that is refused or cannot be answered; ``message`` is a sentence with a remedy."""
 
     status: int  # the HTTP status
-    message: str  # what is wrong and what to do, a sentence
+    message: str  # problem and remedy, a sentence
     type: str = ""  # OpenAI's kind of error; the status decides when empty
     param: str | None = None  # the field that is wrong
     code: str | None = None  # a word for programs; the status decides when None

@@ -288,7 +288,7 @@ async def _make_answer(
                     draft = AnswerRecord(app.recorder, conversation, question, secrets, earlier_events=earlier_events)
                     await draft.begin()
                 async with queue_slot.turn(sink), metered(request) as meter:
-                    # What is continued was counted when it came.
+                    # The earlier part was counted when it came.
                     if earlier_events:
                         sink.feed(earlier_events)
                     running.assistant = meter.assistant

@@ -157,7 +157,7 @@ _PAGE = "/static/"
 # How long a browser may remember a preflight, seconds.
 _PREFLIGHT_S = "600"
 
-# Where in its scope a request's route stands, as it was declared, once it has been found.
+# Key of the scope for the declared route of a request, once it is known.
 ROUTE = "rkllm_mcp.route"
 
 

@@ -180,7 +180,7 @@ def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:
     for text in texts:
         for piece in pieces_of(text):
             pieces.append(piece)
-            # Of empty texts there are many, too.
+            # Empty texts count as well.
             size += len(piece) + 1
             if size >= PIECE_CHARS:
                 yield pieces

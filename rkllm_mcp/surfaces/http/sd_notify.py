@@ -15,7 +15,7 @@ class Notifier:
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         name = environment.get("NOTIFY_SOCKET", "")
-        # A leading @ stands for the zero byte of an abstract address.
+        # A leading @ means the zero byte of an abstract address.
         self._address = f"\0{name[1:]}" if name.startswith("@") else name
         # The interval of the watchdog, seconds; 0 without one.
         self.watchdog_s = _watchdog_s(environment) if name else 0.0

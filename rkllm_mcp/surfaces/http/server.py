@@ -72,7 +72,7 @@ def log_to(stream: TextIO, form: LogFormat) -> logging.Handler:
     root = logging.getLogger()
     root.addHandler(handler)
     if form == "off":
-        # The client is told no more of it than the name of the request.
+        # The client receives only the id of the request.
         handler.setLevel(logging.ERROR)
     elif root.level > logging.INFO or root.level == logging.NOTSET:
         root.setLevel(logging.INFO)
