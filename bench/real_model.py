@@ -35,7 +35,7 @@ from bench.questions import read_collection
 from bench.six_tools import TOOLS, call, schema
 from mcp_servers.knowledge.library import open_library
 from mcp_servers.knowledge.types import NewChunk, NewDocument
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.builtin.calculator import calculate
 from rkllm_mcp.builtin.function import LocalToolError
@@ -179,7 +179,7 @@ def judge(
     return outcome
 
 
-async def ask(app: Assistant, task: Task) -> Outcome:
+async def ask(app: App, task: Task) -> Outcome:
     """Ask the product a question in a new conversation."""
     began, started = datetime.now().astimezone(), time.monotonic()
     calls: list[tuple[str, Mapping[str, Any]]] = []

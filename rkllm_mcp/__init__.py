@@ -30,30 +30,158 @@ if TYPE_CHECKING:
 
     from rkllm_mcp.app.root import open_app
     from rkllm_mcp.config.loading import load_config
+    from rkllm_mcp.errors import (
+        AbiMismatchError,
+        AnswerFormatError,
+        ConfigError,
+        GenerationError,
+        InputRefusedError,
+        LibraryNotFoundError,
+        MemoryShortError,
+        ModelDownloadError,
+        ModelExchangeError,
+        ModelFileError,
+        ModelLoadError,
+        ModelNotFoundError,
+        NoCallError,
+        NotOfferedError,
+        PromptTooLongError,
+        QueueFullError,
+        RkllmMcpError,
+        RunRejectedError,
+        RuntimeUnusableError,
+        SchedulerClosedError,
+        ServerRefusedError,
+        ServerStartTimeoutError,
+        ServerUnavailableError,
+        ServiceError,
+        ServiceTooLongError,
+        StoreError,
+        ToolboxError,
+        ToolTimeoutError,
+        UnknownRuntimeError,
+        UnsupportedError,
+        UsageError,
+        WorkerDiedError,
+    )
+    from rkllm_mcp.events import (
+        Approval,
+        Elicitation,
+        End,
+        Event,
+        Prefill,
+        QuestionAnswered,
+        Queued,
+        ResourceRead,
+        Source,
+        Sources,
+        Status,
+        Text,
+        Thinking,
+        ToolCallDetected,
+        ToolCallFailed,
+        ToolFinished,
+        ToolProgress,
+        Usage,
+    )
     from rkllm_mcp.mcp_client.client import MCPClient
     from rkllm_mcp.messages import ToolSpec
     from rkllm_mcp.runtime.engine import Engine
+    from rkllm_mcp.surfaces.library import AskOptions, Assistant, AsyncAssistant, AsyncChat, Chat, tool
     from rkllm_mcp.toolcalls.detector import Detector
     from rkllm_mcp.tools.toolbox import Toolbox
 
 
 __version__ = "0.1.0"
 
-__all__ = ["Detector", "Engine", "MCPClient", "ToolSpec", "Toolbox", "__version__", "load_config", "open_app"]
+__all__ = [
+    "AbiMismatchError",
+    "AnswerFormatError",
+    "Approval",
+    "AskOptions",
+    "Assistant",
+    "AsyncAssistant",
+    "AsyncChat",
+    "Chat",
+    "ConfigError",
+    "Detector",
+    "Elicitation",
+    "End",
+    "Engine",
+    "Event",
+    "GenerationError",
+    "InputRefusedError",
+    "LibraryNotFoundError",
+    "MCPClient",
+    "MemoryShortError",
+    "ModelDownloadError",
+    "ModelExchangeError",
+    "ModelFileError",
+    "ModelLoadError",
+    "ModelNotFoundError",
+    "NoCallError",
+    "NotOfferedError",
+    "Prefill",
+    "PromptTooLongError",
+    "QuestionAnswered",
+    "QueueFullError",
+    "Queued",
+    "ResourceRead",
+    "RkllmMcpError",
+    "RunRejectedError",
+    "RuntimeUnusableError",
+    "SchedulerClosedError",
+    "ServerRefusedError",
+    "ServerStartTimeoutError",
+    "ServerUnavailableError",
+    "ServiceError",
+    "ServiceTooLongError",
+    "Source",
+    "Sources",
+    "Status",
+    "StoreError",
+    "Text",
+    "Thinking",
+    "ToolCallDetected",
+    "ToolCallFailed",
+    "ToolFinished",
+    "ToolProgress",
+    "ToolSpec",
+    "ToolTimeoutError",
+    "Toolbox",
+    "ToolboxError",
+    "UnknownRuntimeError",
+    "UnsupportedError",
+    "Usage",
+    "UsageError",
+    "WorkerDiedError",
+    "__version__",
+    "load_config",
+    "open_app",
+    "tool",
+]
 
+# The names of events and errors are many; their modules import the standard library alone.
 _HOMES = {
+    "AskOptions": "rkllm_mcp.surfaces.library",
     "open_app": "rkllm_mcp.app.root",
     "load_config": "rkllm_mcp.config.loading",
+    "MCPClient": "rkllm_mcp.mcp_client.client",
     "ToolSpec": "rkllm_mcp.messages",
     "Engine": "rkllm_mcp.runtime.engine",
+    "Assistant": "rkllm_mcp.surfaces.library",
+    "AsyncAssistant": "rkllm_mcp.surfaces.library",
+    "AsyncChat": "rkllm_mcp.surfaces.library",
+    "Chat": "rkllm_mcp.surfaces.library",
+    "tool": "rkllm_mcp.surfaces.library",
     "Detector": "rkllm_mcp.toolcalls.detector",
-    "MCPClient": "rkllm_mcp.mcp_client.client",
     "Toolbox": "rkllm_mcp.tools.toolbox",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'rkllm_mcp' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    home = _HOMES.get(name) or ("rkllm_mcp.errors" if name.endswith("Error") else "rkllm_mcp.events")
+    return getattr(importlib.import_module(home), name)

@@ -185,7 +185,7 @@ class AnswerOptions:
     tools: bool = True  # show tools to the model, which may call them
     # The only tools that the answer may use, by any of their names; all when None.
     allowed_tools: tuple[str, ...] | None = None
-    # Decision about calls that need approval: ``ask`` emits an Approval and waits for ``Assistant.decide``; ``grant``
+    # Decision about calls that need approval: ``ask`` emits an Approval and waits for ``App.decide``; ``grant``
     # and ``refuse`` decide beforehand; ``no_right`` refuses, but asks the user for the content of servers' forms.
     approvals: ApprovalMode = "refuse"
     approval_timeout_s: float | None = None  # limit of the wait for an approval, seconds; None for the configuration's

@@ -99,6 +99,8 @@ def _layers() -> Layers:
             "surfaces.chat": surface | {"surfaces.terminal", "surfaces.tables", "surfaces.invocation"},
             # /api/pull and /api/delete change model folders.
             "surfaces.http": surface | {"models", *(f"surfaces.{name}" for name in ("terminal", "invocation"))},
+            # A Python function becomes a tool of this process.
+            "surfaces.library": surface | {"builtin"},
             "surfaces.mcp_server": surface | {f"surfaces.{name}" for name in ("terminal", "invocation", "chat")},
             # The command ``models`` shows and changes model folders.
             "surfaces.cli": surface

@@ -71,6 +71,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/mcp_client/test_sandbox.py",
     ),
     "docs_run": (
+        "tests/docs/test_python.py",
         "tests/docs/test_readme.py::test_a_printed_",
         "tests/test_packaging.py",
     ),

@@ -86,8 +86,8 @@ class PromptQuestion:
     arguments: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-class Assistant:
-    """A running assistant; ``open_app`` makes one.
+class App:
+    """A running application; ``open_app`` makes one.
 
     Attributes:
         config: the configuration.

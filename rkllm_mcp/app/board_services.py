@@ -1,6 +1,6 @@
 """Services of a board for other hosts: generate, embed, rerank and status; one request at a time uses the NPU.
 
-    open_board_services ─▶ the chat model (Assistant), and an engine for each other model that embeds or reranks
+    open_board_services ─▶ the chat model (App), and an engine for each other model that embeds or reranks
 
 Requests use the NPU in order of arrival, whichever model they need. A cancelled request leaves the queue, or stops its
 run. ``surfaces.mcp_server`` offers the services over MCP.
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import anyio.to_thread
 
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.environment import AuxiliaryModel
 from rkllm_mcp.app.models import open_auxiliary_models
 from rkllm_mcp.app.root import StatusSink, open_app
@@ -46,7 +46,7 @@ class Generated:
 class BoardServices:
     """The services of one board; created by ``open_board_services``."""
 
-    app: Assistant
+    app: App
     embedder: AuxiliaryModel
     ranker: AuxiliaryModel
     # One request at a time in order of arrival: all have the same key and kind.

@@ -24,7 +24,7 @@ from rkllm_mcp.providers.remote_settings import egress_notices
 from rkllm_mcp.tasks import open_task_group
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.assistant import App
     from rkllm_mcp.mcp_client.oauth import BrowserConsent, Consent, ShowAddress
     from rkllm_mcp.mcp_client.resources import ResourceHub
     from rkllm_mcp.protocols import Sampler
@@ -160,10 +160,10 @@ async def open_app(
     one_shot: bool = False,
     model_host: ModelHost | None = None,
     tenant: str = "",
-) -> AsyncGenerator[Assistant, None]:
+) -> AsyncGenerator[App, None]:
     """Start everything that ``config`` names, and stop it at the end.
 
-    The model loads and the servers connect in the background: entering returns at once, ``Assistant.ready`` waits. A
+    The model loads and the servers connect in the background: entering returns at once, ``App.ready`` waits. A
     server that fails is left out with a status line; a model that fails is an error of the first answer.
 
     Args:
@@ -186,7 +186,7 @@ async def open_app(
             model_host = models.current
         from rkllm_mcp.agent.sampling import ModelSampler
         from rkllm_mcp.agent.usage import UsageCounter
-        from rkllm_mcp.app.assistant import Assistant
+        from rkllm_mcp.app.assistant import App
         from rkllm_mcp.app.warmup import WarmUp
 
         usage = UsageCounter()
@@ -195,7 +195,7 @@ async def open_app(
         tools = await stack.enter_async_context(opening)
         tasks = await stack.enter_async_context(open_task_group())
         warm_up = partial(WarmUp, config, say=status, one_shot=one_shot, tenant=tenant)
-        app = Assistant(config, model_host, tools, tasks, warm_up, tenant, usage, sampler)
+        app = App(config, model_host, tools, tasks, warm_up, tenant, usage, sampler)
         if models is not None:
             app.models, models.on_change = models, app.use
         tasks.start_soon(app.recorder.tidy)

@@ -1,6 +1,6 @@
 """One assistant for the owner and one for each tenant, over one loaded model.
 
-    configuration ─▶ open_tenants ─▶ Tenants ─▶ Tenant: an ``Assistant`` with its own servers, tools and store
+    configuration ─▶ open_tenants ─▶ Tenants ─▶ Tenant: an ``App`` with its own servers, tools and store
 
 A tenant's assistant has only the tenant's servers, so it cannot reach others. ``reload`` replaces only the assistants
 that a new configuration changes, and the model only if it is another one. A request may have another model loaded
@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.environment import ModelHost
 from rkllm_mcp.app.models import ListedModel, ModelSwitch, check_model
 from rkllm_mcp.app.root import StatusSink, open_app
@@ -42,7 +42,7 @@ class Tenant:
     """The owner or a tenant, with the assistant."""
 
     name: str  # empty for the owner
-    app: Assistant  # the assistant
+    app: App  # the assistant
     section: TenantSection | None  # configuration of the tenant; None for the owner
     rights: tuple[Right, ...] = RIGHTS  # of the key of a request
 
@@ -85,7 +85,7 @@ class Tenants:
         self._tasks = tasks
         self._status = status
         self._models: ModelSwitch | None = None
-        self._apps: dict[str, _OpenContext[Assistant]] = {}
+        self._apps: dict[str, _OpenContext[App]] = {}
         self.by_name: Mapping[str, Tenant] = {}  # the owner's name is empty
         self._changing = anyio.Lock()
         # The queue before the NPU; it outlives models and assistants, so a waiting request keeps its place.
@@ -294,7 +294,7 @@ class Tenants:
     async def _open_wanted(self, drain_s: float) -> None:
         """Open the assistants that the configuration wants, and close those that it does not want any more."""
         sections = {OWNER: None, **{section.name: section for section in self.config.tenants}}
-        replaced: list[_OpenContext[Assistant]] = []
+        replaced: list[_OpenContext[App]] = []
         for name, section in sections.items():
             config = self.config.for_tenant(section)
             opened = self._apps.get(name)
@@ -355,7 +355,7 @@ def _auxiliary(config: Config) -> tuple[str, ...]:
     return tuple(name for name in names if name is not None)
 
 
-async def _close_drained(opened: _OpenContext[Assistant], drain_s: float) -> None:
+async def _close_drained(opened: _OpenContext[App], drain_s: float) -> None:
     """Close an assistant, after its answers if they end in time."""
     with anyio.move_on_after(drain_s):
         await opened.value.idle()

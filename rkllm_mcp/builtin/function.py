@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from pydantic_core import to_jsonable_python
 
 from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import ToolSpec
@@ -149,6 +150,7 @@ def _as_text(value: Any) -> str:
     if value is None:
         return ""
     try:
-        return to_json(value)
+        # Dates, dataclasses and the like as JSON, anything else as text.
+        return to_json(to_jsonable_python(value, fallback=str))
     except (TypeError, ValueError, RecursionError):
         return str(value)

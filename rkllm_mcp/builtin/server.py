@@ -16,6 +16,7 @@ from rkllm_mcp.builtin.calculator import calculate
 from rkllm_mcp.builtin.clock import clock_of
 from rkllm_mcp.builtin.files import file_tools
 from rkllm_mcp.builtin.function import Function, FunctionThreads, LocalFunction, LocalToolError, definitions, validated
+from rkllm_mcp.builtin.python_tool import PythonTool
 from rkllm_mcp.builtin.units import convert_units
 from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool
 from rkllm_mcp.errors import ServerUnavailableError
@@ -102,7 +103,9 @@ async def open_builtin(
 def _loaded(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalFunction:
     if configured.problem:
         raise EntryPointError(configured.problem)
-    if configured.entry_point is None:
+    if isinstance(configured, PythonTool):
+        base = LocalFunction(ToolSpec(configured.name), configured.function)
+    elif configured.entry_point is None:
         base = LocalFunction(definitions()[configured.name], MAKERS[configured.name](read_device))
     else:
         base = LocalFunction(ToolSpec(configured.name), entry_point(configured.entry_point))

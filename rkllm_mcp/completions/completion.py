@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from rkllm_mcp.agent.loop import LoopSettings, ReturnCalls, run_agent
 from rkllm_mcp.agent.tool_set import ToolSet, named
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.completions.conversation_cache import CachedConversation, ConversationCache, Owner
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
@@ -181,7 +181,7 @@ class _FormatStep(Step):
 
 
 async def complete(
-    app: Assistant,
+    app: App,
     cache: ConversationCache,
     request: ChatRequest,
     sink: EventSink,
@@ -237,7 +237,7 @@ def _host_options(request: ChatRequest) -> AnswerOptions:
     return AnswerOptions(request.options, has_tools, allowed_tools=request.allowed_tools, tokens=request.tokens)
 
 
-def _client_limits(app: Assistant) -> LoopSettings:
+def _client_limits(app: App) -> LoopSettings:
     agent = app.config.agent
     # Every counted round but the first repeats a failed call.
     return LoopSettings(

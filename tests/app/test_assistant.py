@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ModelNotFoundError, UsageError
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def demo_app(
     folder: Path, servers: tuple[PythonServer, ...] = (), *, extra: str = "", model: str = "", speed: str = "flat"
-) -> AsyncGenerator[Assistant, None]:
+) -> AsyncGenerator[App, None]:
     """A running assistant on the emulated NPU; bounded."""
     demo = make_demo(folder, servers, model=model, extra=extra)
     with pytest.MonkeyPatch.context() as patch:
@@ -37,7 +37,7 @@ async def demo_app(
 
 
 async def events_of(
-    app: Assistant, conversation: Conversation, text: str, options: AnswerOptions | None = None
+    app: App, conversation: Conversation, text: str, options: AnswerOptions | None = None
 ) -> list[Event]:
     async with aclosing(app.reply(conversation, text, options)) as stream:
         return [event async for event in stream]

@@ -13,7 +13,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ModelNotFoundError, UsageError
@@ -28,7 +28,7 @@ QUESTION = "What time is it in London?"
 
 
 @asynccontextmanager
-async def running(demo: Demo, speed: str = "flat") -> AsyncGenerator[Assistant, None]:
+async def running(demo: Demo, speed: str = "flat") -> AsyncGenerator[App, None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**demo.environment, "RKLLM_EMULATOR_SPEED": speed}.items():
             patch.setenv(name, value)
@@ -37,7 +37,7 @@ async def running(demo: Demo, speed: str = "flat") -> AsyncGenerator[Assistant, 
                 yield app
 
 
-async def events_of(app: Assistant, conversation: Conversation, text: str) -> list[Event]:
+async def events_of(app: App, conversation: Conversation, text: str) -> list[Event]:
     async with aclosing(app.reply(conversation, text)) as stream:
         return [event async for event in stream]
 
@@ -98,9 +98,7 @@ async def test_an_answer_may_be_stopped_at_any_event_and_its_one_end_says_so(tmp
             assert (await events_of(app, conversation, "Hello"))[-1] == End("answered")
 
 
-async def stopped_at(
-    app: Assistant, conversation: Conversation, number: int, *, pushed: bool
-) -> tuple[list[Event], bool]:
+async def stopped_at(app: App, conversation: Conversation, number: int, *, pushed: bool) -> tuple[list[Event], bool]:
     """Return the events of an answer that is cancelled at one of them, and the result of the cancellation."""
     seen: list[Event] = []
     results: list[bool] = []
@@ -150,7 +148,7 @@ async def test_closing_ends_an_answer_under_way_for_its_reader(tmp_path: Path) -
     seen: list[Event] = []
     has_begun = anyio.Event()
 
-    async def read(app: Assistant) -> None:
+    async def read(app: App) -> None:
         async with aclosing(app.reply(app.new_conversation(), "Hello")) as stream:
             async for event in stream:
                 seen.append(event)

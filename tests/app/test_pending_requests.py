@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import Approval, Elicitation, End, Event, ToolFinished
@@ -28,7 +28,7 @@ ASKING: PythonServer = ("asking", ("-m", "tests.support.mcp_servers.asking", "le
 
 
 @asynccontextmanager
-async def demo_app(folder: Path, *servers: PythonServer) -> AsyncGenerator[Assistant]:
+async def demo_app(folder: Path, *servers: PythonServer) -> AsyncGenerator[App]:
     demo = make_demo(folder, servers, extra='[security]\napprove = "always"\n')
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
         for name, value in {**demo.environment, "RKLLM_MCP_STATE": str(folder / "state")}.items():
@@ -46,7 +46,7 @@ async def test_two_conversations_ask_at_once_and_each_gets_its_own_answer(tmp_pa
     answers: dict[str, list[Event]] = {}
     both = anyio.Event()
 
-    async def ask(app: Assistant, decision: Decision) -> None:
+    async def ask(app: App, decision: Decision) -> None:
         events = answers[decision] = []
         async with aclosing(app.reply(app.new_conversation(), QUESTION, ASK)) as stream:
             async for event in stream:

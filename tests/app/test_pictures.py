@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.events import End, Status, Text, Usage
@@ -38,7 +38,7 @@ class Answered:
 class Asking:
     """A conversation with an assistant."""
 
-    def __init__(self, app: Assistant, folder: Path) -> None:
+    def __init__(self, app: App, folder: Path) -> None:
         self.app = app
         self.folder = folder
         self.conversation: Conversation = app.new_conversation("Be brief.")

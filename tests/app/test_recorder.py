@@ -14,7 +14,7 @@ import pytest
 
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.answer import Answer
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, ask_again, restored_turns, turns_of
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.catalogue import translate
@@ -40,7 +40,7 @@ DAY_S = 86400.0
 
 
 @asynccontextmanager
-async def running(demo: Demo) -> AsyncGenerator[Assistant, None]:
+async def running(demo: Demo) -> AsyncGenerator[App, None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in demo.environment.items():
             patch.setenv(name, value)

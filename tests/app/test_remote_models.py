@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.models import check_model
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
@@ -48,7 +48,7 @@ def config_of(folder: Path, extra: str, servers: tuple[PythonServer, ...] = ()) 
 
 
 @asynccontextmanager
-async def assistant(config: Config, said: list[str] | None = None) -> AsyncGenerator[Assistant, None]:
+async def assistant(config: Config, said: list[str] | None = None) -> AsyncGenerator[App, None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RKLLM_EMULATOR_SPEED", "flat")
         with anyio.fail_after(60):
@@ -56,7 +56,7 @@ async def assistant(config: Config, said: list[str] | None = None) -> AsyncGener
                 yield app
 
 
-async def events_of(app: Assistant, conversation: Conversation, text: str) -> list[Event]:
+async def events_of(app: App, conversation: Conversation, text: str) -> list[Event]:
     async with aclosing(app.reply(conversation, text)) as stream:
         return [event async for event in stream]
 

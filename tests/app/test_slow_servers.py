@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ToolboxError
@@ -41,7 +41,7 @@ rule
 @asynccontextmanager
 async def assistant(
     folder: Path, *, extra: str = NO_WAIT, wait_s: float = 20.0, one_shot: bool = False
-) -> AsyncGenerator[Assistant, None]:
+) -> AsyncGenerator[App, None]:
     """An assistant with a clock and a server that is ready when the file ``open`` appears."""
     gated: PythonServer = ("garden", ("-m", "tests.support.mcp_servers.gated", str(folder / "open")), {})
     model = scripted_model(folder / "model", RULES)
@@ -55,7 +55,7 @@ async def assistant(
             yield app
 
 
-async def ask(app: Assistant, text: str, conversation: Conversation | None = None, **options: object) -> list[Event]:
+async def ask(app: App, text: str, conversation: Conversation | None = None, **options: object) -> list[Event]:
     given = AnswerOptions(approvals="grant", **options)  # pyright: ignore[reportArgumentType]
     with anyio.fail_after(PATIENCE_S):
         async with aclosing(app.reply(conversation or app.new_conversation(), text, given)) as stream:
@@ -70,7 +70,7 @@ def lines(events: list[Event]) -> list[str]:
     return [event.text for event in events if isinstance(event, Status) and "garden" in event.text]
 
 
-async def clock_ready(app: Assistant) -> None:
+async def clock_ready(app: App) -> None:
     with anyio.fail_after(PATIENCE_S):
         await app.toolbox.connections[0].settled()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import StatusSink
 from rkllm_mcp.app.tenants import Tenants, open_tenants
 from rkllm_mcp.config.loading import load_config
@@ -52,7 +52,7 @@ def changed(demo: Demo, old: str, new: str) -> Config:
     return load_config(demo.config)
 
 
-async def events_of(app: Assistant, text: str) -> list[Event]:
+async def events_of(app: App, text: str) -> list[Event]:
     async with aclosing(app.reply(app.new_conversation(), text)) as stream:
         return [event async for event in stream]
 

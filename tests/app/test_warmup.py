@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, Usage
@@ -31,7 +31,7 @@ TOOLS = (
 class Started:
     """An assistant, and what it said while it started."""
 
-    def __init__(self, app: Assistant, said: list[str]) -> None:
+    def __init__(self, app: App, said: list[str]) -> None:
         self.app = app
         self.said = said
 

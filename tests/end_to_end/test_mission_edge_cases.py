@@ -17,7 +17,7 @@ from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest
 from rkllm_mcp.agent.loop import LoopSettings
 from rkllm_mcp.agent.question import Question
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.loading import load_config
@@ -39,7 +39,7 @@ MISSING: PythonServer = ("missing", ("-c", "raise SystemExit(3)"), {})
 @asynccontextmanager
 async def assistant(
     folder: Path, servers: tuple[PythonServer, ...] = (TIME_SERVER,), **environment: str
-) -> AsyncGenerator[Assistant, None]:
+) -> AsyncGenerator[App, None]:
     """A running assistant on the emulated NPU; bounded."""
     demo = make_demo(folder, servers)
     with pytest.MonkeyPatch.context() as patch:
@@ -50,7 +50,7 @@ async def assistant(
                 yield app
 
 
-async def events_of(app: Assistant, text: str) -> list[Event]:
+async def events_of(app: App, text: str) -> list[Event]:
     async with aclosing(app.reply(app.new_conversation(), text)) as stream:
         return [event async for event in stream]
 

@@ -19,7 +19,7 @@ import pytest
 from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest
 from rkllm_mcp.agent.question import Question
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.environment import ToolEnvironment
 from rkllm_mcp.app.root import open_app, open_tools
 from rkllm_mcp.config.loading import load_config
@@ -67,7 +67,7 @@ async def environment(folder: Path, *servers: str) -> AsyncGenerator[ToolEnviron
 
 
 @asynccontextmanager
-async def assistant(folder: Path, *servers: PythonServer) -> AsyncGenerator[Assistant]:
+async def assistant(folder: Path, *servers: PythonServer) -> AsyncGenerator[App]:
     """A running assistant on the emulated NPU; bounded."""
     demo = make_demo(folder, servers)
     with pytest.MonkeyPatch.context() as patch:
@@ -78,7 +78,7 @@ async def assistant(folder: Path, *servers: PythonServer) -> AsyncGenerator[Assi
                 yield app
 
 
-async def events_of(app: Assistant, conversation: Conversation, text: str) -> list[Event]:
+async def events_of(app: App, conversation: Conversation, text: str) -> list[Event]:
     async with aclosing(app.reply(conversation, text)) as stream:
         return [event async for event in stream]
 

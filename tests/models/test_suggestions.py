@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, Text, ToolFinished
@@ -46,7 +46,7 @@ def suggestions() -> Iterator[tuple[str, str, str]]:
 
 
 @asynccontextmanager
-async def assistant(folder: Path, servers: str) -> AsyncGenerator[Assistant, None]:
+async def assistant(folder: Path, servers: str) -> AsyncGenerator[App, None]:
     (folder / "notes").mkdir()
     (folder / "notes" / "notes.txt").write_text("tea\n", "utf-8")
     demo = make_demo(folder, (), extra=servers)

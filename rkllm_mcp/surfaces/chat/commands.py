@@ -37,7 +37,7 @@ from rkllm_mcp.surfaces.terminal import table, wrapped
 from rkllm_mcp.text import collapse_whitespace, shorten
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.assistant import App
 
 
 _SHOWN = 20
@@ -45,7 +45,7 @@ _SHOWN_CHARS = 300
 LATEST = ""
 
 
-async def stored_conversation(app: Assistant, name: str) -> StoredConversation | None:
+async def stored_conversation(app: App, name: str) -> StoredConversation | None:
     """Return the stored conversation whose id begins with ``name``, or the latest one; see ``find_conversation``."""
     conversations = app.store.conversations
     if name != LATEST:

@@ -23,7 +23,7 @@ from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.assistant import App
     from rkllm_mcp.messages import PromptTemplate, ResourceTemplate
 
 
@@ -35,7 +35,7 @@ PATIENCE_S = 3.0
 class Completions:
     """Completion of lines for one assistant."""
 
-    app: Assistant
+    app: App
     context: CallContext = NO_CONTEXT  # servers are asked with it
     language: Language = "en"
 

@@ -42,7 +42,7 @@ from rkllm_mcp.surfaces.terminal import YELLOW, Terminal
 from rkllm_mcp.text import collapse_whitespace, shorten
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.assistant import App
 
 
 ANSWER_MARK = "◆ "
@@ -188,7 +188,7 @@ SILENCE_S = 2.0
 class Answering:
     """Shows an answer, asks its questions, and reports silences longer than ``silence_s``."""
 
-    app: Assistant
+    app: App
     terminal: Terminal
     inquirer: FormPrompt | None = None
     silence_s: float = SILENCE_S

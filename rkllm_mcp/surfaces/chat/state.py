@@ -21,7 +21,7 @@ from rkllm_mcp.surfaces.terminal import Terminal
 from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.assistant import App
     from rkllm_mcp.generation import AnswerOptions
 
 
@@ -68,7 +68,7 @@ def _speed(tokens: int, milliseconds: float) -> str:
 class ChatState:
     """A conversation at a terminal."""
 
-    app: Assistant  # the assistant
+    app: App  # the assistant
     conversation: Conversation  # its messages
     terminal: Terminal  # the output
     options: AnswerOptions  # options of each answer

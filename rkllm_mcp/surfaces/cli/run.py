@@ -40,7 +40,7 @@ from rkllm_mcp.surfaces.terminal import BOLD, is_interactive, styled, wants_colo
 from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.assistant import App
     from rkllm_mcp.app.environment import ToolEnvironment
     from rkllm_mcp.messages import ToolSpec
     from rkllm_mcp.prompt.conversation import PromptPart
@@ -190,7 +190,7 @@ def run(
 
     from rkllm_mcp.app.root import open_app
 
-    running: list[tuple[Assistant, str]] = []
+    running: list[tuple[App, str]] = []
 
     def stop() -> bool:
         # A second Ctrl-C does not wait for the answer to end by itself.
@@ -248,7 +248,7 @@ def _terminal_renderer(session: Session, language: Language) -> Renderer:
     return renderer_for(session.terminal, read_catalogue(language))
 
 
-def tool_named(host: Assistant | ToolEnvironment, name: str) -> ToolSpec:
+def tool_named(host: App | ToolEnvironment, name: str) -> ToolSpec:
     """Return the tool of that name, or raise a UsageError."""
     tool = host.toolbox.resolve(name)
     if tool is not None:

@@ -57,7 +57,7 @@ from rkllm_mcp.surfaces.http.state import check_length, chosen_model, id_prefix,
 from rkllm_mcp.surfaces.http.streaming import HEARTBEAT, EventStream, metered, queue_place, while_connected
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.assistant import App
 
 
 CountBodyT = TypeVar("CountBodyT", bound=CountBody)
@@ -138,7 +138,7 @@ async def responses(request: Request) -> Response:
     )
 
 
-async def _stored_items(app: Assistant, body: ResponsesBody) -> StoredItems:
+async def _stored_items(app: App, body: ResponsesBody) -> StoredItems:
     """Return the stored items that a request refers to; an HTTPError 400 if they are not stored."""
     reference_ids, previous = references(body), body.previous_response_id
     if not reference_ids and previous is None:
@@ -350,7 +350,7 @@ async def _checked_request(request: Request, translated: Translated) -> ChatRequ
     return replace(question, allowed_tools=tuple(_server_tools(tenant.app, translated.servers)))
 
 
-def _server_tools(app: Assistant, servers: Mapping[str, Sequence[str] | None]) -> Iterator[str]:
+def _server_tools(app: App, servers: Mapping[str, Sequence[str] | None]) -> Iterator[str]:
     """Yield the names of servers' tools; an HTTPError 400 or 502 if there is none."""
     toolbox = app.toolbox
     connections = {connection.spec.name: connection for connection in toolbox.connections}

@@ -22,7 +22,7 @@ from rkllm_mcp.surfaces.http.state import run_work, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import EventStream
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.assistant import App
     from rkllm_mcp.messages import Conversation
     from rkllm_mcp.records import StoredConversation
 
@@ -282,7 +282,7 @@ def _exported(stored: StoredConversation, is_json: bool) -> bytes:  # called in 
     return text.encode("utf-8", "replace")
 
 
-def _conversation_named(request: Request) -> tuple[Assistant, str]:
+def _conversation_named(request: Request) -> tuple[App, str]:
     return tenant_of(request).app, request.path_params["id"]
 
 

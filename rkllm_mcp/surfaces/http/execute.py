@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from typing_extensions import Self
 
-from rkllm_mcp.app.assistant import Assistant, PromptQuestion
+from rkllm_mcp.app.assistant import App, PromptQuestion
 from rkllm_mcp.app.recorder import AnswerRecord, ask_again, begin_again, continue_answer, replace_turns
 from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens, whole
 from rkllm_mcp.config.section import DocumentedModel, Right
@@ -323,7 +323,7 @@ def _question(
     return next(questions, "")
 
 
-async def _make_room(app: Assistant, conversation: Conversation, body: ExecuteBody) -> tuple[Event, ...]:
+async def _make_room(app: App, conversation: Conversation, body: ExecuteBody) -> tuple[Event, ...]:
     """Take away what the answer replaces; return the events of the answer that it continues, if any."""
     if body.again:
         ask_again(conversation)
@@ -338,7 +338,7 @@ async def _make_room(app: Assistant, conversation: Conversation, body: ExecuteBo
     return earlier_events
 
 
-async def _continued_events(app: Assistant, conversation: Conversation) -> tuple[Event, ...]:
+async def _continued_events(app: App, conversation: Conversation) -> tuple[Event, ...]:
     """Return the events of the last answer, which the model goes on with."""
     if app.model_host.npu is None:
         message = "the remote service that answers here cannot go on with an answer; send a message"
@@ -351,7 +351,7 @@ async def _continued_events(app: Assistant, conversation: Conversation) -> tuple
     return earlier_events
 
 
-async def _replaced(app: Assistant, conversation_id: str, position: int) -> StoredConversation:
+async def _replaced(app: App, conversation_id: str, position: int) -> StoredConversation:
     stored = await app.store.conversations.get(app.tenant, conversation_id)
     if stored is None or not (position < len(stored.turns) and stored.turns[position].role == "user"):
         message = f"no question is stored at position {position} of this conversation; its messages are counted from 0"
@@ -359,7 +359,7 @@ async def _replaced(app: Assistant, conversation_id: str, position: int) -> Stor
     return stored
 
 
-async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> Conversation:
+async def _conversation(request: Request, app: App, body: ExecuteBody) -> Conversation:
     conversations = service_of(request).open_conversations
     history = [(turn.role, turn.text) for turn in body.history]
     conversation_id = body.conversation or request.headers.get(CONVERSATION)
@@ -374,7 +374,7 @@ async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> 
 
 
 def _answer_options(
-    request: Request, conversation: Conversation, body: ExecuteBody, earlier_events: tuple[Event, ...], app: Assistant
+    request: Request, conversation: Conversation, body: ExecuteBody, earlier_events: tuple[Event, ...], app: App
 ) -> AnswerOptions:
     rights: Sequence[Right] = request.state.rights
     settings = ConversationSettings.model_validate_json(conversation.settings or "{}")
@@ -401,7 +401,7 @@ def _answer_options(
     )
 
 
-def _approvals(app: Assistant, body: ExecuteBody, rights: Sequence[Right]) -> ApprovalMode:
+def _approvals(app: App, body: ExecuteBody, rights: Sequence[Right]) -> ApprovalMode:
     if "approve" in rights:
         return body.approvals or ("ask" if body.stream else "refuse")
     # Another key of the owner may answer what this one asks; a tenant has one key.

@@ -20,7 +20,7 @@ from rkllm_mcp.events import Approval, Elicitation, Event, Prefill, Text, event_
 from rkllm_mcp.surfaces.http.errors import HTTPError
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.assistant import App
 
 # Detached answers that one key may have at a time, and the longest that each may take, waiting included, seconds.
 DETACHED_PER_KEY = 2
@@ -67,7 +67,7 @@ class RunningAnswer:
     tenant: str
     key: str  # label of the key that asked for it
     is_detached: bool = False
-    assistant: Assistant | None = None  # set when its turn has come
+    assistant: App | None = None  # set when its turn has come
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)
     failure: HTTPError | None = None  # the reason why it was refused
@@ -171,7 +171,7 @@ class RunningAnswers:
             answer.finish()
 
     @contextmanager
-    def unanswered(self, app: Assistant, conversation: str) -> Generator[None, None, None]:
+    def unanswered(self, app: App, conversation: str) -> Generator[None, None, None]:
         """Hold a conversation that is changed, so that no answer runs in it; 409 if one does."""
         with self.running(RunningAnswer(conversation, app.tenant, "")):
             yield
@@ -186,7 +186,7 @@ class RunningAnswers:
         answer = self._running.get(owner) or self._ended.get(owner)
         return answer if answer is not None and answer.is_detached and answer.key == key else None
 
-    def cancel(self, app: Assistant, conversation: str) -> bool:
+    def cancel(self, app: App, conversation: str) -> bool:
         """End the answer of a conversation, waiting or running; False if there is none, or its ``End`` is decided."""
         answer = self.find(app.tenant, conversation)
         if answer is None:
@@ -197,7 +197,7 @@ class RunningAnswers:
         answer.scope.cancel()
         return True
 
-    async def stopped(self, app: Assistant, conversation: str) -> None:
+    async def stopped(self, app: App, conversation: str) -> None:
         """End the answer of a conversation, if any, and wait until it is over; nothing of it can be read any more."""
         await app.stopped(conversation)
         if (answer := self.find(app.tenant, conversation)) is not None:

@@ -31,7 +31,7 @@ from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
 from rkllm_mcp.surfaces.http.running_answers import RunningAnswers
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.assistant import App
     from rkllm_mcp.app.environment import ModelHost
     from rkllm_mcp.app.tenants import Tenant, Tenants
     from rkllm_mcp.config.sections import Config
@@ -68,12 +68,12 @@ class OpenConversations:
 
     def __init__(self, most_open: int = KEPT) -> None:
         self._most_open = most_open
-        self._open: OrderedDict[tuple[str, str], tuple[Assistant, Conversation]] = OrderedDict()
+        self._open: OrderedDict[tuple[str, str], tuple[App, Conversation]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    async def find(self, app: Assistant, conversation_id: str) -> Conversation | None:
+    async def find(self, app: App, conversation_id: str) -> Conversation | None:
         """Return an open or stored conversation; None if this tenant has none with this id."""
         # One id asked for by two requests at once must come to one conversation, so it is looked for again.
         if (opened := self.opened(app, conversation_id)) is not None and await self._is_current(app, opened):
@@ -85,7 +85,7 @@ class OpenConversations:
             self.drop(app, conversation_id)
         return self.opened(app, conversation_id) or self.put(app, app.resume(stored))
 
-    async def _is_current(self, app: Assistant, conversation: Conversation) -> bool:
+    async def _is_current(self, app: App, conversation: Conversation) -> bool:
         """Return False for a conversation that went on on another board meanwhile."""
         is_resting = conversation.draft is None and not conversation.unkept and not app.is_answering(conversation.id)
         if not app.store.is_shared or not is_resting or not conversation.kept_turns:
@@ -95,14 +95,14 @@ class OpenConversations:
         except StoreError:
             return True
 
-    def begin(self, app: Assistant, system: str | None, history: Iterable[tuple[str, str]] = ()) -> Conversation:
+    def begin(self, app: App, system: str | None, history: Iterable[tuple[str, str]] = ()) -> Conversation:
         """Create a conversation, not open before ``put``, so that a refused request evicts none."""
         conversation = app.new_conversation(system)
         for role, text in history:
             conversation.add(Message("assistant" if role == "assistant" else "user", text))
         return conversation
 
-    def put(self, app: Assistant, conversation: Conversation) -> Conversation:
+    def put(self, app: App, conversation: Conversation) -> Conversation:
         """Keep a conversation open, the latest of all."""
         self._open[app.tenant, conversation.id] = (app, conversation)
         self._open.move_to_end((app.tenant, conversation.id))
@@ -120,14 +120,14 @@ class OpenConversations:
         """Return the characters of each conversation."""
         return [sum(map(_characters, conversation.messages)) for _, conversation in self._open.values()]
 
-    def drop(self, app: Assistant, conversation_id: str) -> bool:
+    def drop(self, app: App, conversation_id: str) -> bool:
         """Forget a conversation; False when it was not open."""
         if self._open.pop((app.tenant, conversation_id), None) is None:
             return False
         app.model_host.chat_model.forget(conversation_id)
         return True
 
-    def _dispensable(self, sizes: Sequence[int]) -> tuple[Assistant, str]:
+    def _dispensable(self, sizes: Sequence[int]) -> tuple[App, str]:
         """The open conversation that is given up for another one; ``sizes`` are those of all."""
         candidates = [(app, opened, size) for (app, opened), size in zip(self._open.values(), sizes, strict=True)]
         # A draft is that of an answer that waits or runs.
@@ -139,7 +139,7 @@ class OpenConversations:
         app, conversation, _ = resting[evict_fairly([(app.tenant, size) for app, _, size in resting])]
         return app, conversation.id
 
-    def opened(self, app: Assistant, conversation_id: str) -> Conversation | None:
+    def opened(self, app: App, conversation_id: str) -> Conversation | None:
         """Return an open conversation, if there is one of this id; it counts as used."""
         entry = self._open.get((app.tenant, conversation_id))
         if entry is None:

@@ -31,7 +31,7 @@ from rkllm_mcp.surfaces.http.streaming import while_connected
 from rkllm_mcp.toolcalls.results import result_text
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.assistant import App
 
 _FORM_BYTES = 65_536  # a form's own bytes: boundaries, names and short fields
 _PART_BYTES = 1_000_000
@@ -387,7 +387,7 @@ async def _switch(request: Request, *, is_on: bool) -> SwitchResult:
     return SwitchResult(name=tool.name, enabled=is_on)
 
 
-def _tool(app: Assistant, name: str) -> ToolSpec:
+def _tool(app: App, name: str) -> ToolSpec:
     tool = app.toolbox.resolve(name)
     if tool is None:
         near = app.toolbox.suggest(name)
@@ -396,7 +396,7 @@ def _tool(app: Assistant, name: str) -> ToolSpec:
     return tool
 
 
-def shown_tool(app: Assistant, tool: ToolSpec, *, enabled: bool) -> dict[str, Any]:
+def shown_tool(app: App, tool: ToolSpec, *, enabled: bool) -> dict[str, Any]:
     """Return a tool as ``ToolShown``, with its cost."""
     tokens = app.model_host.listing.cost(tool)
     return shown(ToolShown, tool, input_schema=dict(tool.input_schema), enabled=enabled, tokens=tokens)

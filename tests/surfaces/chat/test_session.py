@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.loading import load_config
@@ -47,9 +47,7 @@ class Typist:
 
 
 @asynccontextmanager
-async def opened(
-    config: Path, environment: dict[str, str], patch: pytest.MonkeyPatch
-) -> AsyncGenerator[Assistant, None]:
+async def opened(config: Path, environment: dict[str, str], patch: pytest.MonkeyPatch) -> AsyncGenerator[App, None]:
     for name, value in environment.items():
         patch.setenv(name, value)
     with anyio.fail_after(60):

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from anyio.abc import TaskGroup
 
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.environment import ModelHost
 from rkllm_mcp.app.model_form import PromptListing
 from rkllm_mcp.app.root import open_app
@@ -60,7 +60,7 @@ class Broken:
 class OnePerson(Tenants):
     """Tenants for one assistant that is there."""
 
-    def __init__(self, app: Assistant, tasks: TaskGroup) -> None:
+    def __init__(self, app: App, tasks: TaskGroup) -> None:
         super().__init__(app.config, tasks, None)
         self._app = app
 

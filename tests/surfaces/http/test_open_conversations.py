@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.tenants import open_tenants
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.messages import Conversation, Message
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.anyio
 TENANTS = "".join(f'[[tenants]]\nname = "{name}"\napi_key = "key-of-{name}"\n' for name in ("ann", "bob", "eve"))
 
 
-def opened(conversations_open: OpenConversations, app: Assistant, count: int = 1) -> list[Conversation]:
+def opened(conversations_open: OpenConversations, app: App, count: int = 1) -> list[Conversation]:
     return [conversations_open.put(app, conversations_open.begin(app, None)) for _ in range(count)]
 
 
-def held(conversations_open: OpenConversations, app: Assistant, conversations: list[Conversation]) -> list[bool]:
+def held(conversations_open: OpenConversations, app: App, conversations: list[Conversation]) -> list[bool]:
     return [conversations_open.opened(app, conversation.id) is not None for conversation in conversations]
 
 

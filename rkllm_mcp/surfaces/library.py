@@ -1,0 +1,382 @@
+"""The assistant for Python programs: ``Assistant`` and ``AsyncAssistant``.
+
+``AsyncAssistant`` opens the application in the caller's event loop. ``Assistant`` is the same for programs without
+one: an ``AsyncAssistant`` in a thread of its own, whose events are passed to the caller's thread.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import AsyncExitStack, ExitStack, aclosing, closing
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+import anyio
+import anyio.to_thread
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from typing_extensions import Self, TypedDict, Unpack
+
+from rkllm_mcp.app.root import open_app
+from rkllm_mcp.builtin.python_tool import PythonTool, python_tool
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.config.servers import BuiltinServer
+from rkllm_mcp.errors import GenerationError, RkllmMcpError, UsageError
+from rkllm_mcp.events import Approval, Elicitation, End, Event, Text
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions, SamplingOverrides
+from rkllm_mcp.protocols import ElicitationAnswer
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import App
+    from rkllm_mcp.messages import Conversation
+
+ApproveCall: TypeAlias = Callable[[Approval], bool]
+ApproveCallAsync: TypeAlias = Callable[[Approval], "bool | Awaitable[bool]"]
+_AnyFunction = TypeVar("_AnyFunction", bound=Callable[..., Any])
+
+_NOT_OPEN = "the assistant is not open; ask inside of its 'with' block"
+_TOOL_ATTRIBUTE = "__rkllm_mcp_tool__"
+
+
+class AskOptions(TypedDict, total=False):
+    """Options of one question."""
+
+    max_tokens: int  # the longest answer, in tokens; the model's setting when not given
+    temperature: float  # 0 selects the most probable token; the model's setting when not given
+    thinking: bool  # think before the answer, if the model can; its setting when not given
+    tools: bool | Sequence[str]  # False: answer without tools; names: with these tools only
+    force_tool: str  # the tool that the model has to call first
+
+
+def tool(function: _AnyFunction) -> _AnyFunction:
+    """Mark a function as a tool, for ``Assistant(tools=[…])``, and return it unchanged.
+
+    The model reads the docstring to know when to call it, and the annotations for the types of its arguments. It may be
+    ``async``. What it returns goes to the model as text, anything but a ``str`` as JSON; an exception goes to the model
+    as a failed call.
+
+    Raises:
+        UsageError: the function cannot be a tool; the message says why.
+    """
+    setattr(function, _TOOL_ATTRIBUTE, python_tool(function))
+    return function
+
+
+def _tool_of(function: Callable[..., Any]) -> PythonTool:
+    return getattr(function, _TOOL_ATTRIBUTE, None) or python_tool(function)
+
+
+def _answer_options(options: AskOptions, approvals: Literal["ask", "grant", "refuse"]) -> AnswerOptions:
+    tools, forced = options.get("tools", True), options.get("force_tool")
+    if isinstance(tools, str):
+        raise UsageError(f"tools={tools!r} is one name; give a list of names: tools=[{tools!r}]")
+    model = ModelOptions(
+        options.get("max_tokens"),
+        SamplingOverrides(temperature=options.get("temperature")),
+        thinking=options.get("thinking"),
+        tool_choice="auto" if forced is None else ForcedTool(forced),
+    )
+    allowed = None if isinstance(tools, bool) else tuple(tools)
+    is_on = tools if isinstance(tools, bool) else bool(allowed)
+    # A script asks at once, so its question waits for the servers that can serve it.
+    return AnswerOptions(model, is_on, allowed, approvals, waits_for_servers=True)
+
+
+async def _is_allowed(approve: ApproveCallAsync, call: Approval) -> bool:
+    if inspect.iscoroutinefunction(approve):
+        return bool(await approve(call))
+    # It may wait for a person; a thread that is still waiting when the answer is stopped is left alone.
+    decision = await anyio.to_thread.run_sync(approve, call, abandon_on_cancel=True)
+    return bool(await decision if inspect.isawaitable(decision) else decision)
+
+
+def _check(end: End) -> None:
+    """Raise the error of an answer that failed or was cancelled."""
+    if end.reason in ("failed", "cancelled"):
+        if isinstance(end.cause, RkllmMcpError):
+            raise end.cause
+        raise GenerationError(end.error or "the answer was cancelled; ask again") from end.cause
+
+
+class AsyncChat:
+    """A conversation of an ``AsyncAssistant``: each question continues the ones before."""
+
+    def __init__(self, assistant: AsyncAssistant, conversation: Conversation) -> None:
+        self._assistant = assistant
+        self._conversation = conversation
+
+    async def ask(self, question: str, **options: Unpack[AskOptions]) -> str:
+        """Return the answer to a question; see ``Assistant.ask``."""
+        async with aclosing(self.stream(question, **options)) as texts:
+            return "".join([text async for text in texts]).strip()
+
+    async def stream(self, question: str, **options: Unpack[AskOptions]) -> AsyncGenerator[str]:
+        """Yield the answer as it is written; see ``Assistant.stream``."""
+        async with aclosing(self.events(question, **options)) as events:
+            async for event in events:
+                if isinstance(event, Text):
+                    yield event.text
+                elif isinstance(event, End):
+                    _check(event)
+
+    async def events(self, question: str, **options: Unpack[AskOptions]) -> AsyncGenerator[Event]:
+        """Yield every event of the answer, ``End`` last; see ``Assistant.events``."""
+        app, approve = self._assistant.app, self._assistant.approve
+        mode = "ask" if callable(approve) else approve
+        answer = app.reply(self._conversation, question, _answer_options(options, mode))
+        async with aclosing(answer) as events:
+            async for event in events:
+                yield event
+                if isinstance(event, Approval) and callable(approve):
+                    app.pending.decide(event.id, "once" if await _is_allowed(approve, event) else "deny")
+                elif isinstance(event, Elicitation):
+                    app.pending.fill(event.id, ElicitationAnswer("decline"))
+
+
+class AsyncAssistant:
+    """The assistant in an event loop of asyncio; opened with ``async with``. See ``Assistant``."""
+
+    def __init__(
+        self,
+        config: Config | str | Path | None = None,
+        *,
+        model: str | None = None,
+        runtime: str | None = None,
+        system: str | None = None,
+        tools: Sequence[Callable[..., Any]] = (),
+        servers: bool = True,
+        approve: Literal["grant", "refuse"] | ApproveCallAsync = "refuse",
+        on_status: Callable[[str], None] | None = None,
+    ) -> None:
+        loaded = config if isinstance(config, Config) else load_config(config)
+        self._config = loaded.overridden(model=model, library=runtime)
+        if not servers:
+            self._config = self._config.model_copy(update={"servers": ()})
+        self.approve: Literal["grant", "refuse"] | ApproveCallAsync = approve
+        self._system = system
+        self._tools = [_tool_of(function) for function in tools]
+        self._on_status = on_status
+        self._opened = AsyncExitStack()
+        self._app: App | None = None
+
+    @property
+    def app(self) -> App:
+        """The open application, with everything that this class leaves out.
+
+        Raises:
+            UsageError: it is not open.
+        """
+        if self._app is None:
+            raise UsageError(_NOT_OPEN)
+        return self._app
+
+    def tool(self, function: _AnyFunction) -> _AnyFunction:
+        """Add a function as a tool, before the assistant is opened, and return it unchanged; see ``tool``."""
+        if self._app is not None:
+            raise UsageError("the assistant is open; add its tools before the 'with' block, or give them as tools=[…]")
+        self._tools.append(_tool_of(function))
+        return function
+
+    async def __aenter__(self) -> Self:
+        """Open the assistant; the model loads and the servers connect in the background."""
+        self._app = await self._opened.enter_async_context(open_app(self._with_tools(), status=self._on_status))
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Stop everything that was started."""
+        self._app = None
+        await self._opened.aclose()
+
+    def chat(self, system: str | None = None) -> AsyncChat:
+        """Begin a conversation; see ``Assistant.chat``."""
+        app = self.app
+        return AsyncChat(self, app.new_conversation(self._system if system is None else system))
+
+    async def ask(self, question: str, **options: Unpack[AskOptions]) -> str:
+        """Return the answer to a question on its own; see ``Assistant.ask``."""
+        return await self.chat().ask(question, **options)
+
+    def stream(self, question: str, **options: Unpack[AskOptions]) -> AsyncGenerator[str]:
+        """Yield the answer to a question on its own; see ``Assistant.stream``."""
+        return self.chat().stream(question, **options)
+
+    def events(self, question: str, **options: Unpack[AskOptions]) -> AsyncGenerator[Event]:
+        """Yield the events of an answer to a question on its own; see ``Assistant.events``."""
+        return self.chat().events(question, **options)
+
+    def _with_tools(self) -> Config:
+        if not self._tools:
+            return self._config
+        servers = self._config.servers
+        taken = {server.name for server in servers}
+        name = next(each for each in ("python", "python_functions", "functions_of_this_program") if each not in taken)
+        # The program that adds a function wants it called, so no approval is needed.
+        own = BuiltinServer(name=name, tools=tuple(self._tools), approve="never")
+        return self._config.model_copy(update={"servers": (own, *servers)})
+
+
+class Chat:
+    """A conversation of an ``Assistant``: each question continues the ones before."""
+
+    def __init__(self, portal: BlockingPortal, chat: AsyncChat) -> None:
+        self._portal = portal
+        self._chat = chat
+
+    def ask(self, question: str, **options: Unpack[AskOptions]) -> str:
+        """Return the answer to a question; see ``Assistant.ask``."""
+        return "".join(self.stream(question, **options)).strip()
+
+    def stream(self, question: str, **options: Unpack[AskOptions]) -> Generator[str]:
+        """Yield the answer as it is written; see ``Assistant.stream``."""
+        with closing(self.events(question, **options)) as events:
+            for event in events:
+                if isinstance(event, Text):
+                    yield event.text
+                elif isinstance(event, End):
+                    _check(event)
+
+    def events(self, question: str, **options: Unpack[AskOptions]) -> Generator[Event]:
+        """Yield every event of the answer, ``End`` last; see ``Assistant.events``."""
+        arrived: SimpleQueue[Event | None] = SimpleQueue()
+
+        async def pass_on() -> None:
+            try:
+                async with aclosing(self._chat.events(question, **options)) as events:
+                    async for event in events:
+                        arrived.put(event)
+            finally:
+                arrived.put(None)
+
+        task = self._portal.start_task_soon(pass_on)
+        is_over = False
+        try:
+            while (event := arrived.get()) is not None:
+                yield event
+            is_over = True
+            task.result()
+        finally:
+            if not is_over:
+                # Left early, or by Ctrl-C: the answer is stopped, and the NPU is free when this returns.
+                task.cancel()
+                while arrived.get() is not None:
+                    pass
+
+
+class Assistant:
+    """The assistant: the model on the NPU, or the configured one, with the tools of the configured servers.
+
+        with Assistant() as assistant:
+            print(assistant.ask("What time is it in Tokyo?"))
+
+    Args:
+        config: a configuration, or its file; found as by ``rkllm-mcp`` when None.
+        model: name or path of a model, instead of the configured one.
+        runtime: ``"auto"``, ``"emulator"`` or the path of librkllmrt.so, instead of the configured one.
+        system: the system prompt, instead of the configured one.
+        tools: functions that the model may call; see ``tool``.
+        servers: False leaves the configured MCP servers out.
+        approve: the decision about calls of servers' tools that need approval: ``"refuse"`` or ``"grant"`` for all of
+            them, or a function that takes the ``Approval`` and returns True to allow the call; it runs in a thread and
+            may wait for a person.
+        on_status: takes a line about each server that is connected or failed.
+
+    Raises:
+        ConfigError: the configuration cannot be used.
+        UsageError: a function cannot be a tool.
+    """
+
+    def __init__(
+        self,
+        config: Config | str | Path | None = None,
+        *,
+        model: str | None = None,
+        runtime: str | None = None,
+        system: str | None = None,
+        tools: Sequence[Callable[..., Any]] = (),
+        servers: bool = True,
+        approve: Literal["grant", "refuse"] | ApproveCall = "refuse",
+        on_status: Callable[[str], None] | None = None,
+    ) -> None:
+        self._assistant = AsyncAssistant(
+            config,
+            model=model,
+            runtime=runtime,
+            system=system,
+            tools=tools,
+            servers=servers,
+            approve=approve,
+            on_status=on_status,
+        )
+        self._opened = ExitStack()
+        self._portal: BlockingPortal | None = None
+
+    def tool(self, function: _AnyFunction) -> _AnyFunction:
+        """Add a function as a tool, before the assistant is opened, and return it unchanged; see ``tool``."""
+        return self._assistant.tool(function)
+
+    def open(self) -> Self:
+        """Open the assistant, as ``with`` does; the model loads and the servers connect in the background.
+
+        Raises:
+            RuntimeUnusableError: no model is configured, or it lacks a file.
+        """
+        if self._portal is not None:
+            raise UsageError("the assistant is open already")
+        with ExitStack() as stack:
+            portal = stack.enter_context(start_blocking_portal())
+            stack.enter_context(portal.wrap_async_context_manager(self._assistant))
+            self._opened, self._portal = stack.pop_all(), portal
+        return self
+
+    def close(self) -> None:
+        """Stop everything that was started, as leaving ``with`` does."""
+        self._portal = None
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        """See ``open``."""
+        return self.open()
+
+    def __exit__(self, *error: object) -> None:
+        """See ``close``."""
+        self.close()
+
+    def chat(self, system: str | None = None) -> Chat:
+        """Begin a conversation, with a system prompt of its own if one is given.
+
+        Raises:
+            UsageError: the assistant is not open.
+        """
+        if self._portal is None:
+            raise UsageError(_NOT_OPEN)
+        return Chat(self._portal, self._portal.call(self._assistant.chat, system))
+
+    def ask(self, question: str, **options: Unpack[AskOptions]) -> str:
+        """Return the answer to a question on its own, which knows nothing of earlier ones.
+
+        Raises:
+            UsageError: the assistant is not open, or an option cannot be used.
+            RuntimeUnusableError: the model cannot be loaded.
+            GenerationError: the answer failed; the next question may be answered.
+        """
+        return self.chat().ask(question, **options)
+
+    def stream(self, question: str, **options: Unpack[AskOptions]) -> Generator[str]:
+        """Yield the answer to a question on its own as it is written; leaving the loop stops it.
+
+        Raises:
+            As ``ask``.
+        """
+        return self.chat().stream(question, **options)
+
+    def events(self, question: str, **options: Unpack[AskOptions]) -> Generator[Event]:
+        """Yield every event of an answer to a question on its own: text, thinking, tool calls, results, token counts.
+
+        The last is ``End``. An answer that fails raises nothing here: ``End.reason`` is then ``"failed"``.
+
+        Raises:
+            UsageError: the assistant is not open, or an option cannot be used.
+        """
+        return self.chat().events(question, **options)
