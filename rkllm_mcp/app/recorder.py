@@ -307,6 +307,32 @@ def ask_again(conversation: Conversation) -> str:
     return question
 
 
+async def take_back(conversations: Conversations, tenant: str, conversation: Conversation) -> str:
+    """Take back the last question of a conversation with what followed, and return it; an empty text without one.
+
+    Where it is stored the next exchange replaces it there, and it stays as an earlier version; see ``Conversations``.
+
+    Raises:
+        StoreError: it cannot be read what is stored.
+    """
+    kept = await conversations.get(tenant, conversation.id) if conversation.kept_turns else None
+    if kept is not None:
+        turns = kept.turns[: conversation.kept_turns]
+        asked = [position for position, turn in enumerate(turns) if turn.role == "user"]
+        if not asked:
+            return ""
+        position = asked[-1]
+        replace_turns(replace(kept, turns=turns[:position]), position, conversation)
+        conversation.replaces = position
+        return turns[position].text
+    places = [place for place, message in enumerate(conversation.messages) if message.role == "user"]
+    if not places:
+        return ""
+    question = conversation.messages[places[-1]].text
+    del conversation.messages[places[-1] :]
+    return question
+
+
 def continue_answer(stored: StoredConversation, conversation: Conversation) -> tuple[Event, ...]:
     """Return the events of the last answer so far if the model can go on with it, else nothing.
 

@@ -57,6 +57,7 @@ _UPSERT = """
 INSERT INTO conversations (tenant, id, title, system, calls_made, settings, created, updated, touched)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, @NEXT_CHANGE@)
 ON CONFLICT (tenant, id) DO UPDATE SET
+    system = excluded.system,
     calls_made = CASE WHEN excluded.calls_made > conversations.calls_made THEN excluded.calls_made
         ELSE conversations.calls_made END, updated = excluded.updated, touched = excluded.touched""".replace(
     "@NEXT_CHANGE@", NEXT_CHANGE

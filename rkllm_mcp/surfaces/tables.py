@@ -134,8 +134,8 @@ def _arguments(prompt: PromptTemplate) -> str:
 
 def conversation_table(summaries: Sequence[ConversationSummary], columns: int | None = None) -> str:
     """Return conversations as a table; empty without rows."""
-    rows = [(summary.id, moment(summary.updated), str(summary.messages), summary.title) for summary in summaries]
-    return table(("ID", "LAST", "MESSAGES", "TITLE"), rows, columns)
+    rows = [(summary.title, moment(summary.updated), str(summary.messages), summary.id) for summary in summaries]
+    return table(("TITLE", "LAST", "MESSAGES", "ID"), rows, columns)
 
 
 def read_pairs(

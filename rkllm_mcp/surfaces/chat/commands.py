@@ -1,26 +1,33 @@
 """The commands of a conversation: ``/help`` and its relatives, one table of them.
 
-A command prints and returns; only ``/prompt`` and ``/again`` have the model answer. What fails is a sentence, and the
-conversation goes on.
+A command prints and returns; only ``/prompt``, ``/retry`` and ``/edit`` have the model answer. What fails is a
+sentence, and the conversation goes on.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
+import re
+import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 
 from rkllm_mcp.app.assistant import PromptQuestion
 from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.app.preview import find_conversation, forget_approvals, matching_tools, set_switch
-from rkllm_mcp.app.recorder import ask_again
-from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.app.recorder import ask_again, take_back
+from rkllm_mcp.errors import RkllmMcpError, UsageError, did_you_mean
+from rkllm_mcp.generation import ModelOptions
+from rkllm_mcp.messages import Message
 from rkllm_mcp.records import StoredConversation
+from rkllm_mcp.surfaces.chat.picker import Choice
 from rkllm_mcp.surfaces.chat.render import transcript
-from rkllm_mcp.surfaces.chat.state import ChatState, Stats
+from rkllm_mcp.surfaces.chat.state import SETTINGS, ChatState, Stats
 from rkllm_mcp.surfaces.tables import (
     conversation_table,
     grant_table,
@@ -41,6 +48,10 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 20
+_OFFERED = 100
+_FEWEST_MODELS = 2
+_NUMBER = re.compile(r"\d+(\.\d*)?|\.\d+", re.ASCII)
+_SWITCH = {"on": True, "off": False}
 _SHOWN_CHARS = 300
 LATEST = ""
 
@@ -57,7 +68,7 @@ async def stored_conversation(app: App, name: str) -> StoredConversation | None:
 def take_up(state: ChatState, stored: StoredConversation) -> None:
     """Continue a stored conversation and show its last turns."""
     state.conversation = state.app.resume(stored)
-    state.attached.clear()
+    state.clear_attached()
     state.stats = Stats()
     say = state.terminal.note
     phrases = state.phrases
@@ -82,12 +93,25 @@ async def list_conversations(state: ChatState, argument: str) -> None:
 
 
 async def resume(state: ChatState, argument: str) -> None:
-    """Continue another stored conversation; the current one stays stored."""
+    """Continue another stored conversation, which a list offers; the current one stays stored."""
+    if not argument and not (argument := await _chosen_conversation(state)):
+        return
     stored = await find_conversation(state.app.store, state.app.tenant, argument)
     if stored.id == state.conversation.id:
         state.terminal.error(state.phrases.sentence("chat.already_here"))
     else:
         take_up(state, stored)
+
+
+async def _chosen_conversation(state: ChatState) -> str:
+    """Return the id of the conversation that the person chooses; empty without one."""
+    latest = await state.app.store.conversations.latest(state.app.tenant, _OFFERED)
+    if state.console is None or not latest:
+        _show_listing(state, conversation_table(latest, state.terminal.columns), "chat.none_kept")
+        return ""
+    choices = [Choice(one.id, one.title, moment(one.updated)) for one in latest]
+    heading = state.phrases.sentence("chat.choose_conversation")
+    return await state.console.choose(heading, choices, state.conversation.id, state.phrases) or ""
 
 
 async def rename(state: ChatState, argument: str) -> None:
@@ -179,27 +203,135 @@ async def fill_prompt(state: ChatState, argument: str) -> None:
     await state.answer(state.app.reply(state.conversation, PromptQuestion(name, read_pairs(words)), state.options))
 
 
-async def again(state: ChatState, _argument: str) -> None:
-    """Ask the last question again, in place of its answer that was broken off."""
-    if question := ask_again(state.conversation):
-        await state.answer(state.app.reply(state.conversation, question, state.options))
+async def _taken_back(state: ChatState) -> str:
+    """Take back the last question with its answer and return it; an empty text, after a message, without one."""
+    # One that was broken off is replaced; the others stay as earlier versions.
+    question = ask_again(state.conversation)
+    question = question or await take_back(state.app.store.conversations, state.app.tenant, state.conversation)
+    if not question:
+        state.terminal.error(state.phrases.sentence("chat.no_question"))
+    return question
+
+
+async def _reply(state: ChatState, question: str) -> None:
+    """Answer a question that was not typed now, and show its beginning."""
+    state.terminal.note(f"❯ {shorten(collapse_whitespace(question), _SHOWN_CHARS)}")
+    await state.answer(state.app.reply(state.conversation, question, state.options))
+
+
+async def retry(state: ChatState, _argument: str) -> None:
+    """Ask the last question again, in its place."""
+    if question := await _taken_back(state):
+        await _reply(state, question)
+
+
+async def undo(state: ChatState, _argument: str) -> None:
+    """Take back the last question and its answer; the next question takes their place."""
+    if question := await _taken_back(state):
+        line = shorten(collapse_whitespace(question), _SHOWN_CHARS)
+        state.terminal.note(state.phrases.sentence("chat.undone", question=line))
+
+
+async def edit(state: ChatState, _argument: str) -> None:
+    """Change the last question in the person's editor and ask it, in its place."""
+    asked = [message.text for message in state.conversation.messages if message.role == "user"]
+    if state.console is None:
+        raise UsageError(state.phrases.sentence("chat.edit_needs_terminal"))
+    if not asked:
+        state.terminal.error(state.phrases.sentence("chat.no_question"))
+        return
+    text = await state.console.edit(asked[-1])
+    if text is None:
+        state.terminal.error(state.phrases.sentence("chat.no_editor"))
+    elif not text or text == asked[-1].strip():
+        state.terminal.note(state.phrases.sentence("chat.unchanged"))
+    elif await _taken_back(state):
+        await _reply(state, text)
+
+
+async def take_file(state: ChatState, argument: str) -> None:
+    """Read a file that goes with the next question."""
+    await state.attach(argument)
+    state.terminal.note(state.phrases.sentence("chat.attached"))
+
+
+async def system(state: ChatState, argument: str) -> None:
+    """Show the system prompt of this conversation, or change it."""
+    conversation = state.conversation
+    current = next((message.text for message in conversation.messages if message.role == "system"), "")
+    if not argument:
+        state.terminal.answer(f"{current}\n" if current else f"{state.phrases.sentence('chat.no_system')}\n")
+        return
+    others = [message for message in conversation.messages if message.role != "system"]
+    conversation.replace([Message("system", argument), *others])
+    conversation.own_system = argument
+    state.terminal.note(state.phrases.sentence("chat.system_again" if others else "chat.system_set"))
+
+
+async def change_setting(state: ChatState, argument: str) -> None:
+    """Show or change the options of the next answers."""
+    name, _, text = argument.partition(" ")
+    if not name:
+        rows = [(each, _setting(state.options.model, each)) for each in SETTINGS]
+        state.terminal.answer(table((), rows, state.terminal.columns))
+        return
+    if name not in SETTINGS:
+        raise UsageError(f"there is no setting {name!r}; there are {', '.join(SETTINGS)}{did_you_mean(name, SETTINGS)}")
+    if not text.strip():
+        state.need("/set")
+        return
+    field, least, most = SETTINGS[name]
+    value = _value_of(name, unicodedata.normalize("NFKC", text).strip().lower(), least, most)
+    model, (group, _, key) = state.options.model, field.partition(".")
+    if key:
+        model = replace(model, sampling=replace(model.sampling, **{key: value}))
     else:
-        state.terminal.error(state.phrases.sentence("chat.not_broken_off"))
+        model = replace(model, **{group: value})
+    state.options = replace(state.options, model=model)
+    state.terminal.note(state.phrases.sentence("chat.set", name=name, value=_setting(model, name)))
 
 
+def _setting(model: ModelOptions, name: str) -> str:
+    """Return the value of a setting for a person; ``default`` for the model's own."""
+    value: Any = model
+    for part in SETTINGS[name][0].split("."):
+        value = getattr(value, part)
+    return (
+        "default" if value is None else {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value:g}"
+    )
+
+
+def _value_of(name: str, text: str, least: float, most: float) -> float | bool | None:
+    """Read the value of a setting; None for the model's own."""
+    if text == "default":
+        return None
+    if name == "thinking":
+        if text not in _SWITCH:
+            raise UsageError(f"thinking is on, off or default; found {text!r}")
+        return _SWITCH[text]
+    number = float(text) if _NUMBER.fullmatch(text) else math.nan
+    is_whole = isinstance(least, int)
+    if not least <= number <= most or (is_whole and number != int(number)):
+        kind = "a whole number" if is_whole else "a number"
+        raise UsageError(f"{name} is {kind} from {least:g} to {most:g}, or default; found {text!r}")
+    return int(number) if is_whole else number
+
+
+# Names of commands in earlier versions.
+_FORMER: Mapping[str, str] = {"/again": "/retry"}
 _Action: TypeAlias = Callable[[ChatState, str], Awaitable[None]]
 
 
 async def obey(state: ChatState, text: str) -> None:
     """Carry out a line that begins with a slash."""
     name, _, argument = (part.strip() for part in text.partition(" "))
+    name = _FORMER.get(name, name)
     command = COMMANDS.get(name)
     if command is None:
         matching = [command for command in COMMANDS if len(name) > 1 and command.startswith(name)]
         near = matching or difflib.get_close_matches(name, COMMANDS, n=1)
         hint = _hint(state, near[0] if near else None) or state.phrases.sentence("chat.no_hint")
-        commands = " ".join(COMMANDS)
-        state.terminal.error(state.phrases.sentence("chat.no_command", name=name, hint=hint, commands=commands))
+        state.terminal.error(state.phrases.sentence("chat.no_command", name=name, hint=hint))
         return
     if not argument and state.requires_argument(name):
         state.need(name)
@@ -261,7 +393,7 @@ async def _stats(state: ChatState, _argument: str) -> None:
 
 async def _clear(state: ChatState, _argument: str) -> None:
     state.conversation = state.app.new_conversation()
-    state.attached.clear()
+    state.clear_attached()
     state.stats = Stats()
     state.terminal.note(state.phrases.sentence("chat.new_conversation"))
 
@@ -281,6 +413,8 @@ async def _save(state: ChatState, argument: str) -> None:
 
 
 async def _model(state: ChatState, argument: str) -> None:
+    if not argument and state.console is not None:
+        argument = await _chosen_model(state)
     if argument and (models := state.app.models) is not None:
         state.terminal.note(state.phrases.sentence("chat.loading", name=argument))
         await models.load(argument)
@@ -296,12 +430,39 @@ async def _model(state: ChatState, argument: str) -> None:
     state.terminal.answer(table((), [(labels[name], value) for name, value in rows if value], state.terminal.columns))
 
 
+async def _chosen_model(state: ChatState) -> str:
+    """Return the model that the person chooses; empty if the loaded one stays, or is the only one."""
+    if state.app.models is None or state.console is None:
+        return ""
+    listed = [each for each in state.app.models.listed(with_installed=True).values() if "chat" in each.capabilities]
+    if len(listed) < _FEWEST_MODELS:
+        return ""
+    current, phrases = state.app.model_host.name, state.phrases
+    choices = [
+        Choice(
+            each.name,
+            each.name,
+            f"{each.size_bytes / 1e9:.1f} GB  {phrases.sentence('chat.tokens', count=each.context_tokens)}",
+        )
+        for each in listed
+    ]
+    chosen = await state.console.choose(phrases.sentence("chat.choose_model"), choices, current, phrases) or ""
+    return "" if chosen == current else chosen
+
+
 async def _quit(state: ChatState, _argument: str) -> None:
     state.is_over = True
 
 
 COMMANDS: Mapping[str, _Action] = {
     "/help": _help,
+    "/file": take_file,
+    "/retry": retry,
+    "/edit": edit,
+    "/undo": undo,
+    "/model": _model,
+    "/system": system,
+    "/set": change_setting,
     "/tools": _tools,
     "/servers": _servers,
     "/resources": list_resources,
@@ -315,9 +476,7 @@ COMMANDS: Mapping[str, _Action] = {
     "/conversations": list_conversations,
     "/resume": resume,
     "/rename": rename,
-    "/again": again,
     "/stats": _stats,
-    "/model": _model,
     "/clear": _clear,
     "/save": _save,
     "/quit": _quit,

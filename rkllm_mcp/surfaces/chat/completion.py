@@ -3,6 +3,7 @@
     /re            ─▶ /resources, /resource                     commands, at the beginning
     /prompt na     ─▶ the prompts of the servers; then their arguments and the values that the server suggests
     @no            ─▶ @notes:  ─▶ @notes:memo://monday          servers, then their resources and templates
+    @no, /file no  ─▶ @notes.txt                                files
     get_           ─▶ get_weather                               tools, anywhere
 
 Servers are asked in the background for at most ``PATIENCE_S``; a server that does not answer suggests nothing. Results
@@ -11,15 +12,19 @@ are not cached, because a server's list may change at any time.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import anyio
+import anyio.to_thread
 
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import StoreError, ToolboxError
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.surfaces.chat.files import path_completions
+from rkllm_mcp.surfaces.chat.state import SETTINGS
 from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
@@ -44,6 +49,12 @@ class Completions:
         if text.startswith("/") and " " not in text:
             commands = read_catalogue(self.language).table("help.commands")
             return text, _beginning(text, {name: effect for name, (_, effect, *_) in commands.items()})
+        if text.startswith("/file "):
+            begun = text.removeprefix("/file ").lstrip()
+            return begun, await anyio.to_thread.run_sync(path_completions, begun)
+        if quoted := re.search(r'(?<!\S)@"([^"]*)$', text):
+            paths = await anyio.to_thread.run_sync(path_completions, quoted[1])
+            return quoted[0], {_mentioned(path): "" for path in paths}
         word = text.rsplit(maxsplit=1)[-1] if text and not text[-1].isspace() else ""
         with anyio.move_on_after(PATIENCE_S):
             try:
@@ -57,7 +68,9 @@ class Completions:
         command, *words = text.split() or [""]
         earlier_words = words if not word else words[:-1]
         if word.startswith("@"):
-            return {f"@{name}": meaning for name, meaning in (await self._references(word[1:])).items()}
+            paths = await anyio.to_thread.run_sync(path_completions, word[1:])
+            references = {f"@{name}": meaning for name, meaning in (await self._references(word[1:])).items()}
+            return {**references, **{_mentioned(path): "" for path in paths}}
         if command == "/resource" and not earlier_words:
             return await self._references(word)
         if command == "/resources" and not earlier_words:
@@ -67,6 +80,10 @@ class Completions:
         if command in ("/enable", "/disable") and not earlier_words:
             tools = {tool.name: tool.description for tool in toolbox.tools(disabled=command == "/enable")}
             return _beginning(word, {**tools, **{server.name: server.state for server in toolbox.servers()}})
+        if command == "/set" and not earlier_words:
+            return _beginning(word, tuple(SETTINGS))
+        if command == "/model" and not earlier_words and self.app.models is not None:
+            return _beginning(word, list(self.app.models.listed(with_installed=True)))
         if command == "/resume" and not earlier_words:
             conversations = await self.app.store.conversations.matching(self.app.tenant, word)
             return {conversation.id: conversation.title for conversation in conversations}
@@ -141,6 +158,14 @@ def _beginning(word: str, names: Iterable[str] | Mapping[str, str]) -> Mapping[s
     """Return the names that begin with the word, with the first line of their descriptions."""
     meanings = cast("Mapping[str, str]", names if isinstance(names, Mapping) else dict.fromkeys(names, ""))
     return {name: text.strip().partition("\n")[0] for name, text in meanings.items() if name.startswith(word)}
+
+
+def _mentioned(path: str) -> str:
+    """Return a path as a question mentions it."""
+    if " " not in path:
+        return f"@{path}"
+    # A folder is not finished yet.
+    return f'@"{path}' if path.endswith("/") else f'@"{path}"'
 
 
 def _quoted(value: str) -> str:

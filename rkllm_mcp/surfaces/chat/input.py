@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import codecs
 import os
+import shlex
+import shutil
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import anyio
 
+from rkllm_mcp.catalogue import Catalogue
 from rkllm_mcp.records import user_folder
+from rkllm_mcp.surfaces.chat.picker import Choice, pick
 from rkllm_mcp.surfaces.terminal import Terminal, printable
 
 if TYPE_CHECKING:
@@ -29,6 +34,8 @@ if TYPE_CHECKING:
 
 PROMPT = "> "
 _READ_BYTES = 65536
+# For people who have not chosen one.
+_EDITORS = ("sensible-editor", "editor", "nano", "vi")
 
 # The text before the cursor ─▶ the word that ends it, and what that word may become, with descriptions.
 Complete: TypeAlias = Callable[[str], Awaitable[tuple[str, Mapping[str, str]]]]
@@ -47,6 +54,18 @@ class LineReader(Protocol):
 
     def interrupted(self) -> None:
         """Discard input typed during an answer that the person stopped."""
+        ...
+
+
+class Console(Protocol):
+    """What a terminal can do besides lines."""
+
+    async def choose(self, heading: str, choices: Sequence[Choice], selected: str, phrases: Catalogue) -> str | None:
+        """Have the person choose from a list; see ``picker.pick``."""
+        ...
+
+    async def edit(self, text: str) -> str | None:
+        """Return the text as the person's editor left it; None if there is no editor, or it failed."""
         ...
 
 
@@ -112,9 +131,15 @@ class ConsoleAnswers:
 class TerminalLines:
     """Lines typed at a terminal, with history, completion and multi-line input (Alt-Enter)."""
 
-    def __init__(self, complete: Complete, env: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, complete: Complete, env: Mapping[str, str] = os.environ, hint: Callable[[], None] = lambda: None
+    ) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import InMemoryHistory
+
+        self._env = env
+        self._hint = hint  # says that another Ctrl-C leaves
+        self._was_given_up = False  # the last line was empty and given up
 
         self._session: PromptSession[str] = PromptSession(
             history=_history(env),
@@ -122,18 +147,37 @@ class TerminalLines:
             complete_while_typing=False,
             key_bindings=_key_bindings(),
             enable_history_search=True,
+            enable_open_in_editor=True,
+            tempfile_suffix=".md",
         )
         # Answers to questions are not lines of the conversation and may be confidential: not in the history.
         self._asking: PromptSession[str] = PromptSession(history=InMemoryHistory())
 
     async def read(self) -> str | None:
-        """See ``LineReader.read``; Ctrl-C gives up the line, Ctrl-D on an empty line ends."""
+        """See ``LineReader.read``; Ctrl-C gives up the line, and twice on an empty line or Ctrl-D there it ends."""
         try:
-            return await self._typed(self._session, PROMPT)
+            line = await self._typed(self._session, PROMPT)
         except KeyboardInterrupt:
+            is_empty = not self._session.default_buffer.text
+            if is_empty and self._was_given_up:
+                return None
+            self._was_given_up = is_empty
+            if is_empty:
+                self._hint()
             return ""
         except EOFError:
             return None
+        self._was_given_up = False
+        return line
+
+    async def choose(self, heading: str, choices: Sequence[Choice], selected: str, phrases: Catalogue) -> str | None:
+        """See ``Console.choose``."""
+        none, keys = phrases.sentence("chat.no_match"), phrases.sentence("chat.list_keys")
+        return await pick(heading, choices, selected=selected, none=none, keys=keys)
+
+    async def edit(self, text: str) -> str | None:
+        """See ``Console.edit``."""
+        return await edited(text, self._env)
 
     async def ask(self, prompt: str) -> str | None:
         """The answer to a question; None when the person left it with Ctrl-C or Ctrl-D."""
@@ -164,6 +208,20 @@ class TerminalLines:
         # What servers say meanwhile appears above the prompt. SIGINT is the command's own to handle.
         with patch_stdout(raw=True):
             return await session.prompt_async(prompt, handle_sigint=False)
+
+
+async def edited(text: str, env: Mapping[str, str]) -> str | None:
+    """Return a text as ``$VISUAL``, ``$EDITOR`` or the system's editor left it; None if none runs or it fails."""
+    named = env.get("VISUAL") or env.get("EDITOR")
+    command = shlex.split(named) if named else [editor for editor in _EDITORS if shutil.which(editor)][:1]
+    if not command or shutil.which(command[0]) is None:
+        return None
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "question.md"
+        path.write_text(text, encoding="utf-8")
+        # The terminal is the editor's until it ends.
+        done = await anyio.run_process([*command, str(path)], stdin=None, stdout=None, stderr=None, check=False)
+        return path.read_text("utf-8", "replace").strip() if done.returncode == 0 else None
 
 
 @contextmanager

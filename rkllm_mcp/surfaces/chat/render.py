@@ -246,6 +246,9 @@ class Answering:
             self.app.cancel(conversation_id)
         elif answer is None or not self._settle_question(question, answer):
             self._is_late = True
+        else:
+            is_refused = answer in ("deny", "never")
+            self.terminal.note(self.phrases.sentence("answer.refused" if is_refused else "answer.goes_on"))
 
     def _tell_late(self, event: Event) -> None:
         """Say that a question was taken back, unless the person did that by stopping the answer."""

@@ -10,8 +10,10 @@ need approval are refused.
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable, Callable
 
 from rkllm_mcp import __version__
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.protocols import CallContext
@@ -24,10 +26,11 @@ from rkllm_mcp.surfaces.chat.state import ChatState
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, emulation_note, run_async
 
 
-def chat(session: Session, resumed: str | None = None) -> int:
+def chat(session: Session, read_file: Callable[[str], Awaitable[str]], resumed: str | None = None) -> int:
     """Hold a conversation and return the exit code.
 
-    ``resumed`` is the beginning of a stored conversation's id; empty for the latest one, None for a new one.
+    ``read_file`` returns the text of a file for a question. ``resumed`` is the beginning of a stored conversation's id;
+    empty for the latest one, None for a new one.
     """
     tokens = session.tokens
     ready: list[tuple[ChatState, LineReader]] = []
@@ -45,13 +48,28 @@ def chat(session: Session, resumed: str | None = None) -> int:
             language = session.language(app.config)
             lines: LineReader = PipedLines(sys.stdin.fileno())
             inquirer: FormPrompt | None = None
+            console: TerminalLines | None = None
             if sys.stdin.isatty() and sys.stdout.isatty():
-                lines = TerminalLines(Completions(app, CallContext(tokens=tokens), language).complete)
+
+                def hint() -> None:
+                    session.status(read_catalogue(language).sentence("chat.leave_hint"))
+
+                completions = Completions(app, CallContext(tokens=tokens), language)
+                lines = console = TerminalLines(completions.complete, hint=hint)
                 # Questions are shown on standard error; ask only if it is a terminal.
                 inquirer = FormPrompt(session.terminal, lines, language) if sys.stderr.isatty() else None
             approvals, save = "ask" if inquirer else "refuse", app.config.service.history
             options = AnswerOptions(approvals=approvals, tokens=tokens, save=save, language=language)
-            state = ChatState(app, app.new_conversation(), session.terminal, options, inquirer, language)
+            state = ChatState(
+                app,
+                app.new_conversation(),
+                session.terminal,
+                options,
+                inquirer,
+                language,
+                read_file=read_file,
+                console=console,
+            )
             ready.append((state, lines))
             stored = None if resumed is None else await stored_conversation(app, resumed)
             _greet(session, state)
@@ -91,11 +109,8 @@ async def converse(state: ChatState, lines: LineReader) -> None:
 
 
 async def _answer_line(state: ChatState, text: str) -> None:
-    # What /resource fetched is named in the question, as if the person had typed it there.
-    question = "\n".join([text, *state.attached])
-    state.attached.clear()
     try:
-        await state.answer(state.app.reply(state.conversation, question, state.options))
+        await state.ask(text)
     except RkllmMcpError as error:
         state.complain(error)
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import anyio
 
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
-from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.events import Event, ToolFinished, Usage
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import DENY_ALL, CallContext
+from rkllm_mcp.surfaces.chat.files import take_files
 from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
+from rkllm_mcp.surfaces.chat.input import Console
 from rkllm_mcp.surfaces.chat.render import Answering
 from rkllm_mcp.surfaces.chat.screen import renderer_for
 from rkllm_mcp.surfaces.terminal import Terminal
@@ -64,6 +66,21 @@ def _speed(tokens: int, milliseconds: float) -> str:
     return f"{1000 * tokens / milliseconds:.1f} tokens/s" if milliseconds > 0 else "-"
 
 
+# What /set changes: the name of the option, its field, and the least and the greatest value.
+SETTINGS: Mapping[str, tuple[str, float, float]] = {
+    "temperature": ("sampling.temperature", 0.0, 2.0),
+    "top_p": ("sampling.top_p", 0.0, 1.0),
+    "top_k": ("sampling.top_k", 1, 1000),
+    "repeat_penalty": ("sampling.repeat_penalty", 0.5, 2.0),
+    "max_tokens": ("max_new_tokens", 1, 1_000_000),
+    "thinking": ("thinking", 0, 1),
+}
+
+
+async def _read_no_files(file: str) -> str:
+    raise UsageError(f"{file} cannot be read here; files are read in rkllm-mcp chat")
+
+
 @dataclass
 class ChatState:
     """A conversation at a terminal."""
@@ -77,6 +94,11 @@ class ChatState:
     stats: Stats = field(default_factory=Stats)  # statistics so far
     # resources to send with the next question, as messages name them
     attached: list[str] = field(default_factory=list[str])
+    # texts of files that stand before the next question
+    material: list[str] = field(default_factory=list[str])
+    # returns the text of a file with its name, or raises a UsageError
+    read_file: Callable[[str], Awaitable[str]] = _read_no_files
+    console: Console | None = None  # the terminal; None if the input is a pipe
     is_over: bool = False  # the person has left
     _command: anyio.CancelScope | None = None
 
@@ -96,6 +118,37 @@ class ChatState:
         self.stats.questions += 1
         answering = Answering(self.app, self.terminal, self.inquirer, phrases=self.phrases)
         await answering.follow(self.conversation.id, events, show_event)
+
+    async def ask(self, words: str) -> None:
+        """Answer a question, with the files that it mentions and what was attached to it.
+
+        Raises:
+            UsageError: a file cannot be read; nothing was asked.
+        """
+        servers = [connection.spec.name for connection in self.app.toolbox.connections]
+        text, paths = take_files(words, servers)
+        with self.interruptible() as scope:
+            for path in paths:
+                await self.attach(path)
+        if scope.cancel_called:
+            return
+        # What /resource fetched is named in the question, as if the person had typed it there.
+        text = "\n".join([text, *self.attached])
+        # The person's own words may name resources to read (``@server:uri``); a file may not.
+        may_name = not any("@" in material for material in self.material)
+        question = "\n\n".join([*self.material, text])
+        self.clear_attached()
+        await self.answer(self.app.reply(self.conversation, question, replace(self.options, resources=may_name)))
+
+    async def attach(self, path: str) -> None:
+        """Read a file that goes with the next question."""
+        if (material := await self.read_file(path)) not in self.material:
+            self.material.append(material)
+
+    def clear_attached(self) -> None:
+        """Forget what would go with the next question."""
+        self.attached.clear()
+        self.material.clear()
 
     def complain(self, error: RkllmMcpError) -> None:
         """Show what went wrong."""
@@ -126,10 +179,10 @@ class ChatState:
         return True
 
     @contextmanager
-    def interruptible(self) -> Generator[None]:
+    def interruptible(self) -> Generator[anyio.CancelScope]:
         """Let ``interrupt`` end what runs inside this block."""
         with anyio.CancelScope() as self._command:
-            yield
+            yield self._command
         if self._command.cancelled_caught:
             self.terminal.note(self.phrases.table("answer.endings")["cancelled"])
         self._command = None

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import anyio
+import anyio.to_thread
 
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import ToolboxError, UsageError
@@ -111,6 +112,20 @@ def _fenced(text: str) -> str:
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=3)
     fence = "`" * (longest + 1)
     return f"{fence}\n{text.strip()}\n{fence}"
+
+
+async def read_named_file(file: str, session: Session) -> str:
+    """Return the text of a file as material for a question: its name, and the text between fences.
+
+    Raises:
+        UsageError: it cannot be read, or has no text.
+    """
+
+    def read() -> str:
+        return _named_text(file, "en", session, lambda data, name: _text_of(data, name, session))
+
+    # The reader of documents has an event loop of its own.
+    return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
 
 
 def _named_text(file: str, language: Language, session: Session, text_of: Callable[[bytes, str], str]) -> str:

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
@@ -27,7 +28,7 @@ from rkllm_mcp.events import (
 )
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.surfaces.cli.options import argument, command, flag, in_loop, option
-from rkllm_mcp.surfaces.cli.question import CommandQuestion, read_question
+from rkllm_mcp.surfaces.cli.question import CommandQuestion, read_named_file, read_question
 from rkllm_mcp.surfaces.invocation import (
     EXIT_ANSWER_FAILED,
     EXIT_DONE,
@@ -276,7 +277,7 @@ def chat_command(
         raise UsageError("--resume and --continue exclude each other; leave one of the two out")
     if resume == "":
         raise UsageError("--resume needs an id; 'rkllm-mcp conversations list' shows them")
-    return chat(session, "" if go_on else resume)
+    return chat(session, partial(read_named_file, session=session), "" if go_on else resume)
 
 
 @command(app, "run")

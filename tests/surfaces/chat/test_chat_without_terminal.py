@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from rkllm_mcp.catalogue import read_catalogue, translate
@@ -47,13 +48,9 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
         f"Saved to {saved}",
         f"{saved} exists; choose another name",
         "/save needs a file: /save answer.md",
-        (
-            "Unknown command /hlep; did you mean /help? "
-            "Commands: /help /tools /servers /resources /resource /prompts /prompt /enable /disable /approve "
-            "/history /conversations /resume /rename /again /stats /model /clear /save /quit"
-        ),
-        "Unknown command /con; did you mean /conversations? Commands: /help ",
-        "Unknown command /nothing. Commands: /help ",
+        "There is no command /hlep; did you mean /help?\n",
+        "There is no command /con; did you mean /conversations?\n",
+        "There is no command /nothing; /help lists the commands\n",
         "Started a new conversation.",
         "[NPU: emulated; model 'demo' answers from a script, not from a language model]",
     ):
@@ -95,6 +92,54 @@ def test_another_model_goes_on_with_the_conversation(tmp_path: Path) -> None:
     assert "There is no model 'nobody' here. There is demo, owl." in done.stderr
 
 
+def test_the_last_question_is_asked_again_taken_back_and_replaced(tmp_path: Path) -> None:
+    (tmp_path / "メモ 1.txt").write_text("牛乳を買う", encoding="utf-8")
+    lines = [
+        *("/undo", "Hello", "/retry", "/undo", "/undo", "/system Be a pirate.", "/system", "/file absent.txt"),
+        *(
+            "/file メモ 1.txt",
+            '何が書いてある？ @notes.txtと@"メモ 1.txt"',
+            "/set temperature ０．２",
+            "/set thinking on",
+        ),
+        *(
+            "/set top_k 1.5",
+            "/set temprature 1",
+            "/set top_p default",
+            "/set",
+            "/stats",
+            f"/save {tmp_path}/all.md",
+            "/quit",
+        ),
+    ]
+    (tmp_path / "notes.txt").write_text("eggs", encoding="utf-8")
+    demo = make_demo(tmp_path, servers=())
+    done = demo.run("chat", stdin="\n".join(lines))
+    assert done.returncode == 0
+    for piece in (
+        "There is no question yet.\n",
+        "Taken back: Hello\n",
+        "The system prompt of this conversation is set.\n",
+        "Error: No such file: absent.txt\n",
+        "It will be added to your next question.\n",
+        "temperature: 0.2\n",
+        "thinking: on\n",
+        "Error: top_k is a whole number from 1 to 1000, or default; found '1.5'\n",
+        "there are temperature, top_p, top_k, repeat_penalty, max_tokens, thinking; did you mean 'temperature'?\n",
+    ):
+        assert piece in done.stderr
+    assert "Be a pirate.\n" in done.stdout
+    assert "temperature     0.2\ntop_p           default\n" in done.stdout
+    assert "questions         3\n" in done.stdout
+    fence = "````"
+    material = f"メモ 1.txt:\n{fence}\n牛乳を買う\n{fence}\n\nnotes.txt:\n{fence}\neggs\n{fence}\n\n"
+    question = f"## You\n\n{material}何が書いてある？ notes.txtとメモ 1.txt\n"
+    assert (tmp_path / "all.md").read_text("utf-8").startswith(f"> Be a pirate.\n\n{question}")
+    # One conversation of one exchange; what was asked before is an earlier version.
+    listed = demo.run("conversations", "list", "--json")
+    assert [stored["messages"] for stored in json.loads(listed.stdout)["conversations"]] == [2]
+
+
 def test_every_command_is_explained_in_every_language() -> None:
     for language in LANGUAGES:
         explained = read_catalogue(language).table("help.commands")
@@ -102,15 +147,25 @@ def test_every_command_is_explained_in_every_language() -> None:
         assert [usage.split()[0] for usage, *_ in explained.values()] == list(COMMANDS)
         # The third text is shown where the argument is missing.
         assert [name for name, (usage, *_) in explained.items() if " " in usage and "[" not in usage.split()[1]] == [
-            name for name, texts in explained.items() if len(texts) > 2 and name != "/approve"
+            name for name, texts in explained.items() if len(texts) > 2 and name not in ("/approve", "/set")
         ]
 
 
 def test_a_japanese_chat_explains_itself_in_japanese(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, servers=(), extra='[agent]\nlanguage = "ja"\n')
     lines = "/help /tools /servers /resources /prompts /history /approve /conversations /model /stats /enable /disable "
-    lines += "/resource /prompt /resume /rename /save /hlep"
-    typed = [*lines.split(), "/rename x", "/approve x", "/tools x", "/clear", "こんにちは", "/quit"]
+    lines += "/resource /prompt /rename /save /file /hlep"
+    typed = [
+        *lines.split(),
+        "/rename x",
+        "/approve x",
+        "/tools x",
+        "/set top_k",
+        "/retry",
+        "/clear",
+        "こんにちは",
+        "/quit",
+    ]
     done = demo.run("chat", stdin="\n".join(typed))
     japanese = read_catalogue("ja")
     shown = ["この一覧\n", "Ctrl-D で終了します。\n", "質問", "コンテキスト  4096 トークン\n"]
@@ -118,7 +173,11 @@ def test_a_japanese_chat_explains_itself_in_japanese(tmp_path: Path) -> None:
     shown += [japanese.sentence(f"chat.{key}") for key in keys]
     assert [piece for piece in shown if piece not in done.stdout] == []
     told = [texts[2] for texts in japanese.table("help.commands").values() if len(texts) > 2]
-    told += [japanese.sentence("chat.not_kept_yet"), japanese.sentence("chat.new_conversation")]
+    told += [
+        japanese.sentence("chat.no_question"),
+        japanese.sentence("chat.not_kept_yet"),
+        japanese.sentence("chat.new_conversation"),
+    ]
     told += [emulation_note("demo", "ja"), "「x」というツールはありません。一覧は /tools"]
     told += ["/hlep というコマンドはありません。/help のことですか？", "この会話を続けるには: rkllm-mcp chat --resume"]
     assert [piece for piece in told if piece not in done.stderr] == []

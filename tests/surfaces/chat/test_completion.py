@@ -15,7 +15,7 @@ from rkllm_mcp.surfaces.chat.completion import Completions
 from tests.support.feature_demo import DESK, make_features
 
 CASES: dict[str, tuple[str, str]] = {
-    "/re": ("/re", "/resources /resource /resume /rename"),
+    "/re": ("/re", "/retry /resources /resource /resume /rename"),
     "/save fi": ("fi", ""),
     "": ("", ""),
     "tell ask_o": ("ask_o", "ask_owner"),
@@ -35,6 +35,14 @@ CASES: dict[str, tuple[str, str]] = {
     "/prompt nothing x": ("x", ""),
     "/approve f": ("f", "forget"),
     "/resume ab": ("ab", "abc"),
+    "/set te": ("te", "temperature"),
+    "/model de": ("de", "demo"),
+    "/file pap": ("pap", "papers/"),
+    "/file papers/": ("papers/", "papers/a.txt papers/日誌.md"),
+    "/file papers/.": ("papers/.", "papers/.hidden"),
+    "/file none/": ("none/", ""),
+    "sum up @papers/日": ("@papers/日", "@papers/日誌.md"),
+    'sum up @"papers/a': ('@"papers/a', "@papers/a.txt"),
     "/approve forget del": ("del", "delete_file"),
 }
 
@@ -44,6 +52,10 @@ async def test_typed_words_become_existing_arguments(tmp_path: Path, monkeypatch
     demo = make_features(tmp_path, [DESK])
     for name, value in demo.environment.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "papers").mkdir()
+    for file in ("a.txt", "日誌.md", ".hidden"):
+        (tmp_path / "papers" / file).touch()
     with anyio.fail_after(60):
         async with open_app(load_config(demo.config)) as app:
             await app.toolbox.connected()

@@ -1,0 +1,73 @@
+"""Files in a question of the chat: ``@path`` in its words, and the completion of paths.
+
+Compare @notes.txt with @"My notes.md"  ─▶  Compare notes.txt with My notes.md, and the two files
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+# Not an address (me@example.org); a name with blanks is in quotation marks.
+_MENTION = re.compile(r'(?<![\w.+-])@(?:"([^"\n]+)"|(\S+))', re.ASCII)
+# What a path that is meant begins with, whether or not the file exists.
+_CERTAIN = ("/", "./", "../", "~/")
+_MOST_COMPLETIONS = 200
+
+
+def take_files(text: str, servers: Collection[str]) -> tuple[str, list[str]]:
+    """Return a question with the names of the files that it mentions, and their paths.
+
+    A mention is the longest beginning of a word that is a file, because Japanese has no blanks: ``@notes.txtを要約``.
+    What names a resource of one of ``servers`` (``@server:uri``) stays, and so does what is no file.
+    """
+    parts: list[str] = []
+    paths: list[str] = []
+    end = 0
+    while (match := _MENTION.search(text, end)) is not None:
+        path = match[1] or _mentioned_path(match[2], servers)
+        # Behind a name without quotation marks another mention may follow at once.
+        length = len(match[0]) if match[1] else len(path) + 1
+        parts += [text[end : match.start()], Path(path).name if path else "@"]
+        paths += [path] if path else []
+        end = match.start() + length
+    return "".join([*parts, text[end:]]), list(dict.fromkeys(paths))
+
+
+def _mentioned_path(word: str, servers: Collection[str]) -> str:
+    """Return the path at the beginning of a word; empty if it names no file."""
+    server, colon, _ = word.partition(":")
+    if colon and server in servers:
+        return ""
+    return _file_at_beginning(word) or (word if word.startswith(_CERTAIN) else "")
+
+
+def _file_at_beginning(word: str) -> str:
+    """Return the longest beginning of a word that is the path of a file; empty if there is none."""
+    return next((word[:end] for end in range(len(word), 0, -1) if _is_file(word[:end])), "")
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).expanduser().is_file()
+    except (OSError, RuntimeError, ValueError):  # too long, no such user, a NUL
+        return False
+
+
+def path_completions(begun: str) -> Mapping[str, str]:
+    """Return the paths that begin as ``begun`` does, folders with a slash; hidden ones only where a dot was typed."""
+    head, _, name = begun.rpartition("/")
+    prefix = begun[: len(begun) - len(name)]
+    try:
+        folder = Path(prefix or ".").expanduser() if head or prefix else Path()
+        with os.scandir(folder) as entries:
+            names = [
+                f"{entry.name}/" if entry.is_dir() else entry.name
+                for entry in entries
+                if entry.name.startswith(name) and (name or not entry.name.startswith("."))
+            ]
+    except (OSError, RuntimeError):
+        return {}
+    return {f"{prefix}{each}": "" for each in sorted(names)[:_MOST_COMPLETIONS]}

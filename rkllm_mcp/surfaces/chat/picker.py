@@ -1,0 +1,156 @@
+"""A list at the terminal: arrow keys walk it, letters filter it, Enter chooses, Escape leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rkllm_mcp.surfaces.terminal import clipped, printable, width
+
+if TYPE_CHECKING:
+    from prompt_toolkit.formatted_text import StyleAndTextTuples
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+    from prompt_toolkit.output import Output
+
+_MOST_ROWS = 12
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One row: what is returned, its title, and what stands behind it in grey."""
+
+    value: str
+    title: str
+    detail: str = ""
+
+    def matches(self, words: str) -> bool:
+        """Return True if every word of ``words`` is in the row, in any case."""
+        row = f"{self.title} {self.detail}".casefold()
+        return all(word in row for word in words.casefold().split())
+
+
+class _List:
+    def __init__(self, heading: str, choices: Sequence[Choice], selected: str, none: str, keys: str) -> None:
+        self.heading = heading
+        self.filter = ""
+        self._choices = choices
+        self._none = none
+        self._keys = keys
+        values = [choice.value for choice in choices]
+        self.position = values.index(selected) if selected in values else 0
+
+    @property
+    def shown(self) -> list[Choice]:
+        return [choice for choice in self._choices if choice.matches(self.filter)]
+
+    def move(self, step: int) -> None:
+        self.position = max(0, min(self.position + step, len(self.shown) - 1))
+
+    def set_filter(self, text: str) -> None:
+        self.filter, self.position = text, 0
+
+    def text(self, columns: int) -> StyleAndTextTuples:
+        heading = clipped(printable(self.heading), max(columns - 1, 1))
+        parts: StyleAndTextTuples = [("bold", f"{heading}\n"), ("", f"> {printable(self.filter)}\n")]
+        shown = self.shown
+        first = max(0, min(self.position - _MOST_ROWS // 2, len(shown) - _MOST_ROWS))
+        rows = shown[first : first + _MOST_ROWS]
+        room = max((width(printable(row.title)) for row in rows), default=0)
+        for place, row in enumerate(rows, first):
+            mark, style = ("❯ ", "reverse") if place == self.position else ("  ", "")
+            title = clipped(printable(row.title), max(columns - 4, 1))
+            detail = " " * (min(room, columns) - width(title) + 2) + printable(row.detail) if row.detail else ""
+            parts += [
+                (style, f"{mark}{title}"),
+                ("ansibrightblack", clipped(detail, max(columns - width(title) - 3, 0))),
+            ]
+            parts.append(("", "\n"))
+        if not rows:
+            parts.append(("ansibrightblack", f"  {self._none}\n"))
+        count = f"{self.position + 1}/{len(shown)}  " if len(shown) > len(rows) else ""
+        parts.append(("ansibrightblack", clipped(f"  {count}{self._keys}", max(columns - 1, 1))))
+        return parts
+
+
+async def pick(
+    heading: str,
+    choices: Sequence[Choice],
+    *,
+    selected: str = "",
+    none: str = "",
+    keys: str = "",
+    source: Input | None = None,
+    target: Output | None = None,
+) -> str | None:
+    """Return the value of the chosen row; None if the person left the list.
+
+    Args:
+        heading: stands above the list.
+        choices: the rows.
+        selected: value of the row where the list opens.
+        none: shown where no row matches.
+        keys: stands below the list and says which keys do what.
+        source: keys of a test instead of the terminal's.
+        target: the screen of a test.
+    """
+    from prompt_toolkit.application import Application
+    from prompt_toolkit.layout import Layout
+    from prompt_toolkit.layout.containers import Window
+    from prompt_toolkit.layout.controls import FormattedTextControl
+
+    rows = _List(heading, choices, selected, none, keys)
+    application: Application[str | None]
+
+    def draw() -> StyleAndTextTuples:
+        return rows.text(application.output.get_size().columns)
+
+    control = FormattedTextControl(draw, focusable=True, show_cursor=False)
+    application = Application(
+        layout=Layout(Window(control, dont_extend_height=True)),
+        key_bindings=_bindings(rows),
+        erase_when_done=True,
+        input=source,
+        output=target,
+    )
+    # A lone Escape is told from the beginning of an arrow key by the pause behind it.
+    application.ttimeoutlen = application.timeoutlen = 0.1
+    return await application.run_async(handle_sigint=False)
+
+
+def _bindings(rows: _List) -> KeyBindings:
+    from prompt_toolkit.key_binding import KeyBindings
+    from prompt_toolkit.keys import Keys
+
+    bindings = KeyBindings()
+    moves = {"up": -1, "c-p": -1, "down": 1, "c-n": 1, "pageup": -_MOST_ROWS, "pagedown": _MOST_ROWS}
+
+    def move(event: KeyPressEvent) -> None:
+        rows.move(moves[event.key_sequence[0].key])
+
+    def leave(event: KeyPressEvent) -> None:
+        event.app.exit(result=None)
+
+    def choose(event: KeyPressEvent) -> None:
+        if shown := rows.shown:
+            event.app.exit(result=shown[rows.position].value)
+
+    def shorten_filter(event: KeyPressEvent) -> None:
+        del event
+        rows.set_filter(rows.filter[:-1])
+
+    def extend_filter(event: KeyPressEvent) -> None:
+        typed = " ".join(event.data.split()) if len(event.data) > 1 else event.data
+        if typed.isprintable():
+            rows.set_filter(rows.filter + typed)
+
+    for key in moves:
+        bindings.add(key)(move)
+    for key in ("escape", "c-c", "c-d", "c-g"):
+        bindings.add(key)(leave)
+    bindings.add("enter")(choose)
+    bindings.add("backspace")(shorten_filter)
+    bindings.add(Keys.Any)(extend_filter)
+    bindings.add(Keys.BracketedPaste)(extend_filter)
+    return bindings
