@@ -39,7 +39,6 @@ from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
 TOOLS = [ToolSpec("get_weather", "", {"type": "object", "properties": {"location": {"type": "string"}}})]
-NOWHERE: PythonServer = ("nowhere", ("-c", "raise SystemExit(3)"), {})
 
 
 def block(language: str, containing: str) -> str:
@@ -108,17 +107,14 @@ def test_the_configuration_file_is_read(tmp_path: Path) -> None:
     assert (database.name, database.transport, database.url) == ("database", "sse", "http://localhost:8080/mcp")
 
 
-async def test_a_server_is_connected_over_stdio_and_its_tools_are_listed(tmp_path: Path) -> None:
-    """stdio サーバへの接続, ツール一覧の取得."""
+async def test_the_tools_of_a_server_over_stdio_are_listed_and_called_and_one_that_is_not_there_fails(
+    tmp_path: Path,
+) -> None:
+    """stdio サーバへの接続, ツール一覧の取得, ツール呼び出しの成功, ツール呼び出しの失敗（存在しないツール）."""
     async with environment(tmp_path, tiny("one")) as opened:
         (state,) = opened.toolbox.servers()
         assert (state.state, state.tool_count) == ("ready", 7)
         assert [tool.name for tool in opened.toolbox.tools()][:2] == ["add", "steps"]
-
-
-async def test_a_call_works_and_one_of_a_tool_that_is_not_there_fails(tmp_path: Path) -> None:
-    """ツール呼び出しの成功, ツール呼び出しの失敗（存在しないツール）."""
-    async with environment(tmp_path, tiny("one")) as opened:
         assert await called(opened, "add", a=20, b=5) == ("25", False)
         assert await called(opened, "ad", a=20, b=5) == ("There is no tool 'ad'; did you mean 'add'?", True)
 
@@ -178,33 +174,25 @@ def test_without_a_call_the_text_is_the_answer() -> None:
 # --- test list 3: the whole -------------------------------------------------------------------------------------------
 
 
-async def test_tools_are_used_in_a_conversation_of_several_turns(tmp_path: Path) -> None:
-    """マルチターン会話でのツール利用; the servers of the first two points are in test_mission_examples."""
+async def test_tools_are_used_in_a_conversation_of_several_turns_also_after_one_failed(tmp_path: Path) -> None:
+    """マルチターン会話でのツール利用, エラーハンドリング; servers that fail are in test_mission_edge_cases."""
     async with assistant(tmp_path, TIME_SERVER) as app:
         await app.ready()
         conversation = app.new_conversation()
-        for place in ("London", "Paris"):
-            events = await events_of(app, conversation, f"What time is it in {place}?")
-            assert [event.is_error for event in events if isinstance(event, ToolFinished)] == [False]
+        for question, is_error in (
+            ("What time is it in London?", False),
+            ("火星は今何時？", True),
+            ("What time is it in Paris?", False),
+        ):
+            events = await events_of(app, conversation, question)
+            assert Status("[MCP: Calling tool 'get_current_time']") in events
+            assert [event.is_error for event in events if isinstance(event, ToolFinished)] == [is_error]
             words = "".join(event.text for event in events if isinstance(event, Text))
-            assert words.startswith(f"In Europe/{place} it is ")
+            assert is_error or words.startswith(f"In Europe/{question[19:-1]} it is ")
         assert [message.role for message in conversation.messages] == [
             "system",
-            *("user", "assistant", "tool", "assistant") * 2,
+            *("user", "assistant", "tool", "assistant") * 3,
         ]
-
-
-async def test_an_error_is_shown_and_the_conversation_goes_on(tmp_path: Path) -> None:
-    """エラーハンドリング: a server that is not there, a tool that fails, and a question after both."""
-    async with assistant(tmp_path, NOWHERE, TIME_SERVER) as app:
-        await app.ready()
-        assert [server.state for server in app.toolbox.servers()] == ["failed", "ready"]
-        conversation = app.new_conversation()
-        events = await events_of(app, conversation, "火星は今何時？")
-        assert [event.is_error for event in events if isinstance(event, ToolFinished)] == [True]
-        assert Status("[MCP: Calling tool 'get_current_time']") in events
-        events = await events_of(app, conversation, "What time is it in London?")
-        assert [event.is_error for event in events if isinstance(event, ToolFinished)] == [False]
 
 
 # --- phases 3 and 4, as one configuration has them; 1 and 2 are above and in test_app_asking --------------------------

@@ -87,9 +87,10 @@ def test_a_call_written_in_a_file_needs_approval_under_every_configuration(tmp_p
             "'delete_file' was not run: the same call stands in a text from outside, such as a tool result, and no "
         )
         assert (tmp_path / "a.txt").exists()
-        assert demo.run("run", "read other.md").stdout == "◆ Done: deleted a.txt\n"
-        (tmp_path / "a.txt").touch()
-        assert demo.run("run", "--yes", "read page.md").stdout == "◆ Done: deleted a.txt\n"
+    # The same call where the text has it for another file, and with a yes.
+    assert demo.run("run", "read other.md").stdout == "◆ Done: deleted a.txt\n"
+    (tmp_path / "a.txt").touch()
+    assert demo.run("run", "--yes", "read page.md").stdout == "◆ Done: deleted a.txt\n"
 
 
 def history(demo: Demo, *options: str) -> list[dict[str, object]]:
