@@ -349,8 +349,11 @@ class Library:
             base = stored_bases.base_by_id(connection, base_id, access)
             _check_owner(base_id, base.base.tenant, access)
             mark_text_index_stale(connection, base.key)
-            if self._target_embedder:
-                set_next_embedding(connection, base.key, create_embedding(connection, base.key, self._target_embedder))
+            target, unfinished = self._target_embedder, base.next_embedding
+            # Vectors that are being made are as good as new ones.
+            is_begun = unfinished is not None and embedding_by_key(connection, unfinished).embedder == target
+            if target and not is_begun:
+                set_next_embedding(connection, base.key, create_embedding(connection, base.key, target))
 
 
 def _summary(connection: sqlite3.Connection, base: StoredBase, access: Access) -> Summary:

@@ -330,10 +330,11 @@ async def _watched_base(library: Library, name: str) -> KnowledgeBase:
 
 
 def _library_settings(models: ModelSettings, tenant_chunks: int) -> LibrarySettings:
-    embedder = embedder_from(models.embedder, key=models.embedder_key)
+    limits = {"timeout_s": models.embedder_timeout_s, "batch": models.embedder_batch}
+    embedder = embedder_from(models.embedder, key=models.embedder_key, **limits)
     # A key is sent only to the service it was configured for.
     is_same_service = models.previous_embedder.partition("#")[0] == models.embedder.partition("#")[0]
-    previous = embedder_from(models.previous_embedder, key=models.embedder_key if is_same_service else "")
+    previous = embedder_from(models.previous_embedder, key=models.embedder_key if is_same_service else "", **limits)
     reranker = reranker_from(models.reranker, key=models.reranker_key)
     return LibrarySettings(embedder, reranker, (previous,) if previous else (), tenant_chunks)
 
@@ -347,11 +348,12 @@ def _judge(models: ModelSettings) -> Judge | None:
     return ChatJudge(ModelAddress(url.rstrip("/"), model, models.llm_key))
 
 
-def embedder_from(text: str, *, key: str = "") -> Embedder | None:
+def embedder_from(text: str, *, key: str = "", timeout_s: int = 60, batch: int = 16) -> Embedder | None:
     """Return the embedder of a setting; None for ``none`` and an empty setting (BM25 only).
 
     ``hashing`` needs no model, ``universal-sentence-encoder`` only its package; ``cpu:FOLDER`` is an ONNX model on this
-    machine's processor; ``http://HOST/v1#MODEL`` is a service with OpenAI's interface. Raises BadArgumentError for an
+    machine's processor; ``http://HOST/v1#MODEL`` is a service with OpenAI's interface, which gets ``batch`` texts in a
+    request that may take ``timeout_s``. Raises BadArgumentError for an
     unknown form or a folder without a model, MissingExtraError without the package of the embedder.
     """
     kind, _, argument = text.partition(":")
@@ -363,7 +365,7 @@ def embedder_from(text: str, *, key: str = "") -> Embedder | None:
         return SentenceEncoder()
     if kind == "cpu" and argument:
         return OnnxEmbedder(argument)
-    return RemoteEmbedder(_address("embedder", text, key))
+    return RemoteEmbedder(replace(_address("embedder", text, key), timeout_s=timeout_s, batch=batch))
 
 
 def reranker_from(text: str, *, key: str = "") -> Reranker | None:

@@ -70,6 +70,8 @@ class ModelSettings:
 
     embedder: str = "none"
     embedder_key: str = field(default="", repr=False)
+    embedder_timeout_s: int = 60  # of a request to its service
+    embedder_batch: int = 16  # texts of a request
     previous_embedder: str = "none"  # searched while vectors of another embedder are made
     reranker: str = "none"
     reranker_key: str = field(default="", repr=False)
@@ -113,6 +115,12 @@ PREFIX = "KNOWLEDGE_"
 _MIN_SECRET_BYTES = 32
 # The parser has 2 GB of address space.
 _MAX_DOCUMENT_MB = 500
+_LIMITS = (
+    ("", "default_results", MAX_RESULTS),
+    ("", "document_mb", _MAX_DOCUMENT_MB),
+    ("models", "embedder_timeout_s", 3600),
+    ("models", "embedder_batch", 1000),
+)
 
 
 @dataclass(frozen=True)
@@ -201,10 +209,10 @@ def _check(settings: Settings) -> None:
             raise SettingsError(f"{name} is {getattr(settings, name)!r}: give {' or '.join(words)}.")
     if settings.tenant and settings.http:
         raise SettingsError("tenant is for stdio: with http the token of a request names the tenant.")
-    if not 1 <= settings.default_results <= MAX_RESULTS:
-        raise SettingsError(f"default_results is {settings.default_results}: give a number from 1 to {MAX_RESULTS}.")
-    if not 1 <= settings.document_mb <= _MAX_DOCUMENT_MB:
-        raise SettingsError(f"document_mb is {settings.document_mb}: give a number from 1 to {_MAX_DOCUMENT_MB}.")
+    for section, name, most in _LIMITS:
+        value = getattr(settings.models if section == "models" else settings, name)
+        if not 1 <= value <= most:
+            raise SettingsError(f"{name} is {value}: give a number from 1 to {most}.")
     try:
         [ipaddress.ip_network(network) for network in settings.allow_networks]
     except ValueError as error:

@@ -25,6 +25,7 @@ class Embedder(Protocol):
 
     name: str  # the vector space, by model and dimensions, not by address: vectors are compared only under one name
     is_fast: bool  # adding a document may wait for its vectors
+    batch: int  # texts whose vectors are made, and stored, at a time
 
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Return one unit row per text, in order; raise EngineUnreachableError on failure."""

@@ -7,6 +7,7 @@ is retried with growing pauses, and at once when there is new work.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from contextlib import suppress
@@ -37,8 +38,9 @@ from mcp_servers.knowledge.storage.vectors import (
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION
 from mcp_servers.knowledge.types import UNRESTRICTED
 
-# One commit costs 5 ms on an SD card; remote embedders split batches themselves.
-_BATCH = 32
+# Batches between two reports of progress.
+_REPORTED = 20
+logger = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 5.0, 300.0
 
 
@@ -105,6 +107,8 @@ class BackgroundIndexer:
             with suppress(BaseNotFoundError):
                 await self._update_base(base)
         except KnowledgeError as problem:
+            if self.problems.get(base.key) != problem.words:
+                logger.warning("%s: %s; this is repeated later", base.base.name, problem.words)
             self.problems[base.key] = problem.words
         else:
             self.problems.pop(base.key, None)
@@ -124,15 +128,18 @@ class BackgroundIndexer:
 
     async def _update_vectors(self, base: StoredBase, embedder: Embedder) -> None:
         key = await anyio.to_thread.run_sync(self._target_embedding, base.key)
-        after = 0
+        after = batches = 0
         # A second pass finds chunks added during the first.
         while not await anyio.to_thread.run_sync(self._finish, base.key, key):
-            arguments = (chunks_without_vectors, base.key, key, after, _BATCH)
+            arguments = (chunks_without_vectors, base.key, key, after, embedder.batch)
             missing = await anyio.to_thread.run_sync(self._database.read, *arguments)
             after = max(missing, default=0)
             if missing:
                 vectors = await embedder.embed_documents(list(missing.values()))
-                await anyio.to_thread.run_sync(self._store, base.key, key, list(missing), vectors)
+                stored = await anyio.to_thread.run_sync(self._store, base.key, key, list(missing), vectors)
+                batches += 1
+                if batches % _REPORTED == 0 or stored >= base.chunks:
+                    logger.info("%s: %d of %d vectors of %s", base.base.name, stored, base.chunks, embedder.name)
 
     # --- in threads, each in a transaction of its own -----------------------------------------------------------------
 
@@ -178,12 +185,15 @@ class BackgroundIndexer:
             set_next_embedding(connection, base, key)
             return key
 
-    def _store(self, base: int, key: int, chunks: list[int], vectors: Vectors) -> None:
+    def _store(self, base: int, key: int, chunks: list[int], vectors: Vectors) -> int:
+        """Store vectors; return the number of vectors of the set."""
         with self._database.writing() as connection:
             stored = base_by_key(connection, base)
             # The base may have been reindexed meanwhile and have another set.
             if key in {stored.embedding, stored.next_embedding}:
                 store_vectors(connection, key, chunks, vectors)
+                return embedding_by_key(connection, key).vectors
+            return 0
 
     def _finish(self, base: int, key: int) -> bool:
         """Return True if a set is complete or obsolete; a complete set becomes the active one."""

@@ -32,6 +32,7 @@ class HashingEmbedder:
 
     name = f"hashing-{DIMENSIONS}"
     is_fast = True
+    batch = 32
 
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Return one unit row per text."""

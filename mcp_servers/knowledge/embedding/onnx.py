@@ -172,6 +172,7 @@ class OnnxEmbedder:
     """Embedder of an ONNX model folder."""
 
     is_fast = False
+    batch = 32
 
     def __init__(self, folder: str) -> None:
         self._folder = read_model_folder("embedder", folder)

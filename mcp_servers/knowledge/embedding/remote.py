@@ -24,8 +24,6 @@ from mcp_servers.knowledge.embedding.models import known_model
 from mcp_servers.knowledge.errors import EngineUnreachableError, ModelServiceUnavailableError
 from mcp_servers.program import close_in_time, redact_url
 
-# Texts of one request.
-_BATCH = 16
 # Of a passage to rank: an NPU reads 640 tokens/s.
 _MAX_CHARACTERS = 1000
 _OK = 200
@@ -40,6 +38,7 @@ class ModelAddress:
     model: str
     key: str = field(default="", repr=False)  # bearer token; empty for none
     timeout_s: float = 60.0  # per request; an NPU needs 0.4 s per passage, and a batch has several
+    batch: int = 16  # texts of one request for vectors
 
 
 class ModelClient:
@@ -93,6 +92,7 @@ class RemoteEmbedder:
     def __init__(self, address: ModelAddress) -> None:
         self._client = ModelClient(address)
         self._model = address.model
+        self.batch = address.batch
         self._recommended = known_model(address.model)
         # Vectors of passages without the prompt, made by an earlier version, are not comparable.
         self.name = (
@@ -102,9 +102,9 @@ class RemoteEmbedder:
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Return one unit row per text, in order."""
         rows: list[list[float]] = []
-        for start in range(0, len(texts), _BATCH):
+        for start in range(0, len(texts), self.batch):
             rows += await self._request(
-                [f"{self._recommended.document}{text}" for text in texts[start : start + _BATCH]]
+                [f"{self._recommended.document}{text}" for text in texts[start : start + self.batch]]
             )
         return unit_rows(rows, self._client.place)
 

@@ -30,6 +30,7 @@ class SentenceEncoder:
 
     name = "universal-sentence-encoder-3"
     is_fast = False
+    batch = 32
 
     def __init__(self) -> None:
         if importlib.util.find_spec(_MODULE) is None:

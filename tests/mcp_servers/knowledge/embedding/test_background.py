@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -94,7 +95,8 @@ async def test_the_cross_encoder_has_the_last_word_on_the_first_ten(tmp_path: Pa
         assert (hits[0].content, hits[0].score) == ("sea snow with many other words in it", 0.95)
         assert [hit.scores.cross_encoder for hit in hits] == [0.95, *[0.05] * 9, None, None]
         assert max(hit.score for hit in hits[10:]) <= 0.05
-        assert len((await library.search(SearchRequest("sea snow", base_id))).hits) == 1
+        shown = (await library.search(SearchRequest("sea snow", base_id))).hits
+        assert [hit.is_weak for hit in shown] == [False, True, True]
 
 
 async def test_chunks_that_the_cross_encoder_did_not_score_rank_below_those_it_scored(
@@ -188,6 +190,31 @@ async def test_reindexing_makes_everything_anew_and_goes_back_to_the_same(tmp_pa
         assert await first(library, base_id, "mountain snow") == before
 
 
+async def test_reindexing_twice_goes_on_and_is_logged(
+    tmp_path: Path, service: ModelService, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mcp_servers")
+    good = service.answers["/v1/embeddings"]
+    embedder = embedder_from(f"{service.url}#words", batch=4)
+    async with open_library(tmp_path, LibrarySettings(embedder)) as library:
+        base_id = await filled(library, *(f"{TEXTS[0]} {number}" for number in range(12)))
+        service.asked.clear()
+        service.answers["/v1/embeddings"] = lambda body: good(body) if len(service.asked) <= 2 else (503, {})
+        await library.reindex(base_id)
+        await wait_idle(library)
+        assert (await library.index_state(base_id)).done == 8
+        service.answers["/v1/embeddings"] = good
+        assert (await library.reindex(base_id)).done == 8
+        await wait_idle(library)
+        assert (await library.index_state(base_id)).next_embedding == ""
+    made = [text for asked in service.asked for text in asked.body["input"]]
+    assert (len(made), len(set(made))) == (16, 12)
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records][-2:] == [
+        f"Failed to connect to {service.url}: HTTP 503 for /embeddings; this is repeated later",
+        "12 of 12 vectors of words",
+    ]
+
+
 async def test_the_index_of_an_older_analyzer_is_made_anew(tmp_path: Path) -> None:
     async with open_library(tmp_path) as library:
         base_id = await filled(library, *TEXTS)
@@ -256,6 +283,7 @@ class HeldEmbedder:
 
     name = "held"
     is_fast = False
+    batch = 32
 
     def __init__(self) -> None:
         self.asked, self.may_answer = anyio.Event(), anyio.Event()

@@ -236,6 +236,6 @@ async def test_the_cross_encoder_of_this_machine_has_the_last_word(tmp_path: Pat
         base = await library.create("base")
         for text in ("blue blue blue", "a blue sea"):
             await library.add(base.id, document(text))
-        (hit,) = (await library.search(SearchRequest("blue", base.id))).hits
-    assert hit.content == "a blue sea"
-    assert hit.score == hit.scores.cross_encoder
+        hits = (await library.search(SearchRequest("blue", base.id))).hits
+    assert [(hit.content, hit.is_weak) for hit in hits] == [("a blue sea", False), ("blue blue blue", True)]
+    assert hits[0].score == hits[0].scores.cross_encoder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -59,6 +60,19 @@ async def test_a_service_is_asked_in_batches_with_its_key_and_answers_in_any_ord
     assert {asked.authorization for asked in service.asked} == {"Bearer secret"}
     assert service.asked[0].body | {"input": []} == {"model": "words", "input": [], "encoding_format": "float"}
     assert embedder.name == "words"
+    await embedder.aclose()
+
+
+async def test_the_texts_and_the_time_of_a_request_can_be_chosen(service: ModelService) -> None:
+    embedder = embedder_from(f"{service.url}#words", batch=3, timeout_s=1)
+    assert embedder
+    await embedder.embed_documents(["sea"] * 7)
+    assert [len(asked.body["input"]) for asked in service.asked] == [3, 3, 1]
+    slow = threading.Event()
+    service.answers["/v1/embeddings"] = lambda _: (200 if slow.wait(30) else 500, {})
+    with pytest.raises(EngineUnreachableError, match="no answer in 1 s"):
+        await embedder.embed_documents(["sea"])
+    slow.set()
     await embedder.aclose()
 
 
