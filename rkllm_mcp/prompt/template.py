@@ -51,10 +51,14 @@ class PictureText:
     digests: frozenset[str] = frozenset()  # the pictures that the model sees; of others there is a line
 
     def segments(self, pictures: Sequence[Picture]) -> list[Segment]:
-        """Return the text of these pictures."""
+        """Return the text of these pictures of a person."""
         return [
             ControlText(self.shown) if picture.digest in self.digests else PlainText(IMAGE_LINE) for picture in pictures
         ]
+
+    def shown_segments(self, pictures: Sequence[Picture]) -> list[Segment]:
+        """Return the text of those that the model sees; a result's own text has a line about others."""
+        return [ControlText(self.shown) for picture in pictures if picture.digest in self.digests]
 
 
 NO_PICTURES = PictureText()
@@ -167,7 +171,7 @@ class ChatTemplate:
         if message.role == "tool":
             results = [
                 *self.tool_form.results(message.results, message.text),
-                *pictures.segments(message.all_pictures),
+                *pictures.shown_segments(message.all_pictures),
             ]
             opening = ("" if before == "calls" else self._closed(before)) + self.results_opening
             return self._cleaned([ControlText(opening), *results, ControlText(self.results_closing)])

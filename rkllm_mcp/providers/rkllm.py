@@ -40,7 +40,7 @@ from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 from rkllm_mcp.protocols import EventSink, Turn
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
-from rkllm_mcp.providers.sight import Sight, has_new_pictures, image_input, see
+from rkllm_mcp.providers.sight import Sight, image_input, is_shown_in_vain, see
 from rkllm_mcp.providers.stream_parts import FinishPart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
 from rkllm_mcp.tasks import run_costly
@@ -307,7 +307,7 @@ class RkllmModel:
             return Sight(conversation.messages)
         if self._vision is not None:
             return await see(conversation.messages, self._vision)
-        if has_new_pictures(conversation.messages) and (line := self._blindness()):
+        if is_shown_in_vain(conversation.messages) and (line := self._blindness()):
             sink.feed([Status(line)])
         return Sight(conversation.messages)
 

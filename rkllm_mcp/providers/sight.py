@@ -7,7 +7,7 @@ The runtime takes pictures only beside text, so the ids of the ledger become tex
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rkllm_mcp.errors import RkllmMcpError
@@ -16,6 +16,7 @@ from rkllm_mcp.messages import Message
 from rkllm_mcp.prompt.conversation import Prompt
 from rkllm_mcp.prompt.template import IMAGE_LINE, NO_PICTURES, PictureText
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
+from rkllm_mcp.toolcalls.results import NOT_SHOWN, SHOWN
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,9 @@ class Sight:
     embeddings: Mapping[str, PictureEmbedding] = field(default_factory=dict[str, PictureEmbedding])
 
 
-def has_new_pictures(messages: Sequence[Message]) -> bool:
-    """Return True if there are pictures in the last question or behind it."""
-    return any(message.all_pictures for message in messages[_last_question(messages) :])
+def is_shown_in_vain(messages: Sequence[Message]) -> bool:
+    """Return True if the last message is a question with pictures, which a model without eyes is told about."""
+    return messages[-1].role == "user" and bool(messages[-1].pictures)
 
 
 async def see(messages: Sequence[Message], vision: Vision) -> Sight:
@@ -54,6 +55,7 @@ async def see(messages: Sequence[Message], vision: Vision) -> Sight:
                     raise
     if not embeddings:
         return Sight(messages)
+    messages = [_with_shown_results(message, embeddings) for message in messages]
     tags, tokens = vision.tags, next(iter(embeddings.values())).tokens
     shown = f"{tags.start}{tags.content * tokens}{tags.end}"
     return Sight(messages, PictureText(shown, frozenset(embeddings)), embeddings)
@@ -75,6 +77,19 @@ def image_input(prompt: Prompt, sight: Sight, vision: Vision, tokenizer: ModelTo
         tags=vision.tags,
         digests=tuple(picture.digest for picture in prompt.pictures),
     )
+
+
+def _with_shown_results(message: Message, seen: Container[str]) -> Message:
+    """Return a message whose results say of their pictures that they are shown."""
+    if not any(result.pictures for result in message.results):
+        return message
+    results = (
+        replace(result, text=result.text.replace(NOT_SHOWN, SHOWN))
+        if any(picture.digest in seen for picture in result.pictures)
+        else result
+        for result in message.results
+    )
+    return replace(message, results=tuple(results))
 
 
 def _with_last_picture(messages: Sequence[Message]) -> list[Message]:

@@ -47,7 +47,7 @@ def escaped(message: Message) -> Message:
     results = tuple(replace(result, text=without_markers(result.text)) for result in message.results)
     text = without_markers(message.text) if message.foreign else message.text
     # A service gets no pictures.
-    text = f"{IMAGE_LINE * len(message.all_pictures)}{text}"
+    text = f"{IMAGE_LINE * len(message.pictures)}{text}"
     return replace(message, text=text, context=without_markers(message.context), results=results)
 
 

@@ -7,12 +7,14 @@ structuredContent of a search: also its passages with their documents, for displ
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from rkllm_mcp.events import Source, to_json
-from rkllm_mcp.messages import as_list, as_mapping
+from rkllm_mcp.messages import Picture, as_list, as_mapping
 from rkllm_mcp.text import collapse_whitespace
 from rkllm_mcp.toolcalls.lenient_json import nested
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
@@ -149,6 +151,25 @@ def _is_copy(structured: Any) -> bool:
     return set(as_mapping(structured)) == {"content"}
 
 
+# A picture takes hundreds of tokens; a server may send any number of them.
+_MOST_PICTURES = 4
+# What the text of a result says about a picture, until a model sees it.
+NOT_SHOWN, SHOWN = ", not shown]", ", shown below]"
+
+
+def pictures_of(received: Mapping[str, Any]) -> tuple[Picture, ...]:
+    """Return the first images of a result, as a model that sees is shown them."""
+    pictures: list[Picture] = []
+    for block in map(as_mapping, as_list(received.get("content"))):
+        data = block.get("data")
+        if block.get("type") == "image" and isinstance(data, str) and len(pictures) < _MOST_PICTURES:
+            try:
+                pictures.append(Picture.of(base64.b64decode(data, validate=True)))
+            except (binascii.Error, ValueError):
+                continue
+    return tuple(pictures)
+
+
 def _is_empty_list(value: Any) -> bool:
     """Return True for a list without items, also in an object that has no other content, such as a count of 0."""
     table = as_mapping(value)
@@ -196,7 +217,7 @@ def _compacted(text: str) -> str:
 def _base64_note(block: Mapping[str, Any], key: str) -> str:
     data = block.get(key)
     size = size_text(int(len(data) * _BYTES_PER_BASE64_CHAR)) if isinstance(data, str) else "unknown size"
-    return f"{block.get('mimeType', 'unknown type')}, {size}, not shown"
+    return f"{block.get('mimeType', 'unknown type')}, {size}{NOT_SHOWN[:-1]}"
 
 
 def size_text(size_bytes: int) -> str:

@@ -18,7 +18,7 @@ from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import CallContext, Deadline
 from rkllm_mcp.records import CallRecord, CallRecorder
 from rkllm_mcp.text import first_line
-from rkllm_mcp.toolcalls.results import cut, paging_arguments, result_text, sources_of
+from rkllm_mcp.toolcalls.results import cut, paging_arguments, pictures_of, result_text, sources_of
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 from rkllm_mcp.tools.approvals import Approvals, Switches
 
@@ -150,7 +150,8 @@ async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCa
         sources = sources_of(received)
         # Servers report a search without results as an error or not; it has not failed.
         is_error = bool(received.get("isError")) and sources != ()
-        return ToolResult(call.id, call.name, result_text(received), is_error, sources=sources)
+        text, pictures = result_text(received), pictures_of(received)
+        return ToolResult(call.id, call.name, text, is_error, pictures=pictures, sources=sources)
     text = f"Tool '{call.name}' did not answer within {timeout_s:g} s and was stopped."
     return ToolResult(call.id, call.name, text, is_error=True)
 

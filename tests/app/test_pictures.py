@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -21,8 +22,10 @@ from rkllm_mcp.messages import Conversation, Picture
 from tests.support.emulator import EVERY_VERSION, MACROS
 from tests.support.pictures import BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED_ABOVE_BLUE
 from tests.support.seeing_model import TOKENS_PER_PICTURE, seeing_model, without_eyes
+from tests.support.shared import REPOSITORY
 
 pytestmark = pytest.mark.anyio
+CAMERA = "tests.support.mcp_servers.camera"
 
 
 @dataclass(frozen=True)
@@ -70,14 +73,16 @@ class Asking:
 
 @asynccontextmanager
 async def asking(
-    model: Path, monkeypatch: pytest.MonkeyPatch, version: str = "1.3.0", faults: str = ""
+    model: Path, monkeypatch: pytest.MonkeyPatch, version: str = "1.3.0", faults: str = "", sections: Any = None
 ) -> AsyncGenerator[Asking, None]:
     folder = model.parent
     monkeypatch.setenv("RKLLM_EMULATOR_ABI", version)
     monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(folder / "rkllm.jsonl"))
     monkeypatch.setenv("RKNN_EMULATOR_LOG", str(folder / "rknn.jsonl"))
     monkeypatch.setenv("RKLLM_EMULATOR_FAULTS", faults)
-    config = Config.model_validate({"model": {"path": str(model)}, "runtime": {"library": "emulator"}})
+    config = Config.model_validate(
+        {"model": {"path": str(model)}, "runtime": {"library": "emulator"}, **(sections or {})}
+    )
     with anyio.fail_after(120):
         async with open_app(config) as app:
             yield Asking(app, folder)
@@ -207,3 +212,27 @@ async def test_a_model_without_eyes_says_so_once_and_names_one_that_sees(
         notes = [[line for line in answer.statuses if line.startswith("[Image:")] for answer in answers]
         assert notes == [["[Image: 'blind' does not see pictures; 'seeing' does: --model seeing]"], []]
         assert answers[0].text.strip() == "I see nothing."
+
+
+async def test_a_picture_that_a_tool_gives_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = """
+rule
+  user photo
+  results 0
+  call take_photo {}
+rule
+  result not shown
+  say I was shown nothing.
+rule
+  prompt shown below.*￼\\[red above, blue below\\]
+  say The garden is red above, blue below.
+"""
+    (tmp_path / "garden.png").write_bytes(RED_ABOVE_BLUE)
+    camera = {"name": "camera", "command": sys.executable, "args": ["-m", CAMERA, str(tmp_path / "garden.png")]}
+    server = {"servers": [{**camera, "env": {"PYTHONPATH": str(REPOSITORY)}, "always_allow": ["take_photo"]}]}
+    async with asking(seeing_model(tmp_path / "eyes", rules=rules), monkeypatch, sections=server) as chat:
+        assert (await chat.ask("take a photo")).text.strip() == "The garden is red above, blue below."
+    model = seeing_model(tmp_path / "none", rules=rules)
+    (model / "vision.rknn").unlink()
+    async with asking(model, monkeypatch, sections=server) as chat:
+        assert (await chat.ask("take a photo")).text.strip() == "I was shown nothing."
