@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from rkllm_mcp.events import ToolCallDetected
-from rkllm_mcp.generation import FeedTokens, GenerationOptions, RunStats, Token, common_prefix
+from rkllm_mcp.generation import FeedTokens, GenerationOptions, Input, RunStats, Token, common_prefix
 from rkllm_mcp.messages import Conversation, Message, ToolResult
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
@@ -149,9 +149,11 @@ class CountingRuntime:
 
     @asynccontextmanager
     async def generation(
-        self, tokens: Sequence[int], options: GenerationOptions | None = None
+        self, prompt: Input | Sequence[int], /, options: GenerationOptions | None = None
     ) -> AsyncGenerator[CountedGeneration, None]:
         del options
+        assert isinstance(prompt, Sequence)
+        tokens = prompt
         new = self.uncached(tokens)
         ids = self.vocabulary.encode([ControlText(self.says)])
         self.prefilled += new
