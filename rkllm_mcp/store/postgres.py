@@ -10,6 +10,7 @@ be reached is a ``StoreError``, and is not waited for again for ``_PAUSE_S``.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
@@ -113,6 +114,24 @@ class _Transaction:
             cursor.executemany(cast("Any", translated(statement)), [tuple(map(_storable, row)) for row in rows])
 
 
+class _PoolLog(logging.Filter):
+    """Keep what the pool warns of at each attempt to connect, the reason of the failure, out of the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reason = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return False for a warning."""
+        if record.levelno > logging.WARNING:
+            return True
+        self.reason = record.getMessage().partition(": ")[2]
+        return False
+
+
+_POOL_LOG = _PoolLog()
+
+
 class _Server:
     """The connections of this process to one database, for the stores of all its tenants."""
 
@@ -131,6 +150,7 @@ class _Server:
     def connection(self) -> Generator[Connection[Any], None, None]:
         """Return a connection with a transaction that ends with the block; a StoreError without one."""
         import psycopg
+        import psycopg_pool
 
         with self._lock:
             if self.failure is not None and time.monotonic() < self._failed_at + _PAUSE_S:
@@ -141,6 +161,8 @@ class _Server:
                 if not self._is_migrated:
                     self._migrate(connection)
                 yield connection
+        except psycopg_pool.PoolTimeout as error:
+            raise self._failed(_POOL_LOG.reason or str(error)) from None
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             raise self._failed(str(error)) from None
         except psycopg.Error as error:
@@ -160,6 +182,7 @@ class _Server:
         if self._pool is None:
             from psycopg_pool import ConnectionPool
 
+            logging.getLogger("psycopg.pool").addFilter(_POOL_LOG)
             self._pool = ConnectionPool(
                 self._url,
                 min_size=1,

@@ -274,13 +274,18 @@ async def test_a_database_that_is_away_is_reported_once_and_what_was_not_saved_i
     assert [turn.text for turn in stored.turns[::2]] == ["before", "during", "still"]
 
 
-async def test_a_board_begins_while_the_database_is_away(mortal: PostgresServer) -> None:
+async def test_a_board_begins_while_the_database_is_away(
+    mortal: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
     url, lines = mortal.new_database(), list[str]()
     mortal.kill()
     with anyio.fail_after(30):
         async with open_postgres(url, "", on_problem=lines.append) as database:
             assert database.failing is not None
     assert len(lines) == 1
+    # libpq's own reason, once, and no line of the pool's for each attempt.
+    assert "Connection refused" in lines[0]
+    assert [record.name for record in caplog.records if record.name.startswith("psycopg")] == []
     with pytest.raises(StoreError):
         async with open_postgres(url, "", on_problem=lines.append, required=True):
             pass
