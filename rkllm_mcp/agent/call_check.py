@@ -69,9 +69,10 @@ class CallCheck:
 
     def _is_repeated(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Return True if the same call was made before the last question."""
-        key = call_key(name, arguments)
+        tool = self._tool_set.tool(name)
+        key = call_key(name, arguments, tool)
         made = (call for message in self._before_question() for call in message.calls)
-        return any(call_key(call.name, call.arguments) == key for call in made)
+        return any(call.name == name and call_key(name, call.arguments, tool) == key for call in made)
 
     def _before_question(self) -> Sequence[Message]:
         messages = self._conversation.messages

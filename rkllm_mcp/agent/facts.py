@@ -9,11 +9,11 @@ says thank you; the same prompt without tools makes them answer.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rkllm_mcp.messages import Conversation, Message, ToolResult
+from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec, as_mapping
 from rkllm_mcp.text import Language, language_of_text
 
 _TAILS: Mapping[Language, str] = {
@@ -22,8 +22,16 @@ _TAILS: Mapping[Language, str] = {
 }
 
 
-def call_key(name: str, arguments: Mapping[str, Any]) -> str:
-    """Return a text that is equal for calls of the same tool with the same arguments."""
+def call_key(name: str, arguments: Mapping[str, Any], tool: ToolSpec | None) -> str:
+    """Return a text that is equal for calls of the same tool with the same arguments.
+
+    Small models write the values of a result into the call that they repeat, so beside declared arguments those that
+    the tool does not declare are left out.
+    """
+    schema: Mapping[str, Any] = tool.input_schema if tool is not None else {}
+    properties = as_mapping(schema.get("properties"))
+    if properties and not schema.get("additionalProperties") and not schema.get("patternProperties"):
+        arguments = {key: value for key, value in arguments.items() if key in properties} or arguments
     return json.dumps([name, dict(arguments)], sort_keys=True, ensure_ascii=False, default=str)
 
 
@@ -33,12 +41,15 @@ def last_question(conversation: Conversation) -> Message:
     return next(questions, Message("user"))
 
 
-def calls_with_results(conversation: Conversation) -> frozenset[str]:
-    """Return the ``call_key`` of each call whose result, not an error, is the last message."""
+def calls_with_results(conversation: Conversation, tool_of: Callable[[str], ToolSpec | None]) -> frozenset[str]:
+    """Return the ``call_key`` of each call whose result, not an error, is the last message.
+
+    ``tool_of`` returns the tool of a name.
+    """
     last = conversation.messages[-1] if conversation.messages else Message("user")
     answered_ids = {result.call_id for result in _successes([last])}
     calls = (call for message in conversation.messages for call in message.calls if call.id in answered_ids)
-    return frozenset(call_key(call.name, call.arguments) for call in calls)
+    return frozenset(call_key(call.name, call.arguments, tool_of(call.name)) for call in calls)
 
 
 def facts_of(conversation: Conversation) -> str:

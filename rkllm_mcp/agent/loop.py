@@ -203,7 +203,7 @@ class ReturnCalls:
         self._sink = sink
         self._must_call = must_call
         self._withheld: list[ToolCallDetected] = []
-        self._with_results = frozenset[str]() if must_call else calls_with_results(conversation)
+        self._with_results = frozenset[str]() if must_call else calls_with_results(conversation, tool_set.tool)
 
     def shown(self, event: Event, *, may_call: bool, may_reveal: bool) -> Event | None:
         """Return the event, without failed calls and without withheld calls."""
@@ -242,7 +242,7 @@ class ReturnCalls:
         return bool(self._withheld) or (self.tool_set.two_steps and may_reveal) or self._is_repeated(call)
 
     def _is_repeated(self, call: ToolCall | ToolCallDetected) -> bool:
-        return call_key(call.name, call.arguments) in self._with_results
+        return call_key(call.name, call.arguments, self.tool_set.tool(call.name)) in self._with_results
 
 
 async def run_agent(
@@ -266,7 +266,7 @@ async def run_agent(
     later = replace(options, continues=False, tool_choice=options.tool_choice if calls.keeps_forced_tool else "auto")
     counter = _RoundCounter(settings)
     while counter.left:
-        if settings.answers_from == "facts" and calls_with_results(conversation):
+        if settings.answers_from == "facts" and calls_with_results(conversation, calls.tool_set.tool):
             turn = await _answer_without_tools("facts", model, conversation, calls, later, sink)
             return _end_of(turn), turn
         filtered = _ShownEvents(calls, sink, may_reveal=counter.reveals > 0)

@@ -49,7 +49,7 @@ class CallRunner:
         for batch in self._batches(calls):
             different: dict[str, ToolCall] = {}
             for call in batch:
-                different.setdefault(call_key(call.name, call.arguments), call)
+                different.setdefault(self._key(call), call)
             await run_concurrently(partial(self._run_call, call) for call in different.values())
             # Repeated calls: their results are available now.
             for call in batch:
@@ -57,9 +57,12 @@ class CallRunner:
                     await self._run_call(call)
         return [self.finished[call.id] for call in calls]
 
+    def _key(self, call: ToolCall) -> str:
+        return call_key(call.name, call.arguments, self._tool_set.tool(call.name))
+
     def has_result(self, call: ToolCall) -> bool:
         """Return True if the same call was run in this answer; running it again would bring nothing new."""
-        return call_key(call.name, call.arguments) in self._results
+        return self._key(call) in self._results
 
     def _batches(self, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
         """Yield the calls in order, in batches that may run at the same time."""
@@ -79,7 +82,7 @@ class CallRunner:
         return tool is not None and tool.read_only is True
 
     async def _run_call(self, call: ToolCall) -> None:
-        if (earlier := self._results.get(call_key(call.name, call.arguments))) is not None:
+        if (earlier := self._results.get(self._key(call))) is not None:
             text = f"(Called before with the same arguments; this is the same result.)\n{earlier.text}"
             result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0, sources=None)
         elif parameters := self._tool_set.parameters_before(call):
@@ -105,7 +108,7 @@ class CallRunner:
         if tool is not None or not result.is_error:
             if tool is not None and tool.read_only is not True and not result.is_error:
                 self._forget_what_was_read()
-            self._results[call_key(call.name, call.arguments)] = result
+            self._results[self._key(call)] = result
             self.news += 1
         outcome = f"failed: {failure_line(result)}" if result.is_error else completed(result)
         self._sink.feed([Status(f"[MCP: Tool '{call.name}' {outcome}]")])

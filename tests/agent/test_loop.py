@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -55,6 +56,7 @@ async def answer(
     conversation: Conversation | None = None,
     options: ModelOptions | None = None,
     question: Sequence[Message] = QUESTION,
+    listed: Sequence[ToolSpec] = (WEATHER, TIME),
 ) -> tuple[list[Event], ScriptedModel, ScriptedTools, Conversation]:
     model = ScriptedModel([r if isinstance(r, Round) else Round(r) for r in rounds])
     tools = tools or ScriptedTools({"get_weather": "sunny", "get_time": "noon"} if texts is None else texts)
@@ -66,7 +68,7 @@ async def answer(
         events.append(event)
 
     settings = settings or LoopSettings()
-    calls = RunCalls(tools, ToolSet([WEATHER, TIME]), CallContext(sink=sink), parallel=settings.parallel_tools)
+    calls = RunCalls(tools, ToolSet(listed), CallContext(sink=sink), parallel=settings.parallel_tools)
     with anyio.fail_after(60):
         events.append(
             await answer_with_tools(model, conversation, question, calls, options or ModelOptions(), settings, sink)
@@ -298,6 +300,18 @@ async def test_a_repeated_call_beside_a_new_one_is_no_repetition() -> None:
 async def test_an_answer_from_facts_without_a_word_says_so() -> None:
     events, _, _, _ = await answer([[call(location="a")], [call(location="a")], []])
     assert events[-2:] == [Text(translate("answer.only_results", facts="sunny")), End("answered")]
+
+
+async def test_a_repeated_call_with_the_values_of_its_result_is_a_repetition() -> None:
+    place = ToolSpec("get_weather", "Weather", {"type": "object", "properties": {"location": {"type": "string"}}})
+    rounds = [[call(location="a")], [call(location="a", sky="sunny")], [Text("Sunny.")]]
+    events, _, tools, _ = await answer(rounds, listed=[place])
+    assert len(tools.calls) == 1
+    assert Status(FACTS) in events
+    # Of a tool that takes any keys each call is another one.
+    open_place = replace(place, input_schema={**place.input_schema, "additionalProperties": True})
+    _, _, tools, _ = await answer(rounds, listed=[open_place])
+    assert len(tools.calls) == 2
 
 
 async def test_with_answers_from_facts_no_round_with_tools_follows_a_result() -> None:
