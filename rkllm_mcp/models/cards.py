@@ -50,6 +50,21 @@ class SourceCard(Section):
     """The SoC the file is converted for."""
 
 
+class CpuCard(Section):
+    """``[cpu]``: the model as a GGUF file, which ``rkllm-mcp models pull --cpu`` fetches for a processor."""
+
+    repository: _Repository
+    """The repository with the file, ``owner/name``."""
+    file: _FileName
+    """The file's name in the repository."""
+    size_mb: Positive
+    """Size of the file in MB."""
+    licence: str
+    """Licence of the weights."""
+    good_for: str
+    """Use of the model, in a few words."""
+
+
 class PublishedCard(Section):
     """``[published]``: measurements published by others, each on a board at full clocks."""
 
@@ -154,6 +169,8 @@ class ModelCard(Section):
     """True when the file is a script for the emulated runtime."""
     source: SourceCard | None = None
     """Download location of the files."""
+    cpu: CpuCard | None = None
+    """The same model as a GGUF file, for a processor."""
     published: PublishedCard | None = None
     """Published measurements."""
     tool_calls: ToolCallCard | None = None

@@ -113,6 +113,80 @@ class Pull:
         return replace(self, name=name, repository=repository, file=file)
 
 
+def pull_weights(sources: ModelSources, options: Pull, report: Report) -> ModelFolder:
+    """Download a model as a GGUF file, for this machine's CPU, into a folder beside that for the NPU.
+
+    ``options`` name an entry of the catalogue with ``[cpu]``, or a repository and its file.
+
+    Raises:
+        RuntimeUnusableError: the file is not available, is no GGUF file, or its tokenizer cannot be had.
+        UsageError: the catalogue has no GGUF file of the model, or its chat template is unknown.
+    """
+    card, remote = _weights_to_pull(sources, options)
+    name = f"{card.name}{CPU_SUFFIX}"
+    if sources.folders.has(name):
+        installed = load_model(sources.folders.folder(name))
+        sources.say(f"{name} is here already: {installed.folder}")
+        return installed
+    weights = sources.hub.find(remote)
+    with sources.folders.workspace(name) as space:
+        sources.folders.check_room(_outstanding(weights, space))
+        sources.hub.fetch(weights, space.place, space.ready / _WEIGHTS, report)
+        metadata = read_gguf(space.ready / _WEIGHTS)
+        text = tokenizer_of(metadata)
+        if text is not None:
+            (space.ready / _TOKENIZER).write_text(text, "utf-8")
+        else:
+            original = _find_tokenizer(sources, card.source or SourceCard(repository=remote.repository), options)
+            sources.hub.fetch(original, space.place, space.ready / _TOKENIZER, report)
+        _write_weights_folder(space, name, card, describe_gguf(space.ready / _WEIGHTS, metadata), sources.say)
+        folder = sources.folders.publish(name, space)
+    return load_model(folder)
+
+
+def _weights_to_pull(sources: ModelSources, options: Pull) -> tuple[ModelCard, RemoteFile]:
+    """Return the card to use and the GGUF file to fetch."""
+    models = sources.models()
+    if "/" in options.name or options.repository is not None:
+        repository, _, file = (options.repository or options.name).partition(":")
+        file = file or options.file or ""
+        if not file.endswith(".gguf"):
+            raise UsageError("name the file too: OWNER/NAME:FILE.gguf, or --repository and --file")
+        like = match_model([file, repository.rpartition("/")[2]], None, [folder.card for folder in models])
+        if like is None:
+            raise UsageError(
+                f"the chat template of {file!r} is unknown; fetch the file yourself and use "
+                "'rkllm-mcp models add FILE.gguf --template NAME'"
+            )
+        name = like.card.name if like.by == "model" else _plain_name(Path(file).stem)
+        return like.card.model_copy(update={"name": name}), RemoteFile(_checked_repository(repository), file)
+    card = next((folder.card for folder in models if folder.folder.name == options.name), None)
+    if card is None:
+        # It raises the error with the known names.
+        card = load_model(options.name, sources.directories).card
+    if card.cpu is None:
+        names = ", ".join(folder.name for folder in models if folder.card.cpu is not None)
+        raise UsageError(f"no GGUF file of {options.name!r} is known; there are {names}, or OWNER/NAME:FILE.gguf")
+    sources.say(f"{card.cpu.file}: {card.cpu.size_mb} MB, {card.cpu.licence}; for {card.cpu.good_for}")
+    return card, RemoteFile(card.cpu.repository, card.cpu.file)
+
+
+def _write_weights_folder(
+    space: Workspace,
+    name: str,
+    card: ModelCard,
+    file: RkllmFile,
+    say: Callable[[str], None],
+    longest: int | None = None,
+) -> None:
+    """Check the tokenizer of a GGUF file in ``space``, and write script and card of the emulated runtime for it."""
+    check_tokenizer(space.ready / _TOKENIZER, card.template, file, say)
+    script = weights_script(_WEIGHTS, file.context_tokens or card.context_tokens, TEMPLATES[card.template])
+    (space.ready / _SCRIPT).write_text(script, "utf-8")
+    changes = {"name": name, "file": _SCRIPT, "tokenizer": _TOKENIZER, "source": None, "published": None, "cpu": None}
+    _write_card(space, card.model_copy(update={**changes, "emulated": True}), file, longest)
+
+
 def _checked_repository(repository: str) -> str:
     """Return the repository's name, or raise a UsageError if it is no ``OWNER/NAME``."""
     try:
@@ -270,6 +344,8 @@ HUB_PREFIX = "hf:"
 # Of the names of models that this machine's CPU computes: the same model may be there for the NPU.
 CPU_SUFFIX = "-cpu"
 _TOKENIZER = "tokenizer.json"
+_WEIGHTS = "model.gguf"  # of a folder for the CPU, and the script beside it
+_SCRIPT = "model.rkllm"
 _MOST_NAMESAKES = 100
 _UNNAMELY = re.compile(r"[^a-z0-9.]+")
 # Parts of a file name that describe the conversion, not the model.
@@ -336,20 +412,16 @@ def add(sources: ModelSources, options: Addition, asker: AddQuestions, report: R
             place_file(tokenizer_source, tokenizer, copy=True)
         else:
             tokenizer.write_text(tokenizer_source, "utf-8")
-        check_tokenizer(tokenizer, card.template, file, sources.say)
-        model = file.path.name
         if metadata is not None:
-            model, weights = "model.rkllm", "model.gguf"
-            place_file(file.path, space.ready / weights, copy=options.copy)
-            script = weights_script(weights, file.context_tokens or card.context_tokens, TEMPLATES[card.template])
-            (space.ready / model).write_text(script, "utf-8")
+            place_file(file.path, space.ready / _WEIGHTS, copy=options.copy)
+            _write_weights_folder(space, name, card, file, sources.say, hints.context_tokens)
         else:
+            check_tokenizer(tokenizer, card.template, file, sources.say)
+            model = file.path.name
             place_file(file.path, space.ready / model, copy=options.copy)
-        source = SourceCard.model_validate({"platform": platform}) if platform else None
-        changes = {"name": name, "file": model, "tokenizer": _TOKENIZER, "source": source}
-        if metadata is not None:
-            changes |= {"emulated": True, "published": None}
-        _write_card(space, card.model_copy(update=changes), file, hints.context_tokens)
+            source = SourceCard.model_validate({"platform": platform}) if platform else None
+            changes = {"name": name, "file": model, "tokenizer": _TOKENIZER, "source": source, "cpu": None}
+            _write_card(space, card.model_copy(update=changes), file, hints.context_tokens)
         folder = sources.folders.publish(name, space)
     return load_model(folder)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from rkllm_mcp.app.settings import loaded_sampling, sampling_by_purpose
@@ -72,6 +74,15 @@ def test_the_models_of_the_search_are_no_chat_models() -> None:
         "qwen3-embedding-0.6b": "embed",
         "qwen3-reranker-0.6b": "rerank",
     }
+
+
+def test_the_page_about_getting_models_has_each_gguf_file_of_the_catalogue() -> None:
+    page = (REPOSITORY / "docs" / "getting-models.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if re.match(r"\| `[\w.-]+` \| \d+ \|", line)]
+    cards = [(model.name, model.card.cpu) for model in list_models([REPOSITORY / "models"])]
+    assert rows == [
+        f"| `{name}` | {cpu.size_mb} | {cpu.licence} | {cpu.good_for} |" for name, cpu in cards if cpu is not None
+    ]
 
 
 def test_published_shares_of_right_calls_name_their_source() -> None:

@@ -266,15 +266,17 @@ def pull_command(
         ),
     ],
     repository: Annotated[str | None, option("Repository on Hugging Face.", "OWNER/NAME")] = None,
-    file: Annotated[str | None, option("Name of the .rkllm file in the repository.", "FILE")] = None,
+    file: Annotated[str | None, option("Name of the .rkllm or GGUF file in the repository.", "FILE")] = None,
     any_platform: _AnyPlatform = False,
+    cpu: Annotated[bool, flag("Fetch it as a GGUF file, which this machine's CPU computes.", "--cpu")] = False,
 ) -> None:
     """Download a model and its tokenizer; an interrupted download is resumed."""
-    from rkllm_mcp.models.install import Pull, pull
+    from rkllm_mcp.models.install import Pull, pull, pull_weights
 
+    action = pull_weights if cpu else pull
     try:
         with download_progress(session) as report:
-            folder = pull(_sources(session), Pull(name, repository, file, any_platform), report)
+            folder = action(_sources(session), Pull(name, repository, file, any_platform), report)
     except KeyboardInterrupt:
         session.status("What has arrived is kept; the same command goes on with it.")
         raise
