@@ -91,9 +91,9 @@ def test_the_list_is_a_table_or_json(typed: Command) -> None:
     listed = typed("list")
     assert (listed.code, listed.err) == (0, "")
     assert listed.out.splitlines() == [
-        "ID      LAST              MESSAGES  TITLE",
-        "abd456  2027-01-15 17:00  2         Other",
-        "abc123  2027-01-15 17:03  4         東京は？",
+        "TITLE     LAST              MESSAGES  ID",
+        "Other     2027-01-15 17:00  2         abd456",
+        "東京は？  2027-01-15 17:03  4         abc123",
     ]
     assert typed("list", "--limit", "1").err == "1 of 2 conversations; --limit and --offset show others.\n"
     assert json.loads(typed("list", "--json", "--offset", "1").out) == {
@@ -110,7 +110,7 @@ def test_the_list_is_a_table_or_json(typed: Command) -> None:
         ],
         "count": 2,
     }
-    assert [line.split()[0] for line in typed("list", "--search", "and?").out.splitlines()] == ["ID", "abc123"]
+    assert [line.split()[-1] for line in typed("list", "--search", "and?").out.splitlines()] == ["ID", "abc123"]
     assert typed("list", "--search", "nowhere").err == "No conversation has these words.\n"
 
 
@@ -160,7 +160,7 @@ def test_a_deleted_conversation_is_gone_with_its_calls_and_a_mistyped_id_deletes
     assert typed("delete", "abc", "nonsense").code == 2
     assert typed("list").out.count("\n") == 3
     assert typed("delete", "abc").err == "Deleted: abc123 '東京は？'.\n"
-    assert [line.split()[0] for line in typed("list").out.splitlines()] == ["ID", "abd456"]
+    assert [line.split()[-1] for line in typed("list").out.splitlines()] == ["ID", "abd456"]
     assert typed("delete", "--all").err == (
         "Error: --all deletes every conversation for good; say so with --all --yes\n"
     )
@@ -176,7 +176,7 @@ def test_a_deleted_conversation_is_gone_with_its_calls_and_a_mistyped_id_deletes
 
 def test_a_title_is_changed(typed: Command) -> None:
     assert typed("rename", "abc", "The  trip").err == "Renamed: abc123.\n"
-    assert typed("list", "--search", "the trip").out.splitlines()[1].endswith("4         The trip")
+    assert typed("list", "--search", "the trip").out.splitlines()[1].startswith("The trip  ")
     assert typed("rename", "abc", " ").err == "Error: the title is empty; write it behind the id, in quotes\n"
 
 
