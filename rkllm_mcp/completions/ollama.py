@@ -7,14 +7,20 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from rkllm_mcp.completions import openai_types as openai
+from rkllm_mcp.completions.content import content_text
 from rkllm_mcp.completions.openai_request import Translated, is_thinking_level, refuse_impossible, schema_form
 from rkllm_mcp.completions.reply import Json, Part, Reply, ReplyShape
 from rkllm_mcp.completions.request import RequestRefusedError
 from rkllm_mcp.config.section import keep_alive_s
 from rkllm_mcp.events import ToolCallDetected, to_json
+
+
+def _joined_text(value: Any) -> Any:
+    """Return the text of a content in parts, as OpenAI's API has it; other values as they are."""
+    return value if value is None or isinstance(value, str) else content_text(openai.content_parts(value))
 
 
 class OllamaCalled(openai.OpenAIBody):
@@ -35,7 +41,7 @@ class OllamaMessage(openai.OpenAIBody):
     """One message."""
 
     role: openai.Role
-    content: str | None = ""
+    content: Annotated[str | None, BeforeValidator(_joined_text)] = ""
     images: list[str] | None = None
     tool_calls: Annotated[list[OllamaCall], Field(max_length=openai.MOST_TOOLS)] | None = None
     tool_name: str | None = None
@@ -72,7 +78,7 @@ class OllamaRequest(openai.OpenAIBody):
     format: str | dict[str, Any] | None = None
     options: OllamaOptions | None = None
     think: openai.ThinkLevel | None = None
-    keep_alive: str | float | None = None
+    keep_alive: Annotated[str | float | None, BeforeValidator(lambda value: None if value == "" else value)] = None
     logprobs: bool | None = None
     top_logprobs: openai.Integer | None = None
 

@@ -108,6 +108,8 @@ def chat_request(
 
 def _chat_request(body: openai.ChatBody, check: SchemaCheck, *, host_tools: bool, sees: bool) -> ChatRequest:
     refuse_impossible(body)
+    if isinstance(body.tool_choice, openai.AllowedChoice):
+        body = _allowed(body, body.tool_choice.allowed_tools)
     tools = _tools(body.tools or ())
     runs_host_tools = not tools and (host_tools if body.mcp is None else body.mcp)
     reading = _Reading({tool.wire_name or tool.name: tool.name for tool in tools}, sees=sees)
@@ -124,6 +126,13 @@ def _chat_request(body: openai.ChatBody, check: SchemaCheck, *, host_tools: bool
         host_tools=runs_host_tools,
         tokens=body.tokens or {},
     )
+
+
+def _allowed(body: openai.ChatBody, allowed: openai.AllowedTools) -> openai.ChatBody:
+    """Return the body with the tools that may be called; without any, none is called."""
+    names = {tool.function.name for tool in allowed.tools if tool.function is not None}
+    left = [tool for tool in body.tools or () if tool.function is not None and tool.function.name in names]
+    return body.model_copy(update={"tools": left} if left else {"tool_choice": "none"})
 
 
 # Name, description and schema of a client's tool.
@@ -180,6 +189,8 @@ def _options(body: openai.ChatBody, tools: Sequence[ToolSpec], *, is_forcible: b
     choice, forced = body.tool_choice, None
     if isinstance(choice, openai.ChosenTool):
         choice, forced = None, choice.function.name
+    elif isinstance(choice, openai.AllowedChoice):
+        choice = choice.allowed_tools.mode
     names = {tool.wire_name or tool.name: tool.name for tool in tools}
     if not names and (choice == "required" or (forced is not None and not is_forcible)):
         raise RequestRefusedError("there is no tool to choose; send tools with tool_choice", "tool_choice")
@@ -213,11 +224,10 @@ def _sampling(body: openai.ChatBody) -> SamplingOverrides:
 
 
 def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
-    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    # Forms send an empty text for none, which would end every answer at once.
+    stops = tuple(filter(None, (stop,) if isinstance(stop, str) else stop or ()))
     if len(stops) > MOST_STOPS:
         raise RequestRefusedError(f"stop has {len(stops)} texts; send {MOST_STOPS} at most", "stop")
-    if not all(stops):
-        raise RequestRefusedError("an empty text would end every answer at once; leave it out of stop", "stop")
     return stops
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from rkllm_mcp.completions.content import content_text, is_image
+from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import as_list, as_mapping
 
 # As many as may be sent: more messages than any context window has room for, and more tools than any model can choose
@@ -26,8 +27,15 @@ def whole(value: Any) -> Any:
 # JSON has one kind of number, and some languages write 3 as 3.0.
 Integer = Annotated[int, BeforeValidator(whole)]
 TokenId = Annotated[int, Field(ge=0), BeforeValidator(whole)]
+
+
+def effort_of(value: Any) -> Any:
+    """Return the effort in a ``reasoning`` object of the Responses API, which bridges pass on; other values as is."""
+    return cast("dict[str, Any]", value).get("effort") if isinstance(value, dict) else value
+
+
 # A level of thinking; vendors add new ones, and the model knows on and off.
-ThinkLevel = bool | Annotated[str, Field(max_length=32)]
+ThinkLevel = Annotated[bool | Annotated[str, Field(max_length=32)] | None, BeforeValidator(effort_of)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Positive = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 # Programs for llama.cpp and LM Studio write "no limit" so, and Open WebUI passes on the typed text.
@@ -36,11 +44,49 @@ Limit = Positive | Literal[-1, -2]
 
 def known_role(value: Any) -> Any:
     """Return the role that means the same here; any other value as it is."""
-    return _ROLES.get(value, value) if isinstance(value, str) else value
+    return _ROLES.get(value.lower(), value.lower()) if isinstance(value, str) else value
 
 
-_ROLES: Mapping[str, str] = {"function": "tool", "ipython": "tool", "model": "assistant", "human": "user"}
+_ROLES: Mapping[str, str] = {
+    "function": "tool",
+    "ipython": "tool",
+    "model": "assistant",
+    "human": "user",
+    "ai": "assistant",
+}
 Role = Annotated[Literal["system", "developer", "user", "assistant", "tool"], BeforeValidator(known_role)]
+
+
+def content_parts(value: Any) -> Any:
+    """Return a content that is not quite a text or a list of parts as one; other values as they are."""
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        return [
+            item if isinstance(item, (dict, BaseModel)) else {"type": "text", "text": _text(item)} for item in items
+        ]
+    if isinstance(value, dict):
+        is_part = isinstance(cast("dict[str, Any]", value).get("type"), str)
+        return [value] if is_part else to_json(value)
+    return value if value is None else _text(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else to_json(value)
+
+
+def known_choice(value: Any) -> Any:
+    """Return the choice of a tool as chat completions write it, from the forms of other APIs; others as they are."""
+    if value == "any":
+        return "required"
+    if not isinstance(value, dict):
+        return value
+    choice = cast("dict[str, Any]", value)
+    kind = choice.get("type")
+    if kind in ("auto", "none", "required", "any"):
+        return known_choice(kind)
+    if kind in ("function", "tool") and "name" in choice:
+        return {"type": "function", "function": {"name": choice["name"]}}
+    return choice
 
 
 class OpenAIBody(BaseModel):
@@ -101,7 +147,9 @@ class BodyMessage(OpenAIBody):
     """One message."""
 
     role: Role
-    content: str | Annotated[list[ContentPart], Field(max_length=MOST_PARTS)] | None = None
+    content: Annotated[
+        str | Annotated[list[ContentPart], Field(max_length=MOST_PARTS)] | None, BeforeValidator(content_parts)
+    ] = None
     name: str | None = None
     refusal: str | None = None
     tool_calls: Annotated[list[MessageCall], Field(max_length=MOST_TOOLS)] | None = None
@@ -123,6 +171,16 @@ class DeclaredTool(OpenAIBody):
     type: str = "function"
     function: DeclaredFunction | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def nested(cls, value: Any) -> Any:
+        """Return a function in the flat form of the Responses API, or Anthropic's, as chat completions nest it."""
+        tool = as_mapping(value)
+        if "name" not in tool or "function" in tool or tool.get("type", "function") not in ("function", "custom"):
+            return value
+        fields = {"name": tool["name"], "description": tool.get("description")}
+        return {"function": {**fields, "parameters": tool.get("parameters", tool.get("input_schema"))}}
+
 
 Tools = Annotated[list[DeclaredTool], Field(max_length=MOST_TOOLS)]
 Tokens = Annotated[dict[str, str], Field(max_length=MOST_TOKENS)]
@@ -139,6 +197,25 @@ class ChosenTool(OpenAIBody):
 
     type: Literal["function"]
     function: ChosenFunction
+
+
+class AllowedTools(OpenAIBody):
+    """The tools that may be called, and whether one has to be."""
+
+    mode: Literal["auto", "required"] = "auto"
+    tools: Tools
+
+
+class AllowedChoice(OpenAIBody):
+    """The choice of tools that may be called."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+ToolChoice = Annotated[
+    Literal["none", "auto", "required"] | ChosenTool | AllowedChoice | None, BeforeValidator(known_choice)
+]
 
 
 class JsonSchemaFormat(OpenAIBody):
@@ -219,7 +296,7 @@ class ChatBody(SamplingBody):
     think: ThinkLevel | None = None
     response_format: ResponseFormatBody | None = None
     tools: Tools | None = None
-    tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
+    tool_choice: ToolChoice = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: ThinkLevel | None = None
     thinking: bool | ThinkingSwitch | None = None

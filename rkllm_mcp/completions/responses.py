@@ -28,6 +28,7 @@ from rkllm_mcp.completions.openai_request import (
 )
 from rkllm_mcp.completions.reply import Json, Part, PartKind, Reply, ReplyShape, typed_record
 from rkllm_mcp.completions.request import RequestRefusedError
+from rkllm_mcp.messages import as_mapping
 
 _Metadata = Annotated[dict[str, str], Field(max_length=16)]
 # A tool of free text has this argument here.
@@ -232,10 +233,10 @@ def _tools(tools: Sequence[ResponsesTool]) -> tuple[list[openai.DeclaredTool], d
         if tool.type not in ("function", "custom"):
             hosted.append((tool.type, f"{where}.type"))
             continue
-        if tool.type == "custom" and (tool.format or {}).get("type", "text") != "text":
-            message = "the runtime cannot hold an answer to a grammar; offer a function, or a custom tool of text"
-            raise RequestRefusedError(message, f"{where}.format", "unsupported_parameter")
-        declared.append((name, tool.description, tool.parameters if tool.type == "function" else _FREE_TEXT))
+        # The runtime cannot hold a text to a grammar: it is shown to the model and not checked.
+        grammar = as_mapping(tool.format).get("definition") if tool.type == "custom" else None
+        description = "\n".join(filter(None, (tool.description, grammar if isinstance(grammar, str) else "")))
+        declared.append((name, description, tool.parameters if tool.type == "function" else _FREE_TEXT))
     return checked_tools(declared, servers, hosted), servers
 
 
@@ -333,13 +334,14 @@ def _message(item: InputItem, place: str) -> openai.BodyMessage | None:
         text = "".join(content_text(part.model_dump()) for part in item.content)
         return openai.BodyMessage(role=item.role, content=text)
     if item.type in ("function_call", "custom_tool_call"):
-        if not item.call_id or item.name is None:
+        call_id = item.call_id or item.id
+        if not call_id or item.name is None:
             raise RequestRefusedError("a call has a call_id and a name; send both", place)
         is_custom = item.type == "custom_tool_call"
         arguments = json.dumps({_INPUT: item.input or ""}) if is_custom else item.arguments or "{}"
         function = openai.CalledFunction(name=_joined(item.namespace, item.name), arguments=arguments)
         return openai.BodyMessage(
-            role="assistant", content="", tool_calls=[openai.MessageCall(id=item.call_id, function=function)]
+            role="assistant", content="", tool_calls=[openai.MessageCall(id=call_id, function=function)]
         )
     if item.type in ("function_call_output", "custom_tool_call_output"):
         return openai.BodyMessage(role="tool", content=openai.parts_of(item.output), tool_call_id=item.call_id or "")

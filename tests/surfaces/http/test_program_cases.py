@@ -66,6 +66,92 @@ def test_every_request_of_the_cases_gets_the_right_answer(service: Served) -> No
     assert listed(failed) == ""
 
 
+TOOL: dict[str, Any] = {"name": "get_weather", "description": "The weather.", "parameters": WEATHER}
+TOOLS = [{"type": "function", "function": TOOL}]
+HELLO: dict[str, Any] = {"role": "user", "content": "hello"}
+ASK: dict[str, Any] = {"role": "user", "content": "weather in Oslo"}
+CALLED: dict[str, Any] = {
+    "role": "assistant",
+    "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}],
+}
+CHAT, RESPONSES, OLLAMA = "/v1/chat/completions", "/v1/responses", "/api/chat"
+# A text with which the model is shown the tool, and the call of it.
+CALL = [["get_weather", {"city": "Oslo"}]]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "expected"),
+    [
+        # BerriAI/litellm#40378
+        (CHAT, {"messages": [HELLO], "reasoning_effort": {"effort": "medium", "summary": "auto"}}, "Heard: hello"),
+        (CHAT, {"messages": [HELLO], "reasoning_effort": {"summary": "auto"}}, "Heard: hello"),
+        # danny-avila/LibreChat#12804: the tool in the form of another API
+        (CHAT, {"messages": [ASK], "tools": [{"type": "function", **TOOL}]}, CALL),
+        (CHAT, {"messages": [ASK], "tools": [{"name": "get_weather", "input_schema": WEATHER}]}, CALL),
+        (CHAT, {"messages": [ASK], "tools": TOOLS, "tool_choice": {"type": "auto"}}, CALL),
+        (CHAT, {"messages": [HELLO], "tools": TOOLS, "tool_choice": {"type": "none"}}, "Heard: hello"),
+        (
+            CHAT,
+            {
+                "messages": [ASK],
+                "tools": [*TOOLS, {"type": "function", "function": {"name": "other"}}],
+                "tool_choice": {"type": "allowed_tools", "allowed_tools": {"tools": [{"name": "get_weather"}]}},
+            },
+            CALL,
+        ),
+        # openai/codex, llama.cpp#20156: apply_patch has a grammar
+        (
+            RESPONSES,
+            {
+                "input": "weather in Oslo",
+                "tools": [
+                    {"type": "custom", "name": "patch", "format": {"type": "grammar", "definition": "start: x"}},
+                    {"type": "function", **TOOL},
+                ],
+            },
+            CALL,
+        ),
+        (CHAT, {"messages": [HELLO], "stop": ""}, "Heard: hello"),
+        (CHAT, {"messages": [HELLO], "stop": ["", "X"]}, "Heard: hello"),
+        (CHAT, {"messages": [{"role": "user", "content": 5}]}, "Heard: 5"),
+        (CHAT, {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}]}, "Heard: hello"),
+        (CHAT, {"messages": [{"role": "user", "content": ["hello"]}]}, "Heard: hello"),
+        (OLLAMA, {"messages": [{"role": "user", "content": [{"type": "text", "text": "hello"}]}]}, "Heard: hello"),
+        (
+            CHAT,
+            {
+                "messages": [ASK, CALLED, {"role": "tool", "tool_call_id": "c1", "content": {"temp": 7}}],
+                "tools": TOOLS,
+            },
+            'It says {"temp":7}, this time.',
+        ),
+        (CHAT, {"messages": [{"role": "System", "content": "Be short."}, {**HELLO, "role": "human"}]}, "Heard: hello"),
+        (
+            RESPONSES,
+            {
+                "input": [
+                    ASK,
+                    {"type": "function_call", "id": "f1", "name": "get_weather", "arguments": "{}"},
+                    {"type": "function_call_output", "call_id": "f1", "output": "red"},
+                ]
+            },
+            "It says red, this time.",
+        ),
+        (OLLAMA, {"messages": [HELLO], "keep_alive": ""}, "Heard: hello"),
+    ],
+)
+def test_what_is_odd_in_a_request_costs_only_itself(
+    service: Served, path: str, fields: dict[str, Any], expected: str | list[Any]
+) -> None:
+    body = {"model": "parrot", "stream": False, **fields}
+    answer = httpx2.post(service.url + path, json=body, timeout=120)
+    assert answer.status_code == 200, answer.text
+    if isinstance(expected, str):
+        assert json.dumps(expected)[1:-1] in answer.text
+    else:
+        assert list(_calls(answer.json())) == expected
+
+
 def _body(path: str, schema: dict[str, Any]) -> dict[str, Any]:
     tools = [("get_weather", WEATHER), ("other", schema)]
     ask = {"role": "user", "content": "Is other offered?"}
