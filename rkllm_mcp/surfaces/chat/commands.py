@@ -23,7 +23,7 @@ from rkllm_mcp.app.preview import find_conversation, forget_approvals, matching_
 from rkllm_mcp.app.recorder import ask_again, take_back
 from rkllm_mcp.errors import RkllmMcpError, UsageError, did_you_mean
 from rkllm_mcp.generation import ModelOptions
-from rkllm_mcp.messages import Message
+from rkllm_mcp.messages import Message, Picture
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.surfaces.chat.picker import Choice
 from rkllm_mcp.surfaces.chat.render import transcript
@@ -213,16 +213,24 @@ async def _taken_back(state: ChatState) -> str:
     return question
 
 
-async def _reply(state: ChatState, question: str) -> None:
+def _last_pictures(state: ChatState) -> tuple[Picture, ...]:
+    """Return the pictures of the last question."""
+    questions = (message for message in reversed(state.conversation.messages) if message.role == "user")
+    return next(questions, Message("user")).pictures
+
+
+async def _reply(state: ChatState, question: str, pictures: tuple[Picture, ...]) -> None:
     """Answer a question that was not typed now, and show its beginning."""
     state.terminal.note(f"❯ {shorten(collapse_whitespace(question), _SHOWN_CHARS)}")
-    await state.answer(state.app.reply(state.conversation, question, state.options))
+    options = replace(state.options, pictures=pictures)
+    await state.answer(state.app.reply(state.conversation, question, options))
 
 
 async def retry(state: ChatState, _argument: str) -> None:
     """Ask the last question again, in its place."""
+    pictures = _last_pictures(state)
     if question := await _taken_back(state):
-        await _reply(state, question)
+        await _reply(state, question, pictures)
 
 
 async def undo(state: ChatState, _argument: str) -> None:
@@ -240,13 +248,13 @@ async def edit(state: ChatState, _argument: str) -> None:
     if not asked:
         state.terminal.error(state.phrases.sentence("chat.no_question"))
         return
-    text = await state.console.edit(asked[-1])
+    text, pictures = await state.console.edit(asked[-1]), _last_pictures(state)
     if text is None:
         state.terminal.error(state.phrases.sentence("chat.no_editor"))
     elif not text or text == asked[-1].strip():
         state.terminal.note(state.phrases.sentence("chat.unchanged"))
     elif await _taken_back(state):
-        await _reply(state, text)
+        await _reply(state, text, pictures)
 
 
 async def take_file(state: ChatState, argument: str) -> None:

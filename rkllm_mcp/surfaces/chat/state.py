@@ -12,7 +12,7 @@ import anyio
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.events import Event, ToolFinished, Usage
-from rkllm_mcp.messages import Conversation
+from rkllm_mcp.messages import Conversation, Picture, is_picture
 from rkllm_mcp.protocols import DENY_ALL, CallContext
 from rkllm_mcp.surfaces.chat.files import take_files
 from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
@@ -81,6 +81,20 @@ async def _read_no_files(file: str) -> str:
     raise UsageError(f"{file} cannot be read here; files are read in rkllm-mcp chat")
 
 
+# As much as other files may have; what is cut off is a damaged picture.
+_MOST_PICTURE_BYTES = 16 * 2**20
+
+
+async def _picture_in(path: str) -> Picture | None:
+    """Return the picture in a file; None for any other file, and for one that cannot be read."""
+    try:
+        async with await (await anyio.Path(path).expanduser()).open("rb") as opened:
+            data = await opened.read(_MOST_PICTURE_BYTES)
+    except OSError:
+        return None
+    return Picture.of(data) if is_picture(data) else None
+
+
 @dataclass
 class ChatState:
     """A conversation at a terminal."""
@@ -96,6 +110,8 @@ class ChatState:
     attached: list[str] = field(default_factory=list[str])
     # texts of files that stand before the next question
     material: list[str] = field(default_factory=list[str])
+    # pictures that stand before the next question, for a model that sees
+    pictures: list[Picture] = field(default_factory=list[Picture])
     # returns the text of a file with its name, or raises a UsageError
     read_file: Callable[[str], Awaitable[str]] = _read_no_files
     console: Console | None = None  # the terminal; None if the input is a pipe
@@ -137,11 +153,16 @@ class ChatState:
         # The person's own words may name resources to read (``@server:uri``); a file may not.
         may_name = not any("@" in material for material in self.material)
         question = "\n\n".join([*self.material, text])
+        options = replace(self.options, resources=may_name, pictures=tuple(self.pictures))
         self.clear_attached()
-        await self.answer(self.app.reply(self.conversation, question, replace(self.options, resources=may_name)))
+        await self.answer(self.app.reply(self.conversation, question, options))
 
     async def attach(self, path: str) -> None:
-        """Read a file that goes with the next question."""
+        """Read a file that goes with the next question; a picture is shown to a model that sees."""
+        if self.app.model_host.takes_pictures and (picture := await _picture_in(path)) is not None:
+            if picture not in self.pictures:
+                self.pictures.append(picture)
+            return
         if (material := await self.read_file(path)) not in self.material:
             self.material.append(material)
 
@@ -149,6 +170,7 @@ class ChatState:
         """Forget what would go with the next question."""
         self.attached.clear()
         self.material.clear()
+        self.pictures.clear()
 
     def complain(self, error: RkllmMcpError) -> None:
         """Show what went wrong."""

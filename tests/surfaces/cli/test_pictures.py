@@ -1,0 +1,65 @@
+"""Pictures at the command line: files of a question, standard input, and /file in the chat."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.pictures import BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED_ABOVE_BLUE
+from tests.support.seeing_model import seeing_model
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a model that sees, and pictures."""
+    seeing_model(tmp_path)
+    for name, data in {"a.png": RED_ABOVE_BLUE, "b b.png": BLUE_ABOVE_RED, "c.png": GREEN_ABOVE_WHITE}.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "cut.png").write_bytes(RED_ABOVE_BLUE[:200])
+    return tmp_path
+
+
+def said(place: Path, *words: str, stdin: bytes = b"") -> tuple[int, str, str]:
+    own = {name: str(place / name) for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")}
+    command = [sys.executable, "-m", "rkllm_mcp", *words, "--model", "./seeing", "--runtime", "emulator"]
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, timeout=120, cwd=place, env={**os.environ, **own}, check=False
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "answer"),
+    [
+        (("what is it?", "-f", "a.png"), b"", "It is red above, blue below."),
+        (("what is it?", "-f", "-"), BLUE_ABOVE_RED, "It is blue above, red below."),
+        (
+            ("both?", "-f", "c.png", "-f", "b b.png"),
+            b"",
+            "The first is green above, white below, the second is blue above, red below.",
+        ),
+    ],
+)
+def test_a_question_takes_pictures(place: Path, words: tuple[str, ...], stdin: bytes, answer: str) -> None:
+    code, out, _ = said(place, "run", *words, stdin=stdin)
+    assert (code, out.strip().removeprefix("◆ ")) == (0, answer)
+
+
+def test_a_damaged_picture_is_a_sentence(place: Path) -> None:
+    code, out, err = said(place, "run", "what is it?", "-f", "cut.png")
+    assert (code, out.strip()) == (1, "")
+    assert "the picture is damaged or incomplete" in err
+
+
+def test_a_file_of_the_chat_is_shown_with_the_next_question(place: Path) -> None:
+    lines = "/file b b.png\nwhat is it?\n/file a.png\nand this?\n/retry\nstill?\n"
+    code, out, _ = said(place, "chat", stdin=lines.encode())
+    answers = [line.removeprefix("◆ ") for line in out.splitlines() if line.startswith("◆")]
+    assert (code, answers) == (
+        0,
+        ["It is blue above, red below.", *["It is red above, blue below."] * 2, "Still red above, blue below."],
+    )
