@@ -181,6 +181,7 @@ class Host:
         self._calls = 0
         self._selector = CountingSelector()
         self._waits = 0
+        self.noted_run: Run | None = None  # the run in which it was noted
         # Frames, and those that are coroutines, at the last write.
         self._frames = (0, 0)
         self._entered_ns: list[int] = []
@@ -224,8 +225,9 @@ class Host:
         host, hand_over, write = self, Run.hand_over, listener.write_body
 
         def noting_waits(self: Run) -> None:
-            # At one token of every answer, so that it does not change the difference of two answers.
-            if len(self.ids) == _NOTED_TOKEN:
+            # Once in every answer, so that the difference of two answers stays; tokens may come several at once.
+            if len(self.ids) >= _NOTED_TOKEN and host.noted_run is not self:
+                host.noted_run = self
                 host.note_waits()
             hand_over(self)
 
