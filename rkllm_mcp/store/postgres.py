@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 
-from rkllm_mcp.errors import StoreError
+from rkllm_mcp.errors import StoreError, install_command
 from rkllm_mcp.store.conversations import NEXT_CHANGE, TEXT_OF_EVENTS
 from rkllm_mcp.store.database import REPORT, Rows, Transaction, Values, Work, migrations_of
 
@@ -43,7 +43,7 @@ _CLOSE_TIMEOUT_S = 10.0
 # A board without power is noticed by the server after 15 s, and a lost server by the board.
 _KEEPALIVE = {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 10_000}
 _REMEDY = "see whether PostgreSQL runs and the board reaches it"
-_EXTRA = "pip install 'rkllm-mcp[postgres]'"
+_DRIVER = "psycopg[binary,pool]"
 # What is written otherwise than for SQLite. Text of an event: in the value of "text", and anywhere in "arguments".
 _REWRITTEN = (
     (NEXT_CHANGE, "nextval('change_numbers')"),
@@ -330,7 +330,7 @@ async def open_postgres(
     try:
         import_module("psycopg_pool")
     except ImportError:
-        raise StoreError("[store] url", "psycopg is not installed here", _EXTRA) from None
+        raise StoreError("[store] url", "psycopg is not installed here", install_command(_DRIVER)) from None
     server, users = _SERVERS.get(url, (None, 0))
     server = server or _Server(url)
     _SERVERS[url] = (server, users + 1)

@@ -49,7 +49,7 @@ CALLS: list[tuple[BuiltinTool, dict[str, Any], str]] = [
     (local("t", "promise"), {"text": "ok"}, "ok"),
     (local("t", "nothing"), {}, ""),
     (local("t", "Tools.inner"), {}, "inner"),
-    (local("t", "thing"), {}, "<class 'set'>"),
+    (local("t", "thing"), {}, "\"<class 'set'>\""),
     (local("t", "fail"), {}, "error: Tool 't' failed: RuntimeError: the disk is full"),
     (local("t", "leave"), {}, "error: Tool 't' failed: RuntimeError: it tried to leave by SystemExit"),
     (local("t", "add", input_schema=NUMBERS), {}, "error: The argument 'a' is missing."),

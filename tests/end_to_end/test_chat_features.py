@@ -177,7 +177,9 @@ def test_text_typed_during_an_answer_waits_for_the_prompt_and_approves_nothing(t
         terminal.expect_exact("or ask the user.")
         assert terminal.before is not None
         assert "/model" not in terminal.before
-        terminal.expect_exact("answers come from a script")
+        terminal.expect_exact("Esc leaves")
+        terminal.send("\x1b")
+        terminal.expect_exact("\x1b[?25h")
         assert leave(terminal) == 0
     assert (tmp_path / "old.txt").exists()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 
-from tests.support.demo_app import Demo, PythonServer, events_of, make_demo, text_of
+from tests.support.demo_app import PATIENT, Demo, PythonServer, events_of, make_demo, text_of
 from tests.support.fake_jma import FakeAgency
 from tests.support.served import scripted_model
 from tests.support.shared import REPOSITORY
@@ -101,6 +102,7 @@ def test_an_unattended_run_writes_nothing_and_gives_the_reason_until_yes_is_pass
     with FakeAgency() as agency:
         weather = ("weather", ("-m", "mcp_servers.weather"), agency.environment(tmp_path / "cache"))
         demo = make_demo(tmp_path, [weather, NOTEBOOK])
+        demo = replace(demo, environment={**demo.environment, **PATIENT})
         refused = demo.run("run", "--json", QUESTION)
         assert refused.returncode == 0, refused.stderr
         events = events_of(refused.stdout)

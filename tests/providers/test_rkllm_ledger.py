@@ -10,7 +10,7 @@ import pytest
 
 from rkllm_mcp.errors import RunRejectedError, WorkerDiedError
 from rkllm_mcp.events import ModelEvent, Status, Text, ToolCallDetected
-from rkllm_mcp.generation import ForcedTool, ModelOptions
+from rkllm_mcp.generation import ForcedTool, ModelOptions, common_prefix
 from rkllm_mcp.messages import Conversation, Message, ToolResult
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
@@ -40,7 +40,22 @@ async def test_the_next_prompt_begins_with_the_tokens_evaluated_after_it(
     assert sum(world.engine.prefilled) <= len(world.engine.evaluated[-1])
 
 
-@pytest.mark.parametrize("ending", ["an answer", "two calls", "a call that cannot be read", "calls for ever"])
+async def test_after_an_answer_from_facts_the_conversation_goes_on_where_it_was() -> None:
+    world = World()
+    conversation = Conversation()
+    await world.ask(
+        conversation, "First?", *(f"{called(str(number))}{END}" for number in range(4)), f"It is sunny.{END}"
+    )
+    *_, last_round, facts = world.engine.prompts
+    await world.ask(conversation, "Second?", f"Bye.{END}")
+    world.assert_ready(conversation)
+    assert common_prefix(facts, last_round) < len(facts) < len(last_round) / 2
+    # Behind it stands the beginning of an answer that was not given.
+    assert common_prefix(world.engine.prompts[-1], last_round) >= len(last_round) - 12
+    assert conversation.messages[-3].text == "It is sunny."
+
+
+@pytest.mark.parametrize("ending", ["an answer", "two calls", "a call that cannot be read", "calls up to the limit"])
 async def test_the_next_prompt_begins_with_the_evaluated_tokens_at_every_stop_of_an_answer(ending: str) -> None:
     for stop_after in range(1, 30):
         world = World()

@@ -105,7 +105,8 @@ ENDINGS: dict[str, tuple[str | Exception | Play, ...]] = {
     "a failing tool": (f'<tool_call>\n{{"name": "get_time", "arguments": {{}}}}\n</tool_call>{END}', f"Sorry.{END}"),
     "a call that cannot be read": (f"<tool_call>\n{{nonsense{END}", f"{called('Tokyo')}{END}", f"Sunny.{END}"),
     "a tool that is not there": (f"{called('x', 'fly')}{END}", f"No.{END}"),
-    "calls for ever": tuple(f"{called(str(number))}{END}" for number in range(5)),
+    # A call in the last round as well is followed by an answer from facts, whose prompt begins anew.
+    "calls up to the limit": tuple(f"{called(str(number))}{END}" for number in range(3)),
     "a run that is refused": (RunRejectedError("no"),),
     "a run that fails in the middle": (Play("It is <tool_call>\n{", RunRejectedError("no")),),
     "a run that fails behind a call": (Play(called("Tokyo"), RunRejectedError("no")),),
