@@ -41,7 +41,10 @@ class OllamaMessage(openai.OpenAIBody):
     """One message."""
 
     role: openai.Role
-    content: Annotated[str | None, BeforeValidator(_joined_text)] = ""
+    content: Annotated[
+        str | None,
+        BeforeValidator(_joined_text, json_schema_input_type=openai.LooseContent),
+    ] = ""
     images: list[str] | None = None
     tool_calls: Annotated[list[OllamaCall], Field(max_length=openai.MOST_TOOLS)] | None = None
     tool_name: str | None = None

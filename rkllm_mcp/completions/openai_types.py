@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -34,8 +34,18 @@ def effort_of(value: Any) -> Any:
     return cast("dict[str, Any]", value).get("effort") if isinstance(value, dict) else value
 
 
+class EffortObject(BaseModel):
+    """The ``reasoning`` object of the Responses API, as bridges pass it on."""
+
+    effort: bool | Annotated[str, Field(max_length=32)] | None = None
+
+
+# Parts of a kind that is not known here are left out; a number or an object is read as the text of it.
+LooseContent: TypeAlias = Any
+Effort: TypeAlias = bool | Annotated[str, Field(max_length=32)] | None
+EffortInput: TypeAlias = bool | Annotated[str, Field(max_length=32)] | EffortObject | None
 # A level of thinking; vendors add new ones, and the model knows on and off.
-ThinkLevel = Annotated[bool | Annotated[str, Field(max_length=32)] | None, BeforeValidator(effort_of)]
+ThinkLevel = Annotated[Effort, BeforeValidator(effort_of, json_schema_input_type=EffortInput)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Positive = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 # Programs for llama.cpp and LM Studio write "no limit" so, and Open WebUI passes on the typed text.
@@ -148,7 +158,8 @@ class BodyMessage(OpenAIBody):
 
     role: Role
     content: Annotated[
-        str | Annotated[list[ContentPart], Field(max_length=MOST_PARTS)] | None, BeforeValidator(content_parts)
+        str | Annotated[list[ContentPart], Field(max_length=MOST_PARTS)] | None,
+        BeforeValidator(content_parts, json_schema_input_type=LooseContent),
     ] = None
     name: str | None = None
     refusal: str | None = None

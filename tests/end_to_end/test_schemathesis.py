@@ -44,15 +44,16 @@ names = { values = ["parrot", "calculator", "own", "desk", "code_review", "memo:
 database = "none"
 dictionaries = { string = { dictionary = "names", probability = 0.3 } }
 
-# 422 says that a field is not what the description says, and is never for what is. 400 says that it cannot be done, for
-# reasons that no schema tells: results without their calls, an id that the model does not have, a form that cannot be.
+# 422 says that a field is not what the description says, or that the answer has not the form that was asked for.
+# 400 says that it cannot be done, for reasons that no schema tells: results without their calls, an id that the model
+# does not have, a form that cannot be.
 [[operations]]
 include-path = [
     "/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/messages", "/v1/messages/count_tokens",
     "/v1/embeddings", "/v1/rerank", "/api/chat", "/api/generate", "/api/embed",
 ]
 [operations.checks]
-positive_data_acceptance = { expected-statuses = ["2xx", 400, 404, 429] }
+positive_data_acceptance = { expected-statuses = ["2xx", 400, 404, 422, 429] }
 # What breaks the limit of a list may be too large as a whole.
 negative_data_rejection = { expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429, "5xx"] }
 
