@@ -1,6 +1,6 @@
 """``CallCheck``: a question against the calls that a model makes of it, as cheap as a search for tools.
 
-Small models call a tool where somebody says thank you, with values that they invent. Such a call has nothing to do with
+Small models call a tool when the user says thank you, with values that they invent. Such a call has nothing to do with
 the question, and neither has any tool.
 """
 

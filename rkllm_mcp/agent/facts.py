@@ -2,7 +2,7 @@
 
 Small models often write the same call again after its result, until a limit ends the answer. Measured with weights of
 0.5B and 1.5B, such a model answers when the results are part of a question: a prompt without tools and with one user
-turn, the question and the results as facts, in the question's language. They also call a tool where somebody only
+turn, the question and the results as facts, in the question's language. They also call a tool where the user only
 says thank you; the same prompt without tools makes them answer.
 """
 

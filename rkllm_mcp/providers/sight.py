@@ -50,7 +50,7 @@ async def see(messages: Sequence[Message], vision: Vision) -> Sight:
             try:
                 embeddings[picture.digest] = await vision.embedding(picture)
             except RkllmMcpError:
-                # Nobody can take an earlier one out of the conversation, which must go on.
+                # The client cannot take an earlier one out of the conversation, which must go on.
                 if index == question:
                     raise
     if not embeddings:

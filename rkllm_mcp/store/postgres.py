@@ -286,7 +286,7 @@ class PostgresDatabase:
             raise self._problem
 
     async def missing_tables(self) -> list[str]:
-        """See ``Database``; the migrations have made them, and nobody else may drop them."""
+        """See ``Database``; the migrations have made them, and no other role may drop them."""
         return []
 
     async def aclose(self) -> None:

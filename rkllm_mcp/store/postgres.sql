@@ -1,5 +1,5 @@
 -- The tables that several boards share, one migration after the other, for ``store.postgres``. A migration that was
--- released never changes; it leaves what the version before reads and writes as it is (expand), and what nobody uses any
+-- released never changes; it leaves what the version before reads and writes as it is (expand), and what no version uses any
 -- more goes with the release after that (contract).
 -- A semicolon at the end of a line ends a statement, also in a comment.
 

@@ -137,7 +137,7 @@ def test_a_document_whose_upload_is_killed_is_whole_or_not_there_and_can_be_sent
     with service(demo) as (client, _):
         listed = client.post("/v1/knowledge/list_knowledge_bases", json={}).raise_for_status().json()
         (base,) = listed["knowledge_bases"]
-        # Whole or not at all, also where nobody was told.
+        # Whole or not at all, also if no error was reported.
         is_whole = moment == "writing" and base["total_documents"] == 1
         assert base["total_documents"] == int(is_whole)
         files = {"file": ("rules.txt", DOCUMENT)}

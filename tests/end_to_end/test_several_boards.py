@@ -1,4 +1,4 @@
-"""Three boards behind a real HAProxy with its generated configuration: one is killed, one stopped, nobody is lost."""
+"""Three boards behind a real HAProxy with its generated configuration: one killed, one stopped, no client lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: in a folder that is gone afterwards, on a socket that nobody else reaches."""
+"""A PostgreSQL server of the tests' own: in a folder that is gone afterwards, on a socket of its own."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PostgresServer:
             self.process.wait(_PATIENCE_S)
 
     def new_database(self) -> str:
-        """Return the address of a database that nobody has used, for a role that sees no other tenant's rows."""
+        """Return the address of an unused database, for a role that sees no other tenant's rows."""
         name = f"store{next(_NUMBERS)}"
         self.run(f"CREATE DATABASE {name} OWNER {_ROLE}")
         return f"postgresql://{_ROLE}@/{name}?host={self.folder}"
