@@ -2,11 +2,13 @@
 
 A TOML file is edited as text, a JSON file as a value. Every edit is verified before it is written: the new file must
 contain the old values and exactly the requested change; otherwise nothing is written, and the ``ConfigError``
-shows the change to make by hand. A file that cannot be read or written is a ``ConfigError``, too.
+shows the change to make by hand. A file that cannot be read or written is a ``ConfigError``, too. Edits of several
+processes and threads wait for each other, so none is lost.
 """
 
 from __future__ import annotations
 
+import fcntl
 import glob
 import itertools
 import json
@@ -14,8 +16,9 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,12 +34,20 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TABLE = re.compile(r"^\s*\[")
 _SERVERS_TABLE = re.compile(r"^\s*\[\[\s*servers\s*\]\]")
 _SERVERS_SUBTABLE = re.compile(r"^\s*\[\[?\s*servers\s*\.")
+# An edit takes milliseconds; one that has not ended by then is stopped in a debugger, say.
+_LOCK_TIMEOUT_S = 10.0
+_LOCK_RETRY_S = 0.02
 # The comment of an assignment.
 _BEHIND_VALUE = re.compile(r"=(?:\"[^\"]*\"|'[^']*'|[^\"'#])*?(\s*#.*)")
 
 
 def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
     """Append servers to a configuration file, creating it if necessary."""
+    with _locked(path):
+        _append_servers(path, servers)
+
+
+def _append_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
     before, plain = _read_table(path), [_plain(server) for server in servers]
     if _is_json(path, before):
         _write_json(path, _with_json_servers(before, plain))
@@ -50,10 +61,11 @@ def add_server(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
     """Check one server, append it to a file and return its table; a UsageError if the file has one of this name."""
     raw = {"servers": [dict(entry)]}
     checked_servers(raw, "the new server", path)
-    if entry["name"] in names_in(path):
-        raise UsageError(f"{path} has a server {entry['name']!r}; remove it first, or choose another name")
     (table,) = (tidy(added.table) for added in entries_of(raw, {}, "the new server"))
-    add_servers(path, [table])
+    with _locked(path):
+        if entry["name"] in names_in(path):
+            raise UsageError(f"{path} has a server {entry['name']!r}; remove it first, or choose another name")
+        _append_servers(path, [table])
     return table
 
 
@@ -80,19 +92,22 @@ def tidy(entry: dict[str, Any]) -> dict[str, Any]:
 
 def remove_server(path: Path, name: str) -> None:
     """Remove a server from a configuration file."""
-    before = read_file(path)
-    after, index = _without_server(before, name)
-    if after is None:
-        raise ConfigError(str(path), "servers", f"no server named {name!r}", f"there are {_names(before)}")
-    _edit(path, before, after, lambda text: _without_block(text, index), f"remove the server {name!r} by hand")
+    with _locked(path):
+        before = read_file(path)
+        after, index = _without_server(before, name)
+        if after is None:
+            raise ConfigError(str(path), "servers", f"no server named {name!r}", f"there are {_names(before)}")
+        _edit(path, before, after, lambda text: _without_block(text, index), f"remove the server {name!r} by hand")
 
 
 def set_value(path: Path, section: str, key: str, value: Any) -> None:
     """Set one key of a section in a configuration file, creating both if necessary."""
-    before, line = _read_table(path), _line((key, value)).rstrip()
+    line = _line((key, value)).rstrip()
     advice = f"write this under [{section}] by hand: {line}"
-    after = {**before, section: {**before.get(section, {}), key: value}}
-    _edit(path, before, after, lambda text: _with_value(text, section, key, line), advice)
+    with _locked(path):
+        before = _read_table(path)
+        after = {**before, section: {**before.get(section, {}), key: value}}
+        _edit(path, before, after, lambda text: _with_value(text, section, key, line), advice)
 
 
 def _with_value(text: str, section: str, key: str, line: str, index: int = 0) -> str:
@@ -130,16 +145,22 @@ def _with_assignment(
 
 def add_key(path: Path, entry: str, label: str = "") -> None:
     """Add an API key of the owner, in its stored form, to a file that may not exist; ``label`` becomes a comment."""
-    before = _read_table(path)
-    service: dict[str, Any] = before.get("service", {})
-    after = {**before, "service": {**service, "api_keys": [entry, *service.get("api_keys", [])]}}
     item = f"    {toml_value(entry)},{_comment(label)}\n"
     advice = f"add this to api_keys in [service] by hand:\n{item}"
-    _edit(path, before, after, lambda text: _with_key(text, item), advice)
+    with _locked(path):
+        before = _read_table(path)
+        service: dict[str, Any] = before.get("service", {})
+        after = {**before, "service": {**service, "api_keys": [entry, *service.get("api_keys", [])]}}
+        _edit(path, before, after, lambda text: _with_key(text, item), advice)
 
 
 def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
     """Add a tenant with the stored form of a key, or give an existing one this key; ``label`` becomes a comment."""
+    with _locked(path):
+        _add_tenant(path, name, entry, label)
+
+
+def _add_tenant(path: Path, name: str, entry: str, label: str) -> None:
     before = _read_table(path)
     tenants: list[dict[str, Any]] = before.get("tenants", [])
     index = _position(tenants, name)
@@ -155,6 +176,39 @@ def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
 
     advice = f"write this by hand, for the tenant {name}:\n{line}"
     _edit(path, before, {**before, "tenants": after}, edited, advice)
+
+
+@contextmanager
+def _locked(path: Path) -> Generator[None]:
+    """Keep other edits in the folder of a configuration file waiting; a ConfigError if one of them does not end."""
+    # The folder is locked because the file is replaced; a folder that does not exist yet is made by the first edit.
+    folder = next((each for each in path.absolute().parents if each.is_dir()), Path("/"))
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        # Such a folder cannot be locked; whether its file can be written, the edit itself says.
+        yield
+        return
+    try:
+        deadline = time.monotonic() + _LOCK_TIMEOUT_S
+        while not _try_lock(descriptor):
+            if time.monotonic() > deadline:
+                problem = "a file that another program has been editing for a while"
+                raise ConfigError(str(path), "", problem, "end that rkllm-mcp command, then repeat this one")
+            time.sleep(_LOCK_RETRY_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
 
 
 def _read_table(path: Path) -> dict[str, Any]:

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.config.editing import add_servers, remove_server, set_value
+from rkllm_mcp.config import editing
+from rkllm_mcp.config.editing import add_key, add_servers, remove_server, set_value
+from rkllm_mcp.config.loading import read_file
 from rkllm_mcp.errors import ConfigError
 
 TOML = """\
@@ -92,6 +99,41 @@ def test_json_keeps_the_shape_it_has(tmp_path: Path) -> None:
     }
     remove_server(path, "a")
     assert json.loads(path.read_text())["mcpServers"] == {"b": {"url": "http://h"}}
+
+
+def test_edits_of_several_processes_and_threads_at_once_are_all_kept(tmp_path: Path) -> None:
+    path = tmp_path / "mcp_config.toml"
+    path.write_text(TOML)
+    program = (
+        "import sys, pathlib; from rkllm_mcp.config.editing import add_server\n"
+        "for n in range(8): add_server(pathlib.Path(sys.argv[1]), {'name': f'{sys.argv[2]}{n}', 'command': 'x'})"
+    )
+    others = [subprocess.Popen([sys.executable, "-c", program, str(path), name]) for name in ("a", "b")]
+    with ThreadPoolExecutor(4) as threads:
+        keys = [threads.submit(add_key, path, f"sha256:{number:064x}") for number in range(12)]
+        values = [threads.submit(set_value, path, "agent", "max_rounds", number) for number in range(12)]
+    assert not any(edit.exception() for edit in (*keys, *values))
+    assert [other.wait(60) for other in others] == [0, 0]
+    raw = read_file(path)
+    assert len(raw["service"]["api_keys"]) == 12
+    assert {server["name"] for server in raw["servers"]} == {
+        "weather",
+        "time",
+        *(f"{name}{n}" for name in "ab" for n in range(8)),
+    }
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_edit_that_waits_for_ever_names_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(editing, "_LOCK_TIMEOUT_S", 0.05)
+    other = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(ConfigError, match="another program"):
+            set_value(tmp_path / "mcp_config.toml", "agent", "max_rounds", 3)
+    finally:
+        os.close(other)
+    set_value(tmp_path / "mcp_config.toml", "agent", "max_rounds", 3)
 
 
 def test_a_folder_that_cannot_be_written_is_reported_with_the_name_of_the_file(tmp_path: Path) -> None:
