@@ -18,6 +18,7 @@ from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import SERVER_TYPES, ServerBase
 from rkllm_mcp.models.cards import ModelCard
 from rkllm_mcp.surfaces.cli.main import app
+from rkllm_mcp.surfaces.cli.options import examples
 from rkllm_mcp.surfaces.http.app import ROUTES
 from rkllm_mcp.surfaces.http.errors import NOT_OFFERED, OLLAMA
 
@@ -150,7 +151,8 @@ def _commands(command: Any, context: Any, path: str) -> Iterator[str]:
     children: list[str] = command.list_commands(context) if hasattr(command, "list_commands") else []
     yield f"### `{path}`"
     yield str(command.help or "").split("\f")[0].strip()
-    yield "    " + " ".join([path, "[OPTIONS]", *map(_spelled, arguments), *(["COMMAND …"] if children else [])])
+    usage = " ".join([path, "[OPTIONS]", *map(_spelled, arguments), *(["COMMAND …"] if children else [])])
+    yield "\n".join([f"    {usage}", "", *(f"    $ {line}" for line in examples(path, children))]).rstrip()
     rows = [(f"`{_metavar(argument)}`", _help(argument)) for argument in arguments]
     rows += [(f"`{_switch(option)}`", _help(option)) for option in options if "--help" not in option.opts]
     if rows:

@@ -305,7 +305,8 @@ def help_of(*words: str) -> tuple[str, list[str]]:
     inside = False
     names: list[str] = []
     for line in lines:
-        inside = line.startswith("╭─ Commands") or (inside and not line.startswith("╰"))
+        opens = line.startswith("╭─ ") and not line.startswith(("╭─ Options", "╭─ Arguments"))
+        inside = opens or (inside and not line.startswith("╰"))
         if inside and (found := re.match(r"│ ([a-z][a-z-]*)", line)):
             names.append(found[1])
     bare = (" ".join(_FRAME.sub(" ", line).split()) for line in lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import math
 import os
 import re
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.terminal import Terminal, is_interactive, write_json
+from rkllm_mcp.surfaces.terminal import Terminal, is_interactive, table, write_json
 from rkllm_mcp.text import Language, language_of_setting
 
 if TYPE_CHECKING:
@@ -141,6 +142,15 @@ class Session:
         sys.stdout.write(listing)
         if none and not listing:
             self.status(none)
+
+    def show_value(self, values: Mapping[str, Any], *, as_json: bool) -> None:
+        """Print one thing for a program, or its names and values line by line for a person."""
+        rows = [
+            (key, json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else str(value))
+            for key, value in values.items()
+            if value is not None
+        ]
+        self.show(values, table((), rows, self.terminal.columns), as_json=as_json)
 
     def target_file(self) -> Path:
         """Return the configuration file that a command may change: ``--config``, else see ``writable_file``."""

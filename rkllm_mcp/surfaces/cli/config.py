@@ -13,7 +13,7 @@ import typer
 
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import ConfigError, ModelNotFoundError, UsageError
-from rkllm_mcp.surfaces.cli.options import argument, command, flag, option
+from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, option
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.terminal import YELLOW, write_json
 
@@ -86,7 +86,7 @@ def write_new(path: str, data: bytes) -> None:
 
 
 @command(app, "check")
-def check(session: Session) -> None:
+def check(session: Session, as_json: AsJson = False) -> None:
     """Check the configuration; exit code 2 if it is invalid."""
     from rkllm_mcp.config.loading import read_file
     from rkllm_mcp.config.secrets import plain_keys, readable_secrets
@@ -95,15 +95,19 @@ def check(session: Session) -> None:
     config = session.config()
     notes = config_warnings(config)
     where = config.origin.source or translate("config.none")
-    servers = ", ".join(server.name for server in config.active_servers) or "none"
-    if not config.origin.mcp_enabled:
-        servers = "none, MCP is switched off (MCP_ENABLED=false or --no-mcp)"
-    sys.stdout.write(f"{where}\nright; servers: {servers}\n")
+    names = [server.name for server in config.active_servers]
     advice = "any reader of the file has it; 'rkllm-mcp config add-key' stores a hash instead"
     file = read_file(source) if (source := config.origin.source) else {}
     notes += [f"{key_path} is a key as it is: {advice}" for key_path in plain_keys(file)]
     if source is not None and (problem := readable_secrets(source, file)):
         notes.append(problem)
+    if as_json:
+        write_json({"file": str(source) if source else None, "servers": names, "notes": notes})
+        return
+    servers = ", ".join(names) or "none"
+    if not config.origin.mcp_enabled:
+        servers = "none, MCP is switched off (MCP_ENABLED=false or --no-mcp)"
+    sys.stdout.write(f"{where}\nright; servers: {servers}\n")
     for note in notes:
         session.terminal.note(note, YELLOW)
 

@@ -90,8 +90,7 @@ async def list_command(
     async with open_stored(session.config()) as store:
         latest = await store.conversations.latest(OWNER, limit, offset, search)
         count = await store.conversations.count(OWNER, search)
-    values = {"conversations": list(map(summary_dict, latest)), "count": count}
-    session.show(values, conversation_table(latest, session.terminal.columns), as_json=as_json)
+    session.show(list(map(summary_dict, latest)), conversation_table(latest, session.terminal.columns), as_json=as_json)
     if not count and not as_json:
         session.status("No conversation has these words." if search else "There are no saved conversations.")
     elif len(latest) < count and not as_json:
@@ -137,8 +136,8 @@ async def export_command(
         session.status(f"{_count(len(conversations))} written to {output}")
 
 
-@command(app, "delete")
-async def delete_command(
+@command(app, "remove")
+async def remove_command(
     session: Session,
     names: _Names = None,
     everything: _All = False,

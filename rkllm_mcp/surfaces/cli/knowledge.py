@@ -89,11 +89,19 @@ class Knowledge:
             raise UsageError(f"several knowledge bases are called {id_or_name!r}; give the id of one, {LISTING}")
         raise UsageError(f"there are several knowledge bases; name one with --base, {LISTING}")
 
+    async def base_id_or_first(self, id_or_name: str) -> str:
+        """Return the id of a base as ``base_id`` does; if none exists, create the first one and say so."""
+        if (await self.listing())["knowledge_bases"]:
+            return await self.base_id(id_or_name)
+        created = await self.call("create_knowledge_base", name=id_or_name or _FIRST_BASE)
+        self._session.status(f"Created the knowledge base {created['name']!r}.")
+        return created["knowledge_base_id"]
+
     async def bases(self) -> list[Facts]:
         """Return every knowledge base, or raise a UsageError if none exists."""
         bases = (await self.listing())["knowledge_bases"]
         if not bases:
-            raise UsageError("there is no knowledge base yet; 'rkllm-mcp knowledge create NAME' makes one")
+            raise UsageError("there is no knowledge base yet; 'rkllm-mcp knowledge add FILE' makes one")
         return bases
 
     async def listing(self, base_id: str = "") -> Facts:
@@ -183,6 +191,7 @@ def _text(result: Mapping[str, Any]) -> str:
 
 
 _ALL = "*"
+_FIRST_BASE = "documents"
 
 
 def _source(word: str) -> Facts:
@@ -248,6 +257,9 @@ def _is_id(word: str) -> bool:
 app = typer.Typer(no_args_is_help=True)
 
 _Base = Annotated[str, option("Knowledge base; may be omitted if there is only one.", "NAME|ID", "--base", "-b")]
+_FirstBase = Annotated[
+    str, option("Knowledge base; may be omitted if there is only one. The first is created.", "NAME|ID", "--base", "-b")
+]
 
 
 @command(app, "create")
@@ -271,7 +283,7 @@ def add_command(
     sources: Annotated[
         list[str], argument("Files, folders or URLs to add; - reads text from standard input.", "FILE|FOLDER|URL...")
     ],
-    base: _Base = "",
+    base: _FirstBase = "",
     title: Annotated[str, option("Title, instead of the document's own.", "TEXT")] = "",
     collection: Annotated[str, option("Collection within the knowledge base.", "NAME")] = "",
     as_json: AsJson = False,
@@ -283,7 +295,7 @@ def add_command(
         answers: list[Facts] = []
         failed = 0
         async with open_knowledge(session) as knowledge:
-            base_id = await knowledge.base_id(base)
+            base_id = await knowledge.base_id_or_first(base)
             for name, source in checked_sources:
                 try:
                     answer = await knowledge.add(base_id, source, title=title, collection=collection)
@@ -296,7 +308,7 @@ def add_command(
                 if not (answer["documents"] or answer.get("unchanged") or answer.get("files")):
                     session.status(f"There is nothing to add in {name}.")
         if as_json:
-            write_json({"added": answers})
+            write_json(answers)
         return EXIT_ANSWER_FAILED if failed else EXIT_DONE
 
     return in_loop(session, add_all)
@@ -323,9 +335,9 @@ async def list_command(
     else:
         heading = ("ID", "NAME", "DOCUMENTS", "CHUNKS", "DESCRIPTION")
         keys = ("knowledge_base_id", "name", "total_documents", "total_chunks", "description")
-        entries, none = listing["knowledge_bases"], "No knowledge bases; 'rkllm-mcp knowledge create NAME' makes one."
+        entries, none = listing["knowledge_bases"], "No knowledge bases; 'rkllm-mcp knowledge add FILE' makes one."
     rows = [[str(entry[key]) for key in keys] for entry in entries]
-    session.show(listing, table(heading, rows, session.terminal.columns), as_json=as_json, none=none)
+    session.show(entries, table(heading, rows, session.terminal.columns), as_json=as_json, none=none)
 
 
 @command(app, "search")

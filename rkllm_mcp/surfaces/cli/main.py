@@ -20,7 +20,7 @@ from typer.main import get_command, get_group
 
 from rkllm_mcp import __version__
 from rkllm_mcp.errors import RkllmMcpError, UsageError
-from rkllm_mcp.surfaces.cli.options import flag, hide_types, option, without_types
+from rkllm_mcp.surfaces.cli.options import flag, option, prepare_help
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_INTERRUPTED, Session
 
 
@@ -33,39 +33,59 @@ class CommandEntry:
     app: str = "app"  # the module's typer.Typer: the group itself, or it holds the command
 
 
-COMMANDS: Mapping[str, CommandEntry] = {
-    "setup": CommandEntry("setup", "Set up a working assistant, from the bare board to the page on your phone."),
-    "chat": CommandEntry(
-        "run", "Chat with the assistant. Ctrl-C stops an answer, Ctrl-D exits, /help lists the commands."
-    ),
-    "run": CommandEntry("run", "Answer one question."),
-    "serve": CommandEntry("service", "Serve the assistant over HTTP, with a page for the browser.", "serve_app"),
-    "prompt": CommandEntry("run", "Show the prompt of a question, as text and token ids, without running the model."),
-    "detect": CommandEntry(
-        "run", "Read a model's output on standard input and print the detector's events as JSON lines."
-    ),
-    "doctor": CommandEntry(
-        "doctor", "Check the board, driver, runtime, model and servers, and explain how to fix problems."
-    ),
-    "bench": CommandEntry("bench", "Measure model loading, prefill, decode, delivery and prompts."),
-    "servers": CommandEntry("servers", "Manage MCP servers."),
-    "tools": CommandEntry("tools", "List, call, enable and disable tools."),
-    "resources": CommandEntry("resources", "List and read resources of MCP servers."),
-    "prompts": CommandEntry("resources", "List and show prompts of MCP servers.", "prompts_app"),
-    "models": CommandEntry("models", "List, download, add and remove models."),
-    "runtime": CommandEntry("models", "List, download and choose the runtime library (librkllmrt.so).", "runtime_app"),
-    "knowledge": CommandEntry("knowledge", "Manage and search knowledge bases of your documents."),
-    "conversations": CommandEntry("conversations", "Manage saved conversations."),
-    "store": CommandEntry("store", "Copy what is stored between this board and a database that several boards share."),
-    "config": CommandEntry("config", "Check, show and create the configuration."),
-    "service": CommandEntry("service", "Install, start and stop the assistant as a systemd service."),
-    "boards": CommandEntry("boards", "Serve several boards behind one address, and show their state."),
-    "status": CommandEntry("maintenance", "Show whether the assistant runs, where, and with which model."),
-    "backup": CommandEntry("backup", "Save configuration, conversations, keys and knowledge bases to one file."),
-    "restore": CommandEntry("backup", "Put back what a backup holds."),
-    "update": CommandEntry("maintenance", "Update the program with what installed it."),
-    "uninstall": CommandEntry("maintenance", "Remove the service and the program."),
+# By the heading of the help, in its order.
+_GROUPS: Mapping[str, Mapping[str, CommandEntry]] = {
+    "Ask": {
+        "setup": CommandEntry("setup", "Set up a working assistant, from the bare board to the page on your phone."),
+        "chat": CommandEntry(
+            "run", "Chat with the assistant. Ctrl-C stops an answer, Ctrl-D exits, /help lists the commands."
+        ),
+        "run": CommandEntry("run", "Answer one question."),
+        "serve": CommandEntry("service", "Serve the assistant over HTTP, with a page for the browser.", "serve_app"),
+    },
+    "Models": {
+        "models": CommandEntry("models", "List, download, add and remove models."),
+        "runtime": CommandEntry(
+            "models", "List, download and choose the runtime library (librkllmrt.so).", "runtime_app"
+        ),
+        "doctor": CommandEntry(
+            "doctor", "Check the board, driver, runtime, model and servers, and explain how to fix problems."
+        ),
+        "bench": CommandEntry("bench", "Measure model loading, prefill, decode, delivery and prompts."),
+    },
+    "Tools and documents": {
+        "servers": CommandEntry("servers", "Manage MCP servers."),
+        "tools": CommandEntry("tools", "List, call, enable and disable tools."),
+        "resources": CommandEntry("resources", "List and read resources of MCP servers."),
+        "prompts": CommandEntry("resources", "List and show prompts of MCP servers.", "prompts_app"),
+        "knowledge": CommandEntry("knowledge", "Manage and search knowledge bases of your documents."),
+    },
+    "Conversations, service and upkeep": {
+        "status": CommandEntry("maintenance", "Show whether the assistant runs, where, and with which model."),
+        "conversations": CommandEntry("conversations", "Manage saved conversations."),
+        "config": CommandEntry("config", "Check, show and create the configuration."),
+        "service": CommandEntry("service", "Install, start and stop the assistant as a systemd service."),
+        "backup": CommandEntry("backup", "Save configuration, conversations, keys and knowledge bases to one file."),
+        "restore": CommandEntry("backup", "Put back what a backup holds."),
+        "update": CommandEntry("maintenance", "Update the program with what installed it."),
+        "uninstall": CommandEntry("maintenance", "Remove the service and the program."),
+    },
+    "Several boards": {
+        "boards": CommandEntry("boards", "Serve several boards behind one address, and show their state."),
+        "store": CommandEntry(
+            "store", "Copy what is stored between this board and a database that several boards share."
+        ),
+    },
+    "For developers": {
+        "prompt": CommandEntry(
+            "run", "Show the prompt of a question, as text and token ids, without running the model."
+        ),
+        "detect": CommandEntry(
+            "run", "Read a model's output on standard input and print the detector's events as JSON lines."
+        ),
+    },
 }
+COMMANDS: Mapping[str, CommandEntry] = {name: entry for group in _GROUPS.values() for name, entry in group.items()}
 
 
 class CommandTable(TyperGroup):
@@ -73,11 +93,10 @@ class CommandTable(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands.update({name: TyperCommand(name, help=entry.help) for name, entry in COMMANDS.items()})
-
-    def get_params(self, ctx: Any) -> Any:
-        """Return the global options."""
-        return without_types(super().get_params(ctx))
+        for heading, entries in _GROUPS.items():
+            for name, entry in entries.items():
+                self.commands[name] = TyperCommand(name, help=entry.help, rich_help_panel=heading)
+        prepare_help(self)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the command that the first word names."""
@@ -88,7 +107,7 @@ class CommandTable(TyperGroup):
         group = get_group(getattr(import_module(f"rkllm_mcp.surfaces.cli.{entry.module}"), entry.app))
         command = group.commands.get(name, group)
         command.help = entry.help
-        hide_types(command)
+        prepare_help(command)
         return name, command, arguments
 
 

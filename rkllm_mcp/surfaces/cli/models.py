@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +24,10 @@ if TYPE_CHECKING:
     from rkllm_mcp.models.install import ModelSources
 
 
+# Slower models are not recommended: reading their answers takes patience.
+_FLUENT_TOKENS_PER_SECOND = 10.0
+# The share of the memory that a recommended model may take.
+_MEMORY_SHARE = 0.6
 _HEADING = ("NAME", "STATE", "SPEED", "MEMORY", "TOOLS", "FITS", "DESCRIPTION")
 
 
@@ -34,11 +37,33 @@ def figures(folder: ModelFolder) -> tuple[float, int]:
     return (published.decode_tokens_per_second or 0, published.memory_mb or 0) if published else (0, 0)
 
 
-def _row(sources: ModelSources, folder: ModelFolder) -> tuple[str, ...]:
+def by_recommendation(sources: ModelSources, folders: Sequence[ModelFolder]) -> list[ModelFolder]:
+    """Return the models that are here or can be downloaded and fit this board, the one to take first."""
+    from rkllm_mcp.app.preview import read_gauges
+
+    total = read_gauges(sources.machine).memory_total or 0
+    offered = [
+        folder
+        for folder in folders
+        if not folder.card.emulated
+        and (not folder.missing or (folder.card.source and folder.card.source.repository))
+        and sources.fitness_of(folder).verdict in ("yes", "unknown")
+    ]
+
+    def rank(folder: ModelFolder) -> tuple[bool, bool, float]:
+        speed, memory = figures(folder)
+        is_good = speed >= _FLUENT_TOKENS_PER_SECOND and 0 < memory * 10**6 <= total * _MEMORY_SHARE
+        # Of those that are fluent the largest, of the others the fastest.
+        return (not folder.missing, is_good, memory if is_good else speed)
+
+    return sorted(offered, key=rank, reverse=True)
+
+
+def _row(sources: ModelSources, folder: ModelFolder, *, is_recommended: bool) -> tuple[str, ...]:
     speed, memory = figures(folder)
     tools, fits = folder.card.tool_calls, sources.fitness_of(folder)
     return (
-        folder.name,
+        f"{folder.name} *" if is_recommended else folder.name,
         _state(folder),
         f"{speed:g} tok/s" if speed else "",
         f"{memory} MB" if memory else "",
@@ -220,12 +245,17 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
     """List known models: installed or not, their speed, and whether they fit this board."""
     sources = _sources(session)
     folders = sources.models()
+    best = by_recommendation(sources, folders)[:1]
     if as_json:
-        write_json([_as_dict(sources, folder) for folder in folders])
+        write_json([{**_as_dict(sources, folder), "recommended": folder in best} for folder in folders])
         return
     # Installed models first: the catalogue is longer.
     folders.sort(key=lambda folder: bool(folder.missing))
-    sys.stdout.write(table(_HEADING, [_row(sources, folder) for folder in folders], session.terminal.columns))
+    rows = [_row(sources, folder, is_recommended=folder in best) for folder in folders]
+    sys.stdout.write(table(_HEADING, rows, session.terminal.columns))
+    for folder in best:
+        use = f"models pull {folder.folder.name}" if folder.missing else f"models use {folder.folder.name}"
+        session.status(f"* is the one to begin with on this board: rkllm-mcp {use}")
     if not folders:
         session.status(f"No models in {', '.join(str(directory) for directory in sources.directories)}.")
     elif any(folder.missing for folder in folders):
@@ -247,12 +277,7 @@ def show_command(
     sources = _sources(session)
     installed = next((folder for folder in sources.models() if folder.folder.name == name), None)
     values = _as_dict(sources, installed or load_model(name))
-    rows = [
-        (key, json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else str(value))
-        for key, value in values.items()
-        if value is not None
-    ]
-    session.show(values, table((), rows, session.terminal.columns), as_json=as_json)
+    session.show_value(values, as_json=as_json)
 
 
 @command(app, "pull")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from functools import wraps
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import cache, wraps
+from importlib.resources import files
 from inspect import iscoroutinefunction
 from typing import Annotated, Any, ParamSpec, TypeVar
 
@@ -11,6 +13,15 @@ import typer
 from typer.core import TyperArgument
 
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+# More would push the list of commands off the screen.
+_GROUP_EXAMPLES = 4
 
 
 def argument(text: str, metavar: str | None = None) -> Any:
@@ -32,7 +43,7 @@ def _no_type(ctx: Any) -> None:
     del ctx
 
 
-def without_types(parameters: Sequence[Any]) -> Sequence[Any]:
+def _without_types(parameters: Sequence[Any]) -> Sequence[Any]:
     """Return a command's parameters; their help has no names of Python types, such as ``<list[str]>``."""
     for parameter in parameters:
         if isinstance(parameter, TyperArgument):
@@ -43,16 +54,41 @@ def without_types(parameters: Sequence[Any]) -> Sequence[Any]:
     return parameters
 
 
-def hide_types(command: Any) -> None:
-    """Let the help of a command, and of the commands in it, say nothing of types; see ``without_types``."""
-    parameters_of = command.get_params
+def prepare_help(command: Any) -> None:
+    """Let the help of a command, and of the commands in it, begin with examples and say nothing of Python types."""
+    parameters_of, format_help = command.get_params, command.format_help
 
     def get_params(ctx: Any) -> Sequence[Any]:
-        return without_types(parameters_of(ctx))
+        return _without_types(parameters_of(ctx))
 
-    command.get_params = get_params
+    def format_help_with_examples(ctx: Any, formatter: Any) -> None:
+        first, *others = (command.help or "").split("\n\n")
+        shown = "\n".join(f"$ {line}" for line in examples(ctx.command_path, getattr(command, "commands", {})))
+        command.help = "\n\n".join(filter(None, (first, shown, *others)))
+        # Square brackets are Rich's styles in these texts; a name in them, as in [service], would vanish.
+        for part in (command, *parameters_of(ctx), *getattr(command, "commands", {}).values()):
+            part.help = part.help and part.help.replace("[", "\\[")
+        format_help(ctx, formatter)
+
+    command.get_params, command.format_help = get_params, format_help_with_examples
     for inner in getattr(command, "commands", {}).values():
-        hide_types(inner)
+        prepare_help(inner)
+
+
+@cache
+def _all_examples() -> Mapping[str, Sequence[str]]:
+    return tomllib.loads(files("rkllm_mcp.surfaces.cli").joinpath("examples.toml").read_text("utf-8"))
+
+
+def examples(command_path: str, commands: Iterable[str] = ()) -> Sequence[str]:
+    """Return the examples of a command, such as ``rkllm-mcp models pull``.
+
+    A group without any has the first one of each of its ``commands``.
+    """
+    program, _, words = command_path.partition(" ")
+    if not (lines := _all_examples().get(words or program, ())):
+        lines = [line for name in commands for line in _all_examples().get(f"{words} {name}", ())[:1]][:_GROUP_EXAMPLES]
+    return [line.strip() for line in lines]
 
 
 AsJson = Annotated[bool, flag("Print JSON.", "--json")]

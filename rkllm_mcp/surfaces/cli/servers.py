@@ -48,6 +48,17 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
         session.status("MCP is switched off (MCP_ENABLED=false or --no-mcp), so none of them is used.")
 
 
+@command(app, "show")
+def show_command(
+    session: Session, name: Annotated[str, argument("Name of the server.")], as_json: AsJson = False
+) -> None:
+    """Show one server's settings, without secrets."""
+    config = session.config()
+    _check_known("server", name, [server.name for server in config.servers])
+    values = next(server for server in config.redacted()["servers"] if server["name"] == name)
+    session.show_value(values, as_json=as_json)
+
+
 @command(app, "test")
 async def check_command(
     session: Session,
@@ -143,7 +154,7 @@ def add_command(
     ] = None,
     header: Annotated[list[str] | None, option("HTTP header to send; may be repeated.", "NAME:VALUE")] = None,
 ) -> None:
-    """Add a server to the configuration: rkllm-mcp servers add time -- uvx mcp-server-time"""  # noqa: D415  # a command
+    """Add a server to the configuration."""
     if bool(command) == (url is not None):
         raise UsageError("a server has either a command or a --url: rkllm-mcp servers add NAME -- COMMAND ARGS")
     words = {"command": command[0], "args": command[1:]} if command else {}

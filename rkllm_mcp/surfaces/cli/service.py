@@ -19,7 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -33,7 +33,7 @@ from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.records import user_folder
 from rkllm_mcp.surfaces.cli.config import filled_template, write_whole
-from rkllm_mcp.surfaces.cli.options import Host, Port, System, command, flag, option
+from rkllm_mcp.surfaces.cli.options import AsJson, Host, Port, System, command, flag, option
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.terminal import table, wants_color
 
@@ -301,7 +301,7 @@ def _installed(*, is_user: bool) -> UnitLocation:
 
 
 @command(app, "status")
-def status(session: Session, is_user: _User = False) -> int:
+def status(session: Session, is_user: _User = False, as_json: AsJson = False) -> int:
     """Show the state of the service; exit code 1 unless it is active."""
     unit = UnitLocation(is_user)
     _need_systemctl()
@@ -311,7 +311,11 @@ def status(session: Session, is_user: _User = False) -> int:
     if values.get("LoadState") != "loaded":
         raise UsageError(f"there is no service; install it: rkllm-mcp service install{' --user' if is_user else ''}")
     rows = [(label, _setting_line(name, values.get(name, ""))) for name, label in _SHOWN if values.get(name)]
-    session.terminal.answer(table((), rows, session.terminal.columns))
+    session.show(
+        {name: values[name] for name, _ in _SHOWN if values.get(name)},
+        table((), rows, session.terminal.columns),
+        as_json=as_json,
+    )
     if values.get("ActiveState") == "active":
         return EXIT_DONE
     session.status(f"Its log: {unit.log_command}")
@@ -472,6 +476,7 @@ async def keys_command(
     session: Session,
     revoke: Annotated[str | None, option("Revoke the key of this device.", "ID")] = None,
     system: System = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the devices that were linked to the page, or revoke the key of one."""
     async with open_stored(session.config(), SYSTEM_STATE if system else None) as store:
@@ -479,9 +484,13 @@ async def keys_command(
             raise UsageError(f"there is no device {revoke!r}; 'rkllm-mcp service keys' lists them")
         devices = await store.devices.all()
     rows = [(device.id, moment(device.linked), device.name) for device in devices]
-    session.terminal.answer(table(("ID", "LINKED", "DEVICE"), rows, session.terminal.columns))
-    if not rows:
-        session.status("No device has a key; 'rkllm-mcp service link' links one.")
+    none = "No device has a key; 'rkllm-mcp service link' links one."
+    session.show(
+        list(map(asdict, devices)),
+        table(("ID", "LINKED", "DEVICE"), rows, session.terminal.columns),
+        as_json=as_json,
+        none=none,
+    )
 
 
 serve_app = typer.Typer()

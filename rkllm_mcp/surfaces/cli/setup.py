@@ -34,7 +34,7 @@ from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.errors import GenerationError, RuntimeUnusableError, UsageError
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 from rkllm_mcp.surfaces.cli.config import NewConfiguration, write_whole
-from rkllm_mcp.surfaces.cli.models import download_progress, figures
+from rkllm_mcp.surfaces.cli.models import by_recommendation, download_progress, figures
 from rkllm_mcp.surfaces.cli.options import command, flag
 from rkllm_mcp.surfaces.cli.service import (
     ServiceControlError,
@@ -53,11 +53,7 @@ if TYPE_CHECKING:
 
 _ALL_DEVICES = "0.0.0.0"  # noqa: S104  # after a question of its own, and with a key
 _PORTS = range(8080, 8100)
-# Slower models are not proposed: reading their answers takes patience.
-_FLUENT_TOKENS_PER_SECOND = 10.0
 _SHOWN_MODELS = 5
-# The share of the memory that a proposed model may take.
-_MEMORY_SHARE = 0.6
 _HASHED_BYTES = 1 << 20
 _INSTALL_TIMEOUT_S = 600
 _TICK_S = 5.0
@@ -300,25 +296,10 @@ class _Setup:
         return name
 
     def _chosen(self, folders: Sequence[ModelFolder]) -> str:
-        from rkllm_mcp.app.preview import read_gauges
-
-        total = read_gauges(self.sources.machine).memory_total or 0
-        offered = [
-            folder
-            for folder in folders
-            if (not folder.missing or (folder.card.source and folder.card.source.repository))
-            and self.sources.fitness_of(folder).verdict in ("yes", "unknown")
-        ]
+        offered = by_recommendation(self.sources, folders)
         if not offered:
             raise UsageError(self.texts["no_model"])
-
-        def rank(folder: ModelFolder) -> tuple[bool, bool, float]:
-            speed, memory = figures(folder)
-            is_good = speed >= _FLUENT_TOKENS_PER_SECOND and 0 < memory * 10**6 <= total * _MEMORY_SHARE
-            # Of those that are fluent the largest, of the others the fastest.
-            return (not folder.missing, is_good, memory if is_good else speed)
-
-        best = sorted(offered, key=rank, reverse=True)[:_SHOWN_MODELS]
+        best = offered[:_SHOWN_MODELS]
         self.tell("models")
         for count, folder in enumerate(best, 1):
             speed, memory = figures(folder)

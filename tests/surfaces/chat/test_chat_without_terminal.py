@@ -137,7 +137,7 @@ def test_the_last_question_is_asked_again_taken_back_and_replaced(tmp_path: Path
     assert (tmp_path / "all.md").read_text("utf-8").startswith(f"> Be a pirate.\n\n{question}")
     # One conversation of one exchange; what was asked before is an earlier version.
     listed = demo.run("conversations", "list", "--json")
-    assert [stored["messages"] for stored in json.loads(listed.stdout)["conversations"]] == [2]
+    assert [stored["messages"] for stored in json.loads(listed.stdout)] == [2]
 
 
 def test_every_command_is_explained_in_every_language() -> None:

@@ -74,7 +74,7 @@ def in_use(database: Path) -> Generator[None]:
 
 
 def titles(command: Command) -> list[str]:
-    return [each["title"] for each in json.loads(command("conversations", "list", "--json").out)["conversations"]]
+    return [each["title"] for each in json.loads(command("conversations", "list", "--json").out)]
 
 
 def test_a_backup_brings_everything_back_on_another_machine(

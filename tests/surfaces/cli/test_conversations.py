@@ -96,20 +96,17 @@ def test_the_list_is_a_table_or_json(typed: Command) -> None:
         "東京は？  2027-01-15 17:03  4         abc123",
     ]
     assert typed("list", "--limit", "1").err == "1 of 2 conversations; --limit and --offset show others.\n"
-    assert json.loads(typed("list", "--json", "--offset", "1").out) == {
-        "conversations": [
-            {
-                "id": "abc123",
-                "title": "東京は？",
-                "created": "2027-01-15T08:00:00.250000+00:00",
-                "updated": "2027-01-15T08:03:00.250000+00:00",
-                "messages": 4,
-                "pinned": False,
-                "passage": "",
-            }
-        ],
-        "count": 2,
-    }
+    assert json.loads(typed("list", "--json", "--offset", "1").out) == [
+        {
+            "id": "abc123",
+            "title": "東京は？",
+            "created": "2027-01-15T08:00:00.250000+00:00",
+            "updated": "2027-01-15T08:03:00.250000+00:00",
+            "messages": 4,
+            "pinned": False,
+            "passage": "",
+        }
+    ]
     assert [line.split()[-1] for line in typed("list", "--search", "and?").out.splitlines()] == ["ID", "abc123"]
     assert typed("list", "--search", "nowhere").err == "No conversation has these words.\n"
 
@@ -149,7 +146,7 @@ def test_an_export_is_markdown_or_json_on_the_screen_or_in_a_new_file(typed: Com
     )
 
 
-@pytest.mark.parametrize("words", [("export",), ("export", "abc", "--all"), ("delete",), ("delete", "abc", "--all")])
+@pytest.mark.parametrize("words", [("export",), ("export", "abc", "--all"), ("remove",), ("remove", "abc", "--all")])
 def test_deleting_conversations_needs_names_or_all(typed: Command, words: tuple[str, ...]) -> None:
     done = typed(*words)
     assert (done.code, done.out) == (2, "")
@@ -157,14 +154,14 @@ def test_deleting_conversations_needs_names_or_all(typed: Command, words: tuple[
 
 
 def test_a_deleted_conversation_is_gone_with_its_calls_and_a_mistyped_id_deletes_nothing(typed: Command) -> None:
-    assert typed("delete", "abc", "nonsense").code == 2
+    assert typed("remove", "abc", "nonsense").code == 2
     assert typed("list").out.count("\n") == 3
-    assert typed("delete", "abc").err == "Deleted: abc123 '東京は？'.\n"
+    assert typed("remove", "abc").err == "Deleted: abc123 '東京は？'.\n"
     assert [line.split()[-1] for line in typed("list").out.splitlines()] == ["ID", "abd456"]
-    assert typed("delete", "--all").err == (
+    assert typed("remove", "--all").err == (
         "Error: --all deletes every conversation for good; say so with --all --yes\n"
     )
-    assert typed("delete", "--all", "--yes").err == "1 conversation deleted.\n"
+    assert typed("remove", "--all", "--yes").err == "1 conversation deleted.\n"
     assert typed("list").err == "There are no saved conversations.\n"
 
     async def left() -> tuple[int, int]:
@@ -189,7 +186,7 @@ def test_an_export_is_imported_again_as_it_was(typed: Command) -> None:
     assert not {"abc123", "abd456"} & set(ids)
     copy = json.loads(typed("export", ids[1], "--format", "json").out)
     assert {**copy, "id": "abc123"} == json.loads(typed("export", "abc123", "--format", "json").out)
-    assert typed("delete", "--all", "--yes").code == 0
+    assert typed("remove", "--all", "--yes").code == 0
     assert typed("import", "all.json").out.split() == ["abd456", "abc123"]
     assert typed("import", "none.json").err == (
         "Error: none.json cannot be read (No such file or directory); name the JSON file of an export\n"

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.resources import files
+from itertools import takewhile
 from typing import Any
 
 import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from rkllm_mcp.surfaces.cli.main import COMMANDS, app, main
+from rkllm_mcp.surfaces.cli.main import COMMANDS, app, hoisted, main
+from rkllm_mcp.surfaces.cli.options import examples
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 
 def paths() -> Iterator[tuple[str, ...]]:
@@ -55,6 +64,31 @@ def test_a_help_text_is_whole_and_in_plain_words(
     )
     assert wrong == [], printed
     assert "Usage: rkllm-mcp" in words
+
+
+@pytest.mark.parametrize("path", list(paths()), ids=lambda path: " ".join(path) or "rkllm-mcp")
+def test_every_command_has_examples_that_its_parser_takes(path: tuple[str, ...]) -> None:
+    root = get_command(app)
+    context = root.make_context("rkllm-mcp", [], resilient_parsing=True)
+    command: Any = root
+    for name in path:
+        _, command, _ = command.resolve_command(context, [name])
+    lines = examples(" ".join(("rkllm-mcp", *path)), getattr(command, "commands", {}))
+    assert lines
+    for line in lines:
+        # What the shell takes for itself is none of the command's words.
+        _, _, typed = line.partition("rkllm-mcp ")
+        words = [*takewhile(lambda word: word not in "<>|", shlex.split(typed, comments=True))]
+        parsed = root.make_context("rkllm-mcp", hoisted(words))
+        inner: Any = root
+        while hasattr(inner, "commands"):
+            name, inner, words = inner.resolve_command(parsed, [*parsed._protected_args, *parsed.args])
+            parsed = inner.make_context(name, list(words), parent=parsed)
+
+
+def test_an_example_belongs_to_a_command() -> None:
+    commands = {" ".join(path) or "rkllm-mcp" for path in paths()}
+    assert set(tomllib.loads(files("rkllm_mcp.surfaces.cli").joinpath("examples.toml").read_text("utf-8"))) <= commands
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,21 @@ def kb(command: Command, address: str, tmp_path: Path) -> Command:
     return cast("Command", run)
 
 
+def test_the_first_document_makes_its_knowledge_base(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "rules.md").write_text(RULES, "utf-8")
+    assert "'rkllm-mcp knowledge add FILE' makes one" in command("knowledge", "list").err
+    first = command("knowledge", "add", "rules.md")
+    assert (first.code, first.out.partition("  ")[2]) == (0, "added  就業規則\n")
+    assert "Created the knowledge base 'documents'." in first.err
+    # A name that is mistyped later makes no second one.
+    assert command("knowledge", "add", "rules.md", "--base", "document").code == 2
+    bases = json.loads(command("knowledge", "list", "--json").out)
+    assert [(base["name"], base["total_documents"]) for base in bases] == [("documents", 1)]
+
+
 def test_documents_go_in_are_found_and_go_out_again(kb: Command, tmp_path: Path) -> None:
     name = uuid.uuid4().hex
     made = kb("create", name, "--description", "就業規則など")
@@ -110,10 +125,10 @@ def test_programs_read_json_and_texts_come_from_a_pipe(
     assert json.loads(kb("create", name, "--json").out)["name"] == name
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("経費は月末までに精算する。".encode())))
     added = json.loads(kb("add", "-", "-b", name, "--title", "経費規程", "--json").out)
-    (document,) = added["added"][0]["documents"]
+    (document,) = added[0]["documents"]
     found = json.loads(kb("search", "経費の精算", "--json").out)
     assert found["results"][0]["metadata"]["citation"] == "(経費規程)"
-    assert name in [base["name"] for base in json.loads(kb("list", "--json").out)["knowledge_bases"]]
+    assert name in [base["name"] for base in json.loads(kb("list", "--json").out)]
     assert kb("remove", document["document_id"]).err == "Removed 経費規程.\n"
     kb("remove", "-b", name, "--all", "-y")
 
@@ -162,7 +177,7 @@ def test_a_knowledge_base_is_exported_imported_and_backed_up(kb: Command, tmp_pa
     assert imported.out.strip() in kb("list").out
     assert "(就業規則, 手当)" in kb("search", "リモートワーク手当の金額は？", "-b", copy).out
     into = kb("import", "rules.jsonl.gz", "-b", copy)
-    assert (into.code, json.loads(kb("list", copy, "--json").out)["knowledge_bases"][0]["total_documents"]) == (0, 1)
+    assert (into.code, len(json.loads(kb("list", copy, "--json").out))) == (0, 1)
 
     (tmp_path / "broken.jsonl").write_text("{}\n", "utf-8")
     broken = kb("import", "broken.jsonl")

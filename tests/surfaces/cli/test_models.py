@@ -17,6 +17,7 @@ import pytest
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 from rkllm_mcp.surfaces.terminal import Terminal
+from tests.support.board_trees import RK3588, plant
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 from tests.support.emulator import libraries
 from tests.support.fake_hub import COMMIT, FakeHub, running
@@ -167,6 +168,16 @@ def test_the_catalogue_is_listed_with_speed_memory_and_whether_it_fits(environme
         "SPEED, MEMORY and TOOLS (right calls) are what others measured, and the repositories were not checked.\n"
         "'rkllm-mcp models pull NAME|OWNER/NAME[:FILE]' fetches a model, 'models convert' makes one on a PC.\n"
     )
+
+
+def test_on_a_board_the_list_marks_the_model_to_begin_with(environment: dict[str, str], tmp_path: Path) -> None:
+    environment |= {"RKLLM_MCP_MACHINE_ROOT": str(plant(tmp_path / "board", RK3588))}
+    done = run(environment, "list")
+    (marked,) = [line for line in done.stdout.splitlines() if " * " in line]
+    (advised,) = [line for line in done.stderr.splitlines() if line.startswith("* is the one")]
+    assert advised.endswith(f"rkllm-mcp models pull {marked.split()[0]}")
+    recommended = [name for name, entry in listed(environment).items() if entry["recommended"]]
+    assert recommended == [marked.split()[0]]
 
 
 def test_a_model_that_is_not_here_is_shown_all_the_same(environment: dict[str, str]) -> None:
