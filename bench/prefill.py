@@ -3,7 +3,7 @@
 One conversation of ten questions, three of them with a tool, on the emulated runtime flat out. Two hosts are counted in
 the same run: ``ours`` is what the runtime reports as prefilled; ``cleared`` is a host that clears the cache after
 every run, so that each prompt is evaluated whole. The seconds are the tokens at a published speed, not a measurement
-of an NPU.
+of an NPU. ``second_session`` is the prompt of a program's second session, before which it asks for a title.
 
     python bench/prefill.py [--json]
 """
@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import ToolCallDetected, Usage
+from rkllm_mcp.generation import AnswerOptions
 
 # Prefill of Qwen3-0.6B on an RK3588, tokens per second, 128 / 199 ms (rknn-llm benchmark 1.3.0, published by Rockchip).
 PUBLISHED_PREFILL = 643.0
@@ -37,6 +38,8 @@ QUESTIONS: Sequence[str] = (
     "Good.",
     "Bye.",
 )
+TITLE = "You write a title of at most five words for a conversation."
+PROGRAM = "You are an assistant that reads, writes and runs what a person asks for in a folder. " * 150
 CONFIG = """
 [model]
 name = "demo"
@@ -62,6 +65,20 @@ class Prefill:
     cleared_over_ours: float
     seconds_ours: float
     seconds_cleared: float
+    second_session: int
+    second_session_prefilled: int
+
+
+async def measure_sessions(config_path: str) -> Usage:
+    """Play two sessions of a program, each with a question for a title before; return the usage of the second."""
+    usages: list[Usage] = []
+    async with open_app(load_config(config_path)) as app:
+        for question in ("Read the first file.", "Now the second one."):
+            for system in (TITLE, PROGRAM):
+                conversation = app.new_conversation(system)
+                async with aclosing(app.reply(conversation, question, AnswerOptions(tools=False))) as events:
+                    usages += [event async for event in events if isinstance(event, Usage)]
+    return usages[-1]
 
 
 async def measure(config_path: str) -> Prefill:
@@ -79,6 +96,7 @@ async def measure(config_path: str) -> Prefill:
     distinct = usages[-1].prompt_tokens + usages[-1].generated_tokens
     ours = sum(usage.prefilled_tokens for usage in usages)
     cleared = sum(usage.prompt_tokens for usage in usages)
+    session = await measure_sessions(config_path)
     return Prefill(
         len(QUESTIONS),
         calls,
@@ -89,6 +107,8 @@ async def measure(config_path: str) -> Prefill:
         round(cleared / ours, 2),
         round(ours / PUBLISHED_PREFILL, 2),
         round(cleared / PUBLISHED_PREFILL, 2),
+        session.prompt_tokens,
+        session.prefilled_tokens,
     )
 
 
@@ -98,7 +118,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
     os.environ.setdefault("RKLLM_EMULATOR_SPEED", "flat")
-    with tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
+    with tempfile.TemporaryDirectory() as cache, tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
+        # The files of earlier runs would be loaded.
+        os.environ["XDG_CACHE_HOME"] = cache
         config.write(CONFIG)
         config.flush()
         figures = asdict(asyncio.run(measure(config.name)))

@@ -382,6 +382,14 @@ class Generator(Protocol):
         ...
 
 
+class PrefixStore(Protocol):
+    """Prefixes of prompts that are kept outside of the KV cache."""
+
+    async def exchange(self, prompt: Sequence[int], prefix_tokens: int, owner: str, /) -> None:
+        """Prepare the KV cache for a prompt that begins with a prefix of so many tokens; never fails."""
+        ...
+
+
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     """Return the number of leading token ids that are equal."""
     shortest = min(len(first), len(second))

@@ -190,12 +190,16 @@ async def _open_on_npu(
         from rkllm_mcp.app.model_form import listing, model_form
         from rkllm_mcp.app.vision import blindness, open_vision
         from rkllm_mcp.providers.rkllm import RkllmModel
+        from rkllm_mcp.runtime.prompt_cache import PrefixExchange, PromptFiles, prompts_folder
 
         # Others' answers go on while a tokenizer is read for a second model.
         form = model_form(config, model) if open_host is None else await to_thread.run_sync(model_form, config, model)
         prefill_progress = PrefillProgress(settings.profile.prefill_s if settings.profile else None)
         vision = await stack.enter_async_context(open_vision(engine, model))
-        chat_model = RkllmModel(engine, form, prefill_progress, vision, partial(blindness, model))
+        keeps_prefixes = model.keeps_prompts and config.model.prompt_cache is not False
+        files = PromptFiles(prompts_folder(), config.model.prompt_cache_mb)
+        prefixes = PrefixExchange(engine, model.file, files) if keeps_prefixes else None
+        chat_model = RkllmModel(engine, form, prefill_progress, vision, partial(blindness, model), prefixes)
         npu = LocalModel(model, engine, form, chat_model, prefill_progress)
         emulated = "on the CPU, NPU emulated" if model.has_weights else "emulated: answers come from a script"
         description = emulated if model.card.emulated else "on the NPU"

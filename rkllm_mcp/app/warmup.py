@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -97,7 +97,7 @@ class WarmUp:
         if not (self.comes_back if section.prompt_cache is None else section.prompt_cache):
             return CacheWarmUp(engine, None) if evaluates else None
         identity = (model.file, find_library(engine.library), engine.version, engine.context_tokens)
-        subject = await to_thread.run_sync(subject_of, *identity)
+        subject = replace(await to_thread.run_sync(subject_of, *identity), tenant=self.tenant)
         files = PromptFiles(prompts_folder(), section.prompt_cache_mb)
         caches = PromptCaches(engine, files, subject, say, self.tenant or None)
         return CacheWarmUp(engine, caches, evaluates=evaluates)

@@ -328,8 +328,8 @@ class ModelSection(Section):
     repeat_penalty: Annotated[float, Field(gt=0)] | None = None
     """Above 1 makes repetitions less likely."""
     prompt_cache: bool | None = None
-    """Save the prefilled system and tool part in a file between starts; when not given, only for models that are loaded
-    in place of another.
+    """Save prefilled system and tool parts in files: true for the next start as well, false never; when not given, for
+    models that are loaded in place of another, and long parts that another prompt would replace in the KV cache.
     """
     prompt_cache_mb: Positive = 2048
     """Size limit of all these files together; the least recently used is deleted first."""

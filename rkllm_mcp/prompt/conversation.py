@@ -30,6 +30,7 @@ class Prompt:
 
     ids: list[int]  # the whole prompt
     max_new_tokens: int  # the longest answer that fits behind it
+    prefix_tokens: int = 0  # of these ids, the system text and the tool list
     pictures: tuple[Picture, ...] = ()  # that the model sees, in their order
     notice: str = ""  # sentence about dropped messages; empty if the conversation is complete
 
@@ -121,7 +122,7 @@ class ConversationPrompt:
         ids = list(self._ledger)
         seen = (picture for turn in self._turns for picture in turn.message.all_pictures)
         shown = tuple(picture for picture in seen if picture.digest in pictures.digests)
-        return Prompt(ids, budget.new_tokens_after(len(ids)), shown, notice)
+        return Prompt(ids, budget.new_tokens_after(len(ids)), self._prefix_end, shown, notice)
 
     def _use_pictures(self, pictures: PictureText) -> None:
         """Forget the turns from the first one on whose pictures have another text from now on."""

@@ -25,6 +25,7 @@ from rkllm_mcp.generation import (
     Generator,
     Input,
     ModelOptions,
+    PrefixStore,
     RunStats,
     Sampling,
     SamplingByPurpose,
@@ -206,7 +207,7 @@ class RkllmModel:
     """A ``ChatModel`` on an engine.
 
     ``prefill_progress`` tracks prompts being prefilled; ``vision`` encodes pictures, and where it is None,
-    ``blindness`` returns the line about pictures that the model does not see.
+    ``blindness`` returns the line about pictures that the model does not see; ``prefixes`` keeps long prefixes.
     """
 
     def __init__(
@@ -216,11 +217,13 @@ class RkllmModel:
         prefill_progress: PrefillProgress | None = None,
         vision: Vision | None = None,
         blindness: Callable[[], str] = str,
+        prefixes: PrefixStore | None = None,
     ) -> None:
         self._engine = engine
         self._form = form
         self._vision = vision
         self._blindness = blindness
+        self._prefixes = prefixes
         self._stops = stop_ids(form.tokenizer, form.template)
         self._markers = _special_markers(form)
         self._special = self._stops | form.tokenizer.special_ids
@@ -347,7 +350,8 @@ class RkllmModel:
         """Run the prompt once and feed the events of the turn to ``sink``."""
         conversation, prompt, turn = run.conversation, run.prompt, run.turn
         options = GenerationOptions(prompt.max_new_tokens, self._stops, run.sampling, owner=conversation.tenant)
-
+        if self._prefixes is not None and not prompt.pictures:
+            await self._prefixes.exchange(prompt.ids, prompt.prefix_tokens, conversation.tenant)
         self._progress.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
         try:
             async with self._engine.generation(self._input(run), options) as generation:

@@ -169,6 +169,7 @@ class Dispatcher:
         self._is_dying = False
         self._cause = ""
         self._log_mark = 0
+        self._settled = asyncio.Event()
 
     @property
     def abi(self) -> Abi | None:
@@ -180,6 +181,26 @@ class Dispatcher:
     def is_stopping(self) -> bool:
         """True while a run that is aborted has not returned."""
         return self._current is not None and self._current.needs_abort
+
+    @property
+    def is_idle(self) -> bool:
+        """True while no run or call goes on or waits."""
+        return self._current is None and self._deferred is None and not self.waiting and not self.calls
+
+    async def idle(self) -> None:
+        """Wait until no run or call goes on or waits."""
+        while not self.is_idle:
+            await self._settled.wait()
+
+    def _notify_idle(self) -> None:
+        if self.is_idle:
+            self._settled.set()
+            self._settled = asyncio.Event()
+
+    @property
+    def cached_tokens(self) -> Sequence[int]:
+        """Token ids that are in the KV cache, or will be after the prefill of the current run; empty if unknown."""
+        return self.cache.ids if self._current is None else self._current.tokens
 
     def submit(self, run: Run) -> None:
         """Queue a run."""
@@ -193,6 +214,7 @@ class Dispatcher:
             self._deferred = None
             return False
         if self.waiting.remove(run):
+            self._notify_idle()
             return False
         self._abort(run)
         return True
@@ -240,6 +262,7 @@ class Dispatcher:
 
     def _start_next(self) -> None:
         """Send the next run to the worker, if it is idle."""
+        self._notify_idle()
         worker, loaded, abi = self.supervisor.worker, self.supervisor.loaded, self.abi
         if worker is None or loaded is None or abi is None or self._is_dying or self.calls.is_restoring:
             return
@@ -439,3 +462,4 @@ class Dispatcher:
         for run in lost:
             run.fail(copy(error))
         self.calls.fail(error)
+        self._notify_idle()

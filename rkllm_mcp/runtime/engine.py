@@ -223,6 +223,25 @@ class Engine:
         """Return how many of these tokens a run would evaluate as of the current run's start, as ``owner`` may know."""
         return self._dispatcher.cache.reported_uncached(tokens, owner)
 
+    @property
+    def cached_tokens(self) -> Sequence[int]:
+        """Token ids that the KV cache certainly holds, from its start, with the prompt of a run that goes on."""
+        return self._dispatcher.cached_tokens
+
+    @property
+    def holds_pictures(self) -> bool:
+        """True while pictures may be in the KV cache, which is cleared before a run without them."""
+        return self._dispatcher.cache.holds_images
+
+    @property
+    def is_idle(self) -> bool:
+        """True while no run or call goes on or waits."""
+        return self._dispatcher.is_idle
+
+    async def idle(self) -> None:
+        """Wait until no run or call goes on or waits."""
+        await self._dispatcher.idle()
+
     def expect(self, tokens: Sequence[int]) -> None:
         """Expect a generation soon whose prompt begins with these tokens, such as one with a tool's result.
 

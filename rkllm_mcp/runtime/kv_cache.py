@@ -31,6 +31,11 @@ class CacheState:
         self._images: tuple[str, ...] = ()  # digests of the images that may still be in the cache
         self._shared: Sequence[int] = ()  # last prompt of the service itself; every owner may know it
 
+    @property
+    def holds_images(self) -> bool:
+        """True while images may be in the cache."""
+        return bool(self._images)
+
     def renewed(self) -> None:
         """Note a new worker."""
         self.emptied()

@@ -1,27 +1,33 @@
-"""Prompt caches on disk: files, manifests, limits, and the warm-up that fills them."""
+"""Prompt caches on disk: files, manifests, limits, and what fills them: the warm-up, and a change of the prompt."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import logging
+import math
 import os
 import shutil
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import anyio
 from anyio import to_thread
 
-from rkllm_mcp.errors import InputRefusedError, RunRejectedError, RuntimeUnusableError, WorkerDiedError
-from rkllm_mcp.generation import GenerationOptions
+from rkllm_mcp.errors import InputRefusedError, RkllmMcpError, RunRejectedError, RuntimeUnusableError, WorkerDiedError
+from rkllm_mcp.generation import GenerationOptions, common_prefix
 from rkllm_mcp.records import user_folder
 from rkllm_mcp.runtime.engine import Engine
-from rkllm_mcp.runtime.library import fingerprint
+from rkllm_mcp.runtime.library import find_library, fingerprint
 from rkllm_mcp.runtime.profile import model_identity, write_json
+from rkllm_mcp.runtime.worker import available_bytes
+
+logger = logging.getLogger(__name__)
 
 FORMAT = 1
 _DATA, _MANIFEST, _REFUSALS = "prompt.bin", "manifest.json", "refusals.json"
@@ -30,6 +36,8 @@ _MB = 1 << 20
 # Free space required after writing, or the file may be incomplete.
 _MARGIN_BYTES = 16 * _MB
 _MAX_REFUSALS = 64
+# The size of a token's keys and values in the largest models of the NPU (Qwen3-8B: 36 layers, 8 heads, 128, 16 bits).
+_MOST_TOKEN_BYTES = 144 << 10
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,7 @@ class CacheSubject:
     version: str
     context_tokens: int
     lora: str = ""  # name of the adapter; empty for none
+    tenant: str = ""  # no other tenant gets the file, whose use would show that the prompts are equal
 
     def difference(self, saved: Mapping[str, object]) -> str:
         """Return why a prompt saved for another subject cannot be used here; empty if it can."""
@@ -97,15 +106,24 @@ class PromptFiles:
     def __init__(self, folder: Path, limit_mb: int) -> None:
         self.folder = folder
         self._limit_bytes = limit_mb * _MB
+        # Files whose checksum this process has computed, with their time of change.
+        self._verified: dict[Path, int] = {}
+
+    def has(self, subject: CacheSubject, ids: Sequence[int]) -> bool:
+        """Return True if there is an entry of a prefix, which ``find`` may still find to be unusable."""
+        return self._entry(subject, ids).is_dir()
 
     def find(self, subject: CacheSubject, ids: Sequence[int]) -> SavedPrompt | Dropped | None:
-        """Return the saved prompt of a prefix; remove an unusable one. Reads the whole file for its checksum."""
+        """Return the saved prompt of a prefix; remove an unusable one.
+
+        The whole file is read for its checksum, once in a process.
+        """
         entry = self._entry(subject, ids)
         if not entry.is_dir():
             return None
         try:
             manifest = _read_json(entry / _MANIFEST)
-            reason = _fault(entry / _DATA, manifest, ids) or subject.difference(manifest)
+            reason = self._fault(entry / _DATA, manifest, ids) or subject.difference(manifest)
             if not reason:
                 # The order of removal is by last use.
                 os.utime(entry)
@@ -120,6 +138,8 @@ class PromptFiles:
         """Return a path to write to, or raise an OSError; call ``keep`` on success, and ``discard`` always."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._sweep()
+        if shutil.disk_usage(self.folder).free < len(ids) * _MOST_TOKEN_BYTES + _MARGIN_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         aside = self._entry(subject, ids).with_suffix(f".{os.getpid()}")
         _remove(aside)
         aside.mkdir(mode=0o700)
@@ -138,7 +158,7 @@ class PromptFiles:
             "tokens": len(ids),
             "ids": _ids_digest(ids),
             "bytes": size,
-            "sha256": _file_digest(draft, sync=True),
+            "sha256": _file_digest(draft),
             "prefill_ms": prefill_ms,
             "is_proven": False,
         }
@@ -146,6 +166,7 @@ class PromptFiles:
         entry = self._entry(subject, ids)
         _remove(entry)
         draft.parent.rename(entry)
+        self._verified[entry / _DATA] = (entry / _DATA).stat().st_mtime_ns
         self._trim(spare=entry)
         return SavedPrompt(entry / _DATA, size, prefill_ms, is_proven=False)
 
@@ -172,8 +193,23 @@ class PromptFiles:
             write_json(self.folder / _REFUSALS, latest)
 
     def _entry(self, subject: CacheSubject, ids: Sequence[int]) -> Path:
-        name = f"{subject.model_path}\0{subject.lora}\0{_ids_digest(ids)}"
+        name = f"{subject.model_path}\0{subject.lora}\0{subject.tenant}\0{_ids_digest(ids)}"
         return self.folder / hashlib.sha256(name.encode()).hexdigest()[:_KEY_CHARS]
+
+    def _fault(self, data: Path, manifest: Mapping[str, Any], ids: Sequence[int]) -> str:
+        """Return the fault of an entry; empty without one."""
+        if manifest["format"] != FORMAT:
+            return "it was saved by another version of this program"
+        if (manifest["tokens"], manifest["ids"]) != (len(ids), _ids_digest(ids)):
+            return "it holds another prefix"
+        size = data.stat().st_size if data.is_file() else 0
+        if size != manifest["bytes"]:
+            return f"its file has {size} bytes instead of {manifest['bytes']}"
+        changed = data.stat().st_mtime_ns
+        if self._verified.get(data) != changed and _file_digest(data) != manifest["sha256"]:
+            return "its file is damaged"
+        self._verified[data] = changed
+        return ""
 
     def _sweep(self) -> None:
         """Remove unfinished files of processes that no longer run."""
@@ -202,18 +238,6 @@ class PromptFiles:
         return {pair: reason for pair, reason in refusals.items() if isinstance(reason, str)}
 
 
-def _fault(data: Path, manifest: Mapping[str, Any], ids: Sequence[int]) -> str:
-    """Return the fault of an entry; empty without one."""
-    if manifest["format"] != FORMAT:
-        return "it was saved by another version of this program"
-    if (manifest["tokens"], manifest["ids"]) != (len(ids), _ids_digest(ids)):
-        return "it holds another prefix"
-    size = data.stat().st_size if data.is_file() else 0
-    if size != manifest["bytes"]:
-        return f"its file has {size} bytes instead of {manifest['bytes']}"
-    return "" if _file_digest(data) == manifest["sha256"] else "its file is damaged"
-
-
 def _pair(subject: CacheSubject) -> str:
     return hashlib.sha256(f"{subject.model}\0{subject.library}".encode()).hexdigest()[:_KEY_CHARS]
 
@@ -222,14 +246,11 @@ def _ids_digest(ids: Sequence[int]) -> str:
     return hashlib.sha256(array("i", ids).tobytes()).hexdigest()
 
 
-def _file_digest(path: Path, *, sync: bool = False) -> str:
+def _file_digest(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_MB):
             digest.update(chunk)
-        if sync:
-            # After a power cut the manifest must not exist without its data.
-            os.fsync(file.fileno())
     return digest.hexdigest()
 
 
@@ -265,7 +286,10 @@ _TELLING_MS = 200.0
 
 
 class PromptCaches:
-    """Saved prompts of one engine; ``say`` gets one line for each that is loaded, saved or dropped."""
+    """Saved prompts of one engine; ``say`` gets one line for each that is loaded, saved or dropped.
+
+    With ``refuses_for_good`` a model and runtime that fail are not tried again by later processes either.
+    """
 
     def __init__(
         self,
@@ -274,13 +298,20 @@ class PromptCaches:
         subject: CacheSubject,
         say: Callable[[str], None],
         owner: str | None = None,
+        *,
+        refuses_for_good: bool = True,
     ) -> None:
         self._engine = engine
         self._files = files
         self.subject = subject
         self._say = say
         self._owner = owner
+        self._refuses_for_good = refuses_for_good
         self.is_refused = bool(files.refusal(subject))
+
+    def has(self, head: Sequence[int]) -> bool:
+        """Return True if ``load`` has a file to try."""
+        return not self.is_refused and self._files.has(self.subject, head)
 
     async def load(self, head: Sequence[int]) -> bool:
         """Fill the KV cache with the saved prompt ``head``; return False without a usable one."""
@@ -300,33 +331,39 @@ class PromptCaches:
             self._give_up(saved, "loading it saved nothing")
             # The trial has evaluated the head.
             return True
-        self._say(f"[NPU: {len(head)} tokens of system text and tools are there from the last start]")
+        self._say(f"[NPU: {len(head)} tokens of system text and tools are loaded from a file]")
         return True
 
-    async def save(self, head: Sequence[int]) -> None:
-        """Evaluate ``head`` and store the file that the runtime writes."""
+    async def save(self, head: Sequence[int]) -> bool:
+        """Evaluate ``head``, or take it from the KV cache, and store the file that the runtime writes.
+
+        Return False if there is none in the end.
+        """
         try:
             draft = self._files.draft(self.subject, head)
         except OSError as error:
             self._say(f"[NPU: no prompt can be kept in {self._files.folder}: {error.strerror}]")
-            return
+            return False
+        is_cached = common_prefix(head, self._engine.cached_tokens) == len(head)
         try:
             options = GenerationOptions(1, save_prompt_cache=str(draft), owner=self._owner)
-            stats = await self._engine.prefill(head, options)
+            # One token more, because some releases evaluate a fully cached prompt again.
+            stats = await self._engine.prefill([*head, head[-1]] if is_cached else head, options)
             if not draft.is_file():
                 self._refuse("the runtime wrote no file")
-                return
+                return False
             saved = await to_thread.run_sync(self._files.keep, draft, self.subject, head, stats.prefill_ms)
         except OSError as error:
             self._say(f"[NPU: the prompt cache was not kept: {error.strerror}]")
-            return
+            return False
         finally:
             self._files.discard(draft)
         if isinstance(saved, Dropped):
             self._say(f"[NPU: the prompt cache was not kept: {saved.reason}]")
-        else:
-            size = f"{saved.size_bytes / _MB:.1f} MB"
-            self._say(f"[NPU: {len(head)} tokens of system text and tools are kept for the next start, {size}]")
+            return False
+        size = f"{saved.size_bytes / _MB:.1f} MB"
+        self._say(f"[NPU: {len(head)} tokens of system text and tools are kept in a file, {size}]")
+        return True
 
     async def _saves_time(self, saved: SavedPrompt, head: Sequence[int]) -> bool:
         """Run the prompt with one more token, because some releases evaluate a fully cached prompt again."""
@@ -345,7 +382,8 @@ class PromptCaches:
 
     def _refuse(self, reason: str) -> None:
         self.is_refused = True
-        self._files.refuse(self.subject, reason)
+        if self._refuses_for_good:
+            self._files.refuse(self.subject, reason)
         self._say(f"[NPU: prompt caches are not tried again with this model and runtime: {reason}]")
 
 
@@ -392,3 +430,111 @@ class CacheWarmUp:
         elif self._evaluates:
             # Only the service's own prompt is evaluated in advance.
             await self._engine.prefill(head, GenerationOptions(1, owner=None))
+
+
+# A prefix of fewer tokens is evaluated about as fast as its file is written and read.
+EXCHANGED_TOKENS = 1024
+# After so many prefixes that were saved and not loaded, only those that come again are saved.
+_MOST_UNUSED = 3
+# Runs that begin all the time are waited for no longer, seconds.
+_LONGEST_WAIT_S = 120.0
+_REMEMBERED = 64
+
+
+class PrefixExchange:
+    """Keep the long prefixes of several programs, of which the one KV cache holds one.
+
+    Programs ask small questions between their sessions, for a title or for tags. Each would replace system text and
+    tools in the KV cache, so these are saved before, and loaded for the next prompt that begins with them. It needs a
+    runtime that ends the run that saves (1.3.0 on). A file that cannot be written or used costs time only.
+    """
+
+    def __init__(self, engine: Engine, model_file: Path, files: PromptFiles) -> None:
+        self._engine = engine
+        self._model_file = model_file
+        self._files = files
+        self._subject: CacheSubject | None = None
+        self._caches: dict[str, PromptCaches] = {}
+        # The prefix of the latest prompt, which the KV cache may hold, and its owner.
+        self._resident: tuple[Sequence[int], str] = ((), "")
+        self._unused = 0
+        self._replaced: list[str] = []  # digests of prefixes that were replaced without being saved, the latest last
+        self._limit_tokens = math.inf  # length of the shortest prefix that could not be saved
+        self._lock = anyio.Lock()
+
+    async def exchange(self, prompt: Sequence[int], prefix_tokens: int, owner: str) -> None:
+        """Save the prefix that a prompt is about to replace, and load the prompt's own if it is saved.
+
+        Where one of them is to be done, runs that go on or wait are waited for, as the prompt's own run would.
+        """
+        engine = self._engine
+        prefix = prompt[:prefix_tokens] if prefix_tokens >= EXCHANGED_TOKENS else ()
+        if engine.limits_each_run and engine.may_reuse_prefix and (self._replaces(prompt) or self._lacks(prefix)):
+            async with self._lock:
+                with anyio.move_on_after(_LONGEST_WAIT_S):
+                    await engine.idle()
+                if engine.is_idle:
+                    try:
+                        await self._save_resident(prompt)
+                        await self._load(prefix, owner)
+                    except (RkllmMcpError, OSError) as error:
+                        logger.info("prefixes are not kept any more: %s", error)
+                        self._limit_tokens = 0
+        self._resident = (prefix, owner)
+
+    def _replaces(self, prompt: Sequence[int]) -> bool:
+        """Return True if a run of this prompt replaces a long part of the latest prefix in the KV cache."""
+        resident, _ = self._resident
+        is_cached = common_prefix(resident, self._engine.cached_tokens) == len(resident)
+        return is_cached and len(resident) - common_prefix(resident, prompt) >= EXCHANGED_TOKENS
+
+    def _lacks(self, prefix: Sequence[int]) -> bool:
+        """Return True if a long part of this prefix is not in the KV cache."""
+        return len(prefix) - common_prefix(prefix, self._engine.cached_tokens) >= EXCHANGED_TOKENS
+
+    async def _save_resident(self, prompt: Sequence[int]) -> None:
+        resident, owner = self._resident
+        if not self._replaces(prompt) or len(resident) >= self._limit_tokens:
+            return
+        available = available_bytes()
+        if available is not None and available < len(resident) * _MOST_TOKEN_BYTES:
+            # It is unknown if the runtime makes a copy of what it writes.
+            return
+        caches = await self._caches_of(owner)
+        if caches.is_refused or caches.has(resident) or not self._is_expected_again(resident):
+            return
+        if await caches.save(resident):
+            self._unused += 1
+        else:
+            self._limit_tokens = len(resident)
+
+    def _is_expected_again(self, prefix: Sequence[int]) -> bool:
+        """Return False for a prefix that is new, where the latest ones were saved in vain: each may hold the time."""
+        digest = _ids_digest(prefix)
+        if self._unused < _MOST_UNUSED or digest in self._replaced:
+            return True
+        self._replaced = [*self._replaced, digest][-_REMEMBERED:]
+        return False
+
+    async def _load(self, prefix: Sequence[int], owner: str) -> None:
+        if not self._lacks(prefix):
+            return
+        caches = await self._caches_of(owner)
+        if not caches.has(prefix):
+            return
+        if self._engine.holds_pictures:
+            # The next run would empty the cache.
+            await self._engine.clear_cache()
+        if await caches.load(prefix):
+            self._unused = 0
+
+    async def _caches_of(self, owner: str) -> PromptCaches:
+        if (caches := self._caches.get(owner)) is not None:
+            return caches
+        if self._subject is None:
+            engine = self._engine
+            identity = (self._model_file, find_library(engine.library), engine.version, engine.context_tokens)
+            self._subject = await to_thread.run_sync(subject_of, *identity)
+        subject = replace(self._subject, tenant=owner)
+        caches = PromptCaches(self._engine, self._files, subject, logger.info, owner, refuses_for_good=False)
+        return self._caches.setdefault(owner, caches)

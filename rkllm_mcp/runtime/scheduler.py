@@ -383,6 +383,10 @@ class RunQueue(Generic[_Run]):
         self._expected: ExpectedRun | None = None
         self._hold: asyncio.TimerHandle | None = None
 
+    def __len__(self) -> int:
+        """Return the number of waiting runs."""
+        return len(self._runs)
+
     def append(self, run: _Run) -> None:
         """Add a run at the end."""
         self._runs.append(run)

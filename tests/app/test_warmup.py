@@ -77,15 +77,13 @@ async def test_the_second_start_reads_system_text_and_tools_from_disk(tmp_path: 
         head = first.app.prompt_prefix()
         assert usage.cached_tokens == len(head) > 300
     assert [line.split(",")[0] for line in first.about_prompts] == [
-        f"[NPU: {len(head)} tokens of system text and tools are kept for the next start"
+        f"[NPU: {len(head)} tokens of system text and tools are kept in a file"
     ]
     for one_shot in (False, True):
         async with started(tmp_path, KEPT, one_shot=one_shot) as again:
             usage = await again.ask()
             assert again.app.prompt_prefix() == head
-        assert again.about_prompts == [
-            f"[NPU: {len(head)} tokens of system text and tools are there from the last start]"
-        ]
+        assert again.about_prompts == [f"[NPU: {len(head)} tokens of system text and tools are loaded from a file]"]
         assert usage.prefilled_tokens == usage.prompt_tokens - len(head) < 0.05 * usage.prompt_tokens
 
 
@@ -94,7 +92,7 @@ async def test_other_tools_are_another_prefix_and_both_are_stored(tmp_path: Path
         async with started(tmp_path, KEPT, servers=servers) as opened:
             usage = await opened.ask()
             assert usage.cached_tokens == len(opened.app.prompt_prefix())
-    assert "are there from the last start" in opened.about_prompts[0]
+    assert "are loaded from a file" in opened.about_prompts[0]
     assert len(list((tmp_path / ".cache/rkllm-mcp/prompts").glob("*/prompt.bin"))) == 2
 
 

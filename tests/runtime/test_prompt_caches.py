@@ -80,7 +80,7 @@ async def test_a_cold_start_with_a_saved_prefix_prefills_less_than_a_twentieth_o
         stats = await first.ask()
         assert stats.expected_tokens == new_tokens()
     assert [line.partition(",")[0] for line in first.said] == [
-        f"[NPU: {len(HEAD)} tokens of system text and tools are kept for the next start"
+        f"[NPU: {len(HEAD)} tokens of system text and tools are kept in a file"
     ]
     async with start(emulator) as second:
         await second.warm_up()
@@ -90,7 +90,7 @@ async def test_a_cold_start_with_a_saved_prefix_prefills_less_than_a_twentieth_o
         if emulator.version != "1.2.0":
             assert stats.prefilled_tokens is not None
             assert stats.prefilled_tokens - new_tokens() < 0.05 * len(HEAD)
-    assert second.said == [f"[NPU: {len(HEAD)} tokens of system text and tools are there from the last start]"]
+    assert second.said == [f"[NPU: {len(HEAD)} tokens of system text and tools are loaded from a file]"]
 
 
 async def test_a_file_is_tried_once_and_believed_from_then_on(
@@ -154,7 +154,7 @@ async def test_a_file_of_another_model_is_dropped_with_the_reason_and_saved_anew
         await opened.warm_up()
         assert (await opened.ask()).expected_tokens == new_tokens()
     assert opened.said[0] == "[NPU: the prompt cache is dropped: the model file is another one now]"
-    assert "are kept for the next start" in opened.said[1]
+    assert "are kept in a file" in opened.said[1]
 
 
 @pytest.mark.parametrize("content", [b"", b"RKLLM-EMULATOR-PROMPT-CACHE 2\n", b"something else"])
@@ -189,7 +189,7 @@ async def test_a_runtime_that_evaluates_a_whole_match_again_is_not_taken_for_one
         async with start(newest, head) as opened:
             await opened.warm_up()
             said += opened.said
-    assert "are there from the last start" in said[1]
+    assert "are loaded from a file" in said[1]
 
 
 async def test_before_1_3_nothing_is_saved_while_a_question_waits(emulator: Emulator) -> None:
