@@ -37,17 +37,26 @@ class CallCheck:
         conversation: ends with the question when a call is checked.
         tool_set: the available tools.
         fitting: the search for tools.
+        compare_scripts: returns True if two texts have a word in common that one of them writes in Japanese.
     """
 
-    def __init__(self, conversation: Conversation, tool_set: ToolSet, fitting: Fitting) -> None:
+    def __init__(
+        self,
+        conversation: Conversation,
+        tool_set: ToolSet,
+        fitting: Fitting,
+        compare_scripts: Callable[[str, str], bool],
+    ) -> None:
         self._conversation = conversation
         self._tool_set = tool_set
         self._fitting = fitting
+        self._compare_scripts = compare_scripts
 
     def is_doubtful(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Return True if only the texts of the tools can show that the question asks for this call."""
         tool = self._tool_set.tool(name)
-        words = set(_WORD.findall(_plain(" ".join(map(str, arguments.values())))))
+        values = _plain(" ".join(map(str, arguments.values())))
+        words = set(_WORD.findall(values))
         if tool is None or not tool.read_only or is_host_tool(tool) or not words:
             return False
         question, before = last_question(self._conversation), self._before_question()
@@ -56,7 +65,7 @@ class CallCheck:
             texts += [message.text for message in before if message.role != "system"]
             texts += [result.text for message in before for result in message.results]
         said = _plain("\n".join(texts))
-        return not any(word in said for word in words)
+        return not any(word in said for word in words) and not self._compare_scripts(said, values)
 
     async def are_unasked(self, calls: Sequence[ToolCall]) -> bool:
         """Return True if the question asks for none of these calls."""

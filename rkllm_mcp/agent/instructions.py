@@ -139,6 +139,10 @@ class TurnPreparation:
         """Return the tools that fit a request best, if any has to do with it."""
         return await self._selection.fitting(request, tools)
 
+    def have_common_words(self, text: str, values: str) -> bool:
+        """Return True if two texts have a word in common that one of them writes in Japanese."""
+        return self._selection.search.have_common_words(text, values)
+
     async def prepare(
         self,
         conversation: Conversation,

@@ -467,7 +467,7 @@ async def open_turn(
     )
     messages = [] if request.options.continues else [*question.preceding, user]
     try:
-        check = CallCheck(conversation, prepared.tool_set, preparation.fitting)
+        check = CallCheck(conversation, prepared.tool_set, preparation.fitting, preparation.have_common_words)
         if request.options.tool_choice != "auto" or request.asked.preceding or request.asked.foreign:
             check = None
         yield messages, RunCalls(prepared.caller, prepared.tool_set, context, parallel, prepared.instructions, check)

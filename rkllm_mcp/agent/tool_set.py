@@ -26,6 +26,10 @@ class Search(Protocol):
         """The tools that have anything to do with ``request``, the best first, with a score between 0 and about 1."""
         ...
 
+    def have_common_words(self, text: str, values: str) -> bool:
+        """Return True if two texts have a word in common that one of them writes in Japanese."""
+        ...
+
 
 class ToolCaller(Protocol):
     """Port that runs calls."""

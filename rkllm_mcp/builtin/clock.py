@@ -46,11 +46,16 @@ def clock_of(now: Now = _system_now) -> Callable[..., str]:
 
 
 @cache
-def _zones_by_city() -> dict[str, str]:
-    """Return the zones of places whose names the database does not have, read from their file at the first use."""
+def places() -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return places by zone, each with its names in both languages, as far as the database does not have them."""
     rows = Path(__file__).with_name("places.tsv").read_text("utf-8").splitlines()
     zones = (row.split("\t") for row in rows)
-    return {name: zone for zone, names in zones for name in names.split(",")}
+    return tuple((zone, tuple(names.split(","))) for zone, names in zones)
+
+
+@cache
+def _zones_by_city() -> dict[str, str]:
+    return {name: zone for zone, names in places() for name in names}
 
 
 def _zone(name: str, here: datetime) -> tzinfo:

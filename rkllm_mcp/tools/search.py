@@ -23,6 +23,7 @@ from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.messages import ToolSpec, as_mapping
 from rkllm_mcp.records import PastCalls
 from rkllm_mcp.tools.loan_words import LoanWords
+from rkllm_mcp.tools.other_script import have_common_words
 from rkllm_mcp.tools.risk import risk_of_name
 from rkllm_mcp.tools.search_terms import Glossary, Wanted, own_glossary, root, stem, terms_of, wanted_terms, words_of
 
@@ -270,6 +271,10 @@ class ToolSearch:
             scores = [score + more for score, more in zip(scores, extra, strict=True)]
         matches = [(tool, score) for tool, score in zip(tools, scores, strict=True) if score > 0]
         return sorted(matches, key=lambda pair: -pair[1])
+
+    def have_common_words(self, text: str, values: str) -> bool:
+        """See ``other_script.have_common_words``."""
+        return have_common_words(text, values)
 
     async def _past_scores(self, terms: frozenset[str], index: _ToolIndex) -> list[float]:
         """Return, for each tool, the similarity of the most similar past request that used it."""

@@ -15,6 +15,7 @@ from rkllm_mcp.events import Event, Status, Text, ToolCallDetected
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.tools.other_script import have_common_words
 from rkllm_mcp.tools.search import ToolSearch
 from tests.support.scripted_model import Round, ScriptedModel, ScriptedTools
 from tests.support.turn_events import FunctionSink
@@ -23,9 +24,11 @@ PLACE = {"type": "object", "properties": {"location": {"type": "string", "descri
 SUM = {"type": "object", "properties": {"expression": {"type": "string"}}}
 WEATHER = ToolSpec("get_weather", "Get the current weather of a city.", PLACE, server="weather", read_only=True)
 CALCULATE = ToolSpec("calculate", "Evaluate an arithmetic expression.", SUM, server="board", read_only=True)
+ZONE = {"type": "object", "properties": {"timezone": {"type": "string"}, "time": {"type": "string"}}}
+CLOCK = ToolSpec("clock", "Date and time in a time zone.", ZONE, server="board", read_only=True)
 LIGHT = ToolSpec("switch_light", "Switch a light.", PLACE, server="home", read_only=False)
 FIND = ToolSpec("find_tools", "Find more tools.", SUM, read_only=True)
-TOOLS = [WEATHER, CALCULATE, LIGHT, FIND]
+TOOLS = [WEATHER, CALCULATE, CLOCK, LIGHT, FIND]
 pytestmark = pytest.mark.anyio
 
 
@@ -65,12 +68,40 @@ async def test_a_call_is_unasked_if_neither_its_values_nor_its_tool_have_to_do_w
     conversation = Conversation(messages=[*before, Message("user", question)])
     name, key = called
     arguments = {key: value} if value else {}
-    check = CallCheck(conversation, ToolSet(TOOLS), fitting)
+    check = CallCheck(conversation, ToolSet(TOOLS), fitting, have_common_words)
     call = ToolCall("call_2", name, arguments)
     assert await check.are_unasked([call]) is is_unasked
     # The model's own turn follows the question when it is checked, and mentions the value.
     conversation.add(Message("assistant", f"I look it up for {value}.", calls=(call,)))
     assert await check.are_unasked([call]) is is_unasked
+
+
+@pytest.mark.parametrize(
+    ("question", "arguments", "is_doubtful"),
+    [
+        ("ロンドンは今何時？", {"timezone": "Europe/London"}, False),
+        ("ニューヨークの時刻を教えて", {"timezone": "America/New_York"}, False),
+        ("リスボンは何時ですか", {"timezone": "Europe/Lisbon"}, False),
+        ("ﾍﾙｼﾝｷは何時？", {"timezone": "Europe/Helsinki"}, False),
+        ("札幌は寒い？", {"timezone": "Sapporo"}, False),
+        ("大阪は何時", {"timezone": "Asia/Tokyo"}, False),
+        ("英国はいま何時", {"timezone": "Europe/London"}, False),
+        ("今日の予定は", {"time": "today"}, False),
+        ("昨日は何があった", {"time": "yesterday"}, False),
+        ("What time is it in London?", {"timezone": "ロンドン"}, False),
+        ("ロンドンは今何時？", {"timezone": "Asia/Tokyo"}, True),
+        ("ありがとう、助かりました。", {"timezone": "Asia/Tokyo"}, True),
+        ("秋の俳句を一つ作ってください。", {"timezone": "Kyoto"}, True),
+        ("こんにちは", {"timezone": "Europe/London", "time": "09:30"}, True),
+        ("コーヒーとケーキのどちらが好き？", {"timezone": "America/Los_Angeles"}, True),
+    ],
+)
+def test_values_in_the_other_script_are_compared_by_sound_place_and_meaning(
+    question: str, arguments: dict[str, str], is_doubtful: bool
+) -> None:
+    conversation = Conversation(messages=[Message("user", question)])
+    check = CallCheck(conversation, ToolSet(TOOLS), fitting, have_common_words)
+    assert check.is_doubtful("clock", arguments) is is_doubtful
 
 
 async def test_an_unasked_call_is_neither_shown_nor_run_and_answered_in_words() -> None:
@@ -79,7 +110,7 @@ async def test_an_unasked_call_is_neither_shown_nor_run_and_answered_in_words() 
     conversation = Conversation(messages=list(BEFORE))
     tools, tool_set = ScriptedTools({"get_weather": "rain"}), ToolSet(TOOLS)
     model = ScriptedModel([Round([ToolCallDetected("get_weather", {"location": "Osaka"})]), Round([Text("Gladly!")])])
-    check = CallCheck(conversation, tool_set, fitting)
+    check = CallCheck(conversation, tool_set, fitting, have_common_words)
     calls = RunCalls(tools, tool_set, CallContext(sink=sink), check=check)
     thanks = [Message("user", "Thank you!")]
     with anyio.fail_after(60):
