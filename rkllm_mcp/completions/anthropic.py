@@ -1,4 +1,4 @@
-"""Anthropic's Messages API: its request -> OpenAI's chat body; an answer -> the message or its stream of events.
+"""Anthropic's Messages API: its body -> ``ChatRequest``; an answer -> the message or its stream of events.
 
 Follows Anthropic's API reference, Messages and streaming messages, versions 2023-06-01 to 2026-10-21. Thinking is a
 block of its own in answers, and is not read in requests.
@@ -7,29 +7,36 @@ block of its own in answers, and is not read in requests.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rkllm_mcp.completions import openai_types as openai
+from rkllm_mcp.completions import api
 from rkllm_mcp.completions.content import content_text
-from rkllm_mcp.completions.openai_request import (
-    Declared,
-    Translated,
-    checked_tools,
-    chosen_tool,
-    refuse_impossible,
-    schema_form,
-)
 from rkllm_mcp.completions.reply import Json, Part, PartKind, Reply, ReplyShape, typed_record
-from rkllm_mcp.completions.request import RequestRefusedError
+from rkllm_mcp.completions.request import (
+    ChatRequest,
+    HistoryCall,
+    MessageHistory,
+    RequestContext,
+    RequestRefusedError,
+    ToolDeclaration,
+    ToolMode,
+    answer_form,
+    choose_tool,
+    client_tools,
+    model_options,
+)
+from rkllm_mcp.messages import ToolSpec
 
 # The oldest version of the API, by its date, whose objects and events these are.
 OLDEST_VERSION = "2023-06-01"
+_SYSTEM = ("system", "developer")
+_MODES: Mapping[str, ToolMode] = {"auto": "auto", "any": "required", "none": "none"}
 
 
-class MessagesBlock(openai.ContentPart):
+class MessagesBlock(api.ContentPart):
     """A block of a message, or of a tool's result."""
 
     id: str | None = None
@@ -40,17 +47,17 @@ class MessagesBlock(openai.ContentPart):
     is_error: bool | None = None
 
 
-_Blocks = str | Annotated[list[MessagesBlock], Field(max_length=openai.MOST_PARTS)]
+_Blocks = str | Annotated[list[MessagesBlock], Field(max_length=api.MOST_PARTS)]
 
 
-class MessagesMessage(openai.OpenAIBody):
+class MessagesMessage(api.ApiBody):
     """One message."""
 
-    role: openai.Role
+    role: api.Role
     content: _Blocks
 
 
-class MessagesTool(openai.OpenAIBody):
+class MessagesTool(api.ApiBody):
     """A tool of the program, or the tools of a configured server (``mcp_toolset``)."""
 
     type: str | None = None
@@ -60,7 +67,7 @@ class MessagesTool(openai.OpenAIBody):
     mcp_server_name: str | None = None
 
 
-class MessagesChoice(openai.OpenAIBody):
+class MessagesChoice(api.ApiBody):
     """Which tools may or have to be called."""
 
     type: Literal["auto", "any", "tool", "none"]
@@ -68,13 +75,13 @@ class MessagesChoice(openai.OpenAIBody):
     disable_parallel_tool_use: bool | None = None
 
 
-class MessagesThinking(openai.OpenAIBody):
+class MessagesThinking(api.ApiBody):
     """Switch for thinking; a budget has no effect."""
 
     type: str
 
 
-class OutputFormat(openai.OpenAIBody):
+class OutputFormat(api.ApiBody):
     """The form of an answer."""
 
     type: Literal["json_schema"]
@@ -82,13 +89,13 @@ class OutputFormat(openai.OpenAIBody):
     schema_: Annotated[dict[str, Any], Field(alias="schema")]
 
 
-class OutputConfig(openai.OpenAIBody):
+class OutputConfig(api.ApiBody):
     """Settings of the answer; an effort has no effect."""
 
     format: OutputFormat | None = None
 
 
-class CountBody(openai.OpenAIBody):
+class CountBody(api.ApiBody):
     """POST /v1/messages/count_tokens."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -99,10 +106,10 @@ class CountBody(openai.OpenAIBody):
         "workspace_id",
     )
 
-    messages: Annotated[list[MessagesMessage], Field(min_length=1, max_length=openai.MOST_MESSAGES)]
+    messages: Annotated[list[MessagesMessage], Field(min_length=1, max_length=api.MOST_MESSAGES)]
     model: str
     system: _Blocks | None = None
-    tools: Annotated[list[MessagesTool], Field(max_length=openai.MOST_TOOLS)] | None = None
+    tools: Annotated[list[MessagesTool], Field(max_length=api.MOST_TOOLS)] | None = None
     tool_choice: MessagesChoice | None = None
     thinking: MessagesThinking | None = None
     output_config: OutputConfig | None = None
@@ -122,19 +129,19 @@ class MessagesBody(CountBody):
         *("service_tier", "thread"),
     )
 
-    max_tokens: openai.Positive
+    max_tokens: api.Positive
     stream: bool | None = None
     stop_sequences: list[str] | None = None
     temperature: Annotated[float, Field(ge=0, le=1)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    top_k: openai.Integer | None = None
+    top_k: api.Integer | None = None
     container: str | dict[str, Any] | None = None
     # Of this service.
     mcp: bool | None = None
-    tokens: openai.Tokens | None = None
+    tokens: api.Tokens | None = None
 
 
-class MessagesUsage(openai.ResponsePart):
+class MessagesUsage(api.ResponsePart):
     """Tokens of the answer; the prompt's are those that were prefilled and those that were in the KV cache."""
 
     input_tokens: int
@@ -146,7 +153,7 @@ class MessagesUsage(openai.ResponsePart):
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
 
-class MessagesReply(openai.ResponsePart):
+class MessagesReply(api.ResponsePart):
     """The answer."""
 
     id: str
@@ -161,49 +168,51 @@ class MessagesReply(openai.ResponsePart):
     usage: MessagesUsage
 
 
-class TokenCount(openai.ResponsePart):
+class TokenCount(api.ResponsePart):
     """Tokens of a prompt."""
 
     input_tokens: int
 
 
-def messages_body(body: CountBody) -> Translated:
-    """Return the request as OpenAI's chat body; a RequestRefusedError names a field with an invalid value."""
-    refuse_impossible(body)
-    messages, locations = _messages(body)
+def messages_request(body: CountBody, context: RequestContext) -> ChatRequest:
+    """Return the request of a body; a RequestRefusedError names a field that cannot be honoured."""
+    api.refuse_impossible(body)
     if body.messages[-1].role == "assistant":
         message = "the last message is the user's: an answer cannot be begun for the model; instruct it instead"
         raise RequestRefusedError(message, f"messages[{len(body.messages) - 1}].role")
     tools, servers = _tools(body.tools or ())
-    choice = body.tool_choice or MessagesChoice(type="auto")
-    chosen = "required" if choice.type == "any" else choice.type
-    form = (body.output_config.format if body.output_config else None) or body.output_format
-    update: Json = {
-        "model": body.model,
-        "tools": tools or None,
-        "tool_choice": chosen_tool(choice.name) if choice.type == "tool" else chosen,
-        "parallel_tool_calls": not choice.disable_parallel_tool_use,
-        "thinking": None if body.thinking is None else body.thinking.type != "disabled",
-        "response_format": None if form is None else schema_form(form.schema_),
-        "mcp": True if servers else None,
-    }
+    settings: Json = {"limit": None}
     if isinstance(body, MessagesBody):
-        update |= body.model_dump(include={"max_tokens", "temperature", "top_p", "top_k", "tokens", "stream"})
-        update |= {"stop": body.stop_sequences, "mcp": update["mcp"] or body.mcp}
-    names = {
-        ".function.parameters": ".input_schema",
-        ".function": "",
-        "response_format.json_schema": "output_config.format",
-        "response_format": "output_config.format",
-        "stop": "stop_sequences",
-    }
-    return Translated(
-        openai.ChatBody(messages=messages).model_copy(update=update), locations, names, dict.fromkeys(servers)
+        settings = body.model_dump(include={"temperature", "top_k", "top_p"}) | {"limit": body.max_tokens}
+        settings |= {"stop": body.stop_sequences, "stop_place": "stop_sequences"}
+    history = MessageHistory(tools, sees=context.sees)
+    _add_messages(history, body)
+    mcp, tokens = (body.mcp, body.tokens) if isinstance(body, MessagesBody) else (None, None)
+    host_tools = context.runs_host_tools(tools, True if servers else mcp)
+    choice = body.tool_choice or MessagesChoice(type="auto")
+    mode, forced = (None, choice.name or "") if choice.type == "tool" else (_MODES[choice.type], None)
+    options = model_options(
+        choose_tool(mode, forced, tools, host_tools=host_tools),
+        thinking=None if body.thinking is None else body.thinking.type != "disabled",
+        single_call=choice.disable_parallel_tool_use is True,
+        **settings,
+    )
+    form = (body.output_config.format if body.output_config else None) or body.output_format
+    return ChatRequest(
+        history.messages(),
+        tools,
+        options,
+        answer_form(form.type, form.schema_, context.check_schema, "output_config.format") if form else None,
+        host_tools,
+        dict.fromkeys(servers),
+        tokens=tokens or {},
+        field_names={"response_format": "output_config.format"},
     )
 
 
-def _tools(tools: Sequence[MessagesTool]) -> tuple[list[openai.DeclaredTool], list[str]]:
-    declared: list[Declared] = []
+def _tools(tools: Sequence[MessagesTool]) -> tuple[tuple[ToolSpec, ...], list[str]]:
+    """Return the tools of the program, and the names of the servers whose tools are used."""
+    declared: list[ToolDeclaration] = []
     servers: list[str] = []
     hosted: list[tuple[str, str]] = []
     for index, tool in enumerate(tools):
@@ -212,55 +221,53 @@ def _tools(tools: Sequence[MessagesTool]) -> tuple[list[openai.DeclaredTool], li
         elif tool.type not in (None, "custom"):
             hosted.append((tool.type, f"tools[{index}].type"))
         else:
-            declared.append((tool.name or "", tool.description, tool.input_schema))
-    return checked_tools(declared, servers, hosted), servers
+            declared.append(ToolDeclaration(tool.name or "", tool.description, tool.input_schema))
+    return client_tools(declared, servers, hosted), servers
 
 
-def _messages(body: CountBody) -> tuple[list[openai.BodyMessage], list[str]]:
-    """Return the messages and the place of each."""
-    system = [openai.BodyMessage(role="system", content=text) for text in _system_texts(body.system)]
-    messages, locations = system, ["system" for _ in system]
+def _add_messages(history: MessageHistory, body: CountBody) -> None:
+    if isinstance(body.system, str):
+        history.add_system(body.system)
+    else:
+        # Each of the texts may begin with a line to leave out.
+        for block in body.system or ():
+            history.add_system(block.model_dump())
+    # Instructions behind a question belong to it, and it stays the question.
+    question = max((index for index, message in enumerate(body.messages) if message.role not in _SYSTEM), default=0)
     for index, message in enumerate(body.messages):
-        for part in _parts(message):
-            # Instructions behind a question belong to it, and the question stays the last message.
-            is_behind = part.role == "system" and bool(messages) and messages[-1].role == "user"
-            at = len(messages) - is_behind
-            messages.insert(at, part)
-            locations.insert(at, f"messages[{index}]")
-    return messages, locations
+        blocks = message.content
+        if isinstance(blocks, str):
+            blocks = [MessagesBlock(type="text", text=blocks)]
+        if message.role == "assistant":
+            _add_answer(history, blocks)
+        else:
+            _add_message(history, message.role, blocks, f"messages[{index}]", is_question=index == question)
 
 
-def _system_texts(system: _Blocks | None) -> Iterator[str]:
-    """Yield the system texts, each of which may begin with a line to leave out."""
-    if isinstance(system, str):
-        yield system
-    elif system is not None:
-        yield from (content_text(block.model_dump()) for block in system)
+def _add_answer(history: MessageHistory, blocks: Sequence[MessagesBlock]) -> None:
+    uses = [block for block in blocks if block.type == "tool_use"]
+    calls = (HistoryCall(block.id, block.name, block.input) for block in uses if block.name)
+    texts = (content_text(block.model_dump()) for block in blocks if block.type != "tool_use")
+    history.add_answer("".join(texts), calls)
 
 
-def _parts(message: MessagesMessage) -> Iterator[openai.BodyMessage]:
-    """Yield the tool results of a message, then its texts and calls."""
-    blocks = message.content
-    if isinstance(blocks, str):
-        blocks = [MessagesBlock(type="text", text=blocks)]
-    if message.role == "assistant":
-        calls = [_tool_call(block) for block in blocks if block.type == "tool_use" and block.name]
-        texts = (content_text(block.model_dump()) for block in blocks if block.type != "tool_use")
-        yield openai.BodyMessage(role="assistant", content="".join(texts), tool_calls=calls or None)
-        return
+def _add_message(
+    history: MessageHistory, role: str, blocks: Sequence[MessagesBlock], place: str, *, is_question: bool
+) -> None:
+    """Add the tool results of a message, then its other blocks."""
     for block in blocks:
         if block.type == "tool_result":
-            content = openai.parts_of(block.content, "Error: " if block.is_error else "")
-            yield openai.BodyMessage(role="tool", content=content, tool_call_id=block.tool_use_id or "")
+            history.add_result(block.content, block.tool_use_id, prefix="Error: " if block.is_error else "")
+    if blocks and all(block.type == "tool_result" for block in blocks):
+        return
     # A result leaves its place, so that a refusal names a block by the client's own index.
-    others_as_parts = [openai.ContentPart() if block.type == "tool_result" else block for block in blocks]
-    if not blocks or any(block.type != "tool_result" for block in blocks):
-        yield openai.BodyMessage(role=message.role, content=others_as_parts)
-
-
-def _tool_call(block: MessagesBlock) -> openai.MessageCall:
-    function = openai.CalledFunction(name=block.name or "", arguments=block.input)
-    return openai.MessageCall(id=block.id, function=function)
+    content = [{} if block.type == "tool_result" else block.model_dump() for block in blocks]
+    if role == "user":
+        history.add_user(content, place, is_question=is_question)
+    elif role == "tool":
+        history.add_result(content, None)
+    else:
+        history.add_system(content, is_behind=True)
 
 
 # By kind of part: the block before its first piece, and its field and the kind of delta that have a piece.

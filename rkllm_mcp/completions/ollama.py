@@ -1,4 +1,4 @@
-"""Ollama's requests -> OpenAI's request body; the events of an answer -> Ollama's response objects."""
+"""Ollama's bodies -> ``ChatRequest``; the events of an answer -> Ollama's response objects."""
 
 from __future__ import annotations
 
@@ -9,56 +9,66 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from rkllm_mcp.completions import openai_types as openai
+from rkllm_mcp.completions import api
 from rkllm_mcp.completions.content import content_text
-from rkllm_mcp.completions.openai_request import Translated, is_thinking_level, refuse_impossible, schema_form
 from rkllm_mcp.completions.reply import Json, Part, Reply, ReplyShape
-from rkllm_mcp.completions.request import RequestRefusedError
+from rkllm_mcp.completions.request import (
+    ChatRequest,
+    HistoryCall,
+    MessageHistory,
+    RequestContext,
+    RequestRefusedError,
+    answer_form,
+    client_tools,
+    model_options,
+)
+from rkllm_mcp.completions.structured_output import ResponseFormat, SchemaCheck
 from rkllm_mcp.config.section import keep_alive_s
 from rkllm_mcp.events import ToolCallDetected, to_json
+from rkllm_mcp.generation import ModelOptions
 
 
 def _joined_text(value: Any) -> Any:
     """Return the text of a content in parts, as OpenAI's API has it; other values as they are."""
-    return value if value is None or isinstance(value, str) else content_text(openai.content_parts(value))
+    return value if value is None or isinstance(value, str) else content_text(api.content_parts(value))
 
 
-class OllamaCalled(openai.OpenAIBody):
+class OllamaCalled(api.ApiBody):
     """The function of a call; the arguments are an object, not a text."""
 
     name: str
     arguments: str | dict[str, Any] | list[Any] | None = None
 
 
-class OllamaCall(openai.OpenAIBody):
+class OllamaCall(api.ApiBody):
     """A call in an assistant's message."""
 
     id: str | None = None
     function: OllamaCalled
 
 
-class OllamaMessage(openai.OpenAIBody):
+class OllamaMessage(api.ApiBody):
     """One message."""
 
-    role: openai.Role
+    role: api.Role
     content: Annotated[
         str | None,
-        BeforeValidator(_joined_text, json_schema_input_type=openai.LooseContent),
+        BeforeValidator(_joined_text, json_schema_input_type=api.LooseContent),
     ] = ""
     images: list[str] | None = None
-    tool_calls: Annotated[list[OllamaCall], Field(max_length=openai.MOST_TOOLS)] | None = None
+    tool_calls: Annotated[list[OllamaCall], Field(max_length=api.MOST_TOOLS)] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
 
 
-class OllamaOptions(openai.OpenAIBody):
+class OllamaOptions(api.ApiBody):
     """Options of the answer."""
 
     temperature: Annotated[float, Field(ge=0)] | None = None
-    top_k: openai.Integer | None = None
+    top_k: api.Integer | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     # -1 and -2 mean "no limit" and "to the end of the context".
-    num_predict: openai.Integer | None = None
+    num_predict: api.Integer | None = None
     stop: str | list[str] | None = None
     repeat_penalty: Annotated[float, Field(gt=0)] | None = None
     presence_penalty: float | None = None
@@ -68,22 +78,20 @@ class OllamaOptions(openai.OpenAIBody):
 _TEMPLATE = ("the model's own template is always used; leave it out",)
 
 
-class OllamaRequest(openai.OpenAIBody):
+class OllamaRequest(api.ApiBody):
     """Fields that both requests share."""
 
-    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        name: openai.ChatBody.REFUSED[name] for name in ("logprobs", "top_logprobs")
-    }
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {"logprobs": api.LOGPROBS, "top_logprobs": api.LOGPROBS}
 
     model: Annotated[str, Field(min_length=1)]
     stream: bool | None = None
     # "json", or a JSON Schema.
     format: str | dict[str, Any] | None = None
     options: OllamaOptions | None = None
-    think: openai.ThinkLevel | None = None
+    think: api.ThinkLevel | None = None
     keep_alive: Annotated[str | float | None, BeforeValidator(lambda value: None if value == "" else value)] = None
     logprobs: bool | None = None
-    top_logprobs: openai.Integer | None = None
+    top_logprobs: api.Integer | None = None
 
     @property
     def unloads(self) -> bool:
@@ -94,11 +102,11 @@ class OllamaRequest(openai.OpenAIBody):
 class OllamaChat(OllamaRequest):
     """POST /api/chat."""
 
-    messages: list[OllamaMessage] = Field(default_factory=list[OllamaMessage], max_length=openai.MOST_MESSAGES)
-    tools: openai.Tools | None = None
+    messages: list[OllamaMessage] = Field(default_factory=list[OllamaMessage], max_length=api.MOST_MESSAGES)
+    tools: api.Tools | None = None
     # Of this service.
     mcp: bool | None = None
-    tokens: openai.Tokens | None = None
+    tokens: api.Tokens | None = None
 
 
 class OllamaGenerate(OllamaRequest):
@@ -106,7 +114,7 @@ class OllamaGenerate(OllamaRequest):
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         **OllamaRequest.REFUSED,
-        "suffix": openai.CompletionBody.REFUSED["suffix"],
+        "suffix": api.NO_GAPS,
         "raw": _TEMPLATE,
         "template": _TEMPLATE,
     }
@@ -119,98 +127,71 @@ class OllamaGenerate(OllamaRequest):
     raw: bool | None = None
     images: list[str] | None = None
 
+    def messages(self) -> list[OllamaMessage]:
+        """Return the messages of a chat that asks the same."""
+        system = [OllamaMessage(role="system", content=self.system)] if self.system else []
+        return [*system, OllamaMessage(role="user", content=self.prompt, images=self.images)]
+
 
 # Higher values have the same meaning in other runtimes as 2 here: no restriction.
 MOST_TEMPERATURE = 2.0
 MOST_PENALTY = 2.0
 
 
-def chat_body(body: OllamaChat) -> Translated:
-    """Return the request as OpenAI's body; a RequestRefusedError names a field with an invalid value."""
-    shared = {"tools": body.tools, "mcp": body.mcp, "tokens": body.tokens}
-    return Translated(_body(body, _Numbered().messages(body.messages)).model_copy(update=shared))
+def ollama_request(body: OllamaChat | OllamaGenerate, context: RequestContext) -> ChatRequest:
+    """Return the request of a body; a RequestRefusedError names a field that cannot be honoured."""
+    api.refuse_impossible(body)
+    chat = body if isinstance(body, OllamaChat) else None
+    tools = client_tools(api.declarations((chat and chat.tools) or ()))
+    history = MessageHistory(tools, sees=context.sees, numbers_calls=True)
+    messages = body.messages if isinstance(body, OllamaChat) else body.messages()
+    for index, message in enumerate(messages):
+        calls = (HistoryCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ())
+        history.add(
+            message.role,
+            _with_images(message.content or "", message.images),
+            f"messages[{index}]",
+            name=message.tool_name if message.role == "tool" else None,
+            calls=calls,
+            call_id=message.tool_call_id,
+            is_question=index == len(messages) - 1,
+        )
+    form = _form(body.format, context.check_schema)
+    host_tools = context.runs_host_tools(tools, chat and chat.mcp)
+    return ChatRequest(history.messages(), tools, _options(body), form, host_tools, tokens=(chat and chat.tokens) or {})
 
 
-def generate_body(body: OllamaGenerate) -> Translated:
-    """Return the request as OpenAI's body, an optional system text and one question; see ``chat_body``."""
-    system = [openai.BodyMessage(role="system", content=body.system)] if body.system else []
-    content = _with_images(body.prompt, body.images) if body.images else body.prompt
-    return Translated(_body(body, [*system, openai.BodyMessage(role="user", content=content)]))
+def _with_images(text: str, images: Sequence[str] | None) -> str | list[Json]:
+    """Return a text, as a block behind its images if it has any, which are bare base64."""
+    if not images:
+        return text
+    return [*({"type": "image", "data": image} for image in images), {"type": "text", "text": text}]
 
 
-def _with_images(text: str, images: Sequence[str]) -> list[openai.ContentPart]:
-    """Return parts of a text behind its images, which are bare base64."""
-    parts: list[dict[str, Any]] = [{"type": "image", "data": image} for image in images]
-    return [openai.ContentPart.model_validate(part) for part in [*parts, {"type": "text", "text": text}]]
-
-
-def _body(body: OllamaRequest, messages: list[openai.BodyMessage]) -> openai.ChatBody:
-    refuse_impossible(body)
-    options = body.options
-    chat = openai.ChatBody(messages=messages, model=body.model, response_format=_form(body.format))
-    if body.think is not None:
-        chat = chat.model_copy(update={"thinking": is_thinking_level(body.think)})
-    if options is None:
-        return chat
-    predict = options.num_predict
-    update = {
-        **options.model_dump(include={"top_p", "top_k", "repeat_penalty", "stop"}),
-        "max_tokens": predict if predict is not None and predict > 0 else None,
-        "temperature": None if options.temperature is None else min(options.temperature, MOST_TEMPERATURE),
-        "presence_penalty": _limited(options.presence_penalty),
-        "frequency_penalty": _limited(options.frequency_penalty),
-    }
-    return chat.model_copy(update=update)
+def _options(body: OllamaRequest) -> ModelOptions:
+    options = body.options or OllamaOptions()
+    return model_options(
+        limit=options.num_predict,
+        temperature=None if options.temperature is None else min(options.temperature, MOST_TEMPERATURE),
+        frequency_penalty=_limited(options.frequency_penalty),
+        presence_penalty=_limited(options.presence_penalty),
+        thinking=body.think,
+        **options.model_dump(include={"top_k", "top_p", "repeat_penalty", "stop"}),
+    )
 
 
 def _limited(penalty: float | None) -> float | None:
     return None if penalty is None else max(-MOST_PENALTY, min(penalty, MOST_PENALTY))
 
 
-def _form(form: str | dict[str, object] | None) -> openai.ResponseFormatBody | None:
-    if form is None or form == "":
+def _form(answer_format: str | dict[str, Any] | None, check: SchemaCheck) -> ResponseFormat | None:
+    if answer_format is None or answer_format == "":
         return None
-    if isinstance(form, dict):
-        return schema_form(form)
-    if form == "json":
-        return openai.ResponseFormatBody(type="json_object")
-    raise RequestRefusedError(f"{form!r} is no format; send json, or a JSON Schema", "format")
-
-
-class _Numbered:
-    def __init__(self) -> None:
-        self._made = 0
-        # Calls without a result, in order: id, tool name, and the client's id.
-        self._open: list[tuple[str, str, str]] = []
-
-    def messages(self, messages: Sequence[OllamaMessage]) -> list[openai.BodyMessage]:
-        """Return the messages, each result with the id of its call."""
-        return [self._message(message) for message in messages]
-
-    def _message(self, message: OllamaMessage) -> openai.BodyMessage:
-        content: str | list[openai.ContentPart] = message.content or ""
-        if message.images:
-            content = _with_images(message.content or "", message.images)
-        if message.role == "tool":
-            return openai.BodyMessage(role="tool", content=content, tool_call_id=self._answered(message))
-        calls = [self._call(call) for call in message.tool_calls or ()] if message.role == "assistant" else []
-        return openai.BodyMessage(role=message.role, content=content, tool_calls=calls or None)
-
-    def _call(self, call: OllamaCall) -> openai.MessageCall:
-        self._made += 1
-        call_id = f"call_{self._made}"
-        # A client may omit the id in the call and still send it in the result, as it received it.
-        self._open.append((call_id, call.function.name, call.id or call_id))
-        return openai.MessageCall(id=call_id, function=openai.CalledFunction(**call.function.model_dump()))
-
-    def _answered(self, message: OllamaMessage) -> str:
-        named = (each for each in self._open if message.tool_call_id == each[2])
-        matching = (each for each in self._open if message.tool_name in (None, "", each[1]))
-        found = next(named, None) or next(matching, None)
-        if found is None:
-            return message.tool_call_id or "none"
-        self._open.remove(found)
-        return found[0]
+    if isinstance(answer_format, dict):
+        return answer_form("json_schema", answer_format, check, "format")
+    if answer_format == "json":
+        return ResponseFormat()
+    raise RequestRefusedError(f"{answer_format!r} is no format; send json, or a JSON Schema", "format")
 
 
 class OllamaShape(ReplyShape):

@@ -1,6 +1,6 @@
-"""OpenAI's Responses API: its request -> OpenAI's chat body; an answer -> the response object or its stream of events.
+"""OpenAI's Responses API: its body -> ``ChatRequest``; an answer -> the response object or its stream of events.
 
-    input items, those of stored responses before them ─▶ chat messages ─▶ … ─▶ Reply ─▶ output items
+    input items, those of stored responses before them ─▶ MessageHistory ─▶ ChatRequest ─▶ … ─▶ Reply ─▶ output items
 
 Follows OpenAI's API reference, Responses and its streaming events. The ids of items contain the id of their response,
 by which an ``item_reference`` finds them.
@@ -8,42 +8,48 @@ by which an ``item_reference`` finds them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rkllm_mcp.completions import openai_types as openai
+from rkllm_mcp.completions import api
 from rkllm_mcp.completions.content import content_text
-from rkllm_mcp.completions.openai_request import (
-    Declared,
-    Translated,
-    checked_tools,
-    chosen_tool,
-    hosted_tool,
-    refuse_impossible,
-    schema_form,
-)
 from rkllm_mcp.completions.reply import Json, Part, PartKind, Reply, ReplyShape, typed_record
-from rkllm_mcp.completions.request import RequestRefusedError
+from rkllm_mcp.completions.request import (
+    ChatRequest,
+    HistoryCall,
+    MessageHistory,
+    RequestContext,
+    RequestRefusedError,
+    ToolDeclaration,
+    ToolMode,
+    allowed_tools,
+    answer_form,
+    choose_tool,
+    client_tools,
+    hosted_tool,
+    model_options,
+)
 from rkllm_mcp.messages import as_mapping
 
 _Metadata = Annotated[dict[str, str], Field(max_length=16)]
 # A tool of free text has this argument here.
 _INPUT = "input"
 _PREFIX = "resp_"
+_CALLS = ("function_call", "custom_tool_call")
+_READ = frozenset({"message", *_CALLS, *(f"{call}_output" for call in _CALLS)})
 
 
-_Contents = str | Annotated[list[openai.ContentPart], Field(max_length=openai.MOST_PARTS)]
+_Contents = str | Annotated[list[api.ContentPart], Field(max_length=api.MOST_PARTS)]
 
 
-class InputItem(openai.OpenAIBody):
+class InputItem(api.ApiBody):
     """A message, a call, the output of a call, or thinking, which is not read again."""
 
     type: str = "message"
-    role: openai.Role | None = None
+    role: api.Role | None = None
     content: _Contents | None = None
     id: str | None = None
     call_id: str | None = None
@@ -55,11 +61,11 @@ class InputItem(openai.OpenAIBody):
     error: Any = None
 
 
-class ResponsesTool(openai.OpenAIBody):
+class ResponsesTool(api.ApiBody):
     """A function or custom tool of the program, a namespace of them, or a server of this service (``mcp``)."""
 
     type: str
-    tools: Annotated[list[ResponsesTool], Field(max_length=openai.MOST_TOOLS)] | None = None
+    tools: Annotated[list[ResponsesTool], Field(max_length=api.MOST_TOOLS)] | None = None
     name: str | None = None
     description: str | None = None
     parameters: Any = None
@@ -72,23 +78,23 @@ class ResponsesTool(openai.OpenAIBody):
     headers: dict[str, str] | None = None
 
 
-class ResponsesChoice(openai.OpenAIBody):
+class ResponsesChoice(api.ApiBody):
     """The tool that has to be called, or the tools that may be (``allowed_tools``)."""
 
     type: str
     name: str | None = None
     server_label: str | None = None
     mode: Literal["auto", "required"] | None = None
-    tools: Annotated[list[dict[str, Any]], Field(max_length=openai.MOST_TOOLS)] | None = None
+    tools: Annotated[list[dict[str, Any]], Field(max_length=api.MOST_TOOLS)] | None = None
 
 
-class ReasoningBody(openai.OpenAIBody):
+class ReasoningBody(api.ApiBody):
     """Thinking; it comes as a summary, which is the whole of it."""
 
-    effort: openai.ThinkLevel | None = None
+    effort: api.ThinkLevel | None = None
 
 
-class TextFormat(openai.OpenAIBody):
+class TextFormat(api.ApiBody):
     """The form of an answer."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -98,20 +104,20 @@ class TextFormat(openai.OpenAIBody):
     description: str | None = None
 
 
-class TextBody(openai.OpenAIBody):
+class TextBody(api.ApiBody):
     """Settings of the text."""
 
     format: TextFormat | None = None
 
 
-class ResponsesBody(openai.OpenAIBody):
+class ResponsesBody(api.ApiBody):
     """POST /v1/responses."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "background": ("an answer is made while its request waits; stream it instead",),
         "conversation": ("conversations are not kept that way; send previous_response_id",),
         "prompt": ("prompts are not kept here; send instructions and input",),
-        "top_logprobs": openai.ChatBody.REFUSED["top_logprobs"],
+        "top_logprobs": api.LOGPROBS,
     }
     IGNORED = (
         *("access_programs", "background_options", "context_management", "image", "include", "max_tool_calls"),
@@ -119,16 +125,16 @@ class ResponsesBody(openai.OpenAIBody):
         *("service_tier", "stream_options", "truncation", "user"),
     )
 
-    input: str | Annotated[list[InputItem], Field(max_length=openai.MOST_MESSAGES)] = ""
+    input: str | Annotated[list[InputItem], Field(max_length=api.MOST_MESSAGES)] = ""
     model: str | None = None
     instructions: str | None = None
     previous_response_id: str | None = None
     store: bool | None = None
     stream: bool | None = None
-    max_output_tokens: openai.Limit | None = None
+    max_output_tokens: api.Limit | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    tools: Annotated[list[ResponsesTool], Field(max_length=openai.MOST_TOOLS)] | None = None
+    tools: Annotated[list[ResponsesTool], Field(max_length=api.MOST_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ResponsesChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningBody | None = None
@@ -137,10 +143,10 @@ class ResponsesBody(openai.OpenAIBody):
     background: bool | None = None
     conversation: str | dict[str, Any] | None = None
     prompt: dict[str, Any] | None = None
-    top_logprobs: openai.Integer | None = None
+    top_logprobs: api.Integer | None = None
     # Of this service.
     mcp: bool | None = None
-    tokens: openai.Tokens | None = None
+    tokens: api.Tokens | None = None
 
     def items(self) -> list[InputItem]:
         """Return the input as items."""
@@ -160,7 +166,7 @@ class ResponseObject(BaseModel):
     output: list[dict[str, Any]]
 
 
-class ResponseDeleted(openai.ResponsePart):
+class ResponseDeleted(api.ResponsePart):
     """A response that is gone."""
 
     id: str
@@ -186,44 +192,51 @@ def references(body: ResponsesBody) -> list[str]:
     return [item.id for item in body.items() if item.type == "item_reference" and item.id]
 
 
-def responses_body(body: ResponsesBody, stored: StoredItems) -> Translated:
-    """Return the request as OpenAI's chat body; a RequestRefusedError names a field with an invalid value."""
-    refuse_impossible(body)
-    tools, servers = _tools(body.tools or ())
-    messages, places = _messages(body, stored)
-    choice, tools = _choice(body.tool_choice, tools, servers)
-    shared = body.model_dump(include={"model", "stream", "temperature", "top_p", "parallel_tool_calls", "tokens"})
-    update = {
-        **shared,
-        "max_tokens": body.max_output_tokens,
-        "reasoning_effort": body.reasoning.effort if body.reasoning else None,
-        "response_format": _form(body.text.format if body.text else None),
-        "tools": tools or None,
-        "tool_choice": choice,
-        "mcp": True if servers else body.mcp,
-    }
-    names = {
-        ".function": "",
-        "response_format.json_schema": "text.format",
-        "response_format": "text.format",
-        "messages": "input",
-    }
-    return Translated(openai.ChatBody(messages=messages).model_copy(update=update), places, names, servers)
-
-
-def _form(wanted: TextFormat | None) -> openai.ResponseFormatBody | None:
-    if wanted is None:
-        return None
-    if wanted.type == "text" or wanted.schema_ is None:
-        return openai.ResponseFormatBody(type=wanted.type)
-    return schema_form(wanted.schema_, wanted.name or "answer", wanted.description)
+def responses_request(body: ResponsesBody, stored: StoredItems, context: RequestContext) -> ChatRequest:
+    """Return the request of a body; a RequestRefusedError names a field that cannot be honoured."""
+    api.refuse_impossible(body)
+    declared, servers, hosted = _declared(body.tools or ())
+    declared, mode, forced = _choice(body.tool_choice, declared, servers)
+    tools = client_tools(declared, servers, hosted)
+    host_tools = context.runs_host_tools(tools, True if servers else body.mcp)
+    history = MessageHistory(tools, sees=context.sees)
+    if body.instructions:
+        history.add_system(body.instructions)
+    # Thinking, and calls that a service has run itself, whose outcome is in its answer, are not read.
+    items = [(item, place) for item, place in _items(body, stored) if item.type in _READ]
+    for index, (item, place) in enumerate(items):
+        _add_item(history, item, place, is_question=index == len(items) - 1)
+    if not body.input or history.is_empty:
+        raise RequestRefusedError("there is nothing to answer; send a text or items", "input")
+    options = model_options(
+        choose_tool(mode, forced, tools, host_tools=host_tools),
+        limit=body.max_output_tokens,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        thinking=body.reasoning.effort if body.reasoning else None,
+        single_call=body.parallel_tool_calls is False,
+    )
+    form = body.text.format if body.text and body.text.format else TextFormat(type="text")
+    return ChatRequest(
+        history.messages("input"),
+        tools,
+        options,
+        answer_form(form.type, form.schema_, context.check_schema, "text.format", form.description),
+        host_tools,
+        servers,
+        tokens=body.tokens or {},
+        field_names={"messages": "input", "response_format": "text.format"},
+    )
 
 
 _FREE_TEXT: Json = {"type": "object", "properties": {_INPUT: {"type": "string"}}, "required": [_INPUT]}
 
 
-def _tools(tools: Sequence[ResponsesTool]) -> tuple[list[openai.DeclaredTool], dict[str, Sequence[str] | None]]:
-    declared: list[Declared] = []
+def _declared(
+    tools: Sequence[ResponsesTool],
+) -> tuple[list[ToolDeclaration], dict[str, Sequence[str] | None], list[tuple[str, str]]]:
+    """Return the tools of the program, the servers whose tools are used, and the tools of the vendor's."""
+    declared: list[ToolDeclaration] = []
     servers: dict[str, Sequence[str] | None] = {}
     hosted: list[tuple[str, str]] = []
     for where, tool, name in _named(tools):
@@ -236,8 +249,9 @@ def _tools(tools: Sequence[ResponsesTool]) -> tuple[list[openai.DeclaredTool], d
         # The runtime cannot hold a text to a grammar: it is shown to the model and not checked.
         grammar = as_mapping(tool.format).get("definition") if tool.type == "custom" else None
         description = "\n".join(filter(None, (tool.description, grammar if isinstance(grammar, str) else "")))
-        declared.append((name, description, tool.parameters if tool.type == "function" else _FREE_TEXT))
-    return checked_tools(declared, servers, hosted), servers
+        parameters = tool.parameters if tool.type == "function" else _FREE_TEXT
+        declared.append(ToolDeclaration(name, description, parameters))
+    return declared, servers, hosted
 
 
 def _joined(namespace: str | None, name: str | None) -> str:
@@ -273,40 +287,18 @@ def _allowed(tools: Sequence[str] | Mapping[str, Any] | None) -> Sequence[str] |
 
 
 def _choice(
-    choice: str | ResponsesChoice | None, tools: list[openai.DeclaredTool], servers: Mapping[str, Any]
-) -> tuple[str | openai.ChosenTool | None, list[openai.DeclaredTool]]:
-    """Return the choice as OpenAI's chat body has it, and the tools that it leaves."""
+    choice: ToolMode | ResponsesChoice | None, declared: Sequence[ToolDeclaration], servers: Mapping[str, Any]
+) -> tuple[Sequence[ToolDeclaration], ToolMode | None, str | None]:
+    """Return the tools that a choice leaves, its mode, and the tool that it forces."""
     if not isinstance(choice, ResponsesChoice):
-        return choice, tools
+        return declared, choice, None
     if choice.type == "allowed_tools":
-        names = {str(each.get("name")) for each in choice.tools or ()}
-        left = [tool for tool in tools if tool.function is not None and tool.function.name in names]
-        return (choice.mode or "auto") if left else "none", left or tools
+        names = {str(tool.get("name")) for tool in choice.tools or ()}
+        return *allowed_tools(declared, names, choice.mode or "auto"), None
     is_server = choice.type == "mcp" and choice.server_label in servers
     if not (is_server or choice.type in ("function", "custom")):
         raise hosted_tool(choice.type, "tool_choice.type")
-    return chosen_tool(choice.name), tools
-
-
-def _messages(body: ResponsesBody, stored: StoredItems) -> tuple[list[openai.BodyMessage], list[str]]:
-    """Return the messages and the place of each; what an assistant said and called in a row is one of them."""
-    messages = [openai.BodyMessage(role="system", content=body.instructions)] if body.instructions else []
-    places = ["instructions" for _ in messages]
-    for item, place in _items(body, stored):
-        message = _message(item, place)
-        if message is None:
-            continue
-        if message.role == "assistant" and messages and messages[-1].role == "assistant":
-            last = messages.pop()
-            text = "\n".join(str(each.content) for each in (last, message) if each.content)
-            calls = [*(last.tool_calls or ()), *(message.tool_calls or ())]
-            messages.append(openai.BodyMessage(role="assistant", content=text, tool_calls=calls or None))
-        else:
-            messages.append(message)
-            places.append(place)
-    if not body.input or all(message.role == "system" for message in messages):
-        raise RequestRefusedError("there is nothing to answer; send a text or items", "input")
-    return messages, places
+    return declared, None, choice.name or ""
 
 
 def _items(body: ResponsesBody, stored: StoredItems) -> Iterator[tuple[InputItem, str]]:
@@ -325,28 +317,26 @@ def _items(body: ResponsesBody, stored: StoredItems) -> Iterator[tuple[InputItem
         yield item, place
 
 
-def _message(item: InputItem, place: str) -> openai.BodyMessage | None:
+def _add_item(history: MessageHistory, item: InputItem, place: str, *, is_question: bool) -> None:
+    """Add an item; what an assistant said and called in a row is one message."""
     if item.type == "message":
         if item.role is None or item.content is None:
             raise RequestRefusedError("a message has a role and a content; send both", place)
-        if item.role != "assistant" or isinstance(item.content, str):
-            return openai.BodyMessage(role=item.role, content=item.content)
-        text = "".join(content_text(part.model_dump()) for part in item.content)
-        return openai.BodyMessage(role=item.role, content=text)
-    if item.type in ("function_call", "custom_tool_call"):
+        content = api.blocks_of(item.content)
+        if item.role == "assistant":
+            blocks = [content] if isinstance(content, str) else content or ()
+            history.add_answer("".join(map(content_text, blocks)), continues=True)
+        else:
+            history.add(item.role, content, place, is_question=is_question)
+    elif item.type in _CALLS:
         call_id = item.call_id or item.id
         if not call_id or item.name is None:
             raise RequestRefusedError("a call has a call_id and a name; send both", place)
-        is_custom = item.type == "custom_tool_call"
-        arguments = json.dumps({_INPUT: item.input or ""}) if is_custom else item.arguments or "{}"
-        function = openai.CalledFunction(name=_joined(item.namespace, item.name), arguments=arguments)
-        return openai.BodyMessage(
-            role="assistant", content="", tool_calls=[openai.MessageCall(id=call_id, function=function)]
-        )
-    if item.type in ("function_call_output", "custom_tool_call_output"):
-        return openai.BodyMessage(role="tool", content=openai.parts_of(item.output), tool_call_id=item.call_id or "")
-    # Thinking, and calls that a service has run itself, whose outcome is in its answer.
-    return None
+        arguments = {_INPUT: item.input or ""} if item.type == "custom_tool_call" else item.arguments
+        name = _joined(item.namespace, item.name)
+        history.add_answer("", [HistoryCall(call_id, name, arguments)], continues=True)
+    else:
+        history.add_result(item.output, item.call_id)
 
 
 @dataclass(frozen=True)

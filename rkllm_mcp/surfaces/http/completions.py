@@ -1,6 +1,6 @@
-"""Answers in the shapes of all APIs that programs know: every route translates its request into the same one.
+"""Answers in the shapes of all APIs that programs know: every route reads its body as the same request.
 
-body ─▶ Translated ─▶ ChatRequest ─▶ completions.completion ─▶ events ─▶ ReplyWriter ─▶ stream or object
+body ─▶ ChatRequest ─▶ completions.completion ─▶ events ─▶ ReplyWriter ─▶ stream or object
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -22,20 +22,22 @@ from rkllm_mcp.completions.anthropic import (
     MessagesReply,
     MessagesShape,
     TokenCount,
-    messages_body,
+    messages_request,
 )
-from rkllm_mcp.completions.completion import complete
-from rkllm_mcp.completions.openai_request import Translated, chat_request, completion_body
-from rkllm_mcp.completions.openai_response import ChatShape, TextShape
-from rkllm_mcp.completions.openai_types import (
+from rkllm_mcp.completions.chat_completions import (
     ChatBody,
     ChatCompletion,
     ChatCompletionChunk,
+    ChatShape,
     CompletionBody,
     TextCompletion,
+    TextShape,
+    chat_request,
+    completion_request,
 )
+from rkllm_mcp.completions.completion import complete
 from rkllm_mcp.completions.reply import Reply, ReplyShape, ReplyWriter, new_id
-from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
+from rkllm_mcp.completions.request import ChatRequest, RequestContext, RequestRefusedError
 from rkllm_mcp.completions.responses import (
     ResponseDeleted,
     ResponseObject,
@@ -44,7 +46,7 @@ from rkllm_mcp.completions.responses import (
     StoredItems,
     referenced_response,
     references,
-    responses_body,
+    responses_request,
 )
 from rkllm_mcp.events import End, to_json
 from rkllm_mcp.generation import AnswerOptions
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
 
 
 CountBodyT = TypeVar("CountBodyT", bound=CountBody)
+# Reads the body of an API.
+RequestReader: TypeAlias = Callable[[RequestContext], ChatRequest]
 
 
 def _answers(reply_model: Any, record: Any, says: str) -> tuple[RouteResponse, ...]:
@@ -87,7 +91,7 @@ async def chat_completions(request: Request) -> Response:
     await choose_model(request, body.model)
     reply = partial(Reply, new_id("chatcmpl-"), with_events=body.x_events is True)
     shape = partial(ChatShape, with_usage=_with_usage(body))
-    return await answer(request, Translated(body), reply, shape, streams=body.stream is True)
+    return await answer(request, partial(chat_request, body), reply, shape, streams=body.stream is True)
 
 
 @Route(
@@ -102,9 +106,8 @@ async def completions(request: Request) -> Response:
     body = await bodies.read(request, CompletionBody)
     await choose_model(request, body.model)
     shape = partial(TextShape, echo=body.text if body.echo else "", with_usage=_with_usage(body))
-    return await answer(
-        request, completion_body(body), partial(Reply, new_id("cmpl-")), shape, streams=body.stream is True
-    )
+    reply = partial(Reply, new_id("cmpl-"))
+    return await answer(request, partial(completion_request, body), reply, shape, streams=body.stream is True)
 
 
 @Route(
@@ -120,7 +123,7 @@ async def responses(request: Request) -> Response:
     await choose_model(request, body.model)
     app = tenant_of(request).app
     is_stored = app.config.service.history and body.store is not False
-    translated = responses_body(body, await _stored_items(app, body))
+    stored = await _stored_items(app, body)
 
     def finished(shape: ReplyShape) -> None:
         if is_stored:
@@ -130,7 +133,7 @@ async def responses(request: Request) -> Response:
 
     return await answer(
         request,
-        translated,
+        partial(responses_request, body, stored),
         partial(Reply, new_id(f"resp_{id_prefix(request)}"), with_server_calls=True),
         partial(ResponsesShape, body=body, is_stored=is_stored),
         streams=body.stream is True,
@@ -188,9 +191,8 @@ async def messages(request: Request) -> Response:
     """Answer a conversation, as Anthropic's API does."""
     body = await _anthropic(request, MessagesBody)
     reply = partial(Reply, new_id("msg_"))
-    return await answer(
-        request, messages_body(body), reply, MessagesShape, streams=body.stream is True, heartbeat=_PING
-    )
+    read = partial(messages_request, body)
+    return await answer(request, read, reply, MessagesShape, streams=body.stream is True, heartbeat=_PING)
 
 
 @Route(
@@ -203,7 +205,7 @@ async def messages(request: Request) -> Response:
 async def count_tokens(request: Request) -> TokenCount:
     """Count the tokens of a conversation, as Anthropic's API does."""
     body = await _anthropic(request, CountBody)
-    question = await _checked_request(request, messages_body(body))
+    question = await _read_request(request, partial(messages_request, body))
     app = tenant_of(request).app
     if (npu := app.model_host.npu) is None:
         raise HTTPError(400, "the model is at another service, which counts its tokens; read the usage of an answer")
@@ -252,7 +254,7 @@ def _with_usage(body: ChatBody | CompletionBody) -> bool:
 
 async def answer(
     request: Request,
-    translated: Translated,
+    read: RequestReader,
     new_reply: Callable[..., Reply],
     new_shape: Callable[[Reply], ReplyShape],
     *,
@@ -263,21 +265,21 @@ async def answer(
     heartbeat: bytes = HEARTBEAT,
     finished: Callable[[ReplyShape], None] | None = None,
 ) -> Response:
-    """Answer a request of any API, which ``translated`` has as OpenAI's body.
+    """Answer a request of any API, whose body ``read`` reads.
 
     ``new_reply`` and ``new_shape`` make the answer's reply and shape. With ``may_load`` it waits while the model loads,
     instead of a refusal. ``finished`` gets the shape of a complete answer before its last record is sent.
     """
-    question = await _checked_request(request, translated)
+    question = await _read_request(request, read)
     last = next((message.text for message in reversed(question.messages) if message.role == "user"), "")
-    check_length(request, last, translated.param("messages"))
+    check_length(request, last, question.field_name("messages"))
     reply = new_reply(
         model=model or chosen_model(request) or service_of(request).model_host.name,
         host_tools=question.host_tools,
         names=question.client_names,
     )
     writer = ReplyWriter(reply, new_shape(reply))
-    make = partial(_make_reply, request, translated, question, writer, may_load=may_load, finished=finished)
+    make = partial(_make_reply, request, question, writer, may_load=may_load, finished=finished)
 
     def failed(problem: HTTPError) -> bytes:
         return writer.failed(problem.body(request.url.path))
@@ -290,7 +292,6 @@ async def answer(
 
 async def _make_reply(
     request: Request,
-    translated: Translated,
     question: ChatRequest,
     writer: ReplyWriter,
     stream: EventStream | None = None,
@@ -313,7 +314,7 @@ async def _make_reply(
         _check_end(writer.reply.end)
     except (RequestRefusedError, HTTPError) as error:
         if error.param:
-            error.param = translated.param(error.param)
+            error.param = question.field_name(error.param)
         raise
     if finished is not None:
         finished(writer.shape)
@@ -330,24 +331,22 @@ def _check_end(end: End) -> None:
         )
 
 
-async def _checked_request(request: Request, translated: Translated) -> ChatRequest:
+async def _read_request(request: Request, read: RequestReader) -> ChatRequest:
     """Return the request that a body describes; a refusal is an HTTPError 400, 403 or 422."""
     service, tenant = service_of(request), tenant_of(request)
     tenant_servers = tenant.section.mcp if tenant.section is not None else None
     may_use_tools = "tools" in tenant.rights
-    if (translated.body.mcp or translated.servers) and not may_use_tools:
-        param = "tools" if translated.servers else "mcp"
-        raise HTTPError(403, "this key may not use the host's tools; leave them out", param=param, code="key_purpose")
     host_tools = may_use_tools and (service.config.service.mcp if tenant_servers is None else tenant_servers)
+    context = RequestContext(service.schemas, host_tools, tenant.app.model_host.takes_pictures)
     # Checking a hundred tools takes a while, and all other answers would wait for it.
-    read = partial(
-        chat_request, translated, service.schemas, host_tools=host_tools, sees=tenant.app.model_host.takes_pictures
-    )
-    question = await run_work(request, read)
-    if not translated.servers:
+    question = await run_work(request, read, context)
+    if question.host_tools and not may_use_tools:
+        param = "tools" if question.servers else "mcp"
+        raise HTTPError(403, "this key may not use the host's tools; leave them out", param=param, code="key_purpose")
+    if not question.servers:
         return question
-    await tenant.app.toolbox.wait(lambda server: math.inf if server.spec.name in translated.servers else 0.0)
-    return replace(question, allowed_tools=tuple(_server_tools(tenant.app, translated.servers)))
+    await tenant.app.toolbox.wait(lambda server: math.inf if server.spec.name in question.servers else 0.0)
+    return replace(question, allowed_tools=tuple(_server_tools(tenant.app, question.servers)))
 
 
 def _server_tools(app: App, servers: Mapping[str, Sequence[str] | None]) -> Iterator[str]:

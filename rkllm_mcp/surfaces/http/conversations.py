@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from rkllm_mcp.app import conversation_export
 from rkllm_mcp.app.conversation_export import stamp, summary_dict
 from rkllm_mcp.app.recorder import replace_turns
-from rkllm_mcp.completions.openai_types import MOST_TOOLS, Positive, whole
+from rkllm_mcp.completions.api import MOST_TOOLS, Positive, whole
 from rkllm_mcp.config.section import DocumentedModel, Probability, Temperature
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError

@@ -21,7 +21,7 @@ from typing_extensions import Self
 
 from rkllm_mcp.app.assistant import App, PromptQuestion
 from rkllm_mcp.app.recorder import AnswerRecord, ask_again, begin_again, continue_answer, replace_turns
-from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens, whole
+from rkllm_mcp.completions.api import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens, whole
 from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Status, Text, event_to_dict, event_to_json

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,16 +25,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rkllm_mcp.app.models import ListedModel
+from rkllm_mcp.completions.api import Positive
 from rkllm_mcp.completions.ollama import (
     OllamaChat,
     OllamaGenerate,
-    OllamaRequest,
     OllamaShape,
-    chat_body,
-    generate_body,
+    ollama_request,
 )
-from rkllm_mcp.completions.openai_request import Translated
-from rkllm_mcp.completions.openai_types import Positive
 from rkllm_mcp.completions.reply import Reply
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.config.sections import RIGHTS
@@ -113,19 +110,17 @@ _ANSWERS = (
 async def chat(request: Request) -> object:
     """Answer a conversation, as Ollama does."""
     body = await bodies.read(request, OllamaChat)
-    return await _make_answer(request, body, chat_body, is_chat=True, is_asked=bool(body.messages))
+    return await _make_answer(request, body, is_chat=True, is_asked=bool(body.messages))
 
 
 @Route("POST", "/api/generate", body=OllamaGenerate, answers=_ANSWERS, problems=(404, 429, 503))
 async def generate(request: Request) -> object:
     """Answer a prompt, as Ollama does."""
     body = await bodies.read(request, OllamaGenerate)
-    return await _make_answer(request, body, generate_body, is_chat=False, is_asked=bool(body.prompt))
+    return await _make_answer(request, body, is_chat=False, is_asked=bool(body.prompt))
 
 
-async def _make_answer(
-    request: Request, body: OllamaRequest, translate: Callable[[Any], Translated], *, is_chat: bool, is_asked: bool
-) -> object:
+async def _make_answer(request: Request, body: OllamaChat | OllamaGenerate, *, is_chat: bool, is_asked: bool) -> object:
     model = await choose_model(request, body.model, body.keep_alive)
     if not is_asked:
         if body.unloads:
@@ -137,7 +132,7 @@ async def _make_answer(
     # Ollama loads a model when it is asked, and its clients do not ask a second time. Its lines have no heartbeat.
     return await answer(
         request,
-        translate(body),
+        partial(ollama_request, body),
         partial(Reply, ""),
         partial(OllamaShape, is_chat=is_chat),
         streams=body.stream is not False,

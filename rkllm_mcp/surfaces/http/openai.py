@@ -17,7 +17,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rkllm_mcp.completions.openai_types import Positive, TokenId
+from rkllm_mcp.completions.api import Positive, TokenId
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.prompt.budget import COUNTED_WINDOWS
 from rkllm_mcp.prompt.tokenizer import PIECE_CHARS, ModelTokenizer, PlainText, pieces_of

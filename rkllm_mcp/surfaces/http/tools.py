@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from rkllm_mcp.app.assistant import NO_RIGHT
 from rkllm_mcp.app.conversation_export import stamp
-from rkllm_mcp.completions.openai_types import Tokens
+from rkllm_mcp.completions.api import Tokens
 from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.errors import QueueFullError

@@ -15,7 +15,8 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
 
 from rkllm_mcp.catalogue import translate
-from rkllm_mcp.completions import openai_types
+from rkllm_mcp.completions.chat_completions import ChatCompletion as ChatCompletionObject
+from rkllm_mcp.completions.chat_completions import ChatCompletionChunk as ChunkObject
 from tests.support.chat_script import ANNS_KEY, OWN_TOOLS, OWNERS_KEY, RULES, TOOLS, Json, user
 from tests.support.documents import blocks
 from tests.support.prefix_tree import PrefixTree
@@ -104,7 +105,7 @@ def test_every_object_on_the_wire_is_what_openai_says_it_is(service: Served, fie
     headers = {"Authorization": f"Bearer {OWNERS_KEY}"}
     whole = httpx2.post(f"{service.url}/v1/chat/completions", json=body, headers=headers, timeout=120).json()
     ChatCompletion.model_validate(whole, strict=True)
-    openai_types.ChatCompletion.model_validate(whole)
+    ChatCompletionObject.model_validate(whole)
     body |= {"stream": True, "stream_options": {"include_usage": True}}
     answer = httpx2.post(f"{service.url}/v1/chat/completions", json=body, headers=headers, timeout=120)
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -113,7 +114,7 @@ def test_every_object_on_the_wire_is_what_openai_says_it_is(service: Served, fie
     for record in records:
         chunk = json.loads(record.removeprefix("data: "))
         ChatCompletionChunk.model_validate(chunk, strict=True)
-        openai_types.ChatCompletionChunk.model_validate(chunk)
+        ChunkObject.model_validate(chunk)
 
 
 def test_ten_turns_with_tools_prefill_each_token_once(service: Served, client: openai.OpenAI) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.completions.openai_request import Translated, chat_request
-from rkllm_mcp.completions.openai_types import ChatBody
-from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
+from rkllm_mcp.completions.chat_completions import ChatBody, chat_request
+from rkllm_mcp.completions.request import ChatRequest, RequestContext, RequestRefusedError
 from rkllm_mcp.completions.structured_output import ResponseFormat, SchemaCheck
 from rkllm_mcp.generation import ForcedTool, ModelOptions, Sampling, SamplingOverrides
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
@@ -30,7 +29,7 @@ NAMED: Json = {"type": "function", "function": {"name": "get_weather"}}
 
 def request(*messages: Json, host_tools: bool = False, **fields: Any) -> ChatRequest:
     body = ChatBody.model_validate({"model": "demo", "messages": list(messages or (USER,)), **fields})
-    return chat_request(Translated(body), SchemaCheck(), host_tools=host_tools)
+    return chat_request(body, RequestContext(SchemaCheck(), host_tools))
 
 
 def refusal(*messages: Json, **fields: Any) -> RequestRefusedError:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rkllm_mcp.completions.openai_response import ChatShape
+from rkllm_mcp.completions.chat_completions import ChatShape
 from rkllm_mcp.completions.reply import Reply, ReplyWriter
 from rkllm_mcp.events import Event, Text, Thinking
 

@@ -1,0 +1,172 @@
+"""What the bodies of all APIs share: a message's role and content, a tool, numbers; and the refusal of a field.
+
+The names of fields in a refusal are the client's own, as they stand in its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from rkllm_mcp.completions.request import RequestRefusedError, ToolDeclaration
+from rkllm_mcp.events import to_json
+from rkllm_mcp.messages import as_mapping
+
+# As many as may be sent: more messages than any context window has room for, and more tools than any model can choose
+# from. A body of nothing but small parts would take seconds to read.
+MOST_MESSAGES = 10_000
+MOST_TOOLS = 1_000
+MOST_PARTS = 1_000
+MOST_TOKENS = 100
+
+
+def whole(value: Any) -> Any:
+    """Return a number without fraction as an integer, and any other value as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# JSON has one kind of number, and some languages write 3 as 3.0.
+Integer = Annotated[int, BeforeValidator(whole)]
+TokenId = Annotated[int, Field(ge=0), BeforeValidator(whole)]
+
+
+def effort_of(value: Any) -> Any:
+    """Return the effort in a ``reasoning`` object of the Responses API, which bridges pass on; other values as is."""
+    return cast("dict[str, Any]", value).get("effort") if isinstance(value, dict) else value
+
+
+class EffortObject(BaseModel):
+    """The ``reasoning`` object of the Responses API, as bridges pass it on."""
+
+    effort: bool | Annotated[str, Field(max_length=32)] | None = None
+
+
+# Parts of a kind that is not known here are left out; a number or an object is read as the text of it.
+LooseContent: TypeAlias = Any
+Effort: TypeAlias = bool | Annotated[str, Field(max_length=32)] | None
+EffortInput: TypeAlias = bool | Annotated[str, Field(max_length=32)] | EffortObject | None
+# A level of thinking; vendors add new ones, and the model knows on and off.
+ThinkLevel = Annotated[Effort, BeforeValidator(effort_of, json_schema_input_type=EffortInput)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+Positive = Annotated[int, Field(ge=1), BeforeValidator(whole)]
+# Programs for llama.cpp and LM Studio write "no limit" so, and Open WebUI passes on the typed text.
+Limit = Positive | Literal[-1, -2]
+
+
+def known_role(value: Any) -> Any:
+    """Return the role that means the same here; any other value as it is."""
+    return _ROLES.get(value.lower(), value.lower()) if isinstance(value, str) else value
+
+
+_ROLES: Mapping[str, str] = {
+    "function": "tool",
+    "ipython": "tool",
+    "model": "assistant",
+    "human": "user",
+    "ai": "assistant",
+}
+Role = Annotated[Literal["system", "developer", "user", "assistant", "tool"], BeforeValidator(known_role)]
+
+
+def content_parts(value: Any) -> Any:
+    """Return a content that is not quite a text or a list of parts as one; other values as they are."""
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        return [
+            item if isinstance(item, (dict, BaseModel)) else {"type": "text", "text": _text(item)} for item in items
+        ]
+    if isinstance(value, dict):
+        is_part = isinstance(cast("dict[str, Any]", value).get("type"), str)
+        return [value] if is_part else to_json(value)
+    return value if value is None else _text(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else to_json(value)
+
+
+class ApiBody(BaseModel):
+    """A part of the body: exact types; unknown fields are ignored.
+
+    Attributes:
+        REFUSED: fields that cannot be honoured, because an answer without them would be taken for one with them: what
+            to do instead, and the values that ask for nothing.
+        IGNORED: fields of the API that have no effect here, for the documentation.
+    """
+
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    IGNORED: ClassVar[tuple[str, ...]] = ()
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, defer_build=True)
+
+
+def refuse_impossible(body: ApiBody) -> None:
+    """Raise a RequestRefusedError if a body asks for something of its ``REFUSED``."""
+    for name, (advice, *harmless) in body.REFUSED.items():
+        value = getattr(body, name, None)
+        if value and value not in harmless:
+            raise RequestRefusedError(f"{name} cannot be done: {advice}", name, "unsupported_parameter")
+
+
+# What is said of fields that several APIs have; see ``ApiBody.REFUSED``.
+LOGPROBS = ("the runtime gives no probabilities; leave it out",)
+NO_GAPS = ("this model does not fill gaps; leave it out",)
+
+
+class ContentPart(ApiBody):
+    """A piece of a message; the fields of parts that are no text are read where their kind is known."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = "text"
+    text: str | None = None
+    refusal: str | None = None
+
+
+def blocks_of(content: str | Sequence[ContentPart] | None) -> str | list[dict[str, Any]] | None:
+    """Return a content as a text or as blocks of JSON."""
+    return content if content is None or isinstance(content, str) else [part.model_dump() for part in content]
+
+
+class DeclaredFunction(ApiBody):
+    """A function that the program offers."""
+
+    name: str
+    description: str | None = None
+    # Only an object can be a schema; the tool is offered without one otherwise.
+    parameters: Any = None
+
+
+class DeclaredTool(ApiBody):
+    """A tool that the program offers; one of another type has no function, and is left out."""
+
+    type: str = "function"
+    function: DeclaredFunction | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def nested(cls, value: Any) -> Any:
+        """Return a function in the flat form of the Responses API, or Anthropic's, as chat completions nest it."""
+        tool = as_mapping(value)
+        if "name" not in tool or "function" in tool or tool.get("type", "function") not in ("function", "custom"):
+            return value
+        fields = {"name": tool["name"], "description": tool.get("description")}
+        return {"function": {**fields, "parameters": tool.get("parameters", tool.get("input_schema"))}}
+
+
+def declarations(tools: Iterable[DeclaredTool]) -> list[ToolDeclaration]:
+    """Return the functions among tools."""
+    functions = (tool.function for tool in tools if tool.function is not None)
+    return [ToolDeclaration(function.name, function.description, function.parameters) for function in functions]
+
+
+Tools = Annotated[list[DeclaredTool], Field(max_length=MOST_TOOLS)]
+Tokens = Annotated[dict[str, str], Field(max_length=MOST_TOKENS)]
+
+
+class ResponsePart(BaseModel):
+    """A part of an answer, which holds nothing else."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)

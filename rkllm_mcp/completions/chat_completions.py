@@ -1,0 +1,574 @@
+"""OpenAI's chat completions and the older text completions: bodies, their reading, and the writing of answers.
+
+    ChatBody ─▶ chat_request ─▶ ChatRequest ─▶ … ─▶ Reply ─▶ ChatShape ─▶ chat completion object, or its chunks
+
+The joined deltas of a stream equal the message of the response object. ``usage`` includes every round. Thinking is sent
+as ``reasoning_content``, as by DeepSeek, vLLM and llama.cpp.
+
+Follows OpenAI's API reference: chat completions, the objects chat completion, chat completion chunk and completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, cast
+
+from pydantic import BeforeValidator, Field
+
+from rkllm_mcp.completions import api
+from rkllm_mcp.completions.reply import Json, Part, Reply, ReplyShape, record
+from rkllm_mcp.completions.request import (
+    ChatRequest,
+    HistoryCall,
+    MessageHistory,
+    RequestContext,
+    allowed_tools,
+    answer_form,
+    choose_tool,
+    client_tools,
+    model_options,
+)
+from rkllm_mcp.completions.structured_output import ResponseFormat, SchemaCheck
+from rkllm_mcp.events import Event, event_to_dict, text_to_json, to_json
+from rkllm_mcp.messages import Message
+
+# Placeholder for the text of a chunk; in no model's name.
+_PLACE = "\0text\0"
+_DONE = "data: [DONE]\n\n"
+_FIELDS = {"text": "content", "thinking": "reasoning_content"}
+
+
+def known_choice(value: Any) -> Any:
+    """Return the choice of a tool as chat completions write it, from the forms of other APIs; others as they are."""
+    if value == "any":
+        return "required"
+    if not isinstance(value, dict):
+        return value
+    choice = cast("dict[str, Any]", value)
+    kind = choice.get("type")
+    if kind in ("auto", "none", "required", "any"):
+        return known_choice(kind)
+    if kind in ("function", "tool") and "name" in choice:
+        return {"type": "function", "function": {"name": choice["name"]}}
+    return choice
+
+
+_ONE_ANSWER = ("one answer is made for a request; send 1, or the request again", 1)
+_LOGIT_BIAS = ("the runtime cannot favour tokens; leave it out",)
+
+
+class CalledFunction(api.ApiBody):
+    """The function of a call in an assistant's message; its arguments may also be an object."""
+
+    name: str
+    arguments: str | dict[str, Any] | list[Any] | None = None
+
+
+class MessageCall(api.ApiBody):
+    """A call in an assistant's message."""
+
+    id: str | None = None
+    function: CalledFunction
+
+
+class BodyMessage(api.ApiBody):
+    """One message."""
+
+    role: api.Role
+    content: Annotated[
+        str | Annotated[list[api.ContentPart], Field(max_length=api.MOST_PARTS)] | None,
+        BeforeValidator(api.content_parts, json_schema_input_type=api.LooseContent),
+    ] = None
+    name: str | None = None
+    refusal: str | None = None
+    tool_calls: Annotated[list[MessageCall], Field(max_length=api.MOST_TOOLS)] | None = None
+    tool_call_id: str | None = None
+
+
+class ChosenFunction(api.ApiBody):
+    """The function that has to be called."""
+
+    name: Annotated[str, Field(max_length=256)]
+
+
+class ChosenTool(api.ApiBody):
+    """The tool that has to be called."""
+
+    type: Literal["function"]
+    function: ChosenFunction
+
+
+class AllowedTools(api.ApiBody):
+    """The tools that may be called, and whether one has to be."""
+
+    mode: Literal["auto", "required"] = "auto"
+    tools: api.Tools
+
+
+class AllowedChoice(api.ApiBody):
+    """The choice of tools that may be called."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+ToolChoice = Annotated[
+    Literal["none", "auto", "required"] | ChosenTool | AllowedChoice | None, BeforeValidator(known_choice)
+]
+
+
+class JsonSchemaFormat(api.ApiBody):
+    """The schema of an answer; it always holds, so ``strict`` makes no difference."""
+
+    # "schema" is a method of every pydantic model.
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    name: str = "answer"
+    description: str | None = None
+
+
+class ResponseFormatBody(api.ApiBody):
+    """The form of an answer."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchemaFormat | None = None
+    # As llama.cpp takes it, beside json_object; "schema" is a method of every pydantic model.
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+
+
+class StreamOptions(api.ApiBody):
+    """Options of a stream."""
+
+    include_usage: bool | None = None
+
+
+class ThinkingSwitch(api.ApiBody):
+    """Switch for thinking, as Anthropic's and some of OpenAI's clients send it."""
+
+    type: str
+
+
+class TemplateSwitches(api.ApiBody):
+    """Switch for thinking, as clients of vLLM and llama.cpp send it."""
+
+    enable_thinking: bool | None = None
+
+
+class SamplingBody(api.ApiBody):
+    """Fields that chat and text completions share."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: api.Limit | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    frequency_penalty: api.Penalty | None = None
+    presence_penalty: api.Penalty | None = None
+    stop: str | list[str] | None = None
+    n: api.Integer | None = None
+    logit_bias: dict[str, float] | None = None
+
+
+class ChatBody(SamplingBody):
+    """POST /v1/chat/completions."""
+
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "n": _ONE_ANSWER,
+        "logprobs": api.LOGPROBS,
+        "top_logprobs": api.LOGPROBS,
+        "logit_bias": _LOGIT_BIAS,
+        "modalities": ("the answer is text; leave it out", ["text"]),
+        "functions": ("functions became tools; send tools and tool_choice",),
+        "web_search_options": ("nothing is searched on the web; offer a tool for it",),
+    }
+    IGNORED = (
+        *("audio", "function_call", "metadata", "moderation", "prediction", "prompt_cache_key", "prompt_cache_options"),
+        *("prompt_cache_retention", "safety_identifier", "seed", "service_tier", "store", "user", "verbosity"),
+    )
+
+    messages: Annotated[list[BodyMessage], Field(min_length=1, max_length=api.MOST_MESSAGES)]
+    max_completion_tokens: api.Limit | None = None
+    top_k: api.Integer | None = None
+    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+    # The same in the words of Ollama and llama.cpp, which Open WebUI sends to everybody.
+    repeat_penalty: Annotated[float, Field(gt=0)] | None = None
+    think: api.ThinkLevel | None = None
+    response_format: ResponseFormatBody | None = None
+    tools: api.Tools | None = None
+    tool_choice: ToolChoice = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: api.ThinkLevel | None = None
+    thinking: bool | ThinkingSwitch | None = None
+    chat_template_kwargs: TemplateSwitches | None = None
+    logprobs: bool | None = None
+    top_logprobs: api.Integer | None = None
+    modalities: list[str] | None = None
+    functions: list[Any] | None = None
+    web_search_options: dict[str, Any] | None = None
+    # Of this service.
+    mcp: bool | None = None
+    tokens: api.Tokens | None = None
+    x_events: bool | None = None
+
+
+class CompletionBody(SamplingBody):
+    """POST /v1/completions: the older API, for one prompt; it becomes the user's question."""
+
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "n": _ONE_ANSWER,
+        "best_of": _ONE_ANSWER,
+        "logprobs": api.LOGPROBS,
+        "logit_bias": _LOGIT_BIAS,
+        "suffix": api.NO_GAPS,
+    }
+    IGNORED = ("seed", "user")
+
+    prompt: str | Annotated[list[str], Field(min_length=1, max_length=1)]
+    echo: bool | None = None
+    best_of: api.Integer | None = None
+    logprobs: api.Integer | None = None
+    suffix: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The prompt."""
+        return self.prompt if isinstance(self.prompt, str) else self.prompt[0]
+
+
+def chat_request(body: ChatBody, context: RequestContext) -> ChatRequest:
+    """Return the request of a chat completion; a RequestRefusedError names a field that cannot be honoured."""
+    api.refuse_impossible(body)
+    declared, choice = api.declarations(body.tools or ()), body.tool_choice
+    mode, forced = choice if isinstance(choice, str) else None, None
+    if isinstance(choice, ChosenTool):
+        forced = choice.function.name
+    elif isinstance(choice, AllowedChoice):
+        names = {tool.name for tool in api.declarations(choice.allowed_tools.tools)}
+        declared, mode = allowed_tools(declared, names, choice.allowed_tools.mode)
+    tools = client_tools(declared)
+    host_tools = context.runs_host_tools(tools, body.mcp)
+    history = MessageHistory(tools, sees=context.sees)
+    for index, message in enumerate(body.messages):
+        calls = (HistoryCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ())
+        history.add(
+            message.role,
+            message.refusal if message.role == "assistant" and not message.content else api.blocks_of(message.content),
+            f"messages[{index}]",
+            name=message.name,
+            calls=calls,
+            call_id=message.tool_call_id,
+            is_question=index == len(body.messages) - 1,
+        )
+    options = model_options(
+        choose_tool(mode, forced, tools, host_tools=host_tools),
+        limit=body.max_completion_tokens or body.max_tokens,
+        temperature=body.temperature,
+        top_k=body.top_k,
+        top_p=body.top_p,
+        repeat_penalty=body.repetition_penalty or body.repeat_penalty,
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+        stop=body.stop,
+        thinking=_thinking(body),
+        single_call=body.parallel_tool_calls is False,
+    )
+    form = _form(body, context.check_schema)
+    return ChatRequest(history.messages(), tools, options, form, host_tools, tokens=body.tokens or {})
+
+
+def _thinking(body: ChatBody) -> bool | str | None:
+    if isinstance(body.thinking, ThinkingSwitch):
+        return body.thinking.type != "disabled"
+    template = body.chat_template_kwargs and body.chat_template_kwargs.enable_thinking
+    levels = (body.thinking, body.think, template, body.reasoning_effort)
+    return next((level for level in levels if level is not None), None)
+
+
+def _form(body: ChatBody, check: SchemaCheck) -> ResponseFormat | None:
+    sent = body.response_format or ResponseFormatBody(type="text")
+    if sent.json_schema is not None:
+        schema, description = sent.json_schema.schema_ or {}, sent.json_schema.description
+        return answer_form(sent.type, schema, check, "response_format.json_schema", description)
+    is_missing = sent.type == "json_schema" and sent.schema_ is None
+    return answer_form(sent.type, sent.schema_, check, f"response_format{'.json_schema' if is_missing else ''}")
+
+
+def completion_request(body: CompletionBody, context: RequestContext) -> ChatRequest:
+    """Return the request of a text completion; see ``chat_request``."""
+    api.refuse_impossible(body)
+    options = model_options(
+        limit=body.max_tokens,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+        stop=body.stop,
+    )
+    message, names = Message("user", body.text), {"messages": "prompt"}
+    return ChatRequest((message,), options=options, host_tools=context.host_tools, field_names=names)
+
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+class ResponseFunction(api.ResponsePart):
+    """The function of a call; ``arguments`` are a JSON object as text."""
+
+    name: str
+    arguments: str
+
+
+class ResponseCall(api.ResponsePart):
+    """A call for the program to make."""
+
+    id: str
+    type: Literal["function"]
+    function: ResponseFunction
+
+
+class ReplyMessage(api.ResponsePart):
+    """The answer."""
+
+    role: Literal["assistant"]
+    content: str | None
+    refusal: str | None
+    reasoning_content: str | None = None
+    tool_calls: list[ResponseCall] | None = None
+
+
+class ChatChoice(api.ResponsePart):
+    """The only answer of a response."""
+
+    index: Literal[0]
+    message: ReplyMessage
+    logprobs: None
+    finish_reason: FinishReason
+
+
+class PromptDetails(api.ResponsePart):
+    """Prompt tokens that were in the KV cache."""
+
+    cached_tokens: int
+
+
+class ReplyUsage(api.ResponsePart):
+    """Tokens of the answer."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+
+
+class ChatCompletion(api.ResponsePart):
+    """The response."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: ReplyUsage
+    x_events: list[dict[str, Any]] | None = None
+
+
+class DeltaFunction(api.ResponsePart):
+    """A piece of what a call calls."""
+
+    name: str | None = None
+    arguments: str
+
+
+class DeltaCall(api.ResponsePart):
+    """A piece of a call."""
+
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: DeltaFunction
+
+
+class Delta(api.ResponsePart):
+    """A piece of the answer."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[DeltaCall] | None = None
+
+
+class ChunkChoice(api.ResponsePart):
+    """A piece of the only answer."""
+
+    index: Literal[0]
+    delta: Delta
+    logprobs: None
+    finish_reason: FinishReason | None
+
+
+class ChatCompletionChunk(api.ResponsePart):
+    """One record of a stream; the record behind the last is ``[DONE]``."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: ReplyUsage | None = None
+    x_events: list[dict[str, Any]] | None = None
+
+
+class TextChoice(api.ResponsePart):
+    """The only answer of a text completion, or a piece of it."""
+
+    index: Literal[0]
+    text: str
+    logprobs: None
+    finish_reason: FinishReason | None
+
+
+class TextCompletion(api.ResponsePart):
+    """The response, or one record of its stream; the record behind the last is ``[DONE]``."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[TextChoice]
+    usage: ReplyUsage | None = None
+
+
+def _finish_reason(reply: Reply) -> FinishReason:
+    return "length" if reply.is_cut else "tool_calls" if reply.calls else "stop"
+
+
+def _usage(reply: Reply) -> Json:
+    return {
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": reply.generated_tokens,
+        "total_tokens": reply.prompt_tokens + reply.generated_tokens,
+        "prompt_tokens_details": {"cached_tokens": reply.cached_tokens},
+    }
+
+
+def _fields(reply: Reply, kind: str) -> Json:
+    return {"id": reply.id, "object": kind, "created": reply.created, "model": reply.model}
+
+
+def _end(reply: Reply, kind: str, *, with_usage: bool) -> str:
+    usage: Json = {**_fields(reply, kind), "choices": [], "usage": _usage(reply)}
+    return (record(usage) if with_usage else "") + _DONE
+
+
+class ChatShape(ReplyShape):
+    """The chat completion of ``reply``; with ``with_usage`` the last chunk contains the usage."""
+
+    def __init__(self, reply: Reply, *, with_usage: bool = False) -> None:
+        self._reply = reply
+        self._with_usage = with_usage
+        self._calls = 0
+        # A chunk of text is this with the text between: nearly every chunk is one.
+        self._before, self._after = self._chunk({"content": _PLACE}).split(to_json(_PLACE))
+
+    def begin(self) -> str:
+        """Return the first chunk, which contains the role."""
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def opened(self, part: Part) -> str:
+        """Return the first chunk of a call."""
+        if part.call is None:
+            return ""
+        function = {"name": part.call.name, "arguments": ""}
+        return self._call_chunk({"id": part.call.id, "type": "function", "function": function})
+
+    def piece(self, part: Part) -> str:
+        """Return the chunk of a piece."""
+        if part.kind == "text":
+            return f"{self._before}{text_to_json(part.pieces[-1])}{self._after}"
+        if part.call is not None:
+            return self._call_chunk({"function": {"arguments": part.text}})
+        return self._chunk({_FIELDS[part.kind]: part.pieces[-1]})
+
+    def closed(self, part: Part) -> str:
+        """Count the calls; a part has no last chunk."""
+        self._calls += part.call is not None
+        return ""
+
+    def other(self, event: Event) -> str:
+        """Return the chunk of an event of ``x_events``."""
+        if not self._reply.tells(event):
+            return ""
+        return self._chunk({}, x_events=[event_to_dict(event)])
+
+    def finish(self) -> str:
+        """Return the last chunks: finish reason and usage."""
+        chunks = self._chunk({}, _finish_reason(self._reply))
+        return chunks + _end(self._reply, "chat.completion.chunk", with_usage=self._with_usage)
+
+    def whole(self) -> Json:
+        """Return the response object."""
+        reply = self._reply
+        text, thinking = reply.text("text"), reply.text("thinking")
+        calls = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+            for call, arguments in reply.calls
+        ]
+        message: Json = {
+            "role": "assistant",
+            "content": text or (None if calls else ""),
+            "refusal": None,
+            **({"reasoning_content": thinking} if thinking else {}),
+            **({"tool_calls": calls} if calls else {}),
+        }
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(reply)}
+        return {
+            **_fields(reply, "chat.completion"),
+            "choices": [choice],
+            "usage": _usage(reply),
+            **({"x_events": reply.events} if reply.with_events else {}),
+        }
+
+    def _call_chunk(self, delta: Json) -> str:
+        return self._chunk({"tool_calls": [{"index": self._calls, **delta}]})
+
+    def _chunk(self, delta: Json, finish: FinishReason | None = None, **members: Any) -> str:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        usage = {"usage": None} if self._with_usage else {}
+        fields = _fields(self._reply, "chat.completion.chunk")
+        return record({**fields, "choices": [choice], **usage, **members})
+
+
+class TextShape(ReplyShape):
+    """The text completion of ``reply``; ``echo`` is the prompt, if the answer begins with it."""
+
+    def __init__(self, reply: Reply, *, echo: str = "", with_usage: bool = False) -> None:
+        self._reply = reply
+        self._echo = echo
+        self._with_usage = with_usage
+
+    def begin(self) -> str:
+        """Return the prompt, if the answer begins with it."""
+        return self._chunk(self._echo) if self._echo else ""
+
+    def piece(self, part: Part) -> str:
+        """Return the chunk of a piece of text."""
+        return self._chunk(part.pieces[-1]) if part.kind == "text" else ""
+
+    def finish(self) -> str:
+        """Return the last chunks: finish reason and usage."""
+        chunks = self._chunk("", _finish_reason(self._reply))
+        return chunks + _end(self._reply, "text_completion", with_usage=self._with_usage)
+
+    def whole(self) -> Json:
+        """Return the response object."""
+        text = self._echo + self._reply.text("text")
+        return {**self._object(text, _finish_reason(self._reply)), "usage": _usage(self._reply)}
+
+    def _chunk(self, text: str, finish: FinishReason | None = None) -> str:
+        usage = {"usage": None} if self._with_usage else {}
+        return record({**self._object(text, finish), **usage})
+
+    def _object(self, text: str, finish: FinishReason | None) -> Json:
+        choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+        return {**_fields(self._reply, "text_completion"), "choices": [choice]}
