@@ -82,7 +82,7 @@ def test_every_command_has_examples_that_its_parser_takes(path: tuple[str, ...])
         parsed = root.make_context("rkllm-mcp", hoisted(words))
         inner: Any = root
         while hasattr(inner, "commands"):
-            name, inner, words = inner.resolve_command(parsed, [*parsed._protected_args, *parsed.args])
+            name, inner, words = inner.resolve_command(parsed, [*parsed._protected_args, *parsed.args])  # pyright: ignore[reportPrivateUsage]  # a word that names a command
             parsed = inner.make_context(name, list(words), parent=parsed)
 
 
