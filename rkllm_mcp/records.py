@@ -156,3 +156,4 @@ class Device:
     id: str
     name: str  # its own name for itself
     linked: float  # Unix time at which it got the key
+    rights: tuple[str, ...] = ()  # those of a key for a program; empty for all, as linked devices have

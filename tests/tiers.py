@@ -47,6 +47,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/end_to_end/test_page.py",
         "tests/surfaces/web/test_accessibility.py",
         "tests/surfaces/web/test_chat.py",
+        "tests/surfaces/web/test_connect.py",
         "tests/surfaces/web/test_interruptions.py",
         "tests/surfaces/web/test_linking.py",
         "tests/surfaces/web/test_markup.py",

@@ -207,9 +207,7 @@ class DeviceKeys:
 
     async def exchange(self, code: str, name: str) -> tuple[Device, str] | None:
         """Return a new device and its key for a valid code, which is used up; None for any other."""
-        device = Device(secrets.token_hex(4), " ".join(name.split()), self._clock())
-        key = f"{DEVICE_PREFIX}{device.id}-{secrets.token_urlsafe(32)}"
-        row = (_KEYS, device.id, json.dumps([device.name, hashed(key)]), device.linked)
+        device, key, row = self._new(name)
 
         def replace_code(transaction: Transaction) -> bool:
             boot, now = self._since_boot(transaction)
@@ -220,6 +218,24 @@ class DeviceKeys:
             return is_valid
 
         return (device, key) if await self._database.ask(replace_code, durable=True) else None
+
+    async def add(self, name: str, rights: Sequence[str]) -> tuple[Device, str]:
+        """Return a new device, such as a program, and its key, which has these rights and no others."""
+        device, key, row = self._new(name, rights)
+
+        def insert(transaction: Transaction) -> None:
+            transaction.execute(_PUT_TEXT, row)
+
+        await self._database.ask(insert, durable=True)
+        return device, key
+
+    def _new(self, name: str, rights: Sequence[str] = ()) -> tuple[Device, str, tuple[str, str, str, float]]:
+        """Return a device, its key and its row."""
+        device = Device(secrets.token_hex(4), " ".join(name.split()), self._clock(), tuple(rights))
+        key = f"{DEVICE_PREFIX}{device.id}-{secrets.token_urlsafe(32)}"
+        # A linked device has no rights in its row, as before there were others.
+        entry = [device.name, hashed(key), *([rights] if rights else [])]
+        return device, key, (_KEYS, device.id, json.dumps(entry), device.linked)
 
     async def find(self, key: str) -> Device | None:
         """Return the device of a key; None if it was revoked or never existed."""
@@ -247,7 +263,9 @@ class DeviceKeys:
         query = "SELECT key, text, at FROM texts WHERE kind = ? ORDER BY at, key"
         rows = await self._database.rows(query, (_KEYS,))
         devices = ((number, json.loads(text), linked) for number, text, linked in rows)
-        self._latest = [(Device(number, name, linked), entry) for number, (name, entry), linked in devices]
+        self._latest = [
+            (Device(number, name, linked, tuple(*rights)), entry) for number, (name, entry, *rights), linked in devices
+        ]
         return self._latest
 
 

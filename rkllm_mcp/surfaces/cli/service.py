@@ -478,16 +478,16 @@ async def keys_command(
     system: System = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the devices that were linked to the page, or revoke the key of one."""
+    """List the devices and programs that have a key, or revoke one."""
     async with open_stored(session.config(), SYSTEM_STATE if system else None) as store:
         if revoke is not None and not await store.devices.revoke(revoke):
             raise UsageError(f"there is no device {revoke!r}; 'rkllm-mcp service keys' lists them")
         devices = await store.devices.all()
-    rows = [(device.id, moment(device.linked), device.name) for device in devices]
+    rows = [(device.id, moment(device.linked), ", ".join(device.rights) or "all", device.name) for device in devices]
     none = "No device has a key; 'rkllm-mcp service link' links one."
     session.show(
         list(map(asdict, devices)),
-        table(("ID", "LINKED", "DEVICE"), rows, session.terminal.columns),
+        table(("ID", "LINKED", "RIGHTS", "DEVICE"), rows, session.terminal.columns),
         as_json=as_json,
         none=none,
     )

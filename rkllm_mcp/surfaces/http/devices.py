@@ -1,4 +1,7 @@
-"""Keys of devices: exchange a code for one, list them, revoke one. Only the owner manages them."""
+"""Keys of devices and programs: exchange a code for one, make one, list them, revoke one.
+
+Only the owner manages them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from pydantic import Field
 from starlette.requests import Request
 
 from rkllm_mcp.app.tenants import Tenant
-from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.config.section import DocumentedModel, Right
+from rkllm_mcp.config.sections import RIGHTS
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
@@ -23,16 +27,24 @@ class ExchangeBody(bodies.RequestBody):
     name: str = Field("", max_length=80, description="Name of the device in the list.")
 
 
+class KeyBody(bodies.RequestBody):
+    """The key of a program that is to be connected."""
+
+    name: str = Field(min_length=1, max_length=80, description="Name of the program in the list.")
+    allow: tuple[Right, ...] = Field(("chat",), min_length=1, description="What the key is for.")
+
+
 class LinkedDevice(DocumentedModel):
-    """A device with a key."""
+    """A device or a program with a key."""
 
     id: str
     name: str
-    linked: float = Field(description="Unix time of the exchange.")
+    linked: float = Field(description="Unix time at which it got its key.")
+    allow: tuple[Right, ...] = Field(description="What its key is for; a linked device has every right.")
 
 
 class NewDevice(LinkedDevice):
-    """A device that was linked, with its key."""
+    """A device or a program with its new key."""
 
     key: str = Field(description="The key, which is returned this once.")
 
@@ -59,14 +71,25 @@ async def exchange(request: Request) -> dict[str, Any]:
         sentence = "the code was used or is older than five minutes; 'rkllm-mcp service link' makes another"
         raise HTTPError(403, sentence, code="device_code")
     device, key = linked
-    return shown(NewDevice, device, key=key)
+    return shown(NewDevice, device, key=key, allow=device.rights or RIGHTS)
+
+
+@Route("POST", "/v1/devices", body=KeyBody, answers=(RouteResponse(NewDevice),), problems=(403,))
+async def add_key(request: Request) -> dict[str, Any]:
+    """Make a key for a program, with the rights that it needs; it can be revoked like that of a device."""
+    body = await bodies.read(request, KeyBody)
+    tenant = _owner(request)
+    if missing := [right for right in body.allow if right not in request.state.rights]:
+        raise HTTPError(403, f"this key has no right to {', '.join(missing)}, so it grants none", code="key_purpose")
+    device, key = await tenant.app.store.devices.add(body.name, body.allow)
+    return shown(NewDevice, device, key=key, allow=device.rights)
 
 
 @Route("GET", "/v1/devices", answers=(RouteResponse(Devices),), problems=(403,))
 async def list_devices(request: Request) -> dict[str, Any]:
     """Devices with a key."""
     devices = await _owner(request).app.store.devices.all()
-    return {"devices": [shown(LinkedDevice, device) for device in devices]}
+    return {"devices": [shown(LinkedDevice, device, allow=device.rights or RIGHTS) for device in devices]}
 
 
 @Route("DELETE", "/v1/devices/{id}", answers=(RouteResponse(status=204),), problems=(403, 404))

@@ -54,6 +54,8 @@ async def principal_of(headers: Mapping[str, str], service: ServiceState) -> Pri
     config, key = service.config, _key(headers)
     if key.startswith(DEVICE_PREFIX):
         device = await service.tenants.tenant(OWNER).app.store.devices.find(key)
+        if device is not None and device.rights:
+            return Principal(OWNER, f"program {device.id}", tuple(right for right in RIGHTS if right in device.rights))
         if device is not None:
             return Principal(OWNER, f"{LINKED_DEVICE}{device.id}")
     if not needs_key(config):

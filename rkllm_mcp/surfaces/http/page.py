@@ -34,9 +34,12 @@ _TYPES: Mapping[str, str] = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
     ".png": "image/png",
+    ".json": "application/json",
     ".webmanifest": "application/manifest+json",
 }
 _WORKER = "worker.js"
+# For the tools that check the scripts, and for no browser.
+_CHECKERS = "package.json"
 _KEPT, _ASKED_FOR = "public, max-age=31536000, immutable", "no-cache"
 # Trusted types switch off every way to make markup from text: a mistake in the page cannot become an injection. The one
 # policy names the addresses of the page's two workers, and no other.
@@ -76,7 +79,11 @@ def page_version() -> str:
 @cache
 def page_files() -> Mapping[str, PageFile]:
     """Every file of the page by its path below ``/static/``; the index and the worker name the version of them all."""
-    contents = {path: path.read_bytes() for path in sorted(FOLDER.rglob("*")) if path.suffix in _TYPES}
+    contents = {
+        path: path.read_bytes()
+        for path in sorted(FOLDER.rglob("*"))
+        if path.suffix in _TYPES and path.name != _CHECKERS
+    }
     version = hashlib.sha256(b"".join(contents.values())).hexdigest()[:12]
     files: dict[str, PageFile] = {}
     for path, content in contents.items():

@@ -94,6 +94,7 @@ TABLE: Mapping[tuple[str, str], Row] = {
     ("GET", "/v1/approvals/lasting"): APPROVE,
     ("DELETE", "/v1/approvals/lasting"): APPROVE,
     ("GET", "/v1/devices"): APPROVE,
+    ("POST", "/v1/devices"): APPROVE,
     ("DELETE", "/v1/devices/{id}"): APPROVE,
     # Documents.
     ("POST", "/v1/documents"): WRITE,

@@ -64,10 +64,41 @@ def test_a_code_becomes_a_key_of_the_owner_which_the_owner_revokes(service: Serv
     asked = send(service, "POST", "/v1/execute", device["key"], message="Hi")
     assert (asked.status_code, '"answered"' in asked.text) == (200, True)
     listed = send(service, "GET", "/v1/devices", device["key"]).json()["devices"]
-    assert listed == [{name: device[name] for name in ("id", "name", "linked")}]
+    assert listed == [{name: device[name] for name in ("id", "name", "linked", "allow")}]
+    assert device["allow"] == ["chat", "tools", "approve", "write"]
     path = f"/v1/devices/{device['id']}"
     assert [send(service, "DELETE", path, "all-of-the-owner").status_code for _ in range(2)] == [204, 404]
     assert send(service, "GET", "/v1/me", device["key"]).status_code == 401
+
+
+def test_a_program_gets_a_key_for_questions_only_which_the_owner_revokes(service: Served) -> None:
+    made = send(service, "POST", "/v1/devices", "all-of-the-owner", name="Home  Assistant")
+    program = made.json()
+    assert (made.status_code, program["name"], program["allow"]) == (200, "Home Assistant", ["chat"])
+    key = program["key"]
+    assert send(service, "POST", "/v1/execute", key, message="Hi").status_code == 200
+    # It manages nothing, and is no device of the owner that may add servers.
+    for method, path, body in (
+        ("GET", "/v1/tools", {}),
+        ("GET", "/v1/devices", {}),
+        ("POST", "/v1/devices", {"name": "another"}),
+        ("POST", "/v1/servers", {"name": "x", "url": "http://127.0.0.1:1/mcp"}),
+        ("POST", "/api/pull", {"model": "qwen3-0.6b"}),
+    ):
+        assert send(service, method, path, key, **body).status_code == 403, path
+    assert send(service, "DELETE", f"/v1/devices/{program['id']}", "all-of-the-owner").status_code == 204
+    assert send(service, "POST", "/v1/execute", key, message="Hi").status_code == 401
+    assert send(service, "POST", "/v1/devices", "all-of-the-owner", name="x", allow=[]).status_code == 422
+    assert send(service, "POST", "/v1/devices", "all-of-the-owner", name="x", allow=["root"]).status_code == 422
+
+
+def test_a_key_grants_no_right_that_it_has_not(service: Served) -> None:
+    first = send(service, "POST", "/v1/devices", "all-of-the-owner", name="door", allow=["chat", "approve"]).json()[
+        "key"
+    ]
+    refused = send(service, "POST", "/v1/devices", first, name="x", allow=["write"])
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "key_purpose")
+    assert send(service, "POST", "/v1/devices", first, name="x", allow=["chat"]).json()["allow"] == ["chat"]
 
 
 def test_only_the_owner_manages_devices(service: Served) -> None:
@@ -79,6 +110,7 @@ def test_only_the_owner_manages_devices(service: Served) -> None:
     ):
         assert send(service, "GET", "/v1/devices", key).status_code == status
         assert send(service, "DELETE", "/v1/devices/1", key).status_code == status
+        assert send(service, "POST", "/v1/devices", key, name="x").status_code == status
 
 
 def test_a_key_lasts_beyond_a_restart_of_the_service(tmp_path: Path) -> None:

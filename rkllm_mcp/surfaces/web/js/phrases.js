@@ -18,6 +18,20 @@ export const PHRASES = {
   retry: ["Ask again", "もう一度尋ねる"],
   emulated: ["emulated", "エミュレーション"],
 
+  "connect.title": ["Connect a program", "プログラムを接続"],
+  "connect.open": ["Address, key and settings to copy", "アドレス・キー・設定例を表示"],
+  "connect.address": ["Other programs reach the board at:", "ほかのプログラムからは次のアドレスで接続できます:"],
+  "connect.program": ["Program", "プログラム"],
+  "connect.your_key": ["YOUR_KEY", "YOUR_KEY"],
+  "connect.no_key": [
+    "Give the program a key of its own. It is for questions and conversations, not for tools, documents or settings, and you can revoke it at any time.",
+    "プログラム専用のキーを作成してください。質問と会話に使えますが、ツール・文書・設定には使えません。いつでも無効にできます。",
+  ],
+  "connect.shown_once": ["The key is in the text above. It is shown only this once: copy it now.", "キーは上の文に入っています。表示されるのは一度だけなので、今コピーしてください。"],
+  "connect.make_key": ["Make a key", "キーを作成"],
+  "connect.keys": ["Devices and programs with a key", "キーを持つ端末とプログラム"],
+  "connect.revoke": ["Revoke", "無効にする"],
+
   "connection.lost": ["No connection to the board. The page keeps trying.", "ボードに接続できません。自動で接続し直しています。"],
   "connection.again": ["No connection. Trying again in {s} s.", "接続できません。{s} 秒後に再接続します。"],
   "connection.trying": ["No connection. Trying now…", "接続できません。再接続しています…"],
@@ -28,10 +42,7 @@ export const PHRASES = {
 
   "storage.failing": ["Answers go on, but nothing is stored at the moment: {why}", "回答は続けられますが、今は何も保存されていません: {why}"],
 
-  "welcome.tools": [
-    "{tools} tools of {servers} servers take {tokens} of the model's {size} tokens.",
-    "{servers} サーバーの {tools} ツールが、モデルの {size} トークンのうち {tokens} を使います。",
-  ],
+  "welcome.tools": ["{tools} tools of {servers} servers take {tokens} of the model's {size} tokens.", "{servers} サーバーの {tools} ツールが、モデルの {size} トークンのうち {tokens} を使います。"],
   "welcome.first": ["No tools are connected. In a terminal of the board:", "ツールはまだ接続されていません。ボードのターミナルで実行してください:"],
   "suggest.weather": ["What is the weather in Tokyo tomorrow?", "明日の東京の天気は？"],
   "suggest.documents": ["What do my documents say about remote work?", "在宅勤務について文書には何と書いてありますか？"],
@@ -48,10 +59,7 @@ export const PHRASES = {
 
   "welcome.title": ["What can I do for you?", "何をお手伝いしましょうか？"],
   "welcome.real": ["{model} answers, on this board.", "このボード上の {model} が答えます。"],
-  "welcome.emulated": [
-    "{model} runs on the emulated NPU: no real NPU is used.",
-    "{model} はエミュレートした NPU で動いています。本物の NPU は使いません。",
-  ],
+  "welcome.emulated": ["{model} runs on the emulated NPU: no real NPU is used.", "{model} はエミュレートした NPU で動いています。本物の NPU は使いません。"],
 
   "chat.messages": ["Conversation", "会話"],
   "chat.question": ["Your question", "質問"],
@@ -102,16 +110,10 @@ export const PHRASES = {
   "chat.your_turn": ["Waiting for your decision", "あなたの判断を待っています"],
   "chat.queued": ["Waiting: {count} before you", "順番待ち：前に {count} 件"],
   "chat.first": ["One answer at a time: wait for it, or stop it.", "回答は一度に一つです。終わるのを待つか、止めてください。"],
-  "chat.reloaded": [
-    "The connection was lost for a moment. This is what the board has stored.",
-    "接続が一時切れました。ボードに保存されている内容を表示しています。",
-  ],
+  "chat.reloaded": ["The connection was lost for a moment. This is what the board has stored.", "接続が一時切れました。ボードに保存されている内容を表示しています。"],
   "chat.lost": ["The connection was lost before this was answered.", "回答の前に接続が切れました。"],
   "chat.away": ["The connection is lost; the board goes on with the answer.", "接続が切れました。回答はボードで続いています。"],
-  "chat.broken_off": [
-    "This answer was broken off: the board stopped in the middle of it.",
-    "ボードが途中で停止したため、この回答は途切れました。",
-  ],
+  "chat.broken_off": ["This answer was broken off: the board stopped in the middle of it.", "ボードが途中で停止したため、この回答は途切れました。"],
   "chat.unanswered": ["This has not been answered.", "この質問にはまだ回答がありません。"],
   "chat.onward": ["Go on in a new conversation", "新しい会話で続ける"],
   "chat.look": ["Look again", "もう一度確認"],
@@ -129,14 +131,8 @@ export const PHRASES = {
   "end.cancelled": ["Stopped.", "中止しました。"],
   "end.kept": ["Stopped. What was written is kept.", "停止しました。ここまでの回答は残っています。"],
   "end.interrupted": ["Broken off.", "途切れました。"],
-  "end.round_limit": [
-    "Stopped: the limit of tool rounds (agent.max_rounds) was reached.",
-    "ツールの呼び出し回数の上限 (agent.max_rounds) に達したため終了しました。",
-  ],
-  "end.token_limit": [
-    "Cut off: the longest answer (model.max_new_tokens) was reached.",
-    "回答の長さの上限 (model.max_new_tokens) に達したため途中で終わりました。",
-  ],
+  "end.round_limit": ["Stopped: the limit of tool rounds (agent.max_rounds) was reached.", "ツールの呼び出し回数の上限 (agent.max_rounds) に達したため終了しました。"],
+  "end.token_limit": ["Cut off: the longest answer (model.max_new_tokens) was reached.", "回答の長さの上限 (model.max_new_tokens) に達したため途中で終わりました。"],
 
   "cost.rate": ["{rate} tokens/s", "毎秒 {rate} トークン"],
   "cost.share": ["{share} % cached", "{share} % はキャッシュ済み"],
@@ -173,14 +169,8 @@ export const PHRASES = {
   "approval.conversation": ["Allow in this conversation", "この会話では許可"],
   "approval.always": ["Always allow", "常に許可"],
   "approval.never": ["Never allow", "常に拒否"],
-  "approval.sure.always": [
-    "From now on “{name}” runs without a question. Servers takes it back.",
-    "今後「{name}」は確認なしで実行されます。「サーバー」で取り消せます。",
-  ],
-  "approval.sure.never": [
-    "From now on “{name}” is refused without a question. Servers takes it back.",
-    "今後「{name}」は確認なしで拒否されます。「サーバー」で取り消せます。",
-  ],
+  "approval.sure.always": ["From now on “{name}” runs without a question. Servers takes it back.", "今後「{name}」は確認なしで実行されます。「サーバー」で取り消せます。"],
+  "approval.sure.never": ["From now on “{name}” is refused without a question. Servers takes it back.", "今後「{name}」は確認なしで拒否されます。「サーバー」で取り消せます。"],
   "approval.said.once": ["Allowed this once.", "今回だけ許可しました。"],
   "approval.said.conversation": ["Allowed for this conversation.", "この会話の間、許可しました。"],
   "approval.said.always": ["Allowed from now on.", "今後ずっと許可します。"],
@@ -214,10 +204,7 @@ export const PHRASES = {
   "form.choose_least": ["Choose at least {count}.", "{count} 個以上選んでください。"],
   "form.choose_most": ["Choose at most {count}.", "選べるのは {count} 個までです。"],
   "form.format.email": ["This has to be an e-mail address.", "メールアドレスを入力してください。"],
-  "form.format.uri": [
-    "This has to be an address such as https://example.com.",
-    "https://example.com のようなアドレスを入力してください。",
-  ],
+  "form.format.uri": ["This has to be an address such as https://example.com.", "https://example.com のようなアドレスを入力してください。"],
   "form.format.date": ["This has to be a date.", "日付を入力してください。"],
   "form.format.date-time": ["This has to be a date and a time.", "日付と時刻を入力してください。"],
 
@@ -225,19 +212,13 @@ export const PHRASES = {
   "attach.file": ["File", "ファイル"],
   "attach.resource": ["Resource", "リソース"],
   "attach.choose": ["Choose files", "ファイルを選ぶ"],
-  "attach.help": [
-    "Text, Markdown, PDF and office files. They can also be dropped onto the page or pasted.",
-    "テキスト、Markdown、PDF、Office のファイル。ページへのドロップや貼り付けでも追加できます。",
-  ],
+  "attach.help": ["Text, Markdown, PDF and office files. They can also be dropped onto the page or pasted.", "テキスト、Markdown、PDF、Office のファイル。ページへのドロップや貼り付けでも追加できます。"],
   "attach.none": ["No server offers resources.", "リソースを提供するサーバーはありません。"],
   "attach.insert": ["Insert", "挿入"],
   "file.drop": ["Drop files here", "ここにファイルをドロップ"],
   "file.image": ["This model cannot read images.", "このモデルは画像を読めません。"],
   "file.large": ["Files of more than 50 MB are not read here.", "50 MB を超えるファイルは読めません。"],
-  "file.no_reader": [
-    "No server here reads this kind of file. The knowledge server does: add it under Servers.",
-    "この種類のファイルを読むサーバーがありません。「サーバー」でナレッジサーバーを追加できます。",
-  ],
+  "file.no_reader": ["No server here reads this kind of file. The knowledge server does: add it under Servers.", "この種類のファイルを読むサーバーがありません。「サーバー」でナレッジサーバーを追加できます。"],
   "file.read": ["{name} was read: {count} tokens", "{name} を読みました（{count} トークン）"],
   "file.paste": ["Pasted text", "貼り付けた文章"],
   "file.pasted": ["Pasted as a file", "ファイルとして貼り付けました"],
@@ -310,20 +291,11 @@ export const PHRASES = {
   "conversations.before": ["Earlier", "それ以前"],
 
   "conversation.system": ["System text", "システムプロンプト"],
-  "conversation.system_help": [
-    "Instead of the one in the configuration. After a change the model reads the conversation again.",
-    "設定ファイルのものの代わりに使います。変更すると、モデルは会話を再処理します。",
-  ],
+  "conversation.system_help": ["Instead of the one in the configuration. After a change the model reads the conversation again.", "設定ファイルのものの代わりに使います。変更すると、モデルは会話を再処理します。"],
   "conversation.temperature": ["Temperature", "温度"],
-  "conversation.temperature_help": [
-    "0 is always the most probable word; empty is the model's own.",
-    "0 では常に最も確からしい語になります。空欄ではモデルの既定値です。",
-  ],
+  "conversation.temperature_help": ["0 is always the most probable word; empty is the model's own.", "0 では常に最も確からしい語になります。空欄ではモデルの既定値です。"],
   "conversation.top_p": ["Top P", "Top P"],
-  "conversation.top_p_help": [
-    "Chooses among the most probable words that have this share together.",
-    "合計でこの確率になる上位の語から選びます。",
-  ],
+  "conversation.top_p_help": ["Chooses among the most probable words that have this share together.", "合計でこの確率になる上位の語から選びます。"],
   "conversation.thinking": ["Thinking", "思考"],
   "conversation.thinking.as_set": ["As configured", "設定どおり"],
   "conversation.thinking.on": ["On", "オン"],
@@ -336,10 +308,7 @@ export const PHRASES = {
   "panel.board": ["Board", "ボード"],
   "panel.settings": ["Settings", "設定"],
 
-  "tools.none": [
-    "No server is configured. Add one with: rkllm-mcp servers add",
-    "サーバーが設定されていません。rkllm-mcp servers add で追加できます。",
-  ],
+  "tools.none": ["No server is configured. Add one with: rkllm-mcp servers add", "サーバーが設定されていません。rkllm-mcp servers add で追加できます。"],
   "tools.cost": ["Tools take {tokens} of the model's {size} tokens.", "ツールの説明はモデルの {size} トークンのうち {tokens} を使います。"],
   "tools.tokens": ["{count} tokens", "{count} トークン"],
   "tools.count": ["Tools: {count}", "ツール: {count}"],
@@ -358,16 +327,10 @@ export const PHRASES = {
   "server.needs_login": ["wants a login", "要ログイン"],
   "server.test": ["Test", "テスト"],
   "server.testing": ["Testing…", "テストしています…"],
-  "server.works": [
-    "It works. Tools: {count}, {tokens} tokens, {seconds} s.",
-    "動作しています。ツール: {count}、{tokens} トークン、{seconds} 秒。",
-  ],
+  "server.works": ["It works. Tools: {count}, {tokens} tokens, {seconds} s.", "動作しています。ツール: {count}、{tokens} トークン、{seconds} 秒。"],
   "server.fails": ["It does not work.", "動作しません。"],
   "server.failure.login": ["It wants you to log in with a browser.", "ブラウザーでのログインが必要です。"],
-  "server.failure.key": [
-    "It wants a key or a login, or does not take the key that it was sent.",
-    "キーかログインが必要です。または、送ったキーが受け付けられません。",
-  ],
+  "server.failure.key": ["It wants a key or a login, or does not take the key that it was sent.", "キーかログインが必要です。または、送ったキーが受け付けられません。"],
   "server.failure.unreachable": ["Nothing answers at this address.", "このアドレスに接続できません。"],
   "server.failure.not_mcp": ["What answers there is not an MCP server.", "応答したのは MCP サーバーではありません。"],
   "server.failure.slow": ["It was not ready in time.", "時間内に起動しませんでした。"],
@@ -398,10 +361,7 @@ export const PHRASES = {
   "servers.url": ["Address", "アドレス"],
   "servers.url_help": ["Streamable HTTP, such as https://example.com/mcp", "Streamable HTTP。例：https://example.com/mcp"],
   "servers.key": ["Key", "キー"],
-  "servers.key_help": [
-    "Sent as a bearer token. It is stored in the configuration of the board and never shown again.",
-    "Bearer トークンとして送ります。ボードの設定に保存され、再び表示されることはありません。",
-  ],
+  "servers.key_help": ["Sent as a bearer token. It is stored in the configuration of the board and never shown again.", "Bearer トークンとして送ります。ボードの設定に保存され、再び表示されることはありません。"],
   "servers.headers": ["Further headers", "その他のヘッダー"],
   "servers.headers_help": ["One a line, such as X-Api-Key: abc", "1 行に 1 つ。例：X-Api-Key: abc"],
   "servers.oauth": ["It wants a login with a browser", "ブラウザーでログインする"],
@@ -459,10 +419,7 @@ export const PHRASES = {
   "history.errors": ["Only errors", "エラーのみ"],
   "history.none": ["No calls.", "呼び出しはありません。"],
   "history.count": ["Calls: {count}, failed: {failed}", "呼び出し {count} 件、うち失敗 {failed} 件"],
-  "history.chart": [
-    "Timeline of {count} calls, {failed} failed; the table below says the same.",
-    "{count} 件の呼び出しの時系列（失敗 {failed} 件）。同じ内容が下の表にあります。",
-  ],
+  "history.chart": ["Timeline of {count} calls, {failed} failed; the table below says the same.", "{count} 件の呼び出しの時系列（失敗 {failed} 件）。同じ内容が下の表にあります。"],
   "history.when": ["When", "時刻"],
   "history.tool": ["Tool", "ツール"],
   "history.took": ["Took", "時間"],
@@ -481,10 +438,7 @@ export const PHRASES = {
   "ruling.off": ["switched off", "オフ"],
   "ruling.stopped": ["stopped", "中止"],
 
-  "board.emulated": [
-    "The NPU is emulated: nothing here was measured on a real board.",
-    "NPU はエミュレーションです。実機で測った値ではありません。",
-  ],
+  "board.emulated": ["The NPU is emulated: nothing here was measured on a real board.", "NPU はエミュレーションです。実機で測った値ではありません。"],
   "board.npu": ["NPU load per core", "NPU 負荷（コア別）"],
   "board.temperature": ["Temperature", "温度"],
   "board.memory": ["Memory in use", "使用メモリ"],
@@ -549,26 +503,14 @@ export const PHRASES = {
   "key.change": ["Enter a key", "キーを入力"],
   "key.forget": ["Forget the key", "キーを消す"],
   "key.is_set": ["This window has a key.", "このウィンドウにはキーがあります。"],
-  "key.is_not_set": [
-    "This window has no key; on the board itself none may be needed.",
-    "キーはありません。ボード本体からの利用では不要なことがあります。",
-  ],
+  "key.is_not_set": ["This window has no key; on the board itself none may be needed.", "キーはありません。ボード本体からの利用では不要なことがあります。"],
 
   "problem.title": ["That did not work", "うまくいきませんでした"],
-  "problem.connection": [
-    "There is no connection to the board. Check the network and that the service is running.",
-    "ボードに接続できません。ネットワークとサービスの動作を確かめてください。",
-  ],
-  "problem.page": [
-    "Something went wrong in this page ({error}). Reload it; if it comes back, please report it.",
-    "このページで問題が起きました ({error})。再読み込みしても直らないときはご報告ください。",
-  ],
+  "problem.connection": ["There is no connection to the board. Check the network and that the service is running.", "ボードに接続できません。ネットワークとサービスの動作を確かめてください。"],
+  "problem.page": ["Something went wrong in this page ({error}). Reload it; if it comes back, please report it.", "このページで問題が起きました ({error})。再読み込みしても直らないときはご報告ください。"],
   "problem.key": ["The board wants a key: enter it under Settings.", "キーが必要です。設定で入力してください。"],
   "problem.conversation": ["The board does not know this conversation any more.", "ボードにこの会話はもう残っていません。"],
-  "problem.under_way": [
-    "This conversation is being answered in another window; wait for it, or stop it there.",
-    "別のウィンドウで回答中です。終わるのを待つか、そちらで止めてください。",
-  ],
+  "problem.under_way": ["This conversation is being answered in another window; wait for it, or stop it there.", "別のウィンドウで回答中です。終わるのを待つか、そちらで止めてください。"],
   "problem.refused": ["The board does not accept this.", "ボードに受け付けられませんでした。"],
   "problem.failed": ["Something went wrong on the board.", "ボードで問題が起きました。"],
   "problem.forbidden": ["Another key may be allowed to.", "別のキーなら許可されるかもしれません。"],
@@ -576,8 +518,5 @@ export const PHRASES = {
   "problem.large": ["Ask something shorter.", "もっと短くしてください。"],
   "problem.busy": ["The board is busy; try again in a moment.", "ボードが混み合っています。しばらくしてからもう一度お試しください。"],
   "problem.busy_for": ["The board is busy; try again in {count} s.", "ボードが混み合っています。{count} 秒後にもう一度お試しください。"],
-  "problem.loading": [
-    "The model may still be loading; try again in a moment.",
-    "モデルを読み込み中かもしれません。しばらくしてからもう一度お試しください。",
-  ],
+  "problem.loading": ["The model may still be loading; try again in a moment.", "モデルを読み込み中かもしれません。しばらくしてからもう一度お試しください。"],
 };

@@ -1,4 +1,5 @@
 /** The settings of this browser: language, colours, the key; and which keys do what. */
+import { api } from "../access.js";
 import { button, choices, toggle } from "../buttons.js";
 import { byId, fill, h } from "../dom.js";
 import { canNotify } from "../home.js";
@@ -70,6 +71,7 @@ export class SettingsPanel {
           toggle(preference("notices") === "on" && Notification.permission === "granted", t("settings.notices"), notices),
         ),
       h("section", {}, h("h3", {}, say("key.label")), this.#key, choices(change, this.#forget)),
+      h("section", {}, h("h3", {}, say("connect.title")), choices(button("connect.open", () => void openConnections()))),
       h(
         "section",
         {},
@@ -87,6 +89,12 @@ export class SettingsPanel {
     this.#key.replaceChildren(say(this.#keys.isSet() ? "key.is_set" : "key.is_not_set"));
     this.#forget.hidden = !this.#keys.isSet();
   }
+}
+
+/** Show what another program needs to ask the board. */
+async function openConnections() {
+  const { openConnect } = await import("../dialogs/connect.js");
+  await openConnect(await api.get("/v1/me"));
 }
 
 /**

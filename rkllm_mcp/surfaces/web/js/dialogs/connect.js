@@ -1,0 +1,107 @@
+/**
+ * How another program asks the board: its address, a key of its own, and what to write where; and the keys that were
+ * given away, to revoke them.
+ *
+ * @typedef {{id: string, title: string, where: {en: string, ja: string}, language: string, text: string[]}} Snippet
+ */
+import { api } from "../access.js";
+import { button, choices, copyButton, typed } from "../buttons.js";
+import { fill, h, tell } from "../dom.js";
+import { language, moment, say, t } from "../i18n.js";
+import { sentenceOf } from "../problems.js";
+import { openDialog } from "./dialog.js";
+
+const SNIPPETS = new URL("../../snippets.json", import.meta.url);
+
+/**
+ * @param {{model: string, context_tokens: number}} me
+ * @returns {Promise<unknown>}
+ */
+export async function openConnect(me) {
+  /** @type {Snippet[]} */
+  const snippets = await (await fetch(SNIPPETS)).json();
+  const state = { key: "" };
+  return openDialog("connect.title", {}, () => {
+    const list = h(
+      "select",
+      { id: "connect-program", autofocus: true, change: () => begin() },
+      snippets.map(({ id, title }) => h("option", { value: id }, title)),
+    );
+    const snippet = h("div", { class: "connect" });
+    const note = h("p", { class: "muted", role: "status" }, say("connect.no_key"));
+    const keys = h("ul", { class: "plain" });
+    const chosen = () => /** @type {Snippet} */ (snippets.find(({ id }) => id === list.value) ?? snippets[0]);
+
+    const show = () => {
+      const { title, where, text, language: isCode } = chosen();
+      const filled = (/** @type {string} */ words) =>
+        words
+          .replaceAll("<address>", location.origin)
+          .replaceAll("<key>", state.key || t("connect.your_key"))
+          .replaceAll("<model>", me.model || "default")
+          .replaceAll("<context>", String(me.context_tokens));
+      const content = filled(text.join("\n"));
+      fill(
+        snippet,
+        h("p", {}, filled(where[language()])),
+        h("pre", { tabindex: 0, role: "group", "aria-label": title, class: !isCode && "filled" }, h("code", {}, content)),
+        copyButton(() => content),
+      );
+    };
+
+    /** Each program gets a key of its own. */
+    const begin = () => {
+      state.key = "";
+      tell(note, say("connect.no_key"));
+      show();
+    };
+
+    const make = async () => {
+      try {
+        state.key = (await api.post("/v1/devices", { name: chosen().title })).key;
+        tell(note, say("connect.shown_once"));
+        show();
+        await listKeys();
+      } catch (error) {
+        tell(note, sentenceOf(error));
+      }
+    };
+
+    const listKeys = async () => {
+      try {
+        const { devices } = await api.get("/v1/devices");
+        keys.replaceChildren(...devices.map(rowOf));
+      } catch {
+        // Only a key of the owner sees and makes keys; the snippets are of use without them.
+        keys.replaceChildren();
+      }
+    };
+
+    /** @param {{id: string, name: string, linked: number, allow: string[]}} device */
+    const rowOf = (device) => {
+      const revoke = async () => {
+        try {
+          await api.delete(`/v1/devices/${encodeURIComponent(device.id)}`);
+          await listKeys();
+        } catch (error) {
+          tell(note, sentenceOf(error));
+        }
+      };
+      const since = h("span", { class: "muted" }, moment(device.linked));
+      return h("li", { class: "server-head" }, h("span", {}, device.name, " ", since), button("connect.revoke", revoke));
+    };
+
+    show();
+    void listKeys();
+    return [
+      h("p", {}, say("connect.address")),
+      typed(location.origin),
+      h("div", { class: "field" }, h("label", { for: list.id }, say("connect.program")), list),
+      snippet,
+      note,
+      choices(button("connect.make_key", () => void make(), { class: "primary" })),
+      h("h3", {}, say("connect.keys")),
+      keys,
+    ];
+  });
+}
