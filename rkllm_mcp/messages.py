@@ -81,13 +81,26 @@ class Picture:
         return cls(hashlib.sha256(data).hexdigest(), data)
 
 
-# First bytes of the formats that are read as pictures: JPEG, PNG, GIF, BMP; WebP is a RIFF file.
-_PICTURE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"BM")
+# Media types of the formats that are read as pictures, by their first bytes; WebP is a RIFF file.
+_PICTURE_STARTS: Mapping[bytes, str] = {
+    b"\xff\xd8\xff": "image/jpeg",
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+    b"BM": "image/bmp",
+}
 
 
 def is_picture(data: bytes) -> bool:
     """Return True if data begins like a picture in a format that is read."""
-    return data.startswith(_PICTURE_STARTS) or (data.startswith(b"RIFF") and data[8:12] == b"WEBP")
+    return bool(picture_type(data))
+
+
+def picture_type(data: bytes) -> str:
+    """Return the media type of a picture in a format that is read, by its first bytes; empty for anything else."""
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((media for start, media in _PICTURE_STARTS.items() if data.startswith(start)), "")
 
 
 @dataclass(frozen=True)
@@ -144,6 +157,7 @@ class StoredTurn:
     at: float = 0.0  # time of the question, or of the end of the answer, seconds since 1970
     # JSON list of the events that the reader of an answer received, without its end; empty if they are unknown.
     events: str = field(default="", compare=False)
+    pictures: tuple[Picture, ...] = ()  # of a question
 
 
 @dataclass

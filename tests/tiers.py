@@ -45,6 +45,7 @@ TABLE: Mapping[str, Sequence[str]] = {
     "browser": (
         "tests/end_to_end/test_other_origins.py",
         "tests/end_to_end/test_page.py",
+        "tests/end_to_end/test_page_pictures.py",
         "tests/surfaces/web/test_accessibility.py",
         "tests/surfaces/web/test_chat.py",
         "tests/surfaces/web/test_connect.py",

@@ -417,7 +417,8 @@ class App:
         record: AnswerRecord | None = None
         if options.save:
             text, secrets = question if isinstance(question, str) else "", tuple(options.tokens.values())
-            record = AnswerRecord(self.recorder, conversation, text, secrets, markup.words, options.begun)
+            pictures = options.pictures
+            record = AnswerRecord(self.recorder, conversation, text, secrets, markup.words, options.begun, pictures)
         on_end = partial(self._remove, conversation.id)
         answer = Answer(conversation, sink, self.usage, on_end, steps, markup, record)
         self._answers[conversation.id] = answer

@@ -1,21 +1,22 @@
 """Stored conversations as Markdown for people, and as JSON that can be imported again.
 
-Markdown omits the text that the host put before a question; JSON has everything, with times in UTC.
+Markdown omits the text that the host put before a question, and pictures; JSON has everything, with times in UTC.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, Base64Bytes, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.messages import Ending, StoredTurn
+from rkllm_mcp.messages import Ending, Picture, StoredTurn
 from rkllm_mcp.records import ConversationSummary, StoredConversation
 
 Format = Literal["markdown", "json"]
@@ -34,6 +35,7 @@ def _turn(turn: StoredTurn) -> str:
     parts = [f"## {_SPEAKERS[turn.role]}, {moment(turn.at)}"]
     if turn.thinking.strip():
         parts.append(f"<details><summary>Thinking</summary>\n\n{turn.thinking.strip()}\n\n</details>")
+    parts += ["*[picture]*"] * len(turn.pictures)
     if turn.text.strip():
         parts.append(turn.text.strip())
     if ending := read_catalogue("en").table("ending").get(turn.ending):
@@ -54,7 +56,7 @@ def as_json(conversations: Sequence[StoredConversation]) -> str:
 
 def _object(stored: StoredConversation) -> dict[str, Any]:
     names = ("role", "text", "thinking", "context", "ending")
-    turns = (({name: getattr(turn, name) for name in names}, turn.at) for turn in stored.turns)
+    turns = ({**{name: getattr(turn, name) for name in names}, **_pictures(turn)} for turn in stored.turns)
     return {
         "format": FORMAT,
         "id": stored.id,
@@ -63,8 +65,13 @@ def _object(stored: StoredConversation) -> dict[str, Any]:
         "updated": stamp(stored.updated),
         "system": stored.system,
         "calls_made": stored.calls_made,
-        "messages": [{**turn, "created": stamp(at)} for turn, at in turns],
+        "messages": [{**fields, "created": stamp(turn.at)} for fields, turn in zip(turns, stored.turns, strict=True)],
     }
+
+
+def _pictures(turn: StoredTurn) -> dict[str, Any]:
+    data = [base64.b64encode(picture.data).decode() for picture in turn.pictures if picture.data]
+    return {"pictures": data} if data else {}
 
 
 def stamp(at: float) -> str:
@@ -84,6 +91,7 @@ class _ImportedMessage(BaseModel):
     context: str = ""
     ending: Ending = ""
     created: AwareDatetime
+    pictures: tuple[Base64Bytes, ...] = ()
 
 
 class _Imported(BaseModel):
@@ -116,7 +124,15 @@ def from_json(text: str | bytes) -> list[StoredConversation]:
 
 def _stored(read: _Imported) -> StoredConversation:
     turns = tuple(
-        StoredTurn(turn.role, turn.text, turn.thinking, turn.context, turn.ending, turn.created.timestamp())
+        StoredTurn(
+            turn.role,
+            turn.text,
+            turn.thinking,
+            turn.context,
+            turn.ending,
+            turn.created.timestamp(),
+            pictures=tuple(map(Picture.of, turn.pictures)),
+        )
         for turn in read.messages
     )
     created, updated = read.created.timestamp(), read.updated.timestamp()

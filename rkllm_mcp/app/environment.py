@@ -15,6 +15,7 @@ from rkllm_mcp.errors import RkllmMcpError, RuntimeUnusableError, UsageError
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.model_form import PromptListing
+    from rkllm_mcp.app.vision import ModelVision
     from rkllm_mcp.models.cards import ModelFolder
     from rkllm_mcp.prompt.tokenizer import ModelTokenizer
     from rkllm_mcp.protocols import StatefulModel
@@ -60,6 +61,7 @@ class LocalModel:
     form: ModelForm
     chat_model: RkllmModel
     prefill_progress: PrefillProgress
+    vision: ModelVision | None = None  # None for a model that does not see
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,12 @@ class ModelHost:
     def takes_pictures(self) -> bool:
         """The model sees pictures."""
         return self.npu is not None and self.npu.model.encoder is not None
+
+    @property
+    def picture_tokens(self) -> int:
+        """Tokens that a picture takes; 0 until the encoder was loaded, and for a model that does not see."""
+        vision = self.npu.vision if self.npu is not None else None
+        return vision.encoder.picture_tokens if vision is not None else 0
 
     @property
     def is_emulated(self) -> bool:

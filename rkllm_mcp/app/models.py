@@ -200,7 +200,7 @@ async def _open_on_npu(
         files = PromptFiles(prompts_folder(), config.model.prompt_cache_mb)
         prefixes = PrefixExchange(engine, model.file, files) if keeps_prefixes else None
         chat_model = RkllmModel(engine, form, prefill_progress, vision, partial(blindness, model), prefixes)
-        npu = LocalModel(model, engine, form, chat_model, prefill_progress)
+        npu = LocalModel(model, engine, form, chat_model, prefill_progress, vision)
         emulated = "on the CPU, NPU emulated" if model.has_weights else "emulated: answers come from a script"
         description = emulated if model.card.emulated else "on the NPU"
         embedder, prompt_listing = auxiliary_models.get(embedding_name or ""), listing(config, model, form)
@@ -227,7 +227,7 @@ def _file_bytes(file: Path) -> int:
         return 0
 
 
-Capability: TypeAlias = Literal["chat", "tools", "thinking", "embed", "rerank"]
+Capability: TypeAlias = Literal["chat", "tools", "thinking", "vision", "embed", "rerank"]
 
 
 @dataclass(frozen=True)
@@ -498,6 +498,7 @@ def _describe_folder(folder: ModelFolder, *, embeds: bool = False) -> ListedMode
         "chat": True,
         "tools": folder.card.syntaxes or template.tool_form.syntaxes,
         "thinking": template.can_think,
+        "vision": folder.encoder is not None,
         "embed": embeds,
     }
     task = folder.card.task

@@ -40,7 +40,7 @@ from rkllm_mcp.events import (
     event_to_dict,
     to_json,
 )
-from rkllm_mcp.messages import Conversation, Ending, Message, StoredTurn
+from rkllm_mcp.messages import Conversation, Ending, Message, Picture, StoredTurn
 from rkllm_mcp.protocols import Step
 from rkllm_mcp.records import StoredConversation, without_result, without_results
 from rkllm_mcp.store.conversations import Conversations
@@ -107,9 +107,9 @@ class Recorder:
 class AnswerRecord(Step):
     """The record of one answer, a step of its pipeline; it is made before the conversation gets the question.
 
-    ``question`` is the user's text, for an answer that ends before the conversation has it; empty if unknown. The
-    ``secrets`` are never saved. ``visible`` returns the part of the answer's text that its reader received, and
-    ``earlier_events`` are the events of the answer that is continued; see ``continue_answer``.
+    ``question`` and ``pictures`` are the user's, for an answer that ends before the conversation has them; the question
+    is empty if unknown. The ``secrets`` are never saved. ``visible`` returns the part of the answer's text that its
+    reader received, and ``earlier_events`` are the events of the answer that is continued; see ``continue_answer``.
     """
 
     def __init__(
@@ -120,10 +120,11 @@ class AnswerRecord(Step):
         secrets: Sequence[str],
         visible: Callable[[str], str] = str,
         earlier_events: Sequence[Event] = (),
+        pictures: tuple[Picture, ...] = (),
     ) -> None:
         self._recorder = recorder
         self._conversation = conversation
-        self._question = question
+        self._question = Message("user", question, pictures=pictures) if question else None
         self._secrets = secrets
         self._visible = visible
         self._asked_at = recorder.clock()
@@ -200,7 +201,7 @@ class AnswerRecord(Step):
         with anyio.CancelScope(shield=True):
             async with self._writing:
                 pass
-        self._question = "" if is_refused else self._question
+        self._question = None if is_refused else self._question
         self._conversation.unkept.extend(self._turns(ending))
         return await self._recorder.save(self._conversation)
 
@@ -224,20 +225,21 @@ class AnswerRecord(Step):
 
 
 def turns_of(
-    messages: Sequence[Message], words: str, ending: Ending, *, asked_at: float, ended_at: float
+    messages: Sequence[Message], asked: Message | None, ending: Ending, *, asked_at: float, ended_at: float
 ) -> list[StoredTurn]:
     """Return the turns that are saved of one answer, its question first; empty if the question is unknown.
 
     ``messages`` are those that the answer added: a question, rounds of model and tools, an answer; the prompt of a
-    server may add turns of both roles before them. ``words`` is the question, if the answer ended before it was added.
+    server may add turns of both roles before them. ``asked`` is the question, if the answer ended before it was added.
     Times are seconds since 1970.
     """
     turns: list[StoredTurn] = []
-    exchanges = list(_exchanges(messages)) or [(Message("user", words) if words else None, [])]
+    exchanges = list(_exchanges(messages)) or [(asked, [])]
     for index, (question, rounds) in enumerate(exchanges):
         is_last = index == len(exchanges) - 1
         if question is not None:
-            turns.append(StoredTurn("user", question.text, context=question.context, at=asked_at))
+            pictures = question.pictures
+            turns.append(StoredTurn("user", question.text, context=question.context, at=asked_at, pictures=pictures))
         if rounds or (is_last and question is not None):
             turns.append(_answer_turn(rounds, ending if is_last else "answered", ended_at))
     return turns
@@ -262,7 +264,7 @@ def _restore(turns: Sequence[StoredTurn], conversation: Conversation) -> None:
     for turn in turns:
         if turn.role == "user":
             # The store does not say which questions were servers' prompts.
-            messages.append(Message("user", turn.text, context=turn.context, foreign=True))
+            messages.append(Message("user", turn.text, context=turn.context, pictures=turn.pictures, foreign=True))
         elif turn.text.strip():
             is_cut = turn.ending == "token_limit"
             messages.append(Message("assistant", turn.text, thinking=turn.thinking, cut=is_cut))

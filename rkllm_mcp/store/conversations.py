@@ -22,12 +22,12 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from rkllm_mcp.events import to_json
-from rkllm_mcp.messages import Conversation, StoredTurn
+from rkllm_mcp.messages import Conversation, Picture, StoredTurn
 from rkllm_mcp.records import ConversationSummary, StoredConversation, without_result, without_results
 from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database, Transaction
 
@@ -65,6 +65,12 @@ ON CONFLICT (tenant, id) DO UPDATE SET
 _INSERT_TURN = """
 INSERT INTO messages (tenant, conversation, position, role, text, thinking, context, ending, created, events)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_INSERT_PICTURE = """
+INSERT INTO pictures (tenant, conversation, digest, data) VALUES (?, ?, ?, ?)
+ON CONFLICT (tenant, conversation, digest) DO NOTHING"""
+_PICTURES = "SELECT digest, data FROM pictures WHERE tenant = ? AND conversation = ?"
+# The event by which the row of a question names a picture.
+_PICTURE = "picture"
 _DELETE_TURNS = "DELETE FROM messages WHERE tenant = ? AND conversation = ? AND position >= ? AND position < ?"
 _HEAD = """
 SELECT title, created, updated, system, calls_made, settings, pinned FROM conversations WHERE tenant = ? AND id = ?"""
@@ -183,12 +189,12 @@ def _remove(tenant: str, conversation_id: str, positions: range, transaction: Tr
 def _set_aside(tenant: str, conversation_id: str, position: int, transaction: Transaction) -> None:
     """Make an earlier version of the turns from ``position`` on, which contains the earlier versions behind it."""
     whose = (tenant, conversation_id, position)
-    turns = [StoredTurn(*row) for row in transaction.execute(_TURNS, whose)]
+    turns = [_turn(row) for row in transaction.execute(_TURNS, whose)]
     if not turns:
         return
     transaction.execute(
         "INSERT INTO versions (tenant, conversation, position, created, turns) VALUES (?, ?, ?, ?, ?)",
-        (*whose, turns[0].at, to_json(list(map(astuple, turns)))),
+        (*whose, turns[0].at, to_json(list(map(_row, turns)))),
     )
     query = "SELECT MAX(id) FROM versions WHERE tenant = ? AND conversation = ? AND position = ? AND parent IS NULL"
     version = transaction.execute(query, whose).fetchone()[0]
@@ -218,7 +224,7 @@ def _show_version(tenant: str, conversation_id: str, position: int, number: int,
     version, _, turns = versions[number - 1]
     if version:
         _set_aside(tenant, conversation_id, position, transaction)
-        _insert(tenant, conversation_id, position, [StoredTurn(*turn) for turn in json.loads(turns)], transaction)
+        _insert(tenant, conversation_id, position, list(map(_turn, json.loads(turns))), transaction)
         transaction.execute("UPDATE versions SET parent = NULL WHERE parent = ?", (version,))
         transaction.execute("DELETE FROM versions WHERE id = ?", (version,))
     return True
@@ -250,10 +256,43 @@ def _written(there: Sequence[tuple[float, str, str]], turns: Sequence[StoredTurn
 def _insert(
     tenant: str, conversation_id: str, position: int, turns: Sequence[StoredTurn], transaction: Transaction
 ) -> None:
-    rows = [
-        (tenant, conversation_id, turn_position, *astuple(turn)) for turn_position, turn in enumerate(turns, position)
-    ]
+    rows = [(tenant, conversation_id, turn_position, *_row(turn)) for turn_position, turn in enumerate(turns, position)]
     transaction.executemany(_INSERT_TURN, rows)
+    # Those without data are in the store already.
+    pictures = [picture for turn in turns for picture in turn.pictures if picture.data]
+    if pictures:
+        rows = [(tenant, conversation_id, picture.digest, picture.data) for picture in pictures]
+        transaction.executemany(_INSERT_PICTURE, rows)
+
+
+def _row(turn: StoredTurn) -> tuple[Any, ...]:
+    """Return the columns of a turn; a question names its pictures where an answer has its events."""
+    events = turn.events
+    if turn.pictures:
+        events = to_json([{"kind": _PICTURE, "digest": picture.digest} for picture in turn.pictures])
+    return (turn.role, turn.text, turn.thinking, turn.context, turn.ending, turn.at, events)
+
+
+def _turn(row: Sequence[Any]) -> StoredTurn:
+    """Return the turn of its columns, with pictures without data."""
+    turn = StoredTurn(*row)
+    if turn.role != "user" or not turn.events:
+        return turn
+    named = [event for event in json.loads(turn.events) if event.get("kind") == _PICTURE]
+    return replace(turn, events="", pictures=tuple(Picture(event["digest"]) for event in named))
+
+
+def _with_pictures(
+    tenant: str, conversation_id: str, turns: Sequence[StoredTurn], transaction: Transaction
+) -> tuple[StoredTurn, ...]:
+    """Return the turns with the data of their pictures."""
+    if not any(turn.pictures for turn in turns):
+        return tuple(turns)
+    pictures = {digest: bytes(data) for digest, data in transaction.execute(_PICTURES, (tenant, conversation_id))}
+    return tuple(
+        replace(turn, pictures=tuple(replace(each, data=pictures.get(each.digest, b"")) for each in turn.pictures))
+        for turn in turns
+    )
 
 
 def _summary(row: Sequence[Any], search: str) -> ConversationSummary:
@@ -299,7 +338,7 @@ def _erase_results(tenant: str, before: float, transaction: Transaction) -> int:
             changed += 1
     query = "SELECT id, turns FROM versions WHERE tenant = ? AND created < ?"
     for version, turns in transaction.execute(query, (tenant, before)).fetchall():
-        less = to_json([astuple(without_results(StoredTurn(*turn))) for turn in json.loads(turns)])
+        less = to_json([_row(without_results(StoredTurn(*turn))) for turn in json.loads(turns)])
         if less != turns:
             transaction.execute("UPDATE versions SET turns = ? WHERE id = ?", (less, version))
             changed += 1
@@ -401,13 +440,19 @@ class Conversations:
             if head is None:
                 return None
             title, created, updated, system, calls_made, settings, pinned = head
-            turns = tuple(StoredTurn(*row) for row in transaction.execute(_TURNS, (tenant, conversation_id, 0)))
+            read = list(map(_turn, transaction.execute(_TURNS, (tenant, conversation_id, 0))))
+            turns = _with_pictures(tenant, conversation_id, read, transaction)
             versions = _versions(tenant, conversation_id, turns, transaction)
             return StoredConversation(
                 conversation_id, title, created, updated, turns, system, calls_made, settings, bool(pinned), versions
             )
 
         return await self._database.ask(select, reads=True)
+
+    async def picture(self, tenant: str, conversation_id: str, digest: str) -> bytes | None:
+        """Return a picture of a conversation by its SHA-256; None if it has none."""
+        rows = await self._database.rows(f"{_PICTURES} AND digest = ?", (tenant, conversation_id, _utf8(digest)))
+        return bytes(rows[0][1]) if rows else None
 
     async def latest(
         self, tenant: str, limit: int = 20, offset: int = 0, search: str = "", *, pinned_first: bool = False

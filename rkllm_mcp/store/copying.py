@@ -15,6 +15,7 @@ from rkllm_mcp.store.database import Database, Transaction
 
 _CONVERSATION = ("tenant", "id", "title", "system", "calls_made", "created", "updated", "settings", "pinned")
 _MESSAGE = ("tenant", "conversation", "position", "role", "text", "thinking", "context", "ending", "created", "events")
+_PICTURE = ("tenant", "conversation", "digest", "data")
 _VERSION = ("tenant", "conversation", "position", "created", "turns")
 _RESPONSE = ("tenant", "id", "previous", "items", "response", "created")
 _CALL = (
@@ -58,14 +59,15 @@ async def copy_store(source: Database, target: Database, tenant: str) -> Copied:
 async def _copy_conversation(source: Database, target: Database, key: tuple[str, str]) -> bool:
     """Copy a conversation with its turns and versions; return False if the target has it."""
 
-    def read(transaction: Transaction) -> tuple[list[Any], list[Any], list[Any]]:
+    def read(transaction: Transaction) -> tuple[list[Any], ...]:
         heads = transaction.execute(f"{_select(_CONVERSATION, 'conversations')} WHERE tenant = ? AND id = ?", key)
         where = "WHERE tenant = ? AND conversation = ?"
         messages = transaction.execute(f"{_select(_MESSAGE, 'messages')} {where} ORDER BY position", key).fetchall()
+        pictures = transaction.execute(f"{_select(_PICTURE, 'pictures')} {where}", key).fetchall()
         versions = f"{_select(('id', 'parent', *_VERSION), 'versions')} {where} ORDER BY id"
-        return heads.fetchall(), messages, transaction.execute(versions, key).fetchall()
+        return heads.fetchall(), messages, pictures, transaction.execute(versions, key).fetchall()
 
-    heads, messages, versions = await source.ask(read, reads=True)
+    heads, messages, pictures, versions = await source.ask(read, reads=True)
 
     def write(transaction: Transaction) -> bool:
         if transaction.execute("SELECT 1 FROM conversations WHERE tenant = ? AND id = ?", key).fetchone() or not heads:
@@ -75,6 +77,7 @@ async def _copy_conversation(source: Database, target: Database, key: tuple[str,
         statement = f"INSERT INTO conversations ({columns}, touched) VALUES ({marks}, {NEXT_CHANGE})"  # noqa: S608
         transaction.execute(statement, heads[0])
         transaction.executemany(_insert(_MESSAGE, "messages"), messages)
+        transaction.executemany(_insert(_PICTURE, "pictures"), pictures)
         # A version has another number there, which those that it contains name as their parent.
         numbers: dict[int, int] = {}
         for number, _, *row in versions:

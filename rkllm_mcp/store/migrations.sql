@@ -100,3 +100,14 @@ CREATE TABLE responses (
     created REAL NOT NULL,
     UNIQUE (tenant, id)
 );
+
+-- migration 5
+-- Pictures of questions; a message names those that it has in its events.
+CREATE TABLE pictures (
+    tenant TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    data BLOB NOT NULL,
+    UNIQUE (tenant, conversation, digest),
+    FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
+);

@@ -113,3 +113,17 @@ CREATE POLICY own ON grants USING (tenant = current_setting('rkllm.tenant'));
 ALTER TABLE texts ENABLE ROW LEVEL SECURITY;
 ALTER TABLE texts FORCE ROW LEVEL SECURITY;
 CREATE POLICY own ON texts USING (tenant = current_setting('rkllm.tenant'));
+
+-- migration 3
+-- Pictures of questions; a message names those that it has in its events.
+CREATE TABLE pictures (
+    tenant text NOT NULL DEFAULT current_setting('rkllm.tenant'),
+    conversation text NOT NULL,
+    digest text NOT NULL,
+    data bytea NOT NULL,
+    PRIMARY KEY (tenant, conversation, digest),
+    FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
+);
+ALTER TABLE pictures ENABLE ROW LEVEL SECURITY;
+ALTER TABLE pictures FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON pictures USING (tenant = current_setting('rkllm.tenant'));

@@ -231,8 +231,10 @@ rule
     camera = {"name": "camera", "command": sys.executable, "args": ["-m", CAMERA, str(tmp_path / "garden.png")]}
     server = {"servers": [{**camera, "env": {"PYTHONPATH": str(REPOSITORY)}, "always_allow": ["take_photo"]}]}
     async with asking(seeing_model(tmp_path / "eyes", rules=rules), monkeypatch, sections=server) as chat:
+        await chat.app.ready()
         assert (await chat.ask("take a photo")).text.strip() == "The garden is red above, blue below."
     model = seeing_model(tmp_path / "none", rules=rules)
     (model / "vision.rknn").unlink()
     async with asking(model, monkeypatch, sections=server) as chat:
+        await chat.app.ready()
         assert (await chat.ask("take a photo")).text.strip() == "I was shown nothing."

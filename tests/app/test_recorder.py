@@ -144,7 +144,8 @@ KEPT: dict[str, tuple[Sequence[Message], str, Ending, list[StoredTurn]]] = {
 def test_the_parts_of_an_answer_are_stored(
     said: Sequence[Message], words: str, ending: Ending, turns: list[StoredTurn]
 ) -> None:
-    assert turns_of(said, words, ending, asked_at=1.0, ended_at=2.0) == turns
+    asked = Message("user", words) if words else None
+    assert turns_of(said, asked, ending, asked_at=1.0, ended_at=2.0) == turns
 
 
 def test_a_stored_conversation_is_shown_to_the_model_without_empty_answers() -> None:

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.errors import StoreError
-from rkllm_mcp.messages import Conversation, StoredTurn
+from rkllm_mcp.messages import Conversation, Picture, StoredTurn
 from rkllm_mcp.records import CallRecord, ConversationSummary, StoredConversation
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.conversations import CHAIN_CHARACTERS, Conversations, HistoryLimits, title_of
@@ -70,6 +70,35 @@ async def saved(conversations: Conversations, tenant: str, *turns: StoredTurn, n
     conversation.id = name or conversation.id
     assert await conversations.save(tenant, conversation) == 0
     return conversation
+
+
+async def test_pictures_come_back_with_their_questions_and_versions_and_go_with_their_conversation(
+    place: Place,
+) -> None:
+    one, two = Picture.of(b"\x89PNG one\0\xff"), Picture.of(b"\xff\xd8\xff two")
+    asked = exchange("What are they?")
+    asked[0] = replace(asked[0], pictures=(one, two, one))
+    async with opened(place) as conversations:
+        conversation = await saved(conversations, "", *asked, *exchange("And now?", at=NOW + 2), name="c")
+        await saved(conversations, "", *exchange("x"), name="other")
+
+        async def pictures() -> list[tuple[str, list[bytes]]]:
+            stored = await conversations.get("", "c")
+            return [(turn.text, [picture.data for picture in turn.pictures]) for turn in stored.turns[::2]]
+
+        seen = ("What are they?", [one.data, two.data, one.data])
+        assert await pictures() == [seen, ("And now?", [])]
+        assert await conversations.picture("", "c", two.digest) == two.data
+        assert [await conversations.picture("", name, one.digest) for name in ("other", "none")] == [None, None]
+        # Another version of the question has none of them; the earlier one keeps its own.
+        conversation.replaces = conversation.kept_turns = 0
+        conversation.unkept += exchange("In words?", at=NOW + 4)
+        await conversations.save("", conversation)
+        assert await pictures() == [("In words?", [])]
+        assert await conversations.show_version("", "c", 0, 1)
+        assert await pictures() == [seen, ("And now?", [])]
+        assert await conversations.delete("", "c")
+        assert await conversations.picture("", "c", two.digest) is None
 
 
 async def test_a_conversation_comes_back_as_it_was(place: Place) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.messages import Conversation, StoredTurn
+from rkllm_mcp.messages import Conversation, Picture, StoredTurn
 from rkllm_mcp.records import CallRecord, StoredConversation
 from rkllm_mcp.store.conversations import Conversations, StoredResponses
 from rkllm_mcp.store.copying import Copied, copy_store
@@ -26,7 +26,7 @@ CALL = CallRecord(1.5, "files", "write_file", '{"path": "x"}', "once", True, "no
 
 def exchange(question: str, at: float) -> list[StoredTurn]:
     answer = StoredTurn("assistant", f"{question} \0 ☕", "think", "memo", "answered", at + 0.1, '[{"kind": "text"}]')
-    return [StoredTurn("user", question, at=at), answer]
+    return [StoredTurn("user", question, at=at, pictures=(Picture.of(question.encode() * 9),)), answer]
 
 
 async def filled(database: Database) -> None:
@@ -64,6 +64,7 @@ async def content(database: Database) -> dict[str, Any]:
         stored.append(replace(conversation, turns=tuple(turns)))
     return {
         "conversations": stored,
+        "pictures": [picture.data for each in stored for turn in each.turns for picture in turn.pictures],
         "order": [each.id for each in await conversations.latest(TENANT)],
         "response": await StoredResponses(database).get(TENANT, "resp_1"),
         "calls": await CallHistory(database, Retention()).latest(9),

@@ -1,0 +1,1 @@
+"""Pictures to embeddings: reading and fitting a picture, and the vision encoder in a process of its own."""

@@ -93,6 +93,11 @@ class VisionEncoder:
         return self._worker is not None
 
     @property
+    def picture_tokens(self) -> int:
+        """Tokens of a picture; 0 until the encoder was loaded."""
+        return self._shape.tokens if self._shape else 0
+
+    @property
     def worker_pid(self) -> int | None:
         """Process id of the encoder's process; None without one."""
         return self._worker.pid if self._worker else None

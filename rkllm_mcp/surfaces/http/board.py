@@ -177,6 +177,9 @@ class Me(DocumentedModel):
     emulated: bool
     model: str
     context_tokens: int = Field(description="The window of the model on the board; 0 where a remote service answers.")
+    picture_tokens: int = Field(
+        description="What a picture takes of the window; 0 until the encoder was loaded, or if the model does not see."
+    )
     needs_key: bool = Field(description="Requests without a key are refused.")
     storage: str = Field(description="Why nothing of this client is stored at present; empty where all is well.")
 
@@ -216,6 +219,7 @@ async def me(request: Request) -> Me:
         emulated=model_host.is_emulated,
         model=model_host.name,
         context_tokens=model_host.listing.context_tokens if model_host.npu else 0,
+        picture_tokens=model_host.picture_tokens,
         needs_key=needs_key(service.config),
         storage=failing.cause if failing else "",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from rkllm_mcp.app.conversation_export import stamp, summary_dict
 from rkllm_mcp.app.recorder import replace_turns
 from rkllm_mcp.completions.api import MOST_TOOLS, Positive, whole
 from rkllm_mcp.config.section import DocumentedModel, Probability, Temperature
+from rkllm_mcp.messages import Picture, picture_type
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Route, RouteResponse, shown
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from rkllm_mcp.records import StoredConversation
 
 MARKDOWN = "text/markdown"
+# A picture of this address is always the same.
+_KEPT = "private, max-age=31536000, immutable"
 _EMPTY_TURN: dict[str, Any] = {"created": "", "events": [], "version": 1, "versions": 1, "ending": ""}
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
 _Number = Annotated[int, Field(le=10**9), BeforeValidator(whole)]
@@ -62,6 +66,9 @@ class TurnBody(DocumentedModel):
     """The records that the reader of an answer received, without its end; empty where they are not kept."""
     version: int = Field(description="Which version of the question this is, from 1.")
     versions: int = Field(description="How many versions of the question there are.")
+    pictures: list[str] = Field(
+        description="The SHA-256 of each picture of a question; GET /v1/conversations/{id}/pictures/{sha256} has it."
+    )
     ending: str = Field(
         description="How an answer ended; empty for a question. running: it has not; interrupted: it was broken off "
         "with the process, and POST /v1/execute with again asks its question again."
@@ -219,6 +226,26 @@ async def delete(request: Request) -> None:
 
 @Route(
     "GET",
+    "/v1/conversations/{id}/pictures/{sha256}",
+    answers=(RouteResponse(media="image/*", says="The picture as it was sent."),),
+    problems=(404,),
+)
+async def picture(request: Request) -> Response:
+    """Read a picture of a question."""
+    (app, conversation_id), digest = _conversation_named(request), request.path_params["sha256"]
+    data = await app.store.conversations.picture(app.tenant, conversation_id, digest)
+    opened = service_of(request).open_conversations.opened(app, conversation_id)
+    if data is None and opened is not None:
+        pictures = (picture for message in opened.messages for picture in message.pictures)
+        data = next((picture.data for picture in pictures if picture.digest == digest), None)
+    if not data:
+        raise HTTPError(404, "this conversation has no such picture; GET /v1/conversations/{id} names those it has")
+    media = picture_type(data) or "application/octet-stream"
+    return Response(data, media_type=media, headers={"Cache-Control": _KEPT, "X-Content-Type-Options": "nosniff"})
+
+
+@Route(
+    "GET",
     "/v1/conversations/{id}/export",
     query=ExportQuery,
     answers=(
@@ -295,17 +322,22 @@ def _stored_json(stored: StoredConversation, *, is_running: bool) -> dict[str, A
     for position, turn in enumerate(stored.turns):
         version, versions = stored.versions.get(position, (1, 1))
         ending = "running" if is_running and turn.ending == "interrupted" else turn.ending
-        assistant_fields = {"created": stamp(turn.at), "events": json.loads(turn.events or "[]"), "ending": ending}
-        turns.append(shown(TurnBody, turn, **assistant_fields, version=version, versions=versions))
+        fields = {"created": stamp(turn.at), "events": json.loads(turn.events or "[]"), "ending": ending}
+        fields |= {"version": version, "versions": versions, "pictures": _digests(turn.pictures)}
+        turns.append(shown(TurnBody, turn, **fields))
     settings = json.loads(stored.settings or "{}")
     times = {"created": stamp(stored.created), "updated": stamp(stored.updated)}
     return shown(Whole, stored, **times, settings=settings, messages=turns)
 
 
+def _digests(pictures: Sequence[Picture]) -> list[str]:
+    return [picture.digest for picture in pictures]
+
+
 def _open(conversation: Conversation) -> dict[str, Any]:
     """Return the turns with text of a conversation that is open and not stored."""
     turns = [
-        shown(TurnBody, message, **_EMPTY_TURN)
+        shown(TurnBody, message, **_EMPTY_TURN, pictures=_digests(message.pictures))
         for message in conversation.messages
         if message.role in ("user", "assistant") and message.text.strip()
     ]

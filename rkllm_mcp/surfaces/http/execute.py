@@ -8,13 +8,15 @@ like the body's field, visible to a load balancer.
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
 import anyio
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from typing_extensions import Self
@@ -26,7 +28,7 @@ from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Status, Text, event_to_dict, event_to_json
 from rkllm_mcp.generation import AnswerOptions, ApprovalMode, ForcedTool, ModelOptions, SamplingOverrides
-from rkllm_mcp.messages import Conversation
+from rkllm_mcp.messages import Conversation, Message, Picture, is_picture
 from rkllm_mcp.protocols import EventSink
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.surfaces.http import bodies
@@ -50,6 +52,30 @@ _Words = Annotated[str, Field(min_length=1)]
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
 
 
+# Of a question; each takes 64 to 256 tokens of the context.
+MOST_PICTURES = 8
+
+
+def _picture(data: object) -> object:
+    if not isinstance(data, str):
+        return data
+    try:
+        picture = base64.b64decode("".join(data.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("send the picture itself, in base64; addresses and paths are not opened") from None
+    if not is_picture(picture):
+        raise ValueError("this is no picture that is read; send JPEG, PNG, WebP, GIF or BMP")
+    return Picture.of(picture)
+
+
+_Picture = Annotated[
+    Picture,
+    BeforeValidator(_picture),
+    WithJsonSchema({"type": "string", "contentEncoding": "base64", "contentMediaType": "image/*"}),
+]
+_Pictures = Annotated[tuple[_Picture, ...], Field(strict=False, max_length=MOST_PICTURES)]
+
+
 class MessageBody(bodies.RequestBody):
     """A turn of a conversation that went on elsewhere."""
 
@@ -57,6 +83,8 @@ class MessageBody(bodies.RequestBody):
     """Who said it."""
     text: str
     """The words."""
+    pictures: _Pictures = ()
+    """The pictures of a question."""
 
 
 class PromptBody(bodies.RequestBody):
@@ -110,6 +138,8 @@ class ExecuteBody(bodies.RequestBody):
 
     message: _Words | None = None
     """The question; a resource is named in it as @server:uri. Required unless there is a prompt."""
+    pictures: _Pictures = ()
+    """Pictures of the message, in base64, for a model that sees: JPEG, PNG, WebP, GIF or BMP."""
     prompt: PromptBody | None = None
     """A server's prepared question instead."""
     replaces: Annotated[int, Field(ge=0, le=10**9), BeforeValidator(whole)] | None = None
@@ -151,6 +181,8 @@ class ExecuteBody(bodies.RequestBody):
     def _check_question(self) -> Self:
         if (self.message is not None) + (self.prompt is not None) + self.again + self.continues != 1:
             raise ValueError("give either message, prompt, again or continue")
+        if self.pictures and self.message is None:
+            raise ValueError("pictures need a message")
         if self.replaces is not None and (self.again or self.continues or not self.conversation):
             raise ValueError("replaces needs a message or prompt, and a conversation")
         if self.continues and (self.force_tool or not self.conversation):
@@ -275,7 +307,8 @@ async def _make_answer(
 ) -> None:
     """Answer when the request's turn has come. Its question is stored when it has a place in the queue."""
     service, app = service_of(request), tenant_of(request).app
-    question = conversation.broken_off[0].text if body.again else body.message or ""
+    asked = conversation.broken_off[0] if body.again else Message("user", body.message or "", pictures=body.pictures)
+    question = asked.text
     draft: AnswerRecord | None = None
     is_refused = False
     with service.answers.running(running):
@@ -285,7 +318,14 @@ async def _make_answer(
                 service.open_conversations.put(app, conversation)
                 if app.config.service.history:
                     secrets = tuple(body.tokens.values())
-                    draft = AnswerRecord(app.recorder, conversation, question, secrets, earlier_events=earlier_events)
+                    draft = AnswerRecord(
+                        app.recorder,
+                        conversation,
+                        question,
+                        secrets,
+                        earlier_events=earlier_events,
+                        pictures=asked.pictures,
+                    )
                     await draft.begin()
                 async with queue_slot.turn(sink), metered(request) as meter:
                     # The earlier part was counted when it came.
@@ -293,6 +333,7 @@ async def _make_answer(
                         sink.feed(earlier_events)
                     running.assistant = meter.assistant
                     options = _answer_options(request, conversation, body, earlier_events, meter.assistant)
+                    options = replace(options, pictures=asked.pictures)
                     checked_question = _question(conversation, body, question, earlier_events)
                     await meter.assistant.answer(conversation, checked_question, sink, options, [meter])
         except Exception:
@@ -361,7 +402,7 @@ async def _replaced(app: App, conversation_id: str, position: int) -> StoredConv
 
 async def _conversation(request: Request, app: App, body: ExecuteBody) -> Conversation:
     conversations = service_of(request).open_conversations
-    history = [(turn.role, turn.text) for turn in body.history]
+    history = [Message(turn.role, turn.text, pictures=turn.pictures) for turn in body.history]
     conversation_id = body.conversation or request.headers.get(CONVERSATION)
     conversation = await conversations.find(app, conversation_id) if conversation_id else None
     if conversation is None and (history or not conversation_id):

@@ -51,7 +51,13 @@ if TYPE_CHECKING:
     from rkllm_mcp.models.install import Pull
 
 VERSION = "0.12.0"
-_CAPABILITIES = {"chat": "completion", "tools": "tools", "thinking": "thinking", "embed": "embedding"}
+_CAPABILITIES = {
+    "chat": "completion",
+    "tools": "tools",
+    "thinking": "thinking",
+    "vision": "vision",
+    "embed": "embedding",
+}
 # Between two lines about a download, seconds.
 _PROGRESS_S = 0.25
 _NEVER = datetime(9999, 12, 31, tzinfo=timezone.utc)

@@ -41,11 +41,12 @@ _WORKER = "worker.js"
 # For the tools that check the scripts, and for no browser.
 _CHECKERS = "package.json"
 _KEPT, _ASKED_FOR = "public, max-age=31536000, immutable", "no-cache"
-# Trusted types switch off every way to make markup from text: a mistake in the page cannot become an injection. The one
-# policy names the addresses of the page's two workers, and no other.
+# Pictures of questions come from the page's own memory (blob:). Trusted types switch off every way to make markup from
+# text: a mistake in the page cannot become an injection. The one policy names the addresses of the page's two workers,
+# and no other.
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; "
-    "worker-src 'self'; base-uri 'none'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+    "manifest-src 'self'; worker-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types page-worker"
 )
 

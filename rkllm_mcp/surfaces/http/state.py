@@ -95,11 +95,11 @@ class OpenConversations:
         except StoreError:
             return True
 
-    def begin(self, app: App, system: str | None, history: Iterable[tuple[str, str]] = ()) -> Conversation:
+    def begin(self, app: App, system: str | None, history: Iterable[Message] = ()) -> Conversation:
         """Create a conversation, not open before ``put``, so that a refused request evicts none."""
         conversation = app.new_conversation(system)
-        for role, text in history:
-            conversation.add(Message("assistant" if role == "assistant" else "user", text))
+        for message in history:
+            conversation.add(message)
         return conversation
 
     def put(self, app: App, conversation: Conversation) -> Conversation:
@@ -150,7 +150,9 @@ class OpenConversations:
 
 def _characters(message: Message) -> int:
     results = sum(len(result.text) for result in message.results)
-    return len(message.text) + len(message.thinking) + len(message.context) + results
+    # A byte of a picture takes as much memory as a character.
+    pictures = sum(len(picture.data) for picture in message.all_pictures)
+    return len(message.text) + len(message.thinking) + len(message.context) + results + pictures
 
 
 class Quota:

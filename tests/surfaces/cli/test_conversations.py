@@ -16,7 +16,7 @@ from rich.console import Console
 
 from rkllm_mcp.app.conversation_export import as_json, as_markdown, from_json
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.messages import StoredTurn
+from rkllm_mcp.messages import Picture, StoredTurn
 from rkllm_mcp.records import CallRecord, StoredConversation
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.database import state_file
@@ -196,6 +196,9 @@ def test_an_export_is_imported_again_as_it_was(typed: Command) -> None:
 def test_an_export_read_again_is_the_same_conversation() -> None:
     assert from_json(as_json([TRIP])) == [TRIP]
     assert from_json(as_json([TRIP, OTHER])) == [TRIP, OTHER]
+    asked = replace(TRIP.turns[0], pictures=(Picture.of(b"\x89PNG\0\xff"), Picture.of(b"BM")))
+    (read,) = from_json(as_json([replace(TRIP, turns=(asked, *TRIP.turns[1:]))]))
+    assert [picture.data for picture in read.turns[0].pictures] == [b"\x89PNG\0\xff", b"BM"]
 
 
 def broken(change: Callable[[dict[str, object]], object]) -> str:

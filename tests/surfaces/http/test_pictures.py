@@ -148,3 +148,52 @@ def test_a_picture_in_a_tools_result_is_seen(service: Served) -> None:
     assert [block.text.strip() for block in answer.content if block.type == "text"] == [
         "The tool shows red above, blue below."
     ]
+
+
+def _execute(service: Served, **body: Any) -> dict[str, Any]:
+    response = httpx2.post(f"{service.url}/v1/execute", json={"stream": False, **body}, timeout=60)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def test_the_assistant_sees_pictures_which_stay_with_their_questions(service: Served) -> None:
+    first = _execute(service, message="What is it?", pictures=[RED])
+    assert first["text"].strip() == "It is red above, blue below."
+    here = {"conversation": first["conversation"]}
+    assert _execute(service, message="And these?", pictures=[GREEN, BLUE], **here)["text"].strip() == (
+        "The first is green above, white below, the second is blue above, red below."
+    )
+    url = f"{service.url}/v1/conversations/{first['conversation']}"
+    turns = httpx2.get(url).json()["messages"]
+    assert [len(turn["pictures"]) for turn in turns] == [1, 0, 2, 0]
+    kept = [httpx2.get(f"{url}/pictures/{digest}") for turn in turns for digest in turn["pictures"]]
+    assert [base64.b64encode(picture.content).decode() for picture in kept] == [RED, GREEN, BLUE]
+    assert {picture.headers["content-type"] for picture in kept} == {"image/png"}
+    assert httpx2.get(f"{url}/pictures/{'0' * 64}").status_code == 404
+    # Read again from the store, as after a restart, and as a client that has the history itself.
+    assert service.service is not None
+    service.service.open_conversations.drop(service.service.tenants.by_name[""].app, first["conversation"])
+    assert _execute(service, message="still?", replaces=2, **here)["text"].strip() == "Still red above, blue below."
+    said = [{"role": "user", "text": "What is it?", "pictures": [RED]}, {"role": "assistant", "text": "Red."}]
+    assert _execute(service, message="still?", history=said)["text"].strip() == "Still red above, blue below."
+
+
+@pytest.mark.parametrize(
+    ("pictures", "part"),
+    [
+        (["http://127.0.0.1:1/cat.png"], "send the picture itself, in base64"),
+        ([SVG], "JPEG, PNG, WebP, GIF or BMP"),
+        ([RED] * 9, "at most 8 items"),
+        ([7], "pictures"),
+    ],
+)
+def test_what_is_no_picture_of_a_question_is_refused(service: Served, pictures: list[Any], part: str) -> None:
+    status, text = _post_execute(service, {"message": "What is it?", "pictures": pictures})
+    assert (status, part in text) == (422, True), text
+    status, text = _post_execute(service, {"prompt": {"name": "p"}, "pictures": [RED]})
+    assert (status, "pictures need a message" in text) == (422, True), text
+
+
+def _post_execute(service: Served, body: dict[str, Any]) -> tuple[int, str]:
+    response = httpx2.post(f"{service.url}/v1/execute", json=body, timeout=60)
+    return response.status_code, response.text

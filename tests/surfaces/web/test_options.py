@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tests.support.browser import PHONE, visiting
 from tests.support.page_service import Json, PageService, running, text
 from tests.support.page_views import server, tool
+from tests.support.pictures import RED_ABOVE_BLUE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -93,10 +94,11 @@ def test_files_become_part_of_the_question_with_their_tokens_shown(browser: Brow
             [
                 {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"buy milk"},
                 {"name": "rules.pdf", "mimeType": "application/pdf", "buffer": b"two days"},
-                {"name": "photo.jpg", "mimeType": "image/jpeg", "buffer": b"x"},
+                {"name": "photo.png", "mimeType": "image/png", "buffer": RED_ABOVE_BLUE},
             ]
         )
         page.wait_for_selector("#files >> text=8 tokens >> nth=1")
+        page.wait_for_selector("#files img[src]")
         assert "This model cannot read images." in page.inner_text("#files")
         # A long paste is a file, and one tap makes it text again.
         paste = """(text) => {

@@ -7,6 +7,7 @@ import { timeline } from "../../../rkllm_mcp/surfaces/web/js/charts/timeline.js"
 import { fieldsOf, read } from "../../../rkllm_mcp/surfaces/web/js/forms/schema.js";
 import { bestLanguage } from "../../../rkllm_mcp/surfaces/web/js/i18n.js";
 import { PHRASES } from "../../../rkllm_mcp/surfaces/web/js/phrases.js";
+import { sizeOf } from "../../../rkllm_mcp/surfaces/web/js/chat/photo.js";
 import { addressOf, codeOf, conversationOf } from "../../../rkllm_mcp/surfaces/web/js/router.js";
 import { secondsOf } from "../../../rkllm_mcp/surfaces/web/js/time.js";
 
@@ -181,4 +182,23 @@ test("every phrase that the page says is there, and every one that is there is s
     Object.keys(PHRASES).filter((key) => !isSaid(key)),
     [],
   );
+});
+
+test("the size of a picture is read from its head", () => {
+  const head = (...parts) => new DataView(Uint8Array.from([...parts.flat(), ...Array(40).fill(0)]).buffer);
+  const letters = (text) => [...text].map((letter) => letter.charCodeAt(0));
+  const size = { width: 300, height: 200 };
+  const jpeg = [0xff, 0xd8, 0xff, 0xe0, 0, 4, 1, 2, 0xff, 0xc4, 0, 3, 9, 0xff, 0xc2, 0, 17, 8, 0, 200, 1, 44];
+  for (const data of [
+    head([0x89], letters("PNG\r\n\x1a\n"), [0, 0, 0, 13], letters("IHDR"), [0, 0, 1, 44], [0, 0, 0, 200]),
+    head(letters("GIF89a"), [44, 1, 200, 0]),
+    head(letters("BM"), Array(16).fill(0), [44, 1, 0, 0], [56, 255, 255, 255]),
+    head(letters("RIFF"), Array(4).fill(0), letters("WEBPVP8X"), Array(8).fill(0), [43, 1, 0, 199, 0, 0]),
+    head(letters("RIFF"), Array(4).fill(0), letters("WEBPVP8L"), Array(4).fill(0), [0x2f, 43, 193, 49, 0]),
+    head(letters("RIFF"), Array(4).fill(0), letters("WEBPVP8 "), Array(10).fill(0), [44, 1, 200, 0]),
+    head(jpeg),
+  ])
+    assert.deepEqual(sizeOf(data), size);
+  for (const other of [head(letters("<svg")), head([0xff, 0xd8, 1, 2]), new DataView(new ArrayBuffer(3))])
+    assert.equal(sizeOf(other), null);
 });

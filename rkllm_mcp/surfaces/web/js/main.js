@@ -48,23 +48,37 @@ const conversations = new Conversations({
   loaded: () => mark(),
   settings: (id) => changeSettings(id),
 });
-const models = new ModelPicker(() => void introduce());
-const desk = new Desk({ models: () => models.models, changed: () => followDesk(), ask: (wish) => ask(wish), edit: (text) => composer.write(text) });
+const models = new ModelPicker(
+  () => void introduce(),
+  () => files.look(),
+);
+const desk = new Desk({
+  models: () => models.models,
+  changed: () => followDesk(),
+  ask: (wish) => ask(wish),
+  edit: ({ message, pictures = [] }) => {
+    composer.write(message);
+    files.restore(pictures);
+  },
+});
 const options = new QuestionOptions();
 const composer = new Composer({
   send: (text) => {
     if (files.isReading) return false;
-    const isTaken = ask({ message: files.with(text) });
+    const isTaken = ask({ message: files.with(text), pictures: files.pictures });
     if (isTaken) files.spent();
     return isTaken;
   },
   stop: () => desk.stop(),
   changed: () => state.context?.later(),
+  wordless: () => (files.pictures.length > 0 ? t("picture.question") : ""),
 });
 const files = new Files({
   write: (text) => composer.insert(text),
   store: (file) => documents.store(file),
   search: (tool) => options.begin(tool),
+  eyes: () => models.eyes,
+  choose: (name) => models.choose(name),
   changed: () => state.context?.later(),
 });
 const documents = new DocumentsPanel();
@@ -155,7 +169,7 @@ async function introduce() {
     tell(byId("storage"), say("storage.failing", { why: me.storage ?? "" }));
     document.body.classList.toggle("is-remote", me.context_tokens === 0);
     await welcome.show(me);
-    files.fits(me.context_tokens, welcome.tokens);
+    files.fits(me.context_tokens, welcome.tokens, me.picture_tokens ?? 0);
     await showContext(me.context_tokens);
   } catch (error) {
     tell(byId("welcome-note"), sentenceOf(error));

@@ -18,10 +18,15 @@ export class ModelPicker {
   #wanted = "";
   #button = /** @type {HTMLButtonElement} */ (byId("model"));
   #changed;
+  #shown;
 
-  /** @param {() => void} changed called when another model is loaded */
-  constructor(changed) {
+  /**
+   * @param {() => void} changed called when another model is loaded
+   * @param {() => void} shown called when the model that answers may be another one, or is about to be
+   */
+  constructor(changed, shown) {
     this.#changed = changed;
+    this.#shown = shown;
     this.#button.addEventListener("click", () => this.#open());
   }
 
@@ -36,6 +41,23 @@ export class ModelPicker {
     const { data } = await api.get("/v1/models").catch(() => ({ data: [] }));
     this.models = data.filter((/** @type {Model} */ { capabilities }) => !capabilities || capabilities.includes("chat"));
     this.#button.disabled = this.models.length < 2;
+    this.#shown();
+  }
+
+  /** Whether the model of the next question sees pictures, and the name of another one that does; empty without one. */
+  get eyes() {
+    const seeing = this.models.filter(({ capabilities }) => capabilities?.includes("vision"));
+    const sees = seeing.some(({ id, loaded }) => (this.#wanted ? id === this.#wanted : loaded));
+    return { sees, other: seeing[0]?.id ?? "" };
+  }
+
+  /**
+   * Load another model; the questions meanwhile are for that one.
+   *
+   * @param {string} name
+   */
+  choose(name) {
+    void this.#load(name);
   }
 
   #open() {
@@ -52,6 +74,7 @@ export class ModelPicker {
   /** @param {string} name */
   async #load(name) {
     this.#wanted = name;
+    this.#shown();
     this.#button.replaceChildren(say("model.loading", { model: name }));
     announce(t("model.loading", { model: name }));
     try {

@@ -33,7 +33,7 @@ export function typed(name) {
 
 /**
  * @param {string} name
- * @param {string | string[]} value an empty one is forgotten
+ * @param {string | import("./chat/queue.js").Waiting[]} value an empty one is forgotten
  */
 export function keepTyped(name, value) {
   put("sessionStorage", name, value.length ? JSON.stringify(value) : "");

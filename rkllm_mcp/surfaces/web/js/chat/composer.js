@@ -13,13 +13,15 @@ export class Composer {
   #stop = byId("stop");
   #isRunning = false;
   #changed;
+  #wordless;
 
   /**
-   * @param {{send: (text: string) => boolean, stop: () => void, changed: () => void}} actions `send` says whether it
-   *   took the text
+   * @param {{send: (text: string) => boolean, stop: () => void, changed: () => void, wordless: () => string}} actions
+   *   `send` says whether it took the text; `wordless` is sent in place of no text, unless it is empty
    */
-  constructor({ send, stop, changed }) {
+  constructor({ send, stop, changed, wordless }) {
     this.#changed = changed;
+    this.#wordless = wordless;
     this.#field.value = (typed("draft") ?? "");
     this.#field.addEventListener("input", () => {
       this.#fit();
@@ -106,7 +108,7 @@ export class Composer {
 
   /** @param {(text: string) => boolean} send */
   #submit(send) {
-    const text = this.#field.value.trim();
+    const text = this.#field.value.trim() || this.#wordless();
     if (!text || !send(text)) return;
     this.#field.value = "";
     this.#fit();

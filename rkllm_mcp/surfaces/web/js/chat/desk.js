@@ -26,17 +26,17 @@ export class Desk {
   #queue;
 
   /**
-   * @param {{changed: () => void, ask: (wish: Wish) => boolean, edit: (text: string) => void,
+   * @param {{changed: () => void, ask: (wish: Wish) => boolean, edit: (asked: import("./queue.js").Waiting) => void,
    *   models: () => import("../models.js").Model[]}} called when an answer begins or ends, and when a conversation
    *   gets its id; and the way to ask
    */
   constructor(told) {
     this.#told = told;
     this.#queue = new Queue({
-      ask: (thread, message) => {
+      ask: (thread, asked) => {
         this.#queue.show(this.thread);
-        if (thread === this.thread) told.ask({ message });
-        else void thread.ask({ message });
+        if (thread === this.thread) told.ask(asked);
+        else void thread.ask(asked);
       },
       edit: told.edit,
       stop: () => this.stop(),
@@ -91,7 +91,7 @@ export class Desk {
   /** @param {Wish} wish */
   ask(wish) {
     if (this.thread.isRunning) {
-      if (wish.message && wish.replaces === undefined) return this.#queue.add(this.thread, wish.message);
+      if (wish.message && wish.replaces === undefined) return this.#queue.add(this.thread, wish);
       announce(t("chat.first"));
       return false;
     }

@@ -1,11 +1,13 @@
 /**
- * What goes with the next question: files that are chosen, dropped or pasted, and resources of servers. Each is read by
- * the board and shown with its cost before anything is sent; a file that does not fit has choices. A long paste
- * becomes a file, one tap makes it text again.
+ * What goes with the next question: files and pictures that are chosen, dropped or pasted, and resources of servers. Each
+ * file is read by the board and shown with its cost before anything is sent; one that does not fit has choices. A long
+ * paste becomes a file, one tap makes it text again.
  *
  * @typedef {{name: string, text: string, pages: number[], reference: string, tokens: number, isPaste: boolean,
- *   note: string, problem: string, isReading: boolean, file: File | null}} Attached `text` goes with the question, or else
- *   `reference`; `pages` has the position of each in the text; `note` replaces the tokens
+ *   note: string, problem: string, isReading: boolean, file: File | null, picture: Picture | null}} Attached `text` goes
+ *   with the question, or else `reference`, or else `picture`; `pages` has the position of each in the text; `note` replaces
+ *   the tokens
+ * @typedef {import("./pictures.js").Picture} Picture
  */
 import { api } from "../access.js";
 import { Refusal } from "../api.js";
@@ -14,6 +16,7 @@ import { byId, fill, h, icon } from "../dom.js";
 import { labelled, say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { announce } from "./announcer.js";
+import { image, MOST_PICTURES, PictureRefused } from "./pictures.js";
 
 // A paste that would take this part of the window becomes a file; the characters are what a token has at the least.
 const PASTE_SHARE = 0.15;
@@ -33,10 +36,13 @@ export class Files {
   #files = [];
   #window = 4096;
   #room = 4096;
+  #pictureTokens = 0;
 
   /**
    * @param {{write: (text: string) => void, store: (file: File) => Promise<void>,
-   *   search: (tool: import("./options.js").Tool) => void, changed: () => void}} actions
+   *   search: (tool: import("./options.js").Tool) => void, changed: () => void,
+   *   eyes: () => {sees: boolean, other: string}, choose: (model: string) => void}} actions `eyes` says whether the model
+   *   sees pictures, and which other one does
    */
   constructor(actions) {
     this.#actions = actions;
@@ -60,16 +66,38 @@ export class Files {
   /**
    * @param {number} size of the model's window, tokens; 0 when it is not known
    * @param {number} tools what the tools take of it
+   * @param {number} pictureTokens what a picture takes; 0 when that is not known
    */
-  fits(size, tools) {
+  fits(size, tools, pictureTokens) {
     this.#window = size || this.#window;
     this.#room = this.#window - tools;
+    this.#pictureTokens = pictureTokens;
     this.#show();
   }
 
   /** The part of the context window that they need. */
   get tokens() {
-    return this.#files.reduce((sum, { tokens, problem }) => sum + (problem ? 0 : tokens), 0);
+    return this.#files.reduce((sum, entry) => sum + (this.#problemOf(entry) ? 0 : this.#cost(entry)), 0);
+  }
+
+  /** The pictures of the next question, which a model that does not see is not shown. */
+  get pictures() {
+    const shown = this.#files.filter((entry) => !this.#problemOf(entry));
+    return shown.flatMap(({ picture }) => (picture ? [picture] : []));
+  }
+
+  /** @param {Attached} entry */
+  #cost({ picture, tokens }) {
+    return picture ? this.#pictureTokens : tokens;
+  }
+
+  /**
+   * Why it does not go with the question; empty if it does.
+   *
+   * @param {Attached} entry
+   */
+  #problemOf({ picture, problem }) {
+    return problem || (picture && !this.#actions.eyes().sees ? t("file.image") : "");
   }
 
   get isReading() {
@@ -99,6 +127,21 @@ export class Files {
     for (const file of files) void this.#fill(this.#begin({ name: file.name, file }), () => this.#read(file));
   }
 
+  /**
+   * Take pictures back that were to go with another question.
+   *
+   * @param {Picture[]} pictures
+   */
+  restore(pictures) {
+    for (const picture of pictures) this.#files.push({ ...blank(), name: t("picture.name"), picture });
+    this.#show();
+  }
+
+  /** The model may be another one. */
+  look() {
+    this.#show();
+  }
+
   /** @param {import("../dialogs/offers.js").Resource} resource */
   addResource({ server, uri, name }) {
     const entry = this.#begin({ name, reference: `@${server}:${/^[!-~]*[\w/]$/.test(uri) ? uri : `<${uri}>`}` });
@@ -113,8 +156,7 @@ export class Files {
    * @returns {Attached}
    */
   #begin(given) {
-    const blank = { name: "", text: "", pages: [], reference: "", tokens: 0, isPaste: false, note: "", problem: "" };
-    const entry = { ...blank, isReading: true, file: null, ...given };
+    const entry = { ...blank(), isReading: true, ...given };
     this.#files.push(entry);
     this.#show();
     return entry;
@@ -133,14 +175,18 @@ export class Files {
       Object.assign(entry, { note: "" }, await work());
     } catch (error) {
       const isReaderless = error instanceof Refusal && error.code === "no_knowledge_server";
-      const said = isReaderless ? t("file.no_reader") : sentenceOf(error);
+      const isRefused = error instanceof PictureRefused;
+      const said = isReaderless ? t("file.no_reader") : isRefused ? error.message : sentenceOf(error);
       // The earlier files are still valid.
       if (entry.text) entry.note = said;
       else entry.problem = said;
     }
     entry.isReading = false;
     if (!this.#files.includes(entry)) return;
-    announce(entry.problem || entry.note || t("file.read", { name: entry.name, count: entry.tokens }));
+    const read = entry.picture
+      ? t("picture.added", { name: entry.name })
+      : t("file.read", { name: entry.name, count: entry.tokens });
+    announce(this.#problemOf(entry) || entry.note || read);
     this.#show();
   }
 
@@ -149,8 +195,13 @@ export class Files {
    * @returns {Promise<Partial<Attached>>}
    */
   async #read(file) {
-    if (file.type.startsWith("image/")) return { problem: t("file.image") };
     if (file.size > LARGEST) return { problem: t("file.large") };
+    if (file.type.startsWith("image/")) {
+      const { readPicture } = await import("./photo.js");
+      const picture = await readPicture(file);
+      const isOneMore = this.#files.filter((entry) => entry.picture).length >= MOST_PICTURES;
+      return isOneMore ? { problem: t("picture.many", { n: MOST_PICTURES }) } : { picture };
+    }
     if (PLAIN.test(file.type) || PLAIN_NAMES.test(file.name)) return this.#counted(await file.text());
     const { text, pages = [], tokens } = await api.upload("/v1/attachments", file);
     return { text, pages, tokens: tokens ?? estimate(text) };
@@ -179,13 +230,17 @@ export class Files {
   #show() {
     const over = this.tokens - this.#room;
     this.#actions.changed();
-    const counted = this.#files.filter(({ isReading, problem }) => !isReading && !problem);
-    const large = counted.sort((one, other) => other.tokens - one.tokens)[0];
+    const counted = this.#files.filter((entry) => !entry.isReading && !this.#problemOf(entry));
+    const large = counted.sort((one, other) => this.#cost(other) - this.#cost(one))[0];
+    const { sees, other } = this.#actions.eyes();
+    const isBlind = !sees && this.#files.some(({ picture }) => picture);
     fill(
       this.#place,
       this.#files.map((entry) => this.#chip(entry)),
+      isBlind && other && button("picture.model", () => this.#actions.choose(other), { class: "primary" }, { name: other }),
+      isBlind && !other && h("p", { class: "muted small" }, say("picture.no_model")),
       over > 0 && h("p", { class: "error", role: "alert" }, say("file.too_many", { n: over })),
-      over > 0 && large && this.#choices(large, large.tokens - over),
+      over > 0 && large && this.#choices(large, this.#cost(large) - over),
     );
   }
 
@@ -229,16 +284,19 @@ export class Files {
 
   /** @param {Attached} entry */
   #chip(entry) {
-    const tokens = t("tools.tokens", { count: entry.tokens });
-    const said = entry.problem || (entry.isReading ? t("loading") : entry.note || tokens);
+    const count = this.#cost(entry);
+    const tokens = count || !entry.picture ? t("tools.tokens", { count }) : "";
+    const problem = this.#problemOf(entry);
+    const said = problem || (entry.isReading ? t("loading") : entry.note || tokens);
     const asText = () => {
       this.#remove(entry);
       this.#actions.write(entry.text);
     };
     return h(
       "div",
-      { class: entry.problem ? "chosen-option file refused" : "chosen-option file" },
-      icon(entry.problem ? "warning" : entry.reference ? "clip" : "file"),
+      { class: problem ? "chosen-option file refused" : "chosen-option file" },
+      entry.picture && image(entry.picture, "thumbnail-image"),
+      (problem || !entry.picture) && icon(problem ? "warning" : entry.reference ? "clip" : "file"),
       h("span", { class: "file-words" }, h("span", { class: "one-line", dir: "auto" }, entry.name), h("span", { class: "muted small" }, said)),
       entry.isPaste && button("file.as_text", asText, { class: "quiet" }),
       iconButton("close", "file.remove", () => this.#remove(entry)),
@@ -251,6 +309,12 @@ export class Files {
     this.#show();
     byId("question").focus();
   }
+}
+
+/** @returns {Attached} */
+function blank() {
+  const words = { name: "", text: "", reference: "", note: "", problem: "" };
+  return { ...words, pages: [], tokens: 0, isPaste: false, isReading: false, file: null, picture: null };
 }
 
 /** @param {string} text */

@@ -2,7 +2,7 @@
  * Earlier messages, as the board has stored them. Of a long conversation the last part is shown, the rest when it is
  * asked for: all at once would keep a phone busy for seconds.
  *
- * @typedef {{role: string, text: string, thinking?: string, ending?: string, created?: number | string,
+ * @typedef {{role: string, text: string, pictures?: string[], thinking?: string, ending?: string, created?: number | string,
  *   events?: import("../api.js").BoardEvent[], version?: number, versions?: number}} Message
  * @typedef {() => HTMLElement} Maker
  */

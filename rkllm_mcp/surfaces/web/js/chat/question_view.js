@@ -1,8 +1,8 @@
 /**
  * A question of the conversation: its words, its versions, and the editor in which it is asked in other words.
  *
- * @typedef {{message: string, prompt?: {name: string, arguments: Record<string, string>}, version?: number,
- *   versions?: number}} Asked
+ * @typedef {{message: string, pictures?: import("./pictures.js").Picture[],
+ *   prompt?: {name: string, arguments: Record<string, string>}, version?: number, versions?: number}} Asked
  * @typedef {{ask: (text: string) => boolean, show: (version: number) => void,
  *   cost: (text: string) => Promise<{tokens: number, seconds: number} | null>}} Actions of a question that is stored
  */
@@ -10,6 +10,7 @@ import { button, choices, copyButton, iconButton } from "../buttons.js";
 import { fill, h, icon } from "../dom.js";
 import { labelled, say } from "../i18n.js";
 import { isSending } from "./composer.js";
+import { thumbnails } from "./pictures.js";
 
 const TYPING_MS = 400;
 
@@ -85,12 +86,13 @@ export class QuestionView {
   }
 
   #show() {
-    const { message, prompt } = this.#asked;
+    const { message, prompt, pictures = [] } = this.#asked;
     const given = Object.entries(prompt?.arguments ?? {}).map(([name, value]) => `${name}: ${value}`);
     const asked =
       prompt && h("p", { class: "chip" }, icon("prompt"), h("span", {}, [prompt.name, ...given].join(" · ")));
     this.node.classList.remove("editing");
-    fill(this.#bubble, asked, message && h("p", { class: "as-written", dir: "auto" }, message));
+    const seen = pictures.length > 0 && thumbnails(pictures);
+    fill(this.#bubble, asked, seen, message && h("p", { class: "as-written", dir: "auto" }, message));
     fill(
       this.#foot,
       this.versions > 1 && this.#switch(),

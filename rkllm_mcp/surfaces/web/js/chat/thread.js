@@ -5,9 +5,12 @@
  * @typedef {import("./past.js").Message} Message
  * @typedef {import("./answer_view.js").AnswerView} AnswerView
  * @typedef {{force_tool?: string, allowed_tools?: string[], model?: string, tokens?: Record<string, string>}} Options
- * @typedef {{message: string, goOn?: HTMLElement, prompt?: {name: string, arguments: Record<string, string>}, options?: Options,
- *   history?: {role: string, text: string}[], again?: boolean, replaces?: number}} Wish `replaces` is the position of the
- *   question of which this is another version, `goOn` the visible part of the answer to continue
+ * @typedef {import("./pictures.js").Picture} Picture
+ * @typedef {{role: string, text: string, pictures?: Picture[]}} Said
+ * @typedef {{message: string, pictures?: Picture[], goOn?: HTMLElement,
+ *   prompt?: {name: string, arguments: Record<string, string>}, options?: Options, history?: Said[], again?: boolean,
+ *   replaces?: number}} Wish `replaces` is the position of the question of which this is another version, `goOn` the visible
+ *   part of the answer to continue
  * @typedef {{changed: (thread: Thread) => void, ask: (wish: Wish) => boolean,
  *   models: () => import("../models.js").Model[]}} Called when the thread gets its id and when an
  *   answer begins and ends; and the way to ask
@@ -22,6 +25,7 @@ import { announce } from "./announcer.js";
 import { openMenu } from "../menu.js";
 import { pastAnswer } from "./answer_view.js";
 import { lastOf, notice } from "./past.js";
+import { dataOf, storedPictures } from "./pictures.js";
 import { QuestionView } from "./question_view.js";
 import { Reading } from "./reading.js";
 
@@ -34,14 +38,14 @@ export class Thread {
   title = "";
   /** @type {import("../dialogs/settings.js").Settings} what a new conversation begins with */
   begin = { settings: {}, system: null };
-  /** @type {string[]} questions that wait for the answer under way */
+  /** @type {import("./queue.js").Waiting[]} questions that wait for the answer under way */
   queued = [];
   /** whether the last answer was stopped or has failed, and whether the next question goes all the same */
   isStopped = false;
   isGoingOn = false;
   /** tokens that it took in the model's window when its last answer was over; 0 when that is not known */
   used = 0;
-  /** @type {{role: string, text: string}[]} the visible messages of both sides */
+  /** @type {Said[]} the visible messages of both sides */
   #said = [];
   /**
    * the unanswered question, its element, and whether the board has the question
@@ -137,7 +141,8 @@ export class Thread {
   #add({ title, messages }) {
     const ending = messages.at(-1)?.ending;
     const question = /** @type {Message} */ (messages.at(-2) ?? { role: "user", text: "" });
-    const asked = question.text;
+    const pictures = this.#picturesOf(question);
+    const asked = { message: question.text, pictures };
     const over = ending === "running" ? messages.slice(0, -2) : messages;
     const known = this.#said.length;
     const news = over.slice(known);
@@ -152,32 +157,41 @@ export class Thread {
     this.title = title ?? "";
     const usage = messages.at(-1)?.events?.findLast(({ kind }) => kind === "usage");
     this.used = usage ? usage.prompt_tokens + usage.generated_tokens : 0;
-    this.#said = over.map(({ role, text }) => ({ role, text }));
+    this.#said = over.map((message) => ({
+      role: message.role,
+      text: message.text,
+      pictures: this.#picturesOf(message),
+    }));
     this.isStopped = ending !== undefined && ending !== "answered" && ending !== "running";
     if (ending === "running") {
       this.#unanswered = null;
       this.#asked = this.#past(question, over.length);
       this.node.append(this.#asked);
-      void this.#answer({ message: asked }, true);
+      void this.#answer(asked, true);
     } else if (ending === "interrupted" && messages.at(-2)?.role === "user") {
       this.#unanswered = null;
       this.#offerAgain(asked);
     } else if (this.#unanswered) this.#settle(this.#unanswered.wish, news);
   }
 
+  /** @param {Message} message */
+  #picturesOf({ pictures = [] }) {
+    return storedPictures(this.id, pictures);
+  }
+
   /**
    * The last answer was broken off with the board: its question can be asked again in its place.
    *
-   * @param {string} message
+   * @param {{message: string, pictures: Picture[]}} asked
    */
-  #offerAgain(message) {
+  #offerAgain(asked) {
     const broken = [...this.node.querySelectorAll("article.assistant")].at(-1);
     const line = notice("chat.broken_off");
     const again = () => {
       if (this.isRunning) return;
       broken?.remove();
       this.#said.splice(-2);
-      this.#retry({ message, again: true }, line);
+      this.#retry({ ...asked, again: true }, line);
     };
     line.append(button("retry", again));
     this.node.append(line);
@@ -223,9 +237,9 @@ export class Thread {
    */
   #question(asked, position) {
     const view = new QuestionView(asked, {
-      ask: (text) => this.#told.ask({ message: text, replaces: position }),
+      ask: (text) => this.#told.ask({ message: text, pictures: asked.pictures, replaces: position }),
       show: (version) => void this.#showVersion(position, version),
-      cost: (text) => this.#cost(text),
+      cost: (text) => this.#cost(text, asked.pictures?.length ?? 0),
     });
     this.#questions.set(position, view);
     return view.node;
@@ -238,8 +252,10 @@ export class Thread {
    * @param {boolean} [isLast]
    */
   #past(message, position, before, isLast = false) {
-    if (message.role === "user") return this.#question({ ...message, message: message.text }, position);
-    const { goOn, ...around } = this.#around({ message: before?.text ?? "" }, position - 1);
+    if (message.role === "user")
+      return this.#question({ ...message, message: message.text, pictures: this.#picturesOf(message) }, position);
+    const asked = { message: before?.text ?? "", pictures: before && this.#picturesOf(before) };
+    const { goOn, ...around } = this.#around(asked, position - 1);
     return pastAnswer(message, isLast ? { ...around, goOn } : around);
   }
 
@@ -253,9 +269,9 @@ export class Thread {
    * @param {number} position of the question
    */
   #around(wish, position) {
-    const { message, prompt } = wish;
+    const { message, pictures, prompt } = wish;
     const ask = (/** @type {Options} */ options) =>
-      this.#told.ask({ message, prompt, replaces: position, options });
+      this.#told.ask({ message, pictures, prompt, replaces: position, options });
     const again = (/** @type {HTMLElement} */ from) =>
       openMenu(from, [
         { phrase: "chat.again_same", act: () => ask({}) },
@@ -302,12 +318,15 @@ export class Thread {
    * What asking this costs: all in front of it has been read.
    *
    * @param {string} text
+   * @param {number} pictures how many go with it
    */
-  async #cost(text) {
-    const [{ tokens }, board] = await Promise.all([
+  async #cost(text, pictures) {
+    const [counted, board, me] = await Promise.all([
       api.post("/v1/tokens", { texts: [text] }),
       api.get("/v1/board"),
+      pictures ? api.get("/v1/me") : null,
     ]);
+    const tokens = counted.tokens + pictures * (me?.picture_tokens ?? 0);
     return { tokens, seconds: board.prefill_tps ? Math.max(1, Math.round(tokens / board.prefill_tps)) : 0 };
   }
 
@@ -347,7 +366,7 @@ export class Thread {
     this.#told.changed(this);
     try {
       if (isUnderWay) await reading.follow(this.id);
-      else await reading.ask(this.#request(wish), this.id, named);
+      else await reading.ask(await this.#request(wish), this.id, named);
       this.#note({ ...wish, replaces: position }, reading.view);
       const { reason, error } = reading.view.answer.ending ?? {};
       const why = error ? t("end.failed_why", { error }) : t("end.failed");
@@ -372,15 +391,21 @@ export class Thread {
   }
 
   /** @param {Wish} wish */
-  #request({ message, prompt, options, history, again, goOn, replaces }) {
+  async #request({ message, pictures = [], prompt, options, history, again, goOn, replaces }) {
     if (goOn) return { continue: true, ...options, force_tool: undefined, approvals: "ask", conversation: this.id };
-    const asked = again ? { again } : prompt ? { prompt } : { message };
+    const shown = pictures.length > 0 && { pictures: await Promise.all(pictures.map(dataOf)) };
+    const asked = again ? { again } : prompt ? { prompt } : { message, ...shown };
     const { settings, system } = this.begin;
     const begin = {
       ...(Object.keys(settings).length > 0 && { settings }),
       ...(system && { system }),
     };
-    const rest = { history, replaces, approvals: "ask" };
+    // Pictures that were not fetched went with the conversation.
+    const said = history?.map(({ role, text, pictures: [...seen] = [] }) => {
+      const data = seen.map((picture) => picture.data).filter(Boolean);
+      return { role, text, ...(data.length > 0 && { pictures: data }) };
+    });
+    const rest = { history: said, replaces, approvals: "ask" };
     return { ...asked, ...options, ...rest, ...(this.id ? { conversation: this.id } : begin) };
   }
 
@@ -404,7 +429,7 @@ export class Thread {
   #note(wish, view) {
     const question = wish.message || (wish.prompt?.name ?? "");
     this.#said.length = wish.replaces ?? this.#said.length;
-    this.#said.push({ role: "user", text: question }, { role: "assistant", text: view.answer.text });
+    this.#said.push({ role: "user", text: question, pictures: wish.pictures }, { role: "assistant", text: view.answer.text });
     const { costs } = view.answer;
     if (costs) this.used = costs.prompt + costs.last;
   }

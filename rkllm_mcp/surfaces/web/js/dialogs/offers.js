@@ -19,14 +19,24 @@ export function openAttach(add) {
       close();
       add.resource(resource);
     };
-    const picker = h("input", { type: "file", multiple: true, hidden: true });
-    picker.addEventListener("change", () => {
-      close();
-      add.files([...(picker.files ?? [])]);
-    });
-    const choose = button("attach.choose", () => picker.click(), { class: "primary", autofocus: true });
+    const picker = (/** @type {import("../dom.js").Attributes} */ kind) => {
+      const input = h("input", { type: "file", hidden: true, ...kind });
+      input.addEventListener("change", () => {
+        close();
+        add.files([...(input.files ?? [])]);
+      });
+      return input;
+    };
+    const files = picker({ multiple: true });
+    // A phone opens its camera for this one; where the page has no camera of its own it works as well.
+    const camera = picker({ accept: "image/*", capture: "environment" });
+    const offers = choices(
+      button("attach.choose", () => files.click(), { class: "primary", autofocus: true }),
+      matchMedia("(pointer: coarse)").matches && button("attach.camera", () => camera.click()),
+    );
+    const form = h("div", { class: "form" }, h("p", { class: "muted" }, say("attach.help")), offers, files, camera);
     /** @type {Record<string, HTMLElement>} */
-    const made = { file: h("div", { class: "form" }, h("p", { class: "muted" }, say("attach.help")), choose, picker) };
+    const made = { file: form };
     const list = h("div", { class: "tabs", role: "tablist", ...labelled("attach.title") });
     const pane = h("div", { role: "tabpanel", id: "attach-pane" });
     const show = (/** @type {string} */ name) => {
