@@ -80,6 +80,7 @@ TABLE: Mapping[str, Sequence[str]] = {
     "long": (
         "tests/end_to_end/test_load.py",
         "tests/app/test_slow_servers.py",
+        "tests/runtime/vision/test_picture.py::test_the_largest_",
         "tests/toolcalls/test_fuzz.py",
         "tests/mcp_servers/knowledge/importing/test_attacks.py::test_a_large_attack_",
         "tests/native/test_build.py::test_a_library_from_other_sources_is_built_again",

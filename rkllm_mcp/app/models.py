@@ -23,7 +23,7 @@ import anyio
 from anyio import to_thread
 
 from rkllm_mcp.app.environment import AuxiliaryModel, LocalModel, ModelHost
-from rkllm_mcp.app.settings import chosen_model, engine_settings
+from rkllm_mcp.app.settings import blindness, chosen_model, engine_settings
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import (
     MemoryShortError,
@@ -188,7 +188,7 @@ async def _open_on_npu(
         with anyio.move_on_after(WORKER_START_S):
             await engine.started()
         from rkllm_mcp.app.model_form import listing, model_form
-        from rkllm_mcp.app.vision import blindness, open_vision
+        from rkllm_mcp.app.vision import open_vision
         from rkllm_mcp.providers.rkllm import RkllmModel
         from rkllm_mcp.runtime.prompt_cache import PrefixExchange, PromptFiles, prompts_folder
 
@@ -199,7 +199,7 @@ async def _open_on_npu(
         keeps_prefixes = model.keeps_prompts and config.model.prompt_cache is not False
         files = PromptFiles(prompts_folder(), config.model.prompt_cache_mb)
         prefixes = PrefixExchange(engine, model.file, files) if keeps_prefixes else None
-        chat_model = RkllmModel(engine, form, prefill_progress, vision, partial(blindness, model), prefixes)
+        chat_model = RkllmModel(engine, form, prefill_progress, vision, partial(_image_line, model), prefixes)
         npu = LocalModel(model, engine, form, chat_model, prefill_progress, vision)
         emulated = "on the CPU, NPU emulated" if model.has_weights else "emulated: answers come from a script"
         description = emulated if model.card.emulated else "on the NPU"
@@ -207,6 +207,12 @@ async def _open_on_npu(
         yield ModelHost(
             model.name, chat_model, prompt_listing, npu, embedder, description, auxiliary_models=auxiliary_models
         )
+
+
+def _image_line(model: ModelFolder) -> str:
+    """Return the line about pictures that a model does not see."""
+    sentence = blindness(f"'{model.name}'", emulated=model.card.emulated)
+    return f"[Image: {sentence}]"
 
 
 def installed_models(config: Config) -> dict[str, ModelFolder]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ConfigError, RuntimeUnusableError
-from rkllm_mcp.models.cards import ModelFolder, SamplingCard, SamplingValues, choose_model
+from rkllm_mcp.models.cards import ModelFolder, SamplingCard, SamplingValues, choose_model, list_models
 
 if TYPE_CHECKING:
     from rkllm_mcp.generation import ImageTags, Sampling, SamplingByPurpose
@@ -100,6 +100,17 @@ def sees(config: Config) -> bool:
         return chosen_model(config, check_names=False).encoder is not None
     except (ConfigError, RuntimeUnusableError):
         return False
+
+
+def blindness(name: str, *, emulated: bool | None = None) -> str:
+    """Return the sentence about pictures that a model does not see; it names an installed model that does.
+
+    ``emulated`` restricts those to scripts of the emulated runtime, or to real models.
+    """
+    here = (folder for folder in list_models() if emulated in (None, folder.card.emulated))
+    seeing = next((folder.name for folder in here if not folder.missing and folder.encoder is not None), None)
+    advice = f"'{seeing}' does: --model {seeing}" if seeing else "'rkllm-mcp models list' shows which do"
+    return f"{name} does not see pictures; {advice}"
 
 
 def starting_lines(model: str | None, servers: int) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import anyio
@@ -10,7 +10,7 @@ import anyio
 from rkllm_mcp.errors import ModelFileError
 from rkllm_mcp.generation import ImageTags
 from rkllm_mcp.messages import Picture
-from rkllm_mcp.models.cards import ModelCard, ModelFolder, list_models
+from rkllm_mcp.models.cards import ModelCard, ModelFolder
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.runtime.engine import Engine
 from rkllm_mcp.runtime.extras import set_chat_template
@@ -68,11 +68,3 @@ async def open_vision(engine: Engine, model: ModelFolder) -> AsyncGenerator[Mode
         )
     async with open_encoder(model.encoder) as encoder:
         yield ModelVision(engine, encoder, tags)
-
-
-def blindness(model: ModelFolder, installed: Iterable[ModelFolder] | None = None) -> str:
-    """Return the line about pictures that a model does not see; it names an installed model that does."""
-    folders = list_models() if installed is None else installed
-    seeing = next((folder.name for folder in folders if not folder.missing and folder.encoder is not None), None)
-    advice = f"'{seeing}' does: --model {seeing}" if seeing else "'rkllm-mcp models list' shows which do"
-    return f"[Image: '{model.name}' does not see pictures; {advice}]"

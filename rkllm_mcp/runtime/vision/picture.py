@@ -8,8 +8,11 @@ from PIL import Image, ImageOps
 
 from rkllm_mcp.errors import InputRefusedError
 
-# Checked before decoding: 40 megapixels are 120 MB of RGB.
+# Checked before decoding: Pillow takes 4 bytes for a pixel of most formats, and 15 for one of WebP.
 MOST_PIXELS = 40_000_000
+_MOST_PIXELS_OF = {"WEBP": 12_000_000}
+# Pixels that are converted at a time.
+_BAND_PIXELS = 1_000_000
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 _FORMATS_TEXT = "JPEG, PNG, WebP, GIF or BMP"
 # What is sent instead of a picture, by its first bytes.
@@ -42,26 +45,25 @@ def fitted_pixels(data: bytes, width: int, height: int) -> bytes:
     try:
         image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
         with image:
-            _require_size(*image.size)
+            _require_size(*image.size, _MOST_PIXELS_OF.get(image.format or "", MOST_PIXELS))
             image.draft("RGB", (2 * width, 2 * height))
             small = _reduced(image, width, height)
-            upright = ImageOps.exif_transpose(small)
-            return _on_grey(_without_alpha(upright), width, height)
+            return _on_grey(ImageOps.exif_transpose(small), width, height)
     except InputRefusedError:
         raise
     except Image.DecompressionBombError:
-        raise _too_large("far more than") from None
+        raise _too_large("far more than", MOST_PIXELS) from None
     except Exception as error:  # noqa: BLE001  # Pillow's readers raise errors of any kind for damaged files
         raise InputRefusedError(_problem(data, error)) from None
 
 
-def _require_size(width: int, height: int) -> None:
-    if width * height > MOST_PIXELS:
-        raise _too_large(f"{width} x {height} pixels, more than")
+def _require_size(width: int, height: int, most: int) -> None:
+    if width * height > most:
+        raise _too_large(f"{width} x {height} pixels, more than", most)
 
 
-def _too_large(size: str) -> InputRefusedError:
-    return InputRefusedError(f"the picture has {size} {MOST_PIXELS // 1_000_000} megapixels; send a smaller one")
+def _too_large(size: str, most: int) -> InputRefusedError:
+    return InputRefusedError(f"the picture has {size} {most // 1_000_000} megapixels; send a smaller one")
 
 
 def _problem(data: bytes, error: Exception) -> str:
@@ -79,16 +81,27 @@ def _problem(data: bytes, error: Exception) -> str:
 
 
 def _reduced(image: Image.Image, width: int, height: int) -> Image.Image:
-    """Return the picture at a fraction of its size that is still at least the wanted size, with 8 bits a channel."""
+    """Return the picture in RGB at a fraction of its size that is still at least the wanted size."""
     image.load()
-    if image.mode == "P" or "transparency" in image.info:
-        image = image.convert("RGBA")
-    elif image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        # 16 bits; a conversion would clip them.
-        image = image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
     # The larger side decides, as the picture may have to be turned.
     factor = max(1, min(max(image.size) // max(width, height), max(1, min(image.size))))
-    return image.reduce(factor) if factor > 1 else image
+    rows = max(1, _BAND_PIXELS // (image.width * factor)) * factor
+    small = Image.new("RGB", (-(-image.width // factor), -(-image.height // factor)))
+    small.info = {name: image.info[name] for name in ("exif",) if name in image.info}
+    # A conversion of the whole would take as much memory again.
+    for top in range(0, image.height, rows):
+        band = image.crop((0, top, image.width, min(top + rows, image.height)))
+        small.paste(_without_alpha(_with_eight_bits(band)).reduce(factor), (0, top // factor))
+    return small
+
+
+def _with_eight_bits(image: Image.Image) -> Image.Image:
+    if image.mode == "P" or "transparency" in image.info:
+        return image.convert("RGBA")
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        # 16 bits; a conversion would clip them.
+        return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
+    return image
 
 
 def _without_alpha(image: Image.Image) -> Image.Image:

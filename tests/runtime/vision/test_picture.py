@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import struct
+import subprocess
+import sys
 import tracemalloc
 import zlib
+from collections.abc import Callable
 
 import pytest
 from PIL import Image
@@ -122,3 +125,44 @@ def test_what_is_no_picture_costs_a_sentence_and_little_memory(data: bytes, part
     tracemalloc.stop()
     assert part in str(refused.value)
     assert peak < 100_000_000
+
+
+_MEASURED = """
+import sys
+from rkllm_mcp.runtime.vision import picture
+
+def peak():
+    return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+
+data = sys.stdin.buffer.read()
+before = peak()
+try:
+    picture.fitted_pixels(data, 448, 448)
+except picture.InputRefusedError:
+    pass
+print((peak() - before) // 1024)
+"""
+_LARGE = (7990, 5000)
+
+
+def _largest(mode: str, kind: str, size: tuple[int, int] = _LARGE, **options: object) -> bytes:
+    return saved(Image.new(mode, size, 30), kind, **options)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: _largest("RGBA", "PNG", compress_level=1),
+        lambda: _largest("P", "PNG", transparency=30),
+        lambda: _largest("I;16", "PNG", compress_level=1),
+        lambda: _largest("P", "GIF"),
+        lambda: _largest("RGB", "JPEG", progressive=True)[:-2000],
+        lambda: _largest("RGB", "WEBP", (4000, 3000), lossless=True, method=0, quality=0),
+        lambda: _png(20_000, 10_000, bytes(1_000_000)),
+    ],
+    ids=["RGBA", "palette", "16 bits", "GIF", "cut JPEG", "WebP", "200 megapixels"],
+)
+def test_the_largest_pictures_take_less_than_200_megabytes(make: Callable[[], bytes]) -> None:
+    # Pillow's own memory is not Python's; the test's process has had more before.
+    run = subprocess.run([sys.executable, "-c", _MEASURED], input=make(), capture_output=True, check=True, timeout=60)
+    assert int(run.stdout) < 200

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.pictures import BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED_ABOVE_BLUE
-from tests.support.seeing_model import seeing_model
+from tests.support.seeing_model import seeing_model, without_eyes
 
 
 @pytest.fixture
@@ -53,6 +53,22 @@ def test_a_damaged_picture_is_a_sentence(place: Path) -> None:
     code, out, err = said(place, "run", "what is it?", "-f", "cut.png")
     assert (code, out.strip()) == (1, "")
     assert "the picture is damaged or incomplete" in err
+
+
+@pytest.mark.parametrize("name", ["a.png", "cut.png"])
+def test_a_model_that_does_not_see_says_so_once_and_names_one_that_does(
+    place: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (place / "models").mkdir()
+    (place / "seeing").rename(place / "models" / "seeing")
+    without_eyes(place).rename(place / "seeing")
+    monkeypatch.setenv("RKLLM_MCP_MODELS", str(place / "models"))
+    # Where Tesseract is installed the text of a picture is read; these have none.
+    sentence = f"{name} cannot be read: this model does not see pictures; 'seeing' does: --model seeing"
+    code, out, err = said(place, "run", "what is it?", "-f", name)
+    assert (code, out.strip(), err.count("pictures"), sentence in err) == (2, "", 1, True), err
+    code, out, err = said(place, "chat", stdin=f"/file {name}\n".encode())
+    assert sentence in out + err
 
 
 def test_a_file_of_the_chat_is_shown_with_the_next_question(place: Path) -> None:

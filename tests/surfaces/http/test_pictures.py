@@ -184,7 +184,7 @@ def test_the_assistant_sees_pictures_which_stay_with_their_questions(service: Se
         (["http://127.0.0.1:1/cat.png"], "send the picture itself, in base64"),
         ([SVG], "JPEG, PNG, WebP, GIF or BMP"),
         ([RED] * 9, "at most 8 items"),
-        ([7], "pictures"),
+        ([7], "pictures[0]: Value error, a picture is a string in base64"),
     ],
 )
 def test_what_is_no_picture_of_a_question_is_refused(service: Served, pictures: list[Any], part: str) -> None:
