@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rkllm_mcp.text import Language
+if TYPE_CHECKING:
+    from rkllm_mcp.text import Language
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Formatter
@@ -13,9 +14,12 @@ import pytest
 import rkllm_mcp
 from rkllm_mcp.catalogue import read_catalogue, translate
 from rkllm_mcp.text import LANGUAGES, Language
+from tests.support.shared import REPOSITORY
 
 # Functions whose argument is a key.
-_READERS = frozenset({"translate", "_translate", "sentence", "table", "_show_listing"})
+_READERS = frozenset({"translate", "_translate", "sentence", "table", "_show_listing", "tell", "step", "is_agreed"})
+# Tables with keys of a language's own: the words that a person may type; English sentences of doctor, translated.
+_OWN_KEYS = frozenset({"answer.send_keys", "setup.findings"})
 
 
 def blanks(entry: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -25,8 +29,7 @@ def blanks(entry: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield from ((path, name) for _, name, _, _ in Formatter().parse(entry) if name)
     elif isinstance(entry, Mapping):
         for key, value in cast("Mapping[str, Any]", entry).items():
-            # The words that a person may type differ between the languages.
-            yield from () if key == "answer.send_keys" else blanks(value, f"{path}/{key}")
+            yield from () if key in _OWN_KEYS else blanks(value, f"{path}/{key}")
     else:
         for index, part in enumerate(cast("list[Any]", entry)):
             yield from blanks(part, f"{path}/{index}")
@@ -65,3 +68,25 @@ def test_every_text_is_used_and_every_used_text_exists() -> None:
 
 def test_a_value_is_inserted_and_not_read_as_a_template() -> None:
     assert translate("config.two_files", used="{other}", other="b") == "[Config: {other} of this folder is used, not b]"
+
+
+JAPANESE_SENTENCE = re.compile("[ぁ-ゖ](?:。|ください|です|ます|ました|ません|でした)")
+# Japanese that is no text of a catalogue.
+EXEMPT = {
+    # Both languages of a result are put together word by word from the agency's data, and always sent together.
+    "mcp_servers/weather/wording.py",
+    # A prompt about Japanese texts alone.
+    "mcp_servers/knowledge/ocr/normalize.py",
+}
+
+
+def test_no_module_has_a_japanese_sentence_of_its_own() -> None:
+    modules = [file for folder in ("rkllm_mcp", "mcp_servers") for file in (REPOSITORY / folder).rglob("*.py")]
+    sentences: set[str] = set()
+    for file in modules:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            text = node.value if isinstance(node, ast.Constant) else None
+            # A pattern is data: the words that it finds.
+            if isinstance(text, str) and JAPANESE_SENTENCE.search(text) and "(?" not in text and "|" not in text:
+                sentences.add(str(file.relative_to(REPOSITORY)))
+    assert sorted(sentences ^ EXEMPT) == []

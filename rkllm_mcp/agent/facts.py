@@ -13,13 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec, as_mapping
-from rkllm_mcp.text import Language, language_of_text
-
-_TAILS: Mapping[Language, str] = {
-    "en": "\n\nFacts: {facts}\nAnswer briefly from the facts.",
-    "ja": "\n\n資料: {facts}\n資料をもとに短く答えてください。",
-}
+from rkllm_mcp.text import language_of_text
 
 
 def call_key(name: str, arguments: Mapping[str, Any], tool: ToolSpec | None) -> str:
@@ -68,7 +64,8 @@ def facts_conversation(conversation: Conversation) -> Conversation:
     It has the id of ``conversation``, whose state in the model it replaces.
     """
     question = last_question(conversation)
-    tail = _TAILS[language_of_text(question.text)].format(facts=facts_of(conversation))
+    language = language_of_text(question.text)
+    tail = translate("model.answer_from_facts", language, facts=facts_of(conversation))
     return _replacing(conversation, [replace(question, text=f"{question.text}{tail}")])
 
 

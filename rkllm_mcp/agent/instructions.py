@@ -14,17 +14,6 @@ from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.text import Language, language_of_setting
 
-DEFAULT_SYSTEM_PROMPT = (
-    "You are a helpful assistant that runs on a small board. Answer briefly. When a tool can give the answer, call it; "
-    "never make up what a tool would say."
-)
-JAPANESE_SYSTEM_PROMPT = (
-    "あなたは小さなボードの上で動く、役に立つアシスタントです。簡潔に答えてください。ツールで答えが得られるときはツールを呼び出し、"
-    "ツールの結果を想像で作らないでください。"
-)
-ANSWER_IN_THE_QUESTIONS_LANGUAGE = "Answer in the language of the question."
-ANSWER_IN_JAPANESE = "日本語で答えてください。"
-
 
 def system_text(system_prompt: str | None = None, language: str | None = None) -> str:
     """Return the system text of a conversation.
@@ -36,12 +25,13 @@ def system_text(system_prompt: str | None = None, language: str | None = None) -
     """
     if system_prompt is not None and language is None:
         return system_prompt
-    if language_of_setting(language) == "ja":
-        base = JAPANESE_SYSTEM_PROMPT if system_prompt is None else f"{system_prompt} "
-        return f"{base}{ANSWER_IN_JAPANESE}"
-    language_name = "English" if language == "en" else language
-    instruction = f"Answer in {language_name}." if language_name else ANSWER_IN_THE_QUESTIONS_LANGUAGE
-    return f"{DEFAULT_SYSTEM_PROMPT if system_prompt is None else system_prompt} {instruction}"
+    code = language_of_setting(language)
+    is_own = code == "ja" or language == "en"
+    name = translate("model.own_language", code) if is_own else language or translate("model.any_language")
+    instruction = translate("model.answer_in", code, answer_language=name)
+    if system_prompt is None:
+        return translate("model.system_prompt", code, instruction=instruction)
+    return f"{system_prompt} {instruction}"
 
 
 def instruct(conversation: Conversation, instructions: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec, as_mapping, resolved_reference
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText, Segment
@@ -283,7 +284,8 @@ class ToolForm:
 
     def in_language(self, language: str) -> ToolForm:
         """Return the form with its instructions in a language, where they are our own words."""
-        texts: Mapping[str, str] = _JAPANESE if language == "ja" else {}
+        words = read_catalogue("ja" if language == "ja" else "en").table("model.tool_markers")
+        texts = {_OWN_WORDS[key]: text for key, text in words.items()}
         introduction = texts.get(self.introduction, self.introduction)
         return replace(self, introduction=introduction, conclusion=texts.get(self.conclusion, self.conclusion))
 
@@ -319,7 +321,9 @@ class ToolForm:
 # markers: the project's own, for models without a format of their own. The format comes last, because small models
 # follow the last text they read. Texts that a family was trained on have no translation.
 _FORMS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("tool_forms.json").read_text("utf-8"))
-_JAPANESE: Mapping[str, str] = {_FORMS["markers"][key]: text for key, text in _FORMS.pop("markers_ja").items()}
+# Instructions in our own words, which exist in each language.
+_OWN_WORDS: Mapping[str, str] = read_catalogue("en").table("model.tool_markers")
+_FORMS["markers"] |= _OWN_WORDS
 
 TOOL_FORMS: Mapping[str, ToolForm] = {
     name: ToolForm(syntaxes=tuple(texts.pop("syntaxes")), **texts) for name, texts in _FORMS.items()

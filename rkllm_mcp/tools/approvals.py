@@ -8,10 +8,10 @@ import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
+from rkllm_mcp.catalogue import read_catalogue, translate
 from rkllm_mcp.config.servers import MCPServerConfig, ServerConfig, matches_any, target_of
 from rkllm_mcp.events import Approval
 from rkllm_mcp.messages import ApprovalOutcome, ToolCall, ToolSpec
@@ -22,19 +22,13 @@ from rkllm_mcp.toolcalls.untrusted_text import on_one_line, repeats_call
 from rkllm_mcp.tools.risk import Risk, is_known_to_read, risk_of
 
 Concern: TypeAlias = Risk | Literal["unknown", "asked", "repeated", "unreadable"]
-# Questions and refusals in both languages, and what the model reads after a refusal.
-_TEXTS: Mapping[str, Any] = json.loads(Path(__file__).with_name("approval_texts.json").read_text("utf-8"))
 # Key of the stored approval of sampling, next to those of tools; not a valid tool name.
 _SAMPLING = ToolSpec("sampling/createMessage")
 
 
-def refusal(
-    ruling: ApprovalOutcome, why: str, name: str, language: Language, concern: Concern = "asked", advice: str = ""
-) -> ApprovalVerdict:
-    """Return the verdict on a call that is not run; ``advice`` is the remedy for the owner."""
-    effect, remedy = _TEXTS["model"]["effects"][concern], f" {advice}" if advice else ""
-    fact, message = (_TEXTS[code]["refusals"][why].format(name=name, effect=effect) for code in ("en", language))
-    return ApprovalVerdict(ruling, f"{fact}{_TEXTS['model']['refusals'][why]}{remedy}", f"{message}{remedy}")
+def _refusal(why: str, name: str, concern: Concern, language: Language) -> str:
+    texts = read_catalogue(language)
+    return texts.table("approval.refusals")[why].format(name=name, effect=texts.table("approval.effects")[concern])
 
 
 # A service runs for months and does not notice the end of a conversation; a dropped approval is asked again.
@@ -137,8 +131,9 @@ class _Question:
     def text(self, language: Language) -> str:
         """Return the words of the request."""
         _, server, tool, _ = self.key
-        question = _TEXTS[language]["reasons"][self.concern].format(server=server, tool=on_one_line(tool))
-        return f"{question}{_TEXTS[language]['changed']}" if self.has_changed else question
+        texts = read_catalogue(language)
+        question = texts.table("approval.reasons")[self.concern].format(server=server, tool=on_one_line(tool))
+        return f"{question}{texts.sentence('approval.changed')}" if self.has_changed else question
 
 
 class RecentApprovals:
@@ -207,7 +202,7 @@ class Approvals:
             # An approval of a repeated call is one of this call only.
             if outcome.concern != "repeated" or decision == "never":
                 self._store_decision(decision, outcome.key)
-        return _verdict(decision, call.name, outcome.concern, context, language)
+        return self._verdict(decision, call.name, outcome.concern, context)
 
     async def _rule_without_asking(
         self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext
@@ -216,7 +211,7 @@ class Approvals:
         name, fingerprint = tool.original_name, fingerprint_of(spec, tool)
         grant = await self.grants.find(spec.name, name)
         if grant is not None and grant.kind == "never":
-            return refusal("never", "never", call.name, context.language or self.language)
+            return self._refuse("never", "never", call.name, "asked", context)
         key = (context.conversation_id, spec.name, name, fingerprint)
         if repeats_call(call, tool, context.untrusted_texts()):
             return _Question("repeated", key)
@@ -236,6 +231,29 @@ class Approvals:
         if self.conversations.allows(*key):
             return ApprovalVerdict("conversation")
         return _Question(concern, key, has_changed)
+
+    def _verdict(self, decision: Decision | None, name: str, concern: Concern, context: CallContext) -> ApprovalVerdict:
+        if decision is None:
+            return self._refuse("refused", "late", name, concern, context)
+        approver = context.asker if isinstance(context.asker, FixedApprover) else None
+        if decision in ("deny", "never") and approver:
+            return self._refuse("refused", "refused", name, concern, context, approver.advice)
+        if decision in ("deny", "never"):
+            return self._refuse(decision, "deny", name, concern, context)
+        return ApprovalVerdict("granted" if approver else decision)
+
+    def _refuse(
+        self, ruling: ApprovalOutcome, why: str, name: str, concern: Concern, context: CallContext, advice: str = ""
+    ) -> ApprovalVerdict:
+        """Return the verdict on a call that is not run; ``advice`` is the remedy for the owner.
+
+        The model reads it in the language of the configuration, as it does other instructions.
+        """
+        remedy = f" {advice}" if advice else ""
+        fact = _refusal(why, name, concern, self.language)
+        instruction = read_catalogue(self.language).table("model.refusals")[why]
+        message = _refusal(why, name, concern, context.language or self.language)
+        return ApprovalVerdict(ruling, f"{fact}{instruction}{remedy}", f"{message}{remedy}")
 
     def _store_decision(self, decision: Decision | None, key: _Key) -> None:
         _, server, tool, fingerprint = key
@@ -263,7 +281,7 @@ def sampling_question(request: SamplingRequest, language: Language) -> Approval:
             "messages": [{"role": message.role, "text": message.text} for message in request.messages],
             "max_tokens": request.max_tokens,
         },
-        reason=_TEXTS[language]["sampling"].format(server=request.server),
+        reason=translate("approval.sampling", language, server=request.server),
     )
 
 
@@ -297,16 +315,3 @@ def newly_asked(spec: ServerConfig, tools: Iterable[ToolSpec]) -> list[str]:
         for name, tool in names
         if _concern(spec, tool, {}, is_unasked=matches_any(name, spec.always_allow)) == "unknown"
     ]
-
-
-def _verdict(
-    decision: Decision | None, name: str, concern: Concern, context: CallContext, language: Language
-) -> ApprovalVerdict:
-    if decision is None:
-        return refusal("refused", "late", name, language, concern)
-    approver = context.asker if isinstance(context.asker, FixedApprover) else None
-    if decision in ("deny", "never") and approver:
-        return refusal("refused", "refused", name, language, concern, approver.advice)
-    if decision in ("deny", "never"):
-        return refusal(decision, "deny", name, language)
-    return ApprovalVerdict("granted" if approver else decision)

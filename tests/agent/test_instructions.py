@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rkllm_mcp.agent.instructions import DEFAULT_SYSTEM_PROMPT, system_text
+from rkllm_mcp.agent.instructions import system_text
+from rkllm_mcp.catalogue import translate
 
 
 def test_the_owners_words_are_used_as_they_are() -> None:
@@ -11,7 +12,7 @@ def test_the_owners_words_are_used_as_they_are() -> None:
 
 
 def test_without_words_the_project_speaks_and_the_question_sets_the_language() -> None:
-    assert system_text() == f"{DEFAULT_SYSTEM_PROMPT} Answer in the language of the question."
+    assert system_text() == translate("model.system_prompt", instruction="Answer in the language of the question.")
 
 
 def test_a_language_is_named() -> None:
@@ -21,4 +22,4 @@ def test_a_language_is_named() -> None:
         text = system_text(None, setting)
         assert text.startswith("あなたは小さなボードの上で動く")
         assert text.endswith("日本語で答えてください。")
-    assert system_text(None, "Ainu") == f"{DEFAULT_SYSTEM_PROMPT} Answer in Ainu."
+    assert system_text(None, "Ainu") == translate("model.system_prompt", instruction="Answer in Ainu.")

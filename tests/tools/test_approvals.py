@@ -141,7 +141,9 @@ async def test_the_reader_of_an_answer_is_addressed_in_its_language() -> None:
     assert refused.shown == "「delete_file」は許可されなかったため、実行されませんでした。"
     assert refused.text.startswith("'delete_file' was not run: the user denied it. Do not try it again")
     japanese = World(Person(["deny"]), language="ja")
-    assert (await japanese.call(language="en")).shown == "'delete_file' was not run: the user denied it."
+    refused = await japanese.call(language="en")
+    assert refused.shown == "'delete_file' was not run: the user denied it."
+    assert refused.text.startswith("「delete_file」は許可されなかったため、実行されませんでした。もう一度呼び出さず")
     assert japanese.person.asked[0].reason == QUESTION
 
 

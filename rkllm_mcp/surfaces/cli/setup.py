@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.sections import Config, is_loopback
 from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.errors import GenerationError, RuntimeUnusableError, UsageError
@@ -118,15 +119,14 @@ def _mark(file: Path) -> list[Any]:
 class _Setup:
     def __init__(self, session: Session, *, yes: bool, lan: bool, emulated: bool, no_service: bool) -> None:
         from rkllm_mcp.app.preview import state_folder
-        from rkllm_mcp.config.loading import read_file, search_order
+        from rkllm_mcp.config.loading import search_order
         from rkllm_mcp.models.install import ModelSources
 
         self.session = session
         self.yes, self.lan, self.emulated, self.no_service = yes, lan, emulated, no_service
         self.language = session.language(Config())
-        texts = read_file(Path(__file__).with_name("setup_texts.toml"))
-        self.texts: Mapping[str, str] = texts[self.language]
-        self._findings: Mapping[str, str] = texts["findings"] if self.language == "ja" else {}
+        self.texts = read_catalogue(self.language)
+        self._findings = self.texts.table("setup.findings")
         self.asker = TerminalApprover(session.terminal)
         self.state = state_folder()
         self.journal = Journal.read(self.state / "setup.json")
@@ -143,29 +143,29 @@ class _Setup:
 
     def tell(self, key: str, **values: object) -> None:
         """A line of the texts."""
-        self.say(self.texts[key].format(**values))
+        self.say(self.texts.sentence(key, **values))
 
-    def step(self, name: str) -> None:
+    def step(self, key: str) -> None:
         """The heading of the next step."""
         self.number += 1
-        self.say(f"── {self.number}/7 {self.texts[f'step_{name}']}", BOLD)
+        self.say(f"── {self.number}/7 {self.texts.sentence(key)}", BOLD)
 
     def is_agreed(self, key: str, *, default: bool = True, **values: object) -> bool:
         """Ask; Enter and ``--yes`` mean ``default``."""
         if self.yes:
             return default
-        return self.asker.confirm(self.texts[key].format(**values), "--yes", default=default)
+        return self.asker.confirm(self.texts.sentence(key, **values), "--yes", default=default)
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
         """Do all steps; returns the exit code."""
-        self.tell("intro")
+        self.tell("setup.intro")
         is_emulated = self._board()
         library = self._runtime(is_emulated=is_emulated)
         model = self._model(is_emulated=is_emulated)
         config = self._configuration(model, library)
-        self.step("test")
+        self.step("setup.step_test")
         code = run_async(lambda: self._ask_once(config))
         if code != EXIT_DONE:
             return code
@@ -178,7 +178,7 @@ class _Setup:
         from rkllm_mcp.app.preview import read_gauges
         from rkllm_mcp.diagnostics import checks
 
-        self.step("board")
+        self.step("setup.step_board")
         machine = self.sources.machine
         findings = [*checks.check_soc(machine)]
         has_npu = findings[0].status != "fail"
@@ -196,24 +196,26 @@ class _Setup:
         gauges = read_gauges(machine)
         if gauges.memory_total and gauges.memory_available:
             total, available = (f"{count / 2**30:.1f} GiB" for count in (gauges.memory_total, gauges.memory_available))
-            self.tell("memory", total=total, available=available)
+            self.tell("setup.memory", total=total, available=available)
         is_emulated = self.emulated or self.session.runtime == "emulator"
         if not has_npu and not is_emulated:
-            self.tell("no_npu")
-            if not self.is_agreed("ask_emulated"):
-                raise UsageError(self.texts["refused_emulated"])
+            self.tell("setup.no_npu")
+            if not self.is_agreed("setup.ask_emulated"):
+                raise UsageError(self.texts.sentence("setup.refused_emulated"))
             is_emulated = True
         if is_emulated:
-            self.tell("emulated")
-        elif any(result.status == "fail" for result in findings) and not self.is_agreed("ask_broken", default=False):
-            raise RuntimeUnusableError(self.texts["refused_broken"])
+            self.tell("setup.emulated")
+        elif any(result.status == "fail" for result in findings) and not self.is_agreed(
+            "setup.ask_broken", default=False
+        ):
+            raise RuntimeUnusableError(self.texts.sentence("setup.refused_broken"))
         return is_emulated
 
     def _runtime(self, *, is_emulated: bool) -> str:
         """Get the runtime library; returns the value of ``library`` in the configuration."""
         from rkllm_mcp.app import runtimes
 
-        self.step("runtime")
+        self.step("setup.step_runtime")
         if is_emulated:
             self._build_emulator()
             return "emulator"
@@ -223,16 +225,16 @@ class _Setup:
             library = runtimes.identify(str(path))
             if not library.problem:
                 self.journal.done(path.parent)
-                self.tell("here", what=f"RKLLM {library.release}, {path}")
+                self.tell("setup.here", what=f"RKLLM {library.release}, {path}")
                 return requested if requested == "auto" else str(path)
         version = runtimes.RECOMMENDED_VERSION
         folder = runtimes.runtime_folder() / version
         self._creates(folder)
-        self.tell("fetching_runtime", version=version)
+        self.tell("setup.fetching_runtime", version=version)
         with download_progress(self.session) as progress:
             path = runtimes.pull_runtime(version, progress=progress, say=self.say)
         self.journal.done(folder)
-        self.tell("licence", path=path.parent / "LICENSE")
+        self.tell("setup.licence", path=path.parent / "LICENSE")
         self.say(str(path), DIM)
         # A library that ``auto`` would prefer was refused above.
         return "auto" if runtimes.library_in_use("auto") == path.resolve() else str(path)
@@ -240,12 +242,12 @@ class _Setup:
     def _build_emulator(self) -> None:
         from rkllm_mcp.app.runtimes import prepare_emulator
 
-        self.tell("building")
+        self.tell("setup.building")
         try:
             with self._ticking():
                 path = prepare_emulator()
         except RuntimeUnusableError:
-            if importlib.util.find_spec("ziglang") is not None or not self.is_agreed("ask_compiler"):
+            if importlib.util.find_spec("ziglang") is not None or not self.is_agreed("setup.ask_compiler"):
                 raise
             _install_compiler()
             with self._ticking():
@@ -260,7 +262,7 @@ class _Setup:
         def tick() -> None:
             started = time.monotonic()
             while not over.wait(_TICK_S):
-                self.tell("still", seconds=round(time.monotonic() - started))
+                self.tell("setup.still", seconds=round(time.monotonic() - started))
 
         ticker = threading.Thread(target=tick, daemon=True)
         ticker.start()
@@ -277,7 +279,7 @@ class _Setup:
 
     def _model(self, *, is_emulated: bool) -> str:
         """Choose and fetch the model; returns its name, or its path."""
-        self.step("model")
+        self.step("setup.step_model")
         name = self.session.model
         if is_emulated and name is None:
             name = "demo"
@@ -290,7 +292,7 @@ class _Setup:
         folder = models.get(name)
         if folder is not None and not folder.missing:
             self.journal.done(folder.folder)
-            self.tell("here", what=folder.folder)
+            self.tell("setup.here", what=folder.folder)
             return name
         self._fetch_model(name)
         return name
@@ -298,9 +300,9 @@ class _Setup:
     def _chosen(self, folders: Sequence[ModelFolder]) -> str:
         offered = by_recommendation(self.sources, folders)
         if not offered:
-            raise UsageError(self.texts["no_model"])
+            raise UsageError(self.texts.sentence("setup.no_model"))
         best = offered[:_SHOWN_MODELS]
-        self.tell("models")
+        self.tell("setup.models")
         for count, folder in enumerate(best, 1):
             speed, memory = figures(folder)
             published = f"{f'{speed:g}' if speed else '?'} tok/s, {memory or '?'} MB"
@@ -310,7 +312,7 @@ class _Setup:
             return names[0]
         answers = {"": names[0], **{str(count): name for count, name in enumerate(names, 1)}}
         answers |= {folder.folder.name: folder.folder.name for folder in folders}
-        while (answer := self.asker.line(self.texts["ask_model"], "--model")) not in answers:
+        while (answer := self.asker.line(self.texts.sentence("setup.ask_model"), "--model")) not in answers:
             pass
         return answers[answer]
 
@@ -319,12 +321,12 @@ class _Setup:
 
         folder = self.sources.folders.folder(name)
         self._creates(folder)
-        self.tell("fetching_model", name=name)
+        self.tell("setup.fetching_model", name=name)
         try:
             with download_progress(self.session) as report:
                 pull(self.sources, Pull(name), report)
         except KeyboardInterrupt:
-            self.tell("kept_download")
+            self.tell("setup.kept_download")
             raise
         self.journal.done(folder)
         self.say(f"✓ {folder}")
@@ -334,11 +336,11 @@ class _Setup:
         from rkllm_mcp.config.loading import load_config
         from rkllm_mcp.config.secrets import hashed, new_key
 
-        self.step("config")
+        self.step("setup.step_config")
         self.journal.done(self.target)
         before = load_config(self.target) if self.target.exists() else None
         is_open = before is not None and not is_loopback(before.service.host)
-        wants_lan = self.lan or (not is_open and before is None and self.is_agreed("ask_lan", default=False))
+        wants_lan = self.lan or (not is_open and before is None and self.is_agreed("setup.ask_lan", default=False))
         if before is not None:
             self._show_change(before, model, library, wants_lan=wants_lan and not is_open)
             return before
@@ -356,18 +358,18 @@ class _Setup:
         self.journal.begin(self.target)
         write_whole(self.target, new.text())
         self.journal.done(self.target)
-        self.tell("wrote", path=self.target)
+        self.tell("setup.wrote", path=self.target)
         if key:
-            self.tell("owner_key", secret=key)
+            self.tell("setup.owner_key", secret=key)
         local = Path("mcp_config.toml").absolute()
         if local.is_file() and local != self.target and self.session.config_path is None:
-            self.tell("local_file", path=local)
+            self.tell("setup.local_file", path=local)
         return load_config(self.target)
 
     def _folder(self) -> Path | None:
         """Ask for the folder of the files server, and make it."""
         usual = Path.home() / "rkllm-mcp-files"
-        text = "" if self.yes else self.asker.line(self.texts["ask_folder"].format(folder=usual), "--yes")
+        text = "" if self.yes else self.asker.line(self.texts.sentence("setup.ask_folder", folder=usual), "--yes")
         if text == "-":
             return None
         folder = Path(text).expanduser().absolute() if text else usual
@@ -381,14 +383,14 @@ class _Setup:
 
     def _show_change(self, before: Config, model: str, library: str, *, wants_lan: bool) -> None:
         """Show the lines that the existing configuration lacks for what was chosen."""
-        self.tell("exists", path=self.target)
+        self.tell("setup.exists", path=self.target)
         chosen = str(before.model.path or before.model.name)
         is_same_model = model in (chosen, Path(chosen).name) or str(Path(model).absolute()) == chosen
         lines = [] if is_same_model else [f"[model]\n{'path' if '/' in model else 'name'} = {json.dumps(model)}"]
         if library not in (before.runtime.library, "auto"):
             lines.append(f"[runtime]\nlibrary = {json.dumps(library)}")
         if wants_lan:
-            lines.append(f'[service]\nhost = "{_ALL_DEVICES}"\n{self.texts["exists_key"]}')
+            lines.append(f'[service]\nhost = "{_ALL_DEVICES}"\n{self.texts.sentence("setup.exists_key")}')
         names = {server.name for server in before.servers}
         text = NewConfiguration(model, folder=Path.home() / "rkllm-mcp-files").text()
         blocks = text[text.index("[[servers]]") :].split("\n\n")
@@ -396,7 +398,7 @@ class _Setup:
             block[block.index("[[") :] for block in blocks if not any(f'name = "{name}"' in block for name in names)
         ]
         if lines or missing:
-            self.tell("exists_change")
+            self.tell("setup.exists_change")
             self.say("\n".join(f"    {line}" for line in "\n".join([*lines, *missing]).splitlines()))
 
     async def _ask_once(self, config: Config) -> int:
@@ -405,15 +407,16 @@ class _Setup:
         from rkllm_mcp.generation import AnswerOptions
 
         results, answer, end = Counter[str](), "", End("failed")
-        question = self.texts["question"]
+        question = self.texts.sentence("setup.question")
         async with open_app(config, status=None, one_shot=True) as app:
             self.say(f"[NPU: {app.model_host.name}]", DIM)
             await app.ready()
             for server in app.toolbox.servers():
                 is_there = server.state == "ready"
-                state = self.texts["tools"].format(count=server.tool_count) if is_there else server.reason
-                self.say(f"{'✓' if is_there else '!'} {self.texts['servers'].format(name=server.name, state=state)}")
-            self.tell("asking", question=question)
+                state = self.texts.sentence("setup.tools", count=server.tool_count) if is_there else server.reason
+                line = self.texts.sentence("setup.servers", name=server.name, state=state)
+                self.say(f"{'✓' if is_there else '!'} {line}")
+            self.tell("setup.asking", question=question)
             options = AnswerOptions(approvals="refuse", save=False)
             conversation = app.new_conversation()
             async for event in app.reply(conversation, question, options):
@@ -424,23 +427,23 @@ class _Setup:
                 elif isinstance(event, End):
                     end = event
         if end.reason not in ("answered", "token_limit"):
-            raise GenerationError(self.texts["failed"].format(reason=(end.error or end.reason).rstrip(".")))
+            raise GenerationError(self.texts.sentence("setup.failed", reason=(end.error or end.reason).rstrip(".")))
         self.say(f"◆ {answer.strip()}")
         # The first result of a tool that is listed by name alone is its parameters.
         used = next((name for name, count in results.items() if count > (name in conversation.revealed_tools)), "")
-        self.tell("used" if used else "no_tool", tool=used)
+        self.tell("setup.used" if used else "setup.no_tool", tool=used)
         return EXIT_DONE
 
     def _service(self, config: Config) -> bool:
         """Offer the service; returns True if it runs."""
-        self.step("service")
+        self.step("setup.step_service")
         is_user = os.geteuid() != 0
         if self.no_service or shutil.which("systemctl") is None:
-            self.tell("serve_yourself" if self.no_service else "no_systemd")
+            self.tell("setup.serve_yourself" if self.no_service else "setup.no_systemd")
             return False
-        who = self.texts["who_user" if is_user else "who_system"]
-        if not self.is_agreed("ask_service", who=who):
-            self.tell("serve_yourself")
+        who = self.texts.sentence("setup.who_user" if is_user else "setup.who_system")
+        if not self.is_agreed("setup.ask_service", who=who):
+            self.tell("setup.serve_yourself")
             return False
         file = UnitLocation(is_user).file
         self.journal.begin(file)
@@ -448,7 +451,7 @@ class _Setup:
             code = install(Session(str(config.origin.source)), is_user=is_user)
         except (ServiceControlError, UsageError) as error:
             self.say(f"! {error}")
-            self.tell("no_systemd")
+            self.tell("setup.no_systemd")
             return False
         finally:
             if file.is_file():
@@ -457,21 +460,21 @@ class _Setup:
 
     def _page(self, config: Config, *, is_service: bool) -> None:
         """End with the address of the page and, if a phone reaches it, its QR code, once something listens there."""
-        self.step("page")
+        self.step("setup.step_page")
         program = None if is_service else self._started(config)
         try:
             if not is_service and program is None:
-                self.tell("link_later")
+                self.tell("setup.link_later")
             elif self._is_ready(config, program):
-                self.tell("page")
+                self.tell("setup.page")
                 show_link(config, is_system=is_service and os.geteuid() == 0)
                 if is_loopback(config.service.host):
-                    self.tell("page_here")
+                    self.tell("setup.page_here")
             if any(map(is_knowledge, config.servers)):
-                self.tell("embedder")
-            self.tell("done")
+                self.tell("setup.embedder")
+            self.tell("setup.done")
             if program is not None:
-                self.tell("serving")
+                self.tell("setup.serving")
                 with suppress(KeyboardInterrupt):
                     program.wait()
         finally:
@@ -480,7 +483,7 @@ class _Setup:
 
     def _started(self, config: Config) -> subprocess.Popen[bytes] | None:
         """Offer to start the assistant in this terminal; returns its process, None if it is not wanted."""
-        if not self.is_agreed("ask_start", default=not self.yes):
+        if not self.is_agreed("setup.ask_start", default=not self.yes):
             return None
         command = [sys.executable, "-m", "rkllm_mcp", "--quiet", "--config", str(config.origin.source), "serve"]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL)
@@ -489,7 +492,7 @@ class _Setup:
         """Wait until the service answers that it is ready; returns False, and says so, if it does not in time."""
         import httpx2
 
-        self.tell("waiting")
+        self.tell("setup.waiting")
         address = local_address(config)
         end = time.monotonic() + _READY_WITHIN_S
         with self._ticking():
@@ -501,8 +504,8 @@ class _Setup:
                     if answer.status_code == _OK and (program is None or program.poll() is None):
                         return True
         if program is not None and program.poll() is not None:
-            raise GenerationError(self.texts["not_started"])
-        self.tell("not_ready", seconds=round(_READY_WITHIN_S))
+            raise GenerationError(self.texts.sentence("setup.not_started"))
+        self.tell("setup.not_ready", seconds=round(_READY_WITHIN_S))
         return False
 
     # --- undo -------------------------------------------------------------------------------------------------------
@@ -510,7 +513,7 @@ class _Setup:
     def undo(self) -> int:
         """Remove what setup created and nothing has changed since, and name the rest."""
         if not self.journal.entries:
-            self.tell("undo_nothing")
+            self.tell("setup.undo_nothing")
             return EXIT_DONE
         for name, marks in reversed([*self.journal.entries.items()]):
             path = Path(name)
@@ -520,11 +523,11 @@ class _Setup:
                 if obstacle:
                     self.tell(obstacle, path=path, reason=reason)
                     continue
-                self.tell("undo_removed", path=path)
+                self.tell("setup.undo_removed", path=path)
             del self.journal.entries[name]
             self.journal.write()
         if self.state.is_dir() and any(self.state.iterdir()):
-            self.tell("undo_state", path=self.state)
+            self.tell("setup.undo_state", path=self.state)
         return EXIT_DONE
 
     def _removed(self, path: Path, marks: Mark | None) -> tuple[str, str]:
@@ -532,9 +535,9 @@ class _Setup:
         is_part = path.name.endswith(".part")
         try:
             if not is_part and marks == {} and path.is_dir() and any(path.iterdir()):
-                return "undo_used", ""
+                return "setup.undo_used", ""
             if not is_part and _marks(path) != marks:
-                return "undo_changed", ""
+                return "setup.undo_changed", ""
             for is_user in (True, False):
                 if path == UnitLocation(is_user).file:
                     uninstall(self.session, is_user=is_user)
@@ -544,7 +547,7 @@ class _Setup:
             else:
                 path.unlink(missing_ok=True)
         except (OSError, UsageError, ServiceControlError) as error:
-            return "undo_failed", str(getattr(error, "strerror", None) or error)
+            return "setup.undo_failed", str(getattr(error, "strerror", None) or error)
         with suppress(OSError):
             for parent in (path.parent, path.parent.parent):
                 # Folders of our own that are empty now; rmdir takes no others.
@@ -622,5 +625,5 @@ def setup_command(
         code = EXIT_INTERRUPTED
     if code == EXIT_INTERRUPTED:
         setup.session.terminal.end_line()
-        setup.tell("interrupted")
+        setup.tell("setup.interrupted")
     return code

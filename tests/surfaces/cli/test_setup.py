@@ -19,7 +19,8 @@ import pexpect
 import pytest
 
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.config.loading import load_config, read_file
+from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.diagnostics import checks
 from rkllm_mcp.store import open_store
 from rkllm_mcp.surfaces.cli import setup
@@ -245,7 +246,7 @@ BOARDS: dict[str, dict[str, str | None]] = {
 @pytest.mark.parametrize("name", BOARDS)
 def test_every_finding_about_a_board_has_a_japanese_text(tmp_path: Path, name: str, is_usable: bool) -> None:
     machine = Machine(plant(tmp_path, BOARDS[name]), can_use=lambda path: is_usable)
-    texts = read_file(Path(setup.__file__).with_name("setup_texts.toml"))["findings"]
+    texts = read_catalogue("ja").table("setup.findings")
     for check in (checks.check_soc, checks.check_driver, checks.check_device, checks.check_gomp):
         for finding in check(machine):
             for sentence in filter(None, (finding.found, finding.remedy)):
