@@ -199,6 +199,11 @@ def mend_call_result(result: dict[str, Any], note: Callable[[str], None]) -> dic
     mended["content"] = [_mend_block(block, note) for block in cast("list[Any]", content or [])]
     if not isinstance(mended.get("isError", False), bool):
         mended["isError"] = bool(mended["isError"])
+    structured = mended.get("structuredContent", {})
+    # Since 2026-07-28, whose results have a type, it may be any value.
+    if "resultType" not in result and not _is_object(structured):
+        note(f"a result's structuredContent is not an object: {_short(structured)}")
+        mended["structuredContent"] = {"result": structured}
     return mended
 
 
@@ -206,8 +211,13 @@ def _mend_block(block: Any, note: Callable[[str], None]) -> Any:
     if isinstance(block, str):
         return {"type": "text", "text": block}
     kind = block.get("type") if _is_object(block) else None
-    if kind == "resource" and _is_object(block.get("resource")):
-        return block
+    if kind == "resource" and _is_object(resource := block.get("resource")):
+        text = resource.get("text")
+        if isinstance(resource.get("uri"), str) and isinstance(text or resource.get("blob"), str):
+            return block
+        if isinstance(text, str):
+            note(f"a resource in a result has no address: {_short(block)}")
+            return {"type": "text", "text": text}
     fields = _BLOCK_FIELDS.get(str(kind))
     if fields is not None and all(isinstance(block.get(field), str) for field in fields):
         return block

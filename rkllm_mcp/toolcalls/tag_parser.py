@@ -61,8 +61,19 @@ class TagReader:
             key = self._key(head)
             if key in values and not repeats:
                 raise UnreadableError("an argument is given twice")
-            values[key] = self._value(text)
+            values[key] = self._value(self._closed_once(text))
         return values
+
+    @cached_property
+    def _closing_line(self) -> re.Pattern[str]:
+        closes = "|".join(re.escape(argument.closes) for argument in self.tags.arguments)
+        return re.compile(rf"\n[ \t]*(?:{closes})\s*>?\s*\Z")
+
+    def _closed_once(self, value: str) -> str:
+        """Return a value without closing tags on lines of their own at its end, unless it opens an argument itself."""
+        while not self._opener.search(value) and (shorter := self._closing_line.sub("\n", value)) != value:
+            value = shorter
+        return value
 
     def _outside(self, body: str, scanner: TagScanner) -> str:
         """Return the text of the call that is in no argument."""

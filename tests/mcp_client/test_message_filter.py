@@ -86,6 +86,32 @@ def test_results_become_readable() -> None:
     assert mend_call_result(broken[2], notes.append) == {"content": [{"type": "text", "text": "text"}], "isError": True}
 
 
+def test_schemas_that_strict_clients_refuse_hide_no_tool() -> None:
+    notes: list[str] = []
+    reference = {"$ref": "#/components/schemas/A", "components": {"schemas": {"A": {"type": "object"}}}}
+    listed: list[Any] = [
+        {"name": "required", "inputSchema": {"type": "object", "properties": {}, "required": None}},
+        {"name": "reference", "inputSchema": reference},
+        {"name": "lists", "inputSchema": {"type": "object"}, "outputSchema": {"type": ["null", "array"]}},
+        {"name": "choice", "inputSchema": {"type": "object"}, "outputSchema": {"anyOf": [{"type": "object"}]}},
+        None,
+    ]
+    result = mend_tool_list({"tools": listed, "nextCursor": None}, notes.append)
+    ListToolsResult.model_validate(result)
+    assert [tool["name"] for tool in result["tools"]] == ["required", "reference", "lists", "choice"]
+    assert "nextCursor" not in result
+
+
+def test_a_list_as_structured_content_and_a_resource_without_address_keep_their_text() -> None:
+    notes: list[str] = []
+    block = {"type": "resource", "resource": {"text": "inside"}}
+    result = mend_call_result({"content": [block], "structuredContent": [1, 2]}, notes.append)
+    assert result == {"content": [{"type": "text", "text": "inside"}], "structuredContent": {"result": [1, 2]}}
+    assert len(notes) == 2
+    newer = {"resultType": "complete", "content": [], "structuredContent": [1, 2]}
+    assert mend_call_result(newer, notes.append) == newer
+
+
 def test_good_results_and_questions_are_not_touched() -> None:
     notes: list[str] = []
     good: dict[str, Any] = {

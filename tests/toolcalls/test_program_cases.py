@@ -34,3 +34,34 @@ def test_every_text_of_the_cases_gives_the_right_calls(card: str) -> None:
         if not any(_fits(expected, events) for expected in row["expect"]):
             failed[row["id"]] = events
     assert listed(failed) == ""
+
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+# ggml-org/llama.cpp#24807
+CLOSED_TWICE = """<tool_call>
+<function=get_weather>
+<parameter=city>
+{}
+</parameter>
+</parameter>
+<parameter=days>
+3
+</parameter>
+</parameter>
+</function>
+</tool_call>"""
+
+
+@pytest.mark.parametrize("city", ["Oslo", "a\nb", "say </parameter> aloud"])
+def test_a_closing_tag_that_is_written_twice_is_no_part_of_the_value(city: str) -> None:
+    (call,) = events_of(CLOSED_TWICE.format(city), [ToolSpec("get_weather", "", CITY)], ["qwen3_xml"])
+    assert isinstance(call, ToolCallDetected)
+    assert call.arguments == {"city": city, "days": 3}
+
+
+def test_a_value_that_opens_an_argument_itself_keeps_its_closing_tag() -> None:
+    city = "write <parameter=x>\nv\n</parameter>"
+    text = f"<tool_call>\n<function=get_weather>\n<parameter=city>\n{city}\n</parameter>\n</function>\n</tool_call>"
+    (call,) = events_of(text, [ToolSpec("get_weather", "", CITY)], ["qwen3_xml"])
+    assert isinstance(call, ToolCallDetected)
+    assert call.arguments == {"city": city}

@@ -82,14 +82,15 @@ async def refused(
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "the body is not JSON: EOF while parsing a value at line 1 column 0"),
+        (b"", "the body is empty; send JSON, with its Content-Length"),
+        (b" \n", "the body is empty; send JSON, with its Content-Length"),
         (b"{", "the body is not JSON: EOF while parsing an object at line 1 column 1"),
         (b'{"name": "a"} x', "the body is not JSON: trailing characters at line 1 column 15"),
         (b'{"name": NaN}', "the body is not JSON: expected value at line 1 column 10"),
         (b'{"name": -Infinity}', "the body is not JSON: invalid number at line 1 column 11"),
         (b'{"name": "a", "extra": 1e999}', "the body is not JSON: a number is too large"),
         (b'{"name": "a", "extra": [{"x": -1e999}]}', "the body is not JSON: a number is too large"),
-        (b'{"name": "\\ud800"}', "the body is not JSON: unexpected end of hex escape at line 1 column 17"),
+        (b'{"name": "\\ud80"}', "the body is not JSON: invalid escape at line 1 column 16"),
         (b'{"extra": ' + b"[" * 400 + b"]" * 400 + b"}", "the body is not JSON: recursion limit exceeded"),
         (b'{"name": "\xff"}', "the body is not UTF-8 at byte 10; send JSON as UTF-8"),
         ('{"name": "日本"}'.encode("shift-jis"), "the body is not UTF-8 at byte 10; send JSON as UTF-8"),

@@ -1,0 +1,172 @@
+"""Inputs of public reports that ``docs/reports.md`` lists get the right answer."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Generator, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from tests.support.program_cases import parrot, program_rows
+from tests.support.served import Served, served
+from tests.support.shared import REPOSITORY
+
+Json = dict[str, Any]
+PAGE = REPOSITORY / "docs" / "reports.md"
+CITY: Json = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+TOOL: Json = {"type": "function", "name": "get_weather", "description": "The weather.", "parameters": CITY}
+HELLO: Json = {"role": "user", "content": "hello"}
+HEARD, CALLED = "Heard: hello", '"get_weather"'
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+# Report, path, body, status, text of the answer.
+REQUESTS: list[tuple[str, str, Json, int, str]] = [
+    (
+        "BerriAI/litellm#40378",
+        CHAT,
+        {"messages": [HELLO], "reasoning_effort": {"effort": "low", "summary": "auto"}},
+        200,
+        HEARD,
+    ),
+    (
+        "BerriAI/litellm#40378",
+        CHAT,
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": ""}, {"type": "text", "text": "hello"}]}]},
+        200,
+        HEARD,
+    ),
+    (
+        "peonist-ai/halogen-flash-server#32",
+        CHAT,
+        {"messages": [{"role": "developer", "content": "Be brief."}, HELLO]},
+        200,
+        HEARD,
+    ),
+    (
+        "zed-industries/zed#54958",
+        CHAT,
+        {
+            "messages": [
+                HELLO,
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "thinking", "thinking": "hm"},
+                        {"type": "tool_use", "id": "t", "name": "get_weather", "input": {"city": "Oslo"}},
+                    ],
+                },
+                HELLO,
+            ]
+        },
+        200,
+        HEARD,
+    ),
+    (
+        "ikawrakow/ik_llama.cpp PR 1964",
+        RESPONSES,
+        {
+            "input": "weather in Oslo",
+            "tools": [
+                {"type": "namespace", "name": "mcp__x", "description": "d", "tools": [{**TOOL, "name": "other"}]},
+                {"type": "web_search"},
+                {"type": "image_generation"},
+                {
+                    "type": "custom",
+                    "name": "apply_patch",
+                    "format": {"type": "grammar", "syntax": "lark", "definition": ""},
+                },
+                TOOL,
+            ],
+        },
+        200,
+        CALLED,
+    ),
+    (
+        "ikawrakow/ik_llama.cpp PR 1964",
+        RESPONSES,
+        {"input": "", "max_output_tokens": 1},
+        400,
+        "there is nothing to answer",
+    ),
+    (
+        "ggml-org/llama.cpp#23542",
+        RESPONSES,
+        {
+            "input": [
+                {"role": "user", "content": "see"},
+                {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+                {"type": "function_call", "call_id": "f", "name": "view_image", "arguments": '{"path":"a.jpg"}'},
+                {
+                    "type": "function_call_output",
+                    "call_id": "f",
+                    "output": [{"type": "input_image", "image_url": PIXEL}],
+                },
+                HELLO,
+            ]
+        },
+        200,
+        HEARD,
+    ),
+]
+HALVES = [
+    (CHAT, b'{"model":"parrot","messages":[{"role":"user","content":"\\ud83d hello"}]}'),
+    (RESPONSES, b'{"model":"parrot","input":"\\\\ \\uDE00 hello"}'),
+    ("/v1/messages", b'{"model":"parrot","max_tokens":64,"messages":[{"role":"user","content":"\xed\xa0\xbd hello"}]}'),
+    (
+        "/api/chat",
+        b'{"model":"parrot","stream":false,"messages":[{"role":"user","content":"\\ud83d\\ud83d\\ude00 hello"}]}',
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
+    folder = tmp_path_factory.mktemp("reports")
+    with served(folder, parrot(folder / "model")) as it:
+        yield it
+
+
+@pytest.mark.parametrize(("report", "path", "body", "status", "text"), REQUESTS)
+def test_the_request_of_a_report_is_answered(
+    service: Served, report: str, path: str, body: Json, status: int, text: str
+) -> None:
+    answer = httpx2.post(service.url + path, json={"model": "parrot", **body}, timeout=60)
+    assert (answer.status_code, text in answer.text) == (status, True), f"{report}: {answer.text}"
+
+
+@pytest.mark.parametrize(("path", "content"), HALVES)
+def test_half_of_an_emoji_refuses_no_conversation(service: Served, path: str, content: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    answer = httpx2.post(service.url + path, content=content, headers=headers, timeout=60)
+    assert (answer.status_code, "\ufffd" in answer.text or "\\ufffd" in answer.text) == (200, True), answer.text
+    assert " hello" in answer.text
+
+
+def test_a_body_in_many_small_packets_is_read(service: Served) -> None:
+    body = b'{"model":"parrot","messages":[{"role":"user","content":"hello"}]%b}' % (b" " * 6000)
+    address = urlsplit(service.url)
+    with socket.create_connection((address.hostname, address.port or 0), timeout=60) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+        for start in range(0, len(body), 40):
+            connection.sendall(body[start : start + 40])
+        received = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert received.startswith(b"HTTP/1.1 200 ")
+    assert HEARD.encode() in received
+
+
+def _threads() -> Iterator[str]:
+    yield from (report for report, *_ in REQUESTS)
+    for file in ("requests.jsonl", "detector.jsonl", "mcp.jsonl", "schemas.json"):
+        for row in program_rows(file):
+            yield from row["thread"].split(", ")
+
+
+def test_the_page_lists_every_report_of_the_cases() -> None:
+    listed = set(re.split(r"[|,()\n]\s*|\s(?=[|,])", PAGE.read_text("utf-8")))
+    assert {thread for thread in _threads() if thread != "-"} - {entry.strip() for entry in listed} == set()
