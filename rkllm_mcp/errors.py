@@ -31,8 +31,8 @@
         ├── NotOfferedError          no server, or more than one, has the named item
         └── ToolTimeoutError         also a TimeoutError
 
-Exceptions build their message from fields and end it with the remedy. A failing tool or an invalid call is a value for
-the model instead (messages.ToolResult, events.ToolCallFailed).
+Exceptions build their text from a problem and a remedy (``RkllmMcpError``). A failing tool or an invalid call is a
+value for the model instead (messages.ToolResult, events.ToolCallFailed).
 """
 
 from __future__ import annotations
@@ -70,6 +70,21 @@ class RkllmMcpError(Exception):
     """Base class of all exceptions of this project; ``exit_code`` is the exit code of the command line."""
 
     exit_code = 1
+    separator = "; "  # between problem and remedy
+
+    def __str__(self) -> str:
+        problem, remedy = self._parts()
+        return f"{problem}{self.separator}{remedy}" if remedy else problem
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, without the remedy."""
+        return self._parts()[0]
+
+    def _parts(self) -> tuple[str, str]:
+        """Return the problem and the remedy, which may be empty."""
+        problem, _, remedy = super().__str__().partition(self.separator)
+        return problem, remedy
 
 
 @dataclass(eq=False)
@@ -82,9 +97,9 @@ class ConfigError(RkllmMcpError):
     allowed: str  # allowed values, and so the remedy
     exit_code = 2
 
-    def __str__(self) -> str:
+    def _parts(self) -> tuple[str, str]:
         where = f"{self.source}: {self.key}" if self.key else self.source
-        return f"{where}: found {self.found}; {self.allowed}"
+        return f"{where}: found {self.found}", self.allowed
 
 
 @dataclass(eq=False)
@@ -94,8 +109,9 @@ class UsageError(RkllmMcpError):
     message: str
     exit_code = 2
 
-    def __str__(self) -> str:
-        return self.message
+    def _parts(self) -> tuple[str, str]:
+        problem, _, remedy = self.message.partition(self.separator)
+        return problem, remedy
 
 
 @dataclass(eq=False)
@@ -112,9 +128,10 @@ class RuntimeUnusableError(RkllmMcpError):
     message: str
     remedy: str = ""
     exit_code = 3
+    separator = " "
 
-    def __str__(self) -> str:
-        return f"{self.message} {self.remedy}".strip()
+    def _parts(self) -> tuple[str, str]:
+        return self.message, self.remedy
 
 
 class LibraryNotFoundError(RuntimeUnusableError):
@@ -162,13 +179,11 @@ class PromptTooLongError(GenerationError):
     advice: str = "shorten the question, use fewer tools, or load a model with a larger context"
     is_partial: bool = field(default=False, kw_only=True)  # counting stopped at prompt_tokens, which exceed any limit
 
-    def __str__(self) -> str:
+    def _parts(self) -> tuple[str, str]:
         least = "at least " if self.is_partial else ""
         over = self.prompt_tokens - self.limit_tokens
-        return (
-            f"the prompt has {least}{self.prompt_tokens} tokens, {over} more than the {self.limit_tokens} that fit "
-            f"with the answer; {self.advice}"
-        )
+        size = f"{least}{self.prompt_tokens} tokens, {over} more than the {self.limit_tokens}"
+        return f"the prompt has {size} that fit with the answer", self.advice
 
 
 @dataclass(eq=False)
@@ -177,8 +192,8 @@ class ServiceTooLongError(PromptTooLongError):
 
     host: str = ""
 
-    def __str__(self) -> str:
-        return f"{self.host} reports that the prompt is too long for its model; {self.advice}"
+    def _parts(self) -> tuple[str, str]:
+        return f"{self.host} reports that the prompt is too long for its model", self.advice
 
 
 @dataclass(eq=False)
@@ -191,8 +206,8 @@ class ServiceError(GenerationError):
     status: int = 0  # HTTP status; 0 without a response
     retry_after_s: float | None = None
 
-    def __str__(self) -> str:
-        return f"{self.host} {self.found}; {self.remedy}"
+    def _parts(self) -> tuple[str, str]:
+        return f"{self.host} {self.found}", self.remedy
 
 
 class InputRefusedError(GenerationError):
@@ -205,9 +220,9 @@ class NoCallError(GenerationError):
 
     reason: str = ""
 
-    def __str__(self) -> str:
+    def _parts(self) -> tuple[str, str]:
         reason = f" ({self.reason})" if self.reason else ""
-        return f"the model made no valid call, which tool_choice requires{reason}; ask again, or with fewer tools"
+        return f"the model made no valid call, which tool_choice requires{reason}", "ask again, or with fewer tools"
 
 
 @dataclass(eq=False)
@@ -217,9 +232,9 @@ class AnswerFormatError(GenerationError):
     reason: str
     answer: str
 
-    def __str__(self) -> str:
+    def _parts(self) -> tuple[str, str]:
         problem = f"the model gave no answer of the form that was asked for: {self.reason}"
-        return f"{problem}; ask again, or with a simpler format. Its answer was: {self.answer}"
+        return problem, f"ask again, or with a simpler format. Its answer was: {self.answer}"
 
 
 @dataclass(eq=False)
@@ -230,9 +245,9 @@ class UnsupportedError(GenerationError):
     version: str  # the runtime's release
     since: str = ""  # first release with the feature; empty if none is known
 
-    def __str__(self) -> str:
+    def _parts(self) -> tuple[str, str]:
         remedy = f"it takes {self.since} or newer" if self.since else "do without it"
-        return f"RKLLM {self.version} has no {self.feature}; {remedy}"
+        return f"RKLLM {self.version} has no {self.feature}", remedy
 
 
 # Values of RunRejectedError.task.
@@ -249,8 +264,9 @@ class RunRejectedError(GenerationError):
     tokens_delivered: int = 0  # 0: the answer can be repeated unnoticed
     task: str = ANSWER
 
-    def __str__(self) -> str:
-        return f"the runtime failed {self.task}: {self.reason}; ask again, and run 'rkllm-mcp doctor' if it repeats"
+    def _parts(self) -> tuple[str, str]:
+        remedy = "ask again, and run 'rkllm-mcp doctor' if it repeats"
+        return f"the runtime failed {self.task}: {self.reason}", remedy
 
 
 @dataclass(eq=False)
@@ -274,7 +290,7 @@ class WorkerDiedError(GenerationError):
         except ValueError:
             return f"signal {-self.exit_code_or_signal}"
 
-    def __str__(self) -> str:
+    def _parts(self) -> tuple[str, str]:
         how = (
             f"was killed by {self.signal_name}" if self.signal_name else f"exited with code {self.exit_code_or_signal}"
         )
@@ -283,9 +299,8 @@ class WorkerDiedError(GenerationError):
         output = f" (last output: {line})" if line else ""
         why = f" because {self.cause}" if self.cause else ""
         remedy = f"{self.advice}; it" if self.advice else "it"
-        return (
-            f"the runtime's process {how} while {self.doing}{why}{output}; {remedy} is restarted for the next question"
-        )
+        problem = f"the runtime's process {how} while {self.doing}{why}{output}"
+        return problem, f"{remedy} is restarted for the next question"
 
 
 @dataclass(eq=False)
@@ -295,8 +310,8 @@ class QueueFullError(RkllmMcpError):
     waiting: int  # number of requests in it
     retry_after_s: float  # expected time until this request would be admitted if it could wait, seconds
 
-    def __str__(self) -> str:
-        return f"{self.waiting} requests wait already; ask again in {math.ceil(self.retry_after_s)} seconds"
+    def _parts(self) -> tuple[str, str]:
+        return f"{self.waiting} requests wait already", f"ask again in {math.ceil(self.retry_after_s)} seconds"
 
 
 class SchedulerClosedError(RkllmMcpError):
@@ -311,8 +326,8 @@ class StoreError(RkllmMcpError):
     found: str
     remedy: str
 
-    def __str__(self) -> str:
-        return f"{self.path} cannot be used ({self.found}); {self.remedy}"
+    def _parts(self) -> tuple[str, str]:
+        return f"{self.path} cannot be used ({self.found})", self.remedy
 
     @property
     def cause(self) -> str:

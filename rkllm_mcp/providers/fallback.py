@@ -48,8 +48,7 @@ class FallbackModel:
                 return because
             self._handed_over.add(conversation.id)
             second = f"'{self._second.name}' at {self._second.service.host}"
-            # Only the problem: the remedy after the semicolon has become unnecessary.
-            sink.feed([Status(f"[Model: handing over to {second} because {because.partition('; ')[0]}]")])
+            sink.feed([Status(f"[Model: handing over to {second} because {because}]")])
         # The first model's turn, if it produced one, becomes part of the second's.
         added = conversation.messages[length:]
         del conversation.messages[length:]
@@ -76,7 +75,10 @@ class FallbackModel:
     async def _run_first(
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, sink: EventSink
     ) -> Turn | str:
-        """Run the first model; return its turn, or the reason for handing over if the rules allow it."""
+        """Run the first model; return its turn, or the reason for handing over if the rules allow it.
+
+        Of an error that is the problem alone: its remedy has become unnecessary.
+        """
         first = _FirstAnswer(sink)
         self._answering += 1
         try:
@@ -84,11 +86,11 @@ class FallbackModel:
         except PromptTooLongError as error:
             if "too_long" not in self._rules:
                 raise
-            return str(error)
+            return error.problem
         except (GenerationError, RuntimeUnusableError) as error:
             if "failed" not in self._rules or first.has_calls:
                 raise
-            return str(error)
+            return error.problem
         finally:
             self._answering -= 1
         if not turn.has_text and not first.has_calls and "no_answer" in self._rules:

@@ -51,8 +51,8 @@ class CallFailedError(RkllmMcpError):
     function: str
     status: int
 
-    def __str__(self) -> str:
-        return f"{self.function} returned {self.status}"
+    def _parts(self) -> tuple[str, str]:
+        return f"{self.function} returned {self.status}", ""
 
 
 class Signature(NamedTuple):
