@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from rkllm_mcp.board import npu, system
@@ -18,8 +19,13 @@ from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import npu_clocks, npu_loads, npu_nodes
 from rkllm_mcp.board.system import gib, memory_bytes
 from rkllm_mcp.diagnostics.report import CheckResult, LibraryReport, ModelReport, ServerReport, Subjects
+from rkllm_mcp.errors import LibraryNotFoundError, ModelFileError, install_command
 from rkllm_mcp.mcp_client.lifecycle import ServerState
-from rkllm_mcp.models.compatibility import needed_bytes, platform_of
+from rkllm_mcp.models.cards import ModelFolder
+from rkllm_mcp.models.compatibility import check_pair, needed_bytes, platform_of
+from rkllm_mcp.models.rkllm_header import RkllmFile
+from rkllm_mcp.models.rknn_header import RknnFile, read_rknn_file
+from rkllm_mcp.runtime.vision.library import find_encoder_library, library_version
 
 # Installation of the programs that servers are usually started with: in words, and as a shell command.
 _PROGRAMS = {
@@ -119,6 +125,54 @@ def _mismatch(machine: Machine, subjects: Subjects, facts_text: str) -> CheckRes
 def _numbers(version: str) -> tuple[int, ...]:
     """Return a release as numbers; a beta counts as the release."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def check_encoder(machine: Machine, model: ModelFolder, file: RkllmFile | None) -> Iterator[CheckResult]:
+    """Check the vision encoder of a model that has one, its library, and the package that reads pictures."""
+    if model.encoder is None:
+        return
+    name = "vision encoder"
+    try:
+        encoder = read_rknn_file(model.encoder)
+        if file is not None:
+            check_pair(encoder, file)
+    except ModelFileError as error:
+        yield CheckResult(name, "fail", error.message, error.remedy)
+        return
+    facts = [
+        encoder.path.name,
+        encoder.platform or "platform not stated",
+        *([f"toolkit {encoder.toolkit}"] if encoder.toolkit else []),
+        *([f"{encoder.input_size[1]} x {encoder.input_size[0]} pixels"] if encoder.input_size else []),
+        *([f"{encoder.tokens} tokens a picture"] if encoder.tokens else []),
+    ]
+    found, here = ", ".join(facts), platform_of(machine)
+    if encoder.platform and here and encoder.platform != here:
+        remedy = "Take the encoder that was exported for this board."
+        yield CheckResult(name, "fail", f"{found}; this board is an {here}", remedy)
+    else:
+        yield CheckResult(name, "ok", found)
+    if not encoder.emulated:
+        yield _encoder_library(encoder)
+    if find_spec("PIL") is None:
+        yield CheckResult(
+            "pictures", "fail", "the package Pillow, which reads them, is missing", install_command("pillow")
+        )
+
+
+def _encoder_library(encoder: RknnFile) -> CheckResult:
+    name = "vision library"
+    try:
+        path = find_encoder_library(encoder.path)
+    except LibraryNotFoundError as error:
+        return CheckResult(name, "fail", error.message, error.remedy)
+    version = library_version(path)
+    if version is None:
+        return CheckResult(name, "fail", f"{path} names no release", "Copy librknnrt.so again.")
+    if encoder.toolkit and _numbers(encoder.toolkit) > _numbers(version):
+        found = f"{path} ({version}), older than the toolkit {encoder.toolkit} of the encoder"
+        return CheckResult(name, "warn", found, "It may refuse the file; put a newer librknnrt.so beside the encoder.")
+    return CheckResult(name, "ok", f"{path} ({version})")
 
 
 def check_servers(servers: tuple[ServerReport, ...] | None) -> Iterator[CheckResult]:

@@ -226,6 +226,8 @@ def diagnose(config: Config, states: Mapping[str, ServerState] | None = None) ->
         model, report = _model(config)
         library = _library(config, emulated=model is not None and model.card.emulated)
         findings = examine(Machine(), Subjects(source, library, report, servers))
+        if model is not None:
+            findings += checks.check_encoder(Machine(), model, report.file)
         findings += [*_profile(config, model), *_models_beside(config)]
     else:
         subjects = Subjects(source, LibraryReport("", "ok", emulated=True), ModelReport(""), servers)

@@ -15,6 +15,7 @@ from rkllm_mcp.board.system import MEMORY_MARGIN, RUNTIME_BYTES, gib, memory_byt
 from rkllm_mcp.errors import ModelFileError
 from rkllm_mcp.models.cards import ModelCard
 from rkllm_mcp.models.rkllm_header import RkllmFile
+from rkllm_mcp.models.rknn_header import RknnFile
 from rkllm_mcp.prompt.conversation import stop_ids
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer
@@ -45,6 +46,20 @@ def needed_bytes(file_bytes: int, context_tokens: int = 0, cache_bytes_per_token
     if cache_bytes_per_token is None or not file_bytes:
         return int(file_bytes * MEMORY_MARGIN)
     return file_bytes + context_tokens * cache_bytes_per_token + RUNTIME_BYTES
+
+
+def check_pair(encoder: RknnFile, model: RkllmFile) -> None:
+    """Raise a ModelFileError if a vision encoder cannot belong to a language model, as far as the files say."""
+    remedy = "Take the encoder that was exported with this model: --encoder FILE."
+    if encoder.platform and model.platform and encoder.platform != model.platform:
+        problem = f"{encoder.path.name} is for the {encoder.platform}, and {model.path.name} for the {model.platform}."
+        raise ModelFileError(problem, remedy)
+    if encoder.width and model.width and encoder.width != model.width:
+        problem = (
+            f"{encoder.path.name} gives {encoder.width} numbers for a token, and {model.path.name} takes "
+            f"{model.width}: it is the encoder of another model."
+        )
+        raise ModelFileError(problem, remedy)
 
 
 def platform_of(machine: Machine) -> str | None:

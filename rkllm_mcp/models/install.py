@@ -27,6 +27,7 @@ from rkllm_mcp.models.cards import (
 from rkllm_mcp.models.compatibility import (
     Fitness,
     ModelMatch,
+    check_pair,
     check_tokenizer,
     fitness,
     match_model,
@@ -37,6 +38,7 @@ from rkllm_mcp.models.folder import ModelFolderStore, Workspace, place_file
 from rkllm_mcp.models.gguf import describe_gguf, is_gguf, read_gguf, tokenizer_of, weights_script
 from rkllm_mcp.models.hub import FoundFile, Hub, RemoteFile, Report
 from rkllm_mcp.models.rkllm_header import FileNameHints, RkllmFile, name_hints, read_rkllm_file
+from rkllm_mcp.models.rknn_header import RknnFile, read_rknn_file
 from rkllm_mcp.prompt.families import TEMPLATES
 
 
@@ -376,6 +378,7 @@ class Addition:
     name: str | None = None  # name of the new model
     tokenizer: str | None = None  # a ``tokenizer.json``, or ``hf:OWNER/NAME`` to download it
     template: str | None = None  # chat template
+    encoder: str | None = None  # the vision encoder, a .rknn file; the only one beside the .rkllm file if None
     copy: bool = False  # copy instead of linking
     sure: bool = False  # accept guesses without asking
     any_platform: bool = False  # accept a file for another chip
@@ -397,10 +400,13 @@ def add(sources: ModelSources, options: Addition, asker: AddQuestions, report: R
     names = [name for name in (file.name, file.path.stem, file.path.parent.name) if name]
     like = match_model(names, file.architecture, [folder.card for folder in sources.models()])
     card = _card(options, asker, file, like)
+    encoder = None if metadata is not None else _encoder(sources, options, file)
     name = options.name or _free_name(sources, file, like, suffix="" if metadata is None else CPU_SUFFIX)
     if sources.folders.folder(name).exists():
         raise UsageError(f"the model {name!r} exists already; choose another --name, or remove it first")
     sources.say(_description(file, hints, like))
+    if encoder is not None:
+        sources.say(_encoder_description(encoder, card))
     text = tokenizer_of(metadata) if metadata is not None and options.tokenizer is None else None
     tokenizer_source = text or _tokenizer(sources, options, asker, file, like)
     with sources.folders.workspace(name) as space:
@@ -419,11 +425,48 @@ def add(sources: ModelSources, options: Addition, asker: AddQuestions, report: R
             check_tokenizer(tokenizer, card.template, file, sources.say)
             model = file.path.name
             place_file(file.path, space.ready / model, copy=options.copy)
+            if encoder is not None:
+                place_file(encoder.path, space.ready / encoder.path.name, copy=options.copy)
             source = SourceCard.model_validate({"platform": platform}) if platform else None
             changes = {"name": name, "file": model, "tokenizer": _TOKENIZER, "source": source, "cpu": None}
+            changes["encoder"] = encoder.path.name if encoder is not None else None
             _write_card(space, card.model_copy(update=changes), file, hints.context_tokens)
         folder = sources.folders.publish(name, space)
     return load_model(folder)
+
+
+def _encoder(sources: ModelSources, options: Addition, model: RkllmFile) -> RknnFile | None:
+    """Return the vision encoder that goes with a model: the named one, or the only one beside it."""
+    if options.encoder is not None:
+        path = Path(options.encoder).expanduser().absolute()
+        if not path.is_file():
+            raise UsageError(f"{path} does not exist; --encoder names a .rknn file")
+    else:
+        beside = sorted(model.path.parent.glob("*.rknn"))
+        if len(beside) > 1:
+            names = ", ".join(path.name for path in beside)
+            raise UsageError(f"several encoders are beside {model.path.name}: {names}; name one with --encoder")
+        if not beside:
+            return None
+        path = beside[0]
+    encoder = read_rknn_file(path)
+    sources.check_platform(encoder.platform, any_platform=options.any_platform)
+    check_pair(encoder, model)
+    return encoder
+
+
+def _encoder_description(encoder: RknnFile, card: ModelCard) -> str:
+    """Return the known properties of an encoder in one line, and what is missing beside it."""
+    facts = [
+        f"encoder {encoder.path.name}",
+        *([f"for {encoder.platform}"] if encoder.platform else []),
+        *([f"toolkit {encoder.toolkit}"] if encoder.toolkit else []),
+        *([f"{encoder.input_size[1]} x {encoder.input_size[0]} pixels"] if encoder.input_size else []),
+        *([f"{encoder.tokens} tokens a picture"] if encoder.tokens else []),
+        *(["its width could not be compared"] if not encoder.width else []),
+    ]
+    has_tags = card.picture_tags or TEMPLATES[card.template].picture_tags
+    return ", ".join(facts) + ("" if has_tags else "; write picture_tags into its model.toml (docs/pictures.md)")
 
 
 def _card(options: Addition, asker: AddQuestions, file: RkllmFile, like: ModelMatch | None) -> ModelCard:

@@ -89,6 +89,7 @@ class RkllmFile:
     # some tokens of its vocabulary by id; empty if unreadable
     token_samples: Mapping[int, str] = field(default_factory=dict[int, str])
     cache_bytes_per_token: int | None = None  # size of a token's keys and values in the KV cache
+    width: int | None = None  # numbers of a token's embedding
 
 
 def read_rkllm_file(path: Path) -> RkllmFile:
@@ -344,6 +345,7 @@ def describe_metadata(path: Path, size: int, plain: Mapping[str, str | int | flo
         name=str(plain.get("general.name", "")) or None,
         eos_token_id=_number(plain.get("tokenizer.ggml.eos_token_id"), 0, 1 << 24),
         cache_bytes_per_token=_cache_bytes(plain, str(plain.get("general.architecture", ""))),
+        width=_number(plain.get(f"{plain.get('general.architecture', '')}.embedding_length"), 1, 1 << 20),
     )
 
 

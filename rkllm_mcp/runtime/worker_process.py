@@ -148,6 +148,11 @@ class WorkerProcess:
         self.pid = process.get_pid()
         self.log = log
 
+    @property
+    def is_gone(self) -> bool:
+        """True once the process is known to have ended, or to read no more frames."""
+        return self._ending.has_exited.is_set() or self._transport.is_closing()
+
     def send(self, frame: bytes) -> None:
         """Send a frame; does nothing if the worker is gone."""
         if not self._transport.is_closing():

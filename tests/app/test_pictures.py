@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -201,6 +203,20 @@ async def test_an_encoder_that_fails_costs_one_answer_and_text_goes_on(
         assert (await chat.ask("hello")).text.strip() == "You said hello"
 
 
+async def test_an_encoder_that_dies_between_two_pictures_is_loaded_again_and_costs_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asking(seeing_model(tmp_path), monkeypatch) as chat:
+        assert (await chat.ask("what is it?", RED_ABOVE_BLUE)).text.strip() == "It is red above, blue below."
+        vision = chat.app.model_host.board.vision
+        assert vision is not None
+        assert vision.encoder.worker_pid is not None
+        os.kill(vision.encoder.worker_pid, signal.SIGKILL)
+        # A text's answer gives the loop the time to notice.
+        await chat.ask("hello")
+        assert (await chat.ask("and this?", BLUE_ABOVE_RED)).text.strip() == "It is blue above, red below."
+
+
 async def test_a_model_without_eyes_says_so_once_and_names_one_that_sees(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,3 +254,30 @@ rule
     async with asking(model, monkeypatch, sections=server) as chat:
         await chat.app.ready()
         assert (await chat.ask("take a photo")).text.strip() == "I was shown nothing."
+
+
+@pytest.mark.parametrize("version", [*EVERY_VERSION, pytest.param("1.3.1", marks=pytest.mark.matrix)])
+async def test_a_picture_is_seen_and_what_it_shows_is_written_to_a_file_in_one_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    rules = """
+rule
+  user ￼\\[([^]]*)\\].*write
+  results 0
+  call write_file {"path": "colours.txt", "content": "$1"}
+rule
+  results 1
+  prompt ￼\\[red above, blue below\\]
+  say It is in the file.
+"""
+    (tmp_path / "out").mkdir()
+    files = {"name": "files", "folder": str(tmp_path / "out"), "write": True, "always_allow": ["write_file"]}
+    async with asking(seeing_model(tmp_path, rules=rules), monkeypatch, version, sections={"servers": [files]}) as chat:
+        await chat.app.ready()
+        said = await chat.ask("write to colours.txt what you see", RED_ABOVE_BLUE)
+        assert (said.text.strip(), said.end) == ("It is in the file.", End("answered"))
+        assert (tmp_path / "out" / "colours.txt").read_text("utf-8") == "red above, blue below"
+        # The picture is encoded once, and its prompt is not evaluated again for the second round.
+        assert chat.encodings() == 1
+        first, second = (run["prefill_tokens"] for run in chat.runs())
+        assert second < first / 2

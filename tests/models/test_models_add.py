@@ -18,6 +18,7 @@ from rkllm_mcp.surfaces.terminal import Terminal
 from tests.support.board_trees import RK3588, plant
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 from tests.support.fake_hub import FakeHub, running
+from tests.support.pictures import emulated_encoder
 from tests.support.rkllm_files import write_rkllm
 
 END = demo_vocabulary().control_id("<|im_end|>")
@@ -255,3 +256,46 @@ def test_the_files_that_people_publish_are_found_in_the_catalogue(name: str, ent
     found = match_model([name], None, [folder.card for folder in list_models()])
     assert found is not None
     assert (found.card.name, found.by) == (entry, by)
+
+
+def test_a_vision_encoder_beside_the_file_comes_along(sources: ModelSources, mine: Path, said: list[str]) -> None:
+    write_rkllm(mine, {"tokenizer.ggml.eos_token_id": END, "qwen2.embedding_length": 16})
+    encoder = emulated_encoder(mine.parent)
+    folder = add(sources, Addition(mine), NO_PERSON, print)
+    assert folder.encoder is not None
+    assert folder.encoder.samefile(encoder)
+    assert "encoder vision.rknn, for RK3588, 64 x 64 pixels, 16 tokens a picture" in said
+    # With several, one is named.
+    emulated_encoder(mine.parent).rename(mine.parent / "large.rknn")
+    emulated_encoder(mine.parent)
+    with pytest.raises(UsageError, match=r"several encoders are beside .*: large\.rknn, vision\.rknn; name one"):
+        add(sources, Addition(mine, "second"), NO_PERSON, print)
+    second = add(sources, Addition(mine, "second", encoder=str(mine.parent / "large.rknn")), NO_PERSON, print)
+    assert second.card.encoder == "large.rknn"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "lines", "problem"),
+    [
+        (
+            {"qwen2.embedding_length": 2048},
+            "",
+            "vision.rknn gives 16 numbers for a token, and MINE takes 2048: it is the encoder of another model.",
+        ),
+        ({}, "platform rk3576", "The file is for the RK3576, and this board has an RK3588."),
+    ],
+)
+def test_an_encoder_of_another_model_or_chip_is_refused(
+    sources: ModelSources, mine: Path, pairs: dict[str, object], lines: str, problem: str
+) -> None:
+    write_rkllm(mine, {"tokenizer.ggml.eos_token_id": END, **pairs})
+    emulated_encoder(mine.parent, lines=f"outputs 1\n{lines}")
+    with pytest.raises(ModelFileError) as refused:
+        add(sources, Addition(mine), NO_PERSON, print)
+    assert refused.value.message == problem.replace("MINE", mine.name)
+    assert not sources.folders.root.exists() or not any(sources.folders.root.iterdir())
+
+
+def test_an_encoder_that_is_not_there_is_named(sources: ModelSources, mine: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.rknn does not exist; --encoder names a \.rknn file"):
+        add(sources, Addition(mine, encoder=str(mine.parent / "none.rknn")), NO_PERSON, print)

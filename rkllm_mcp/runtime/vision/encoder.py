@@ -155,6 +155,9 @@ class VisionEncoder:
         return EncodedPicture(values, shape)
 
     async def _load(self) -> tuple[WorkerProcess, EncoderShape]:
+        if self._worker is not None and self._worker.is_gone:
+            # It died between two pictures, as by the kernel's choice when memory ran out.
+            await self._end()
         if self._worker is not None and self._shape is not None:
             return self._worker, self._shape
         find = (

@@ -317,6 +317,9 @@ def add_command(
         str | None, option("tokenizer.json, or the repository to download it from.", "PATH|hf:OWNER/NAME")
     ] = None,
     template: Annotated[str | None, option("Chat template, such as qwen3.", "NAME")] = None,
+    encoder: Annotated[
+        str | None, option("Vision encoder of the model; the only .rknn file beside it when not given.", "FILE.rknn")
+    ] = None,
     copy: Annotated[bool, flag("Copy the file instead of linking to it.", "--copy")] = False,
     yes: Yes = False,
     any_platform: _AnyPlatform = False,
@@ -324,7 +327,7 @@ def add_command(
     """Add a local .rkllm or GGUF file; asks for whatever the file does not contain."""
     from rkllm_mcp.models.install import Addition, add
 
-    wish = Addition(Path(path), name, tokenizer, template, copy=copy, sure=yes, any_platform=any_platform)
+    wish = Addition(Path(path), name, tokenizer, template, encoder, copy=copy, sure=yes, any_platform=any_platform)
     with download_progress(session) as report:
         folder = add(_sources(session), wish, TerminalApprover(session.terminal), report)
     _print_folder(session, folder)

@@ -1,0 +1,134 @@
+"""The contents of a ``.rknn`` file, read without Rockchip's library.
+
+    RKNN | format version | length N | … | 64: flatbuffer of N bytes | length | JSON
+
+Seen on files of rknn-toolkit2 2.3 and 2.5. What is not where it was seen is None; nothing of a file is believed beyond
+its size.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rkllm_mcp.errors import ModelFileError
+from rkllm_mcp.messages import as_list, as_mapping
+
+MAGIC = b"RKNN"
+# The head of ``native/vision`` models, which only the emulated library can run.
+EMULATED = b"RKNN-EMULATOR "
+_BODY = 64  # where the flatbuffer begins
+_MOST_JSON_BYTES = 64_000_000
+_LEAST_BYTES = 72
+_VERSION = re.compile(r"\d+\.\d+\.\d+\w*")
+_AGAIN = "Copy or download it again."
+_COLOURS = 3
+
+
+@dataclass(frozen=True)
+class RknnFile:
+    """Metadata of a .rknn file; None for missing or unreadable values."""
+
+    path: Path
+    size_bytes: int
+    platform: str | None = None  # target SoC, ``RK3588``
+    toolkit: str | None = None  # version of rknn-toolkit2
+    input_size: tuple[int, int] | None = None  # height and width of its picture, pixels
+    tokens: int | None = None  # of a picture
+    width: int | None = None  # numbers of a token in one output: the width of the language model
+    outputs: int | None = None
+    emulated: bool = False
+
+
+def read_rknn_file(path: Path) -> RknnFile:
+    """Read the metadata of a .rknn file; a ModelFileError if it is unreadable, cut off or of another kind."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(_BODY)
+            if head.startswith(EMULATED):
+                return _emulated(path, size, (head + file.read(_MOST_JSON_BYTES)).decode("utf-8", "replace"))
+            if not head.startswith(MAGIC):
+                raise ModelFileError(f"{path} is no .rknn file.", "Name the vision encoder of the model.")
+            about = _about(file, head, size, path)
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read ({error.strerror}).", "Name a readable .rknn file.") from None
+    return _described(path, size, about)
+
+
+def _about(file: BinaryIO, head: bytes, size: int, path: Path) -> Mapping[str, Any]:
+    """Return the JSON behind the flatbuffer; empty if the layout is another one."""
+    if size < _LEAST_BYTES or len(head) < _BODY:
+        raise ModelFileError(f"{path} is cut off: it has {size} bytes.", _AGAIN)
+    (body,) = struct.unpack_from("<Q", head, 16)
+    if body > size:
+        raise ModelFileError(f"{path} is cut off: it is shorter than its header requires.", _AGAIN)
+    file.seek(_BODY + body)
+    length = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))[0]
+    if not 0 < length <= min(size - _BODY - body, _MOST_JSON_BYTES):
+        return {}
+    try:
+        return as_mapping(json.loads(file.read(length).rstrip(b"\0")))
+    except ValueError:
+        return {}
+
+
+def _described(path: Path, size: int, about: Mapping[str, Any]) -> RknnFile:
+    platforms = [str(name).upper() for name in as_list(about.get("target_platform"))]
+    toolkit = _VERSION.search(str(about.get("version", "")))
+    tensors = [as_mapping(tensor) for tensor in as_list(about.get("norm_tensor"))]
+    shapes = [shape for tensor in tensors if (shape := _shape(tensor.get("size")))]
+    pictures = [shape for shape in shapes if len(shape) == 4 and _COLOURS in (shape[1], shape[3])]
+    picture = pictures[0] if len(pictures) == 1 else None
+    rows = {row for shape in shapes if shape is not picture and (row := _row(shape)) is not None}
+    tokens, width = next(iter(rows)) if len(rows) == 1 else (None, None)
+    return RknnFile(
+        path,
+        size,
+        platform=platforms[0] if len(platforms) == 1 else None,
+        toolkit=toolkit.group() if toolkit else None,
+        input_size=_height_and_width(picture) if picture else None,
+        tokens=tokens,
+        width=width,
+        outputs=len(shapes) - len(pictures) if rows else None,
+    )
+
+
+def _shape(value: object) -> tuple[int, ...]:
+    sizes = as_list(value)
+    return tuple(sizes) if sizes and all(isinstance(size, int) and size > 0 for size in sizes) else ()
+
+
+def _height_and_width(shape: Sequence[int]) -> tuple[int, int]:
+    return (shape[2], shape[3]) if shape[1] == _COLOURS else (shape[1], shape[2])
+
+
+def _row(shape: Sequence[int]) -> tuple[int, int] | None:
+    large = [size for size in shape if size > 1]
+    return (large[0], large[1]) if len(large) == 2 else None
+
+
+def _emulated(path: Path, size: int, text: str) -> RknnFile:
+    lines = {words[0]: words[1:] for line in text.splitlines()[1:] if (words := line.split())}
+
+    def numbers(name: str) -> list[int]:
+        return [int(word) for word in lines.get(name, ()) if word.isdecimal()]
+
+    picture, cells = numbers("input"), numbers("cells")
+    tokens = numbers("tokens") or ([math.prod(cells)] if cells else [])
+    return RknnFile(
+        path,
+        size,
+        platform=(lines.get("platform") or ["rk3588"])[0].upper(),
+        input_size=(picture[0], picture[1]) if len(picture) == 2 else None,
+        tokens=tokens[0] if tokens else None,
+        width=next(iter(numbers("width")), None),
+        outputs=next(iter(numbers("outputs")), 1),
+        emulated=True,
+    )
