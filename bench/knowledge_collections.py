@@ -21,7 +21,7 @@ from mcp_servers.knowledge.library import Library
 from mcp_servers.knowledge.types import KnowledgeBase, NewChunk, NewDocument, SearchRequest, SearchResult
 
 COLLECTIONS = ("jsquad", "xquad_en", "scifact")
-SHARED = Path(os.environ.get("RKLLM_MCPSHARED", Path(__file__).resolve().parents[2] / "shared"))
+SHARED = Path(os.environ.get("RKLLM_MCP_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Analyzer v2: text -> terms, for both documents and queries.
 
 Japanese (and Chinese, Korean) has no spaces: a run of its characters yields all bigrams, and runs of three or more
-katakana or kanji are terms as a whole as well, which covers most names. Other scripts yield words without diacritics,
-English function words and plural endings (Harman's s-stemmer, 1991).
+katakana or kanji are terms as a whole as well, which covers most names. Other scripts yield words without diacritics
+and English function words, reduced to their stems by Snowball's English stemmer (Porter, 2001).
 
 Before that, radicals, variant kanji, invisible characters, letters far apart, thousands (1,250) and articles (第三条)
 become what is usual (``unified``).
@@ -22,13 +22,16 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import cast
+
+from snowballstemmer.english_stemmer import EnglishStemmer
 
 from mcp_servers.knowledge.ocr.rules import correct_long_marks
 from rkllm_text.characters import fold_characters
 from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
 
 # Raise it also when the rules of ``ocr`` change.
-ANALYZER_VERSION = 6
+ANALYZER_VERSION = 7
 
 _UNSPACED = f"{HIRAGANA}{KATAKANA}{KANJI}\u31f0-\u31ff\uac00-\ud7a3"
 _RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|[^\W_{_UNSPACED}]+")
@@ -156,18 +159,9 @@ def embedded_text(title: str, headings: tuple[str, ...], text: str) -> str:
 def _word(run: str) -> str:
     """Return the term of a word; empty for a function word."""
     bare = run if run.isascii() else "".join(c for c in unicodedata.normalize("NFKD", run) if c.isalnum())
-    return "" if bare in _STOP else _singular(bare)
-
-
-def _singular(word: str) -> str:
-    """Apply the first matching rule of Harman's s-stemmer."""
-    min_length = 4
-    if len(word) < min_length or not word.endswith("s"):
-        return word
-    if word.endswith("ies") and not word.endswith(("eies", "aies")):
-        return f"{word[:-3]}y"
-    if word.endswith(("xes", "ches", "shes", "sses", "zzes")):
-        return word[:-2]
-    if word.endswith(("us", "ss", "aes", "ees", "oes")):
-        return word
-    return word[:-1]
+    if bare in _STOP:
+        return ""
+    if not (bare.isascii() and bare.isalpha()):
+        return bare
+    # A stemmer holds the word that it works on, and several threads analyze at once.
+    return cast("str", EnglishStemmer().stemWord(bare))  # pyright: ignore[reportUnknownMemberType]

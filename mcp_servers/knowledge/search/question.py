@@ -35,7 +35,7 @@ _HIRAGANA = "\u3041-\u3096"
 # Hiragana behind kanji are an ending: した in 消した.
 _KANA_WORD = re.compile(
     "[\u30a1-\u30faー]{2,}"
-    f"|(?<![{KANJI}{_HIRAGANA}])(?![はがをにでとのもへや])[{_HIRAGANA}]{{2,6}}?(?=[のはをがにでと ]|$)"
+    f"|(?<![{KANJI}{_HIRAGANA}])(?![はがをにでとのもへや])[{_HIRAGANA}][{_HIRAGANA}ー]{{1,6}}?(?=[のはをがにでと ]|$)"
 )
 _ONLY_HIRAGANA = re.compile(f"[{_HIRAGANA}]+")
 # Words that nearly every document of an office has.

@@ -180,8 +180,8 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
         # A lone kanji is searched as a prefix of bigrams, and counted as a kanji below.
         if len(term) > 1 or term not in analysis.kanji:
             # The bigrams of a run that no chunk has as a whole count instead of it.
-            absent = rarity[term] * (ABSENT_WORD if term.isascii() else ABSENT_BIGRAM * (len(term) <= _BIGRAM))
-            weight = rarity[term] if frequencies[term] else replaced.get(term, absent)
+            unknown = rarity[term] * (ABSENT_WORD if term.isascii() else ABSENT_BIGRAM * (len(term) <= _BIGRAM))
+            weight = rarity[term] if frequencies[term] else replaced.get(term, unknown)
             weight *= math.sqrt(count) * (PARTICLE_WEIGHT if _PARTICLE.search(term) else 1.0)
             weight *= GENERIC_WEIGHT if term in query.generic else 1.0
             weights[term_hash(term)] = weight

@@ -47,6 +47,14 @@ def test_terms_that_nothing_has_take_no_common_terms_place() -> None:
     assert select_terms(frequencies, maximum=50, minimum=0) == []
 
 
+@pytest.mark.parametrize("question", ["alpha beta gamma", "beta gamma alpha", "gamma alpha beta"])
+def test_what_no_chunk_has_is_counted_wherever_it_stands_in_the_question(question: str) -> None:
+    terms = analyze_query(question)
+    frequencies = {term: 5 if term == "alpha" else 0 for term in terms.terms}
+    # An unknown English word counts half, and is rarer than a known one.
+    assert query_weights(UnderstoodQuery(terms), frequencies, 10).absent == pytest.approx(0.624, abs=0.01)
+
+
 def test_chunks_are_chosen_by_the_words_they_have_and_a_synonym_counts_once() -> None:
     query = understand("ホテル代")
     keys = term_keys(query)
