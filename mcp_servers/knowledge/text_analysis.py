@@ -18,13 +18,12 @@ Measurements: docs/knowledge.md.
 
 from __future__ import annotations
 
+import importlib
 import re
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import cast
-
-from snowballstemmer.english_stemmer import EnglishStemmer
+from typing import Any
 
 from mcp_servers.knowledge.ocr.rules import correct_long_marks
 from rkllm_text.characters import fold_characters
@@ -164,4 +163,10 @@ def _word(run: str) -> str:
     if not (bare.isascii() and bare.isalpha()):
         return bare
     # A stemmer holds the word that it works on, and several threads analyze at once.
-    return cast("str", EnglishStemmer().stemWord(bare))  # pyright: ignore[reportUnknownMemberType]
+    return _stemmers().EnglishStemmer().stemWord(bare)
+
+
+@lru_cache(maxsize=1)
+def _stemmers() -> Any:
+    """Load the library at the first English word."""
+    return importlib.import_module("snowballstemmer.english_stemmer")
