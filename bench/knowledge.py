@@ -1,25 +1,33 @@
-"""Search quality and speed of the knowledge base, compared with the reference implementation.
+"""Search quality, speed and thresholds of the knowledge base, on the shared retrieval collections.
 
     python -m bench.knowledge quality [--questions N] [--embedder none|hashing]
     python -m bench.knowledge speed [--chunks 10000 --chunks 100000] [--embedder none|hashing]
-    python -m bench.knowledge rebuild [--chunks 100000]
+    python -m bench.knowledge calibration [--whole] [--questions 400] [--half tuning|held-out|both]
     (all with --json)
 
-``quality``: nDCG@10 on the shared collections, through all stages, with every question unless ``--questions`` limits
-them.
+A collection is ``corpus.jsonl.xz`` ({_id, title, text}), ``queries.jsonl.xz`` ({_id, text}) and ``qrels.tsv.xz``
+(question, document, relevance). Licences are in the folder of each collection.
+
+``quality``: nDCG@10 through all stages, with every question unless ``--questions`` limits them, beside the reference
+implementation's.
 
 ``speed``: chunks synthesized from sentences of the collections, Japanese and English 3 : 1, twenty per document, one
 transaction per document; then the collections' own questions, sequentially at threshold 0.6. Processor time is reported
 besides elapsed time, for busy machines. Memory is the maximum of the process, including the collections.
 
-``rebuild``: the same chunks without an embedder; an import of twenty chunks and a search every 50 ms, alone for 20 s
-and then beside a rebuild of the text index until it ends, with the largest write-ahead log and the load of the machine.
+``calibration``: the effect of the threshold on questions with and without an answer. Half of a collection's articles
+are omitted, so the questions about them have no answer although they are of the same kind; with ``--whole`` nothing is
+omitted, and the unanswerable questions are those of another collection. ``recall`` is in the first ten, with and
+without threshold; ``returned`` the mean number of results; ``empty`` answerable questions without results, ``answered``
+unanswerable ones with results, ``foreign`` the same for questions of another collection in the same language.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import lzma
+import math
 import os
 import random
 import re
@@ -27,19 +35,21 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import count
 from pathlib import Path
+from typing import Any
 
 import anyio
 
-from bench.knowledge_collections import COLLECTIONS, Collection, Question, ask, load, mean_ndcg, read_collection
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
 from mcp_servers.knowledge.service import embedder_from
-from mcp_servers.knowledge.storage.database import FILE_NAME
-from mcp_servers.knowledge.types import KnowledgeBase, NewChunk, NewDocument
+from mcp_servers.knowledge.types import Hit, KnowledgeBase, NewChunk, NewDocument, SearchRequest, SearchResult
 
+COLLECTIONS = ("jsquad", "xquad_en", "scifact")
+SHARED = Path(os.environ.get("RKLLM_MCP_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 # nDCG@10 of the best without a model, and of the FTS5 index alone, as the reference measured them.
 REFERENCE_BEST = {"jsquad": 0.938, "xquad_en": 0.966, "scifact": 0.681}
 REFERENCE_SPARSE = {"jsquad": 0.931, "xquad_en": 0.966, "scifact": 0.675}
@@ -48,7 +58,101 @@ P95_AIMS_MS = {10_000: 60.0, 100_000: 150.0}
 _CHUNKS_IN_A_DOCUMENT = 20
 _QUESTIONS_TIMED = 250
 _JAPANESE_SHARE = 4
-_ALONE_S = 20.0
+_FOREIGN = {"xquad_en": "scifact", "scifact": "xquad_en"}
+THRESHOLDS = (0.5, 0.6, 0.7, 0.8)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One document of a collection; short enough to be one chunk."""
+
+    id: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question, and the passages that answer it with their relevance."""
+
+    id: str
+    text: str
+    answers: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A collection, or a part of one."""
+
+    name: str
+    passages: Sequence[Passage]
+    questions: Sequence[Question]
+
+    def thinned(self, most: int) -> Collection:
+        """Return the same passages with at most this number of questions, evenly chosen."""
+        step = max(1, math.ceil(len(self.questions) / most))
+        return Collection(self.name, self.passages, self.questions[::step])
+
+
+def read_collection(name: str, folder: Path | None = None) -> Collection:
+    """A collection.
+
+    Args:
+        name: one of ``COLLECTIONS``.
+        folder: where the collections are; None looks beside the project.
+    """
+    place = (folder or SHARED / "cases" / "retrieval") / name
+    answers: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for line in list(_lines(place / "qrels.tsv.xz"))[1:]:
+        question, passage, relevance = line.split("\t")
+        if int(relevance) > 0:
+            answers[question][passage] = int(relevance)
+    passages = [Passage(row["_id"], row["title"], row["text"]) for row in _rows(place / "corpus.jsonl.xz")]
+    questions = [
+        Question(row["_id"], row["text"], answers[row["_id"]])
+        for row in _rows(place / "queries.jsonl.xz")
+        if row["_id"] in answers
+    ]
+    return Collection(name, passages, questions)
+
+
+async def load(library: Library, name: str, passages: Sequence[Passage]) -> KnowledgeBase:
+    """Passages as a knowledge base, each a document whose uri is its id."""
+    base = await library.create(name)
+    for passage in passages:
+        chunk = NewChunk(passage.text)
+        await library.add(base.id, NewDocument(passage.title, (chunk,), passage.id, uri=passage.id))
+    await library.wait_idle()
+    return base
+
+
+async def ask(library: Library, base: KnowledgeBase, question: Question, *, threshold: float = 0.0) -> SearchResult:
+    """Ten results for a question."""
+    return await library.search(SearchRequest(question.text, base.id, threshold))
+
+
+def ndcg(found: SearchResult, question: Question) -> float:
+    """Normalised discounted cumulative gain of the results."""
+    gained = sum(question.answers.get(hit.uri, 0) / math.log2(place + 2) for place, hit in enumerate(found.hits))
+    best = sorted(question.answers.values(), reverse=True)[:10]
+    return gained / sum(relevance / math.log2(place + 2) for place, relevance in enumerate(best))
+
+
+async def mean_ndcg(library: Library, base: KnowledgeBase, questions: Sequence[Question]) -> float:
+    """The mean over questions."""
+    return statistics.fmean([ndcg(await ask(library, base, question), question) for question in questions])
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        yield from (line.rstrip("\n") for line in file)
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    return map(json.loads, _lines(path))
+
+
+# --- quality and speed
 
 
 @dataclass(frozen=True)
@@ -79,23 +183,6 @@ class Speed:
     p50_cpu_ms: float
     p95_cpu_ms: float
     most_memory_mb: float
-
-
-@dataclass(frozen=True)
-class Waits:
-    """Duration of imports and searches, alone or beside a rebuild of the text index."""
-
-    chunks: int
-    beside: str
-    seconds: float
-    imports: int
-    import_p50_ms: float
-    import_p95_ms: float
-    import_max_ms: float
-    search_p50_ms: float
-    search_max_ms: float
-    log_mb: float
-    load: float
 
 
 async def quality(embedder: str, most: int | None) -> list[Quality]:
@@ -139,62 +226,6 @@ async def speed(embedder: str, chunks: int) -> Speed:
     )
 
 
-async def rebuild(chunks: int) -> list[Waits]:
-    """Imports and searches of one size, alone and beside a rebuild."""
-    japanese, english = read_collection("jsquad"), read_collection("xquad_en")
-    titles = [passage.title for passage in japanese.passages]
-    texts = list(mixed(japanese, english, chunks))
-    with tempfile.TemporaryDirectory() as folder:
-        async with open_library(Path(folder)) as library:
-            base, _ = await _index(library, texts, titles)
-            asked = (texts, _questions(japanese, english), Path(folder))
-            alone = await waits(library, base, *asked, _ALONE_S)
-            await library.reindex(base.id)
-            return [alone, await waits(library, base, *asked, None)]
-
-
-async def waits(
-    library: Library,
-    base: KnowledgeBase,
-    texts: Sequence[str],
-    questions: Sequence[Question],
-    folder: Path,
-    seconds: float | None,
-) -> Waits:
-    """Import and search for some seconds; with None until the background work has ended."""
-    imported, searched, log = list[float](), list[float](), list[int]()
-
-    async def work() -> None:
-        for number in count():
-            parts = texts[number * _CHUNKS_IN_A_DOCUMENT % len(texts) :][:_CHUNKS_IN_A_DOCUMENT]
-            new = NewDocument("import", tuple(map(NewChunk, parts)), f"{start}/{number}")
-            before = time.perf_counter()
-            await library.add(base.id, new)
-            imported.append((time.perf_counter() - before) * 1000)
-            searched.append((await _timed(library, base, questions[number % len(questions)]))[0] * 1000)
-            log.append((await anyio.Path(f"{folder / FILE_NAME}-wal").stat()).st_size)
-            await anyio.sleep(0.05)
-
-    start = time.perf_counter()
-    async with anyio.create_task_group() as group:
-        group.start_soon(work)
-        await (library.wait_idle() if seconds is None else anyio.sleep(seconds))
-        group.cancel_scope.cancel()
-    return Waits(
-        chunks=(await library.index_state(base.id)).chunks,
-        beside="rebuild" if seconds is None else "nothing",
-        seconds=time.perf_counter() - start,
-        imports=len(imported),
-        import_p50_ms=statistics.median(imported),
-        import_p95_ms=statistics.quantiles(imported, n=20)[-1],
-        import_max_ms=max(imported),
-        search_p50_ms=statistics.median(searched),
-        search_max_ms=max(searched),
-        log_mb=max(log) / 1e6,
-        load=os.getloadavg()[0],
-    )
-
-
 def folder_bytes(folder: Path) -> int:
     """Return the size of the files of a folder."""
     return sum(file.stat().st_size for file in folder.iterdir())
@@ -235,8 +266,103 @@ async def _timed(library: Library, base: KnowledgeBase, question: Question) -> t
     return time.perf_counter() - start, time.process_time() - cpu
 
 
-def print_table(rows: Sequence[Quality | Speed | Waits]) -> None:
-    """Rows of one kind as a Markdown table."""
+# --- thresholds
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; shares in 0..1."""
+
+    collection: str
+    embedder: str
+    threshold: float
+    recall: float
+    recall_without: float
+    returned: float
+    empty: float
+    answered: float | None
+    foreign: float | None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question and its results."""
+
+    question: Question
+    hits: tuple[Hit, ...]
+
+    def recall(self, threshold: float) -> float:
+        """The share of its answers among the results."""
+        found = {hit.uri for hit in self.hits if hit.score >= threshold}
+        return len(found & self.question.answers.keys()) / len(self.question.answers)
+
+    def returned(self, threshold: float) -> int:
+        """Return the number of results."""
+        return sum(hit.score >= threshold for hit in self.hits)
+
+
+def split(collection: Collection) -> tuple[Collection, Collection]:
+    """The collection with half of its articles, and the other half of them with the questions about it.
+
+    An article is known by its title: passages of one article stay together.
+    """
+    kept = [passage for passage in collection.passages if zlib.crc32(passage.title.encode()) % 2]
+    there = {passage.id for passage in kept}
+    left = [passage for passage in collection.passages if passage.id not in there]
+    answerable = [question for question in collection.questions if there >= question.answers.keys()]
+    unanswerable = [question for question in collection.questions if not there & question.answers.keys()]
+    return Collection(collection.name, kept, answerable), Collection(collection.name, left, unanswerable)
+
+
+def rows(
+    name: str, embedder: str, answerable: Sequence[Asked], unanswerable: Sequence[Asked], foreign: Sequence[Asked]
+) -> list[Row]:
+    """The table of one collection."""
+    without = statistics.fmean(asked.recall(0.0) for asked in answerable)
+    return [
+        Row(
+            collection=name,
+            embedder=embedder,
+            threshold=threshold,
+            recall=statistics.fmean(asked.recall(threshold) for asked in answerable),
+            recall_without=without,
+            returned=statistics.fmean(asked.returned(threshold) for asked in answerable),
+            empty=statistics.fmean(not asked.returned(threshold) for asked in answerable),
+            answered=_answered(unanswerable, threshold),
+            foreign=_answered(foreign, threshold),
+        )
+        for threshold in THRESHOLDS
+    ]
+
+
+def _answered(asked: Sequence[Asked], threshold: float) -> float | None:
+    return statistics.fmean(bool(one.returned(threshold)) for one in asked) if asked else None
+
+
+async def calibration(name: str, embedder: str, questions: int, half: str, *, is_atomic: bool) -> list[Row]:
+    """The table of one collection with one embedder."""
+    collection = read_collection(name)
+    inside, outside = (collection, Collection(name, [], [])) if is_atomic else split(collection)
+    foreign = [read_collection(_FOREIGN[name])] if name in _FOREIGN else []
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_library(Path(folder), LibrarySettings(embedder_from(embedder))) as library:
+            base = await load(library, name, inside.passages)
+            # Python 3.10 takes no comprehension that awaits inside another.
+            asked: list[list[Asked]] = []
+            for part in (inside, outside, *foreign):
+                chosen = _half(part, questions, half)
+                asked.append([Asked(question, (await ask(library, base, question)).hits) for question in chosen])
+    return rows(name, embedder, asked[0], asked[1], asked[2] if foreign else [])
+
+
+def _half(collection: Collection, most: int, half: str) -> Sequence[Question]:
+    chosen = {"tuning": {0}, "held-out": {1}, "both": {0, 1}}[half]
+    questions = [q for place, q in enumerate(collection.questions) if place % 2 in chosen]
+    return Collection(collection.name, collection.passages, questions).thinned(most).questions
+
+
+def print_table(rows: Sequence[Quality | Speed | Row]) -> None:
+    """Print rows of one kind as a Markdown table."""
     names = list(asdict(rows[0]))
     print("| " + " | ".join(names) + " |")
     print("|" + "---|" * len(names))
@@ -252,20 +378,23 @@ def _cell(value: object) -> str:
 
 async def _main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("what", choices=("quality", "speed", "rebuild"))
+    parser.add_argument("what", choices=("quality", "speed", "calibration"))
     parser.add_argument("--json", action="store_true", help="lines of JSON instead of a table")
-    parser.add_argument("--questions", type=int, help="per collection (default: all)")
+    parser.add_argument("--questions", type=int, help="per collection (default: all; for calibration 400 of each kind)")
     parser.add_argument("--chunks", type=int, action="append", help="default: 10000 and 100000")
     parser.add_argument("--embedder", action="append", choices=("none", "hashing"), help="default: both")
+    parser.add_argument("--whole", action="store_true", help="leave nothing out of the base")
+    parser.add_argument("--half", choices=("tuning", "held-out", "both"), default="held-out", help="of the questions")
     given = parser.parse_args()
-    rows: list[Quality | Speed | Waits] = []
-    for chunks in (given.chunks or (100_000,)) if given.what == "rebuild" else ():
-        rows += await rebuild(chunks)
-    for embedder in given.embedder or ("none", "hashing") if given.what != "rebuild" else ():
+    rows: list[Quality | Speed | Row] = []
+    for embedder in given.embedder or ("none", "hashing"):
         if given.what == "quality":
             rows += await quality(embedder, given.questions)
-        else:
+        elif given.what == "speed":
             rows += [await speed(embedder, chunks) for chunks in given.chunks or (10_000, 100_000)]
+        else:
+            for name in COLLECTIONS:
+                rows += await calibration(name, embedder, given.questions or 400, given.half, is_atomic=given.whole)
     if given.json:
         for row in rows:
             print(json.dumps(asdict(row)))

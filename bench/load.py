@@ -31,8 +31,7 @@ from typing import Any
 import anyio
 import httpx2
 
-from bench.abuse import Hostile
-from bench.load_clients import PATIENCE_S, WAYS, Client, Run
+from bench.load_clients import PATIENCE_S, WAYS, Client, Hostile, Run
 from bench.load_service import KEYS, Holdings, LoadedService, loaded_service
 from bench.tally import Budget, Tally, processes, resident_mb
 
@@ -57,23 +56,14 @@ _WRONG = ("Traceback", "was never", "internal error", "went wrong", "ResourceWar
 
 @dataclass(frozen=True)
 class Scenario:
-    """Who asks what, and what happens meanwhile.
+    """Who asks what, and what happens meanwhile."""
 
-    Args:
-        clients: how many friendly clients there are.
-        ways: how they ask (``load_clients.WAYS``); a way that is named twice is chosen twice as often.
-        models: names of the models, among which each question draws one.
-        hostile: how many hostile clients there are besides.
-        kills: the worker is killed again and again.
-        release: of the emulated runtime.
-    """
-
-    clients: int
-    ways: tuple[str, ...]
-    models: tuple[str, ...] = ("loaded",)
-    hostile: int = 0
-    kills: bool = False
-    release: str = "1.3.0"
+    clients: int  # how many friendly clients there are
+    ways: tuple[str, ...]  # how they ask (``load_clients.WAYS``); a way that is named twice is chosen twice as often
+    models: tuple[str, ...] = ("loaded",)  # names of the models, among which each question draws one
+    hostile: int = 0  # how many hostile clients there are besides
+    kills: bool = False  # the worker is killed again and again
+    release: str = "1.3.0"  # of the emulated runtime
 
 
 _TWO = ("heron", "raven")
@@ -91,26 +81,16 @@ SCENARIOS = {
 
 @dataclass
 class Report:
-    """What came of it.
+    """What came of it."""
 
-    Args:
-        scenario: its name.
-        tally: the answers and the findings.
-        kills: workers that were killed.
-        hostile: hostile acts by kind.
-        waits_s: from questions to their answers.
-        healthz_s: what each probe of ``/healthz`` took.
-        peak_growth_mb: memory of the service at its highest, above that at the start.
-        holdings: what the service held after the warm-up and at the end.
-    """
-
-    scenario: str
-    tally: Tally
-    kills: int = 0
-    hostile: dict[str, int] = field(default_factory=dict[str, int])
-    waits_s: Sequence[float] = ()
-    healthz_s: list[float] = field(default_factory=list[float])
-    peak_growth_mb: float = 0.0
+    scenario: str  # its name
+    tally: Tally  # the answers and the findings
+    kills: int = 0  # workers that were killed
+    hostile: dict[str, int] = field(default_factory=dict[str, int])  # hostile acts by kind
+    waits_s: Sequence[float] = ()  # from questions to their answers
+    healthz_s: list[float] = field(default_factory=list[float])  # what each probe of ``/healthz`` took
+    peak_growth_mb: float = 0.0  # memory of the service at its highest, above that at the start
+    # What the service held after the warm-up and at the end.
     holdings: list[Holdings] = field(default_factory=list[Holdings])
 
     def as_json(self) -> dict[str, Any]:

@@ -125,38 +125,23 @@ def _write(folder: Path, models: Sequence[str]) -> Path:
 
 @dataclass(frozen=True)
 class Holdings:
-    """What the service holds at a moment.
+    """What the service holds at a moment."""
 
-    Args:
-        descriptors: open descriptors of its process.
-        threads: its threads.
-        tasks: tasks of asyncio that are not done.
-        processes: every process below it, the worker among them.
-        host_mb: memory of its process, MB.
-        worker_mb: memory of the processes below it, MB.
-    """
-
-    descriptors: int
-    threads: int
-    tasks: int
-    processes: int
-    host_mb: float
-    worker_mb: float
+    descriptors: int  # open descriptors of its process
+    threads: int  # its threads
+    tasks: int  # tasks of asyncio that are not done
+    processes: int  # every process below it, the worker among them
+    host_mb: float  # memory of its process, MB
+    worker_mb: float  # memory of the processes below it, MB
 
 
 @dataclass
 class LoadedService:
-    """A running service.
+    """A running service."""
 
-    Args:
-        url: where.
-        models: the names of its models; the first one is loaded.
-        log: what it wrote to standard error.
-    """
-
-    url: str
-    models: Sequence[str]
-    log: list[str]
+    url: str  # where
+    models: Sequence[str]  # the names of its models; the first one is loaded
+    log: list[str]  # what it wrote to standard error
     process: subprocess.Popen[str] = field(repr=False)
     reports: int = field(repr=False)
 

@@ -31,7 +31,7 @@ from typing import Any
 import anyio
 import httpx2
 
-from bench.questions import read_collection
+from bench.own_words import read_office
 from bench.six_tools import TOOLS, call, schema
 from mcp_servers.knowledge.library import open_library
 from mcp_servers.knowledge.types import NewChunk, NewDocument
@@ -255,7 +255,7 @@ async def configuration(folder: Path, model: str, library: str, name: str) -> Co
             (folder / "files" / title).write_text(text, "utf-8")
         async with open_library(folder / "knowledge") as library_of_rules:
             base = await library_of_rules.create("rules")
-            for number, (title, text) in enumerate(read_collection()[0].items()):
+            for number, (title, text) in enumerate(read_office()[0].items()):
                 await library_of_rules.add(base.id, NewDocument(title, (NewChunk(text),), f"{number:08x}", uri=title))
         servers = _OWN.replace("FOLDER", str(folder / "knowledge"))
     file = folder / "mcp_config.toml"

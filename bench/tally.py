@@ -1,4 +1,4 @@
-"""What a soak counts, and the resources of this process and those below it."""
+"""What a load counts, and the resources of processes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from typing import Any
 
 _RSS = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
 _MOST_FINDINGS = 20
-# By then everything that is kept once is there.
-_SETTLED = 0.25
 
 
 class Budget:
@@ -44,34 +42,17 @@ class Budget:
 
 @dataclass
 class Tally:
-    """The counts of one part of a soak.
-
-    Args:
-        part: its name.
-        runs: answers asked for.
-        outcomes: what became of them.
-        lost_tokens: characters of complete answers that did not come.
-        leaked_tokens: characters of an answer that were none of its own.
-        restarts: workers that were started again.
-        host_growth_mb: memory of this process at the end, less that after a quarter of the runs.
-        worker_mb: memory of the worker at the end.
-        seconds: how long it took.
-        findings: whatever should not have happened; a soak is good when there are none.
-    """
+    """The counts of a load: it is good when there are no findings."""
 
     part: str
-    runs: int = 0
+    runs: int = 0  # answers asked for
     outcomes: Counter[str] = field(default_factory=Counter[str])
-    lost_tokens: int = 0
-    leaked_tokens: int = 0
-    restarts: int = 0
-    host_growth_mb: float = 0.0
-    worker_mb: float = 0.0
+    lost_tokens: int = 0  # characters of complete answers that did not come
+    leaked_tokens: int = 0  # characters of an answer that were none of its own
     seconds: float = 0.0
     findings: list[str] = field(default_factory=list[str])
 
     def __post_init__(self) -> None:
-        self._quarter_mb: float | None = None
         self._began = time.monotonic()
 
     def as_json(self) -> dict[str, Any]:
@@ -81,19 +62,14 @@ class Tally:
 
     def begin(self, budget: Budget) -> bool:
         """Another run begins; False when it is enough."""
-        spent = budget.spent(self.runs)
-        if spent >= 1:
+        if budget.spent(self.runs) >= 1:
             return False
         self.runs += 1
-        if spent >= _SETTLED and self._quarter_mb is None:
-            self._quarter_mb = resident_mb()
         return True
 
     def end(self) -> None:
-        """The part is over."""
+        """Note how long it took."""
         self.seconds = round(time.monotonic() - self._began, 1)
-        if self._quarter_mb is not None:
-            self.host_growth_mb = round(resident_mb() - self._quarter_mb, 1)
 
     def find(self, finding: str) -> None:
         """Note what should not have happened."""

@@ -11,12 +11,11 @@
              between the arrival of a token and the write to the connection, ``async`` those that are coroutines.
 * ``board``  33 tokens a second, as an RK3588 decodes: CPU time of all threads, and delivery. Also of ``rkllm-mcp run``
              and ``run --json``, whose output is read through a pipe.
-* ``queue``  the same while 63 others wait for their turn.
 * ``flat``   as fast as the emulated runtime can: CPU time, where many tokens are delivered together.
 * ``crowd``  64 clients at once, flat out: tokens a second of all of them.
 
 Every figure is the difference of a long answer and a short one, divided by the tokens between them, so that it does
-not contain the request; for ``queue`` it is taken between two tokens of one answer, while the others wait.
+not contain the request.
 ``delivery`` is from the entry of the runtime's callback to the token's arrival in the client.
 The worker's CPU time contains the emulated runtime, which sleeps between two tokens.
 """
@@ -39,7 +38,7 @@ import tempfile
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass
 from inspect import CO_COROUTINE, currentframe
@@ -60,7 +59,6 @@ CLIENTS = 64
 PACES: dict[str, tuple[str, int, int]] = {
     "count": ("prefill 100000 decode 100", 30, 130),
     "board": ("prefill 100000 decode 33", 20, 119),
-    "queue": ("prefill 100000 decode 33", 60, 390),
     "flat": ("flat", 100, 2100),
     "crowd": ("flat", 10, 500),
 }
@@ -91,39 +89,22 @@ queue = 64
 
 @dataclass(frozen=True)
 class Figures:
-    """The cost of a token of a route at a pace; None where the pace does not measure it.
+    """The cost of a token of a route at a pace; None where the pace does not measure it."""
 
-    Args:
-        route: the path.
-        pace: see the module.
-        tokens: how many the figures are an average of.
-        records: records with text that reached the client for them.
-        calls: entries of Python functions per token.
-        iterations: iterations of the event loop per token.
-        cpu_us: CPU time of the host process per token.
-        worker_us: CPU time of the worker per token.
-        delivery_p50_us: from the runtime's callback to the client, median.
-        delivery_p99_us: the same, 99 of 100 tokens are faster.
-        tokens_per_s: of all clients.
-        waits: coroutines that wait, one in the other.
-        frames: functions between a token's arrival and its write.
-        async_frames: those of them that are coroutines.
-    """
-
-    route: str
-    pace: str
-    tokens: int
-    records: int
-    calls: float | None = None
-    iterations: float | None = None
-    cpu_us: float | None = None
-    worker_us: float | None = None
-    delivery_p50_us: float | None = None
-    delivery_p99_us: float | None = None
-    tokens_per_s: float | None = None
-    waits: int | None = None
-    frames: int | None = None
-    async_frames: int | None = None
+    route: str  # the path
+    pace: str  # see the module
+    tokens: int  # how many the figures are an average of
+    records: int  # records with text that reached the client for them
+    calls: float | None = None  # entries of Python functions per token
+    iterations: float | None = None  # iterations of the event loop per token
+    cpu_us: float | None = None  # CPU time of the host process per token
+    worker_us: float | None = None  # CPU time of the worker per token
+    delivery_p50_us: float | None = None  # from the runtime's callback to the client, median
+    delivery_p99_us: float | None = None  # the same, 99 of 100 tokens are faster
+    tokens_per_s: float | None = None  # of all clients
+    waits: int | None = None  # coroutines that wait, one in the other
+    frames: int | None = None  # functions between a token's arrival and its write
+    async_frames: int | None = None  # those of them that are coroutines
 
 
 @dataclass(frozen=True)
@@ -277,8 +258,6 @@ class Host:
         _, few, many = PACES[self._pace]
         if self._pace == "crowd":
             return self._measure_crowd(route, many)
-        if self._pace == "queue":
-            return self._measure_queue(route, few, many)
         short, short_arrivals = self._answer(route, few)
         self._waits, self._frames = 0, (0, 0)
         long, arrivals = self._answer(route, many)
@@ -315,25 +294,6 @@ class Host:
             tokens_per_s=total / ((max(arrivals) - max(begun_ns, self._asked_ns)) / 1e9),
         )
 
-    def _measure_queue(self, route: str, few: int, many: int) -> Figures:
-        command = self._client(route, many + 10, 1, CLIENTS - 1, few, many)
-        readings: list[Readings] = []
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as client:
-            assert client.stdout is not None
-            readings += [self._readings({client.pid}) for line in client.stdout if line == _REACHED]
-        if client.returncode != 0:
-            raise RuntimeError("the client failed; its message is above")
-        begun, ended = readings
-        cost, tokens = ended.since(begun), many - few
-        return Figures(
-            route,
-            self._pace,
-            tokens,
-            tokens,
-            cpu_us=cost.cpu_ns / tokens / _NS_PER_US,
-            worker_us=cost.worker_ns / tokens / _NS_PER_US,
-        )
-
     def _client(self, route: str, *numbers: int) -> list[str]:
         words = map(str, (self._port, route, *numbers))
         return [sys.executable, "-m", "bench.token_path", "--client", *words]
@@ -351,8 +311,8 @@ class Host:
         self._asked_ns, *arrivals = json.loads(done.stdout)
         return cost, arrivals
 
-    def _readings(self, others: Collection[int] = ()) -> Readings:
-        worker_ns = sum(cpu_ns(pid) for pid in processes() if pid not in others)
+    def _readings(self) -> Readings:
+        worker_ns = sum(map(cpu_ns, processes()))
         return Readings(self._calls, self._selector.iterations, time.process_time_ns(), worker_ns)
 
     def _delays(self, arrivals: Sequence[int]) -> list[float]:
@@ -394,12 +354,10 @@ def cpu_ns(pid: int) -> int:
 # --- the client ------------------------------------------------------------------------------------------------------
 
 
-def ask(port: int, route: str, tokens: int, clients: int, waiting: int = 0, *marks: int) -> list[int]:
+def ask(port: int, route: str, tokens: int, clients: int) -> list[int]:
     """Ask for streamed answers of so many tokens.
 
-    Returns when the first question was sent, and when each record with text arrived (CLOCK_MONOTONIC, ns). Others that
-    only wait are opened behind the first record and closed with the last. A line is printed when so many records of
-    ``marks`` have arrived.
+    Returns when the first question was sent, and when each record with text arrived (CLOCK_MONOTONIC, ns).
 
     Raises:
         RuntimeError: the service refused or was silent, or an answer was shorter.
@@ -407,7 +365,6 @@ def ask(port: int, route: str, tokens: int, clients: int, waiting: int = 0, *mar
     request, mark = _request(route, tokens), _MARKS[route]
     times = [time.monotonic_ns()]
     streams = {_opened(port, request): b"" for _ in range(clients)}
-    others: list[socket.socket] = []
     with selectors.DefaultSelector() as selector:
         for stream in streams:
             selector.register(stream, selectors.EVENT_READ)
@@ -418,19 +375,12 @@ def ask(port: int, route: str, tokens: int, clients: int, waiting: int = 0, *mar
                 now_ns = time.monotonic_ns()
                 # A record may be cut anywhere; its mark counts where it is complete.
                 content = streams[stream] + received
-                for _ in range(content.count(mark)):
-                    times.append(now_ns)
-                    if len(times) - 1 in marks:
-                        print(_REACHED, end="", flush=True)
+                times += [now_ns] * content.count(mark)
                 streams[stream] = content[-len(mark) + 1 :] if received else b""
-                if len(times) > 1 and len(others) < waiting:
-                    others += [_opened(port, request) for _ in range(waiting)]
                 if not received:
                     selector.unregister(stream)
                     stream.close()
                     del streams[stream]
-    for other in others:
-        other.close()
     if len(times) - 1 != tokens * clients:
         raise RuntimeError(f"{len(times) - 1} records came in place of {tokens * clients}")
     return times
@@ -442,7 +392,6 @@ def _ready(selector: selectors.BaseSelector) -> list[tuple[selectors.SelectorKey
     return ready
 
 
-_REACHED = "reached\n"
 # Stands in every record with text and in no other.
 _MARKS = {
     "/v1/chat/completions": b'"delta":{"content":',

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.knowledge_calibration import Asked, rows, split
-from bench.knowledge_collections import Collection, ask, load, mean_ndcg, read_collection
+from bench.knowledge import Asked, Collection, ask, load, mean_ndcg, read_collection, rows, split
 from mcp_servers.knowledge.embedding import Embedder
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.library import LibrarySettings, open_library

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.questions import NO_DOCUMENT, outcomes, read_collection
+from bench.own_words import NO_DOCUMENT, outcomes, read_office
 from mcp_servers.knowledge.library import Library, open_library
 from mcp_servers.knowledge.results import NO_ANSWER_WARNING, search_output
 from mcp_servers.knowledge.search.pipeline import LEAST_RESULTS, WEAK
@@ -120,7 +120,7 @@ async def test_the_best_of_nothing_good_are_returned_and_marked_unless_a_thresho
 
 
 async def test_four_of_five_questions_that_people_ask_find_their_document(tmp_path: Path) -> None:
-    documents, questions = read_collection()
+    documents, questions = read_office()
     asked = [question for question in questions if question.title != NO_DOCUMENT]
     async with open_library(tmp_path) as library:
         found = await outcomes(library, documents, asked)
@@ -138,6 +138,12 @@ def test_request_phrases_are_no_terms_unless_the_question_has_no_others() -> Non
 def test_the_end_of_a_word_and_function_words_have_no_synonyms(word: str) -> None:
     alternatives = {"".join(each.terms) for concept in understand(word).concepts for each in concept.alternatives}
     assert not alternatives & {"捨て", "出す", "提出", "加え", "プラス", "足す", "enable", "activate"}
+
+
+@pytest.mark.parametrize("word", ["有給休暇", "住所変更"])
+def test_a_word_at_the_end_of_a_longer_one_is_no_concept_of_its_own(word: str) -> None:
+    assert understand(word[2:]).concepts
+    assert [word in concept.own.terms for concept in understand(word).concepts] == [True]
 
 
 def test_a_question_as_long_as_a_book_page_has_a_bounded_number_of_concepts() -> None:
