@@ -13,6 +13,12 @@ pytestmark = pytest.mark.anyio
 
 LIST = ["a b", "c&d"]
 OBJECT = {"R": 100, "G": "x y"}
+
+
+def nested(levels: int) -> Any:
+    return {"a": nested(levels - 1)} if levels else "x"
+
+
 # Place, style, explode, value -> what the API saw there.
 STYLES: list[tuple[str, str | None, bool | None, Any, str]] = [
     ("path", None, None, "a/b c", "a%2Fb%20c"),
@@ -50,6 +56,9 @@ STYLES: list[tuple[str, str | None, bool | None, Any, str]] = [
     ("query", "deepObject", True, OBJECT, "v%5BR%5D=100&v%5BG%5D=x%20y"),
     ("query", "deepObject", True, {"a": {"b": [1, 2]}}, "v%5Ba%5D%5Bb%5D=1&v%5Ba%5D%5Bb%5D=2"),
     ("query", "deepObject", True, "x", "v=x"),
+    # An object is taken apart down to eight levels; what is deeper is its JSON.
+    ("query", "deepObject", True, nested(8), f"v{'%5Ba%5D' * 8}=x"),
+    ("query", "deepObject", True, nested(9), f"v{'%5Ba%5D' * 8}=%7B%22a%22%3A%22x%22%7D"),
     ("query", "nonsense", None, "x", "v=x"),
     ("header", None, None, LIST, "a b,c&d"),
     ("header", "simple", False, OBJECT, "R,100,G,x y"),

@@ -248,6 +248,20 @@ async def test_an_unknown_version_of_a_question_is_not_shown(number: int, place:
         assert await conversations.show_version("", "c1", 0, 1)
 
 
+async def test_of_versions_of_the_same_instant_the_shown_one_counts_as_the_last(place: Place) -> None:
+    async with opened(place) as conversations:
+        conversation = await saved(conversations, "", *exchange("first"), name="c1")
+        again = replace(conversation, kept_turns=0, replaces=0, unkept=exchange("second"))
+        assert await conversations.save("", again) == 0
+        texts: list[str] = []
+        for number in (2, 1, 1):
+            assert await conversations.show_version("", "c1", 0, number)
+            shown = await conversations.get("", "c1")
+            texts.append(shown.turns[0].text)
+            assert shown.versions == {0: (2, 2)}
+        assert texts == ["second", "first", "second"]
+
+
 async def test_an_answer_after_its_conversation_was_deleted_is_stored(place: Place) -> None:
     async with opened(place) as conversations:
         conversation = await saved(conversations, "", *exchange("first"), name="c1")
