@@ -37,10 +37,14 @@ value for the model instead (messages.ToolResult, events.ToolCallFailed).
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import shlex
 import signal
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
@@ -53,11 +57,6 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 def install_command(package: str) -> str:
     """Return the shell command that adds a package to the environment of this program, however that was installed."""
-    import importlib.util
-    import shlex
-    import sys
-    from pathlib import Path
-
     if (Path(sys.prefix) / "pipx_metadata.json").exists():
         return f"pipx inject rkllm-mcp {shlex.quote(package)}"
     python = shlex.quote(sys.executable)

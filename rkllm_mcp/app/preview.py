@@ -18,6 +18,11 @@ from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ConfigError, RuntimeUnusableError, UsageError
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.records import StoredConversation
+from rkllm_mcp.store import open_store
+from rkllm_mcp.store.copying import copy_store
+from rkllm_mcp.store.database import FILE_NAME, open_database, state_file
+from rkllm_mcp.store.postgres import open_postgres
+from rkllm_mcp.store.tool_calls import Retention
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.environment import ToolEnvironment
@@ -29,18 +34,12 @@ if TYPE_CHECKING:
 
 def state_folder() -> Path:
     """Return the folder of the owner's stored data."""
-    from rkllm_mcp.store.database import state_file
-
     return state_file(os.environ).parent
 
 
 @asynccontextmanager
 async def open_stored(config: Config, folder: Path | None = None) -> AsyncGenerator[Store, None]:
     """Open the owner's store in ``folder``, by default ``state_folder()``; a StoreError if it cannot be read."""
-    from rkllm_mcp.store import open_store
-    from rkllm_mcp.store.database import FILE_NAME, state_file
-    from rkllm_mcp.store.tool_calls import Retention
-
     retention = Retention(config.security.history_days, config.security.history_calls)
     path = state_file(os.environ) if folder is None else folder / FILE_NAME
     async with open_store(path=path, retention=retention, required=True, url=config.store.url) as memory:
@@ -49,10 +48,6 @@ async def open_stored(config: Config, folder: Path | None = None) -> AsyncGenera
 
 async def copy_stored(config: Config, tenant: str, *, back: bool = False) -> Copied:
     """Copy a tenant's file into the database of ``[store]``, or back; a StoreError if one of them cannot be used."""
-    from rkllm_mcp.store.copying import copy_store
-    from rkllm_mcp.store.database import open_database, state_file
-    from rkllm_mcp.store.postgres import open_postgres
-
     lines: list[str] = []
     async with (
         open_database(state_file(os.environ, tenant), on_problem=lines.append, required=True) as file,

@@ -43,7 +43,7 @@ class ServerTest:
 
 async def start_apart(config: Config, name: str, log_in: BrowserConsent | None = None) -> ServerTest:
     """Start the server ``name``, list its tools and stop it; an RkllmMcpError if the store cannot be opened."""
-    from rkllm_mcp.app.root import open_tools
+    from rkllm_mcp.app.tools import open_tools
 
     async with open_tools(config.only_servers([name]), log_in=log_in) as environment:
         await environment.toolbox.started()

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ConfigError, RuntimeUnusableError
-from rkllm_mcp.models.cards import ModelFolder, SamplingCard, SamplingValues, choose_model, list_models
+from rkllm_mcp.generation import ImageTags, Sampling, SamplingByPurpose
+from rkllm_mcp.models.cards import ModelCard, ModelFolder, SamplingCard, SamplingValues, choose_model, list_models
 
 if TYPE_CHECKING:
-    from rkllm_mcp.generation import ImageTags, Sampling, SamplingByPurpose
     from rkllm_mcp.runtime.settings import EngineSettings
 
 AUTOMATIC = "auto"
@@ -40,7 +40,8 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
         max_new_tokens=config.model.max_new_tokens,
         sampling=loaded_sampling(config, model),
         skip_special_token=model.card.skip_special_token,
-        image_tags=_image_tags(model),
+        # Runtimes before 1.3.0 take the tags when the model is loaded.
+        image_tags=picture_tags(model.card) if model.encoder is not None else None,
         cpus=section.cpus,
         log_level=section.log_level,
         start_timeout_s=section.start_timeout_s,
@@ -50,19 +51,16 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
     )
 
 
-def _image_tags(model: ModelFolder) -> ImageTags | None:
-    """Return the tags that runtimes before 1.3.0 take when the model is loaded."""
-    if model.encoder is None:
-        return None
-    from rkllm_mcp.app.vision import picture_tags
+def picture_tags(card: ModelCard) -> ImageTags | None:
+    """Return the texts around and in place of a picture's tokens; None for a family that does not see."""
+    from rkllm_mcp.prompt.families import TEMPLATES
 
-    return picture_tags(model.card)
+    tags = card.picture_tags or TEMPLATES[card.template].picture_tags
+    return ImageTags(tags[0], tags[1], tags[2]) if tags else None
 
 
 def sampling_by_purpose(config: Config, model: ModelFolder) -> SamplingByPurpose:
     """Return the sampling of each purpose: the owner's settings, else the model's, else the runtime's defaults."""
-    from rkllm_mcp.generation import SamplingByPurpose
-
     card = model.card.sampling
     return SamplingByPurpose(
         _sampling(config, card, card), _sampling(config, card.thinking, card), _sampling(config, card.tools, card)
@@ -80,8 +78,6 @@ def loaded_sampling(config: Config, model: ModelFolder) -> Sampling:
 
 
 def _sampling(config: Config, part: SamplingValues, card: SamplingCard) -> Sampling:
-    from rkllm_mcp.generation import Sampling
-
     values: dict[str, Any] = {}
     for name in SamplingValues.model_fields:
         candidates = (getattr(source, name, None) for source in (config.model, part, card, Sampling()))

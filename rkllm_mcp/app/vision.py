@@ -7,20 +7,14 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from rkllm_mcp.app.settings import picture_tags
 from rkllm_mcp.errors import ModelFileError
 from rkllm_mcp.generation import ImageTags
 from rkllm_mcp.messages import Picture
-from rkllm_mcp.models.cards import ModelCard, ModelFolder
-from rkllm_mcp.prompt.families import TEMPLATES
+from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.runtime.engine import Engine
 from rkllm_mcp.runtime.extras import set_chat_template
 from rkllm_mcp.runtime.vision.encoder import EncodedPicture, VisionEncoder, open_encoder
-
-
-def picture_tags(card: ModelCard) -> ImageTags | None:
-    """Return the texts around and in place of a picture's tokens; None for a family that does not see."""
-    tags = card.picture_tags or TEMPLATES[card.template].picture_tags
-    return ImageTags(tags[0], tags[1], tags[2]) if tags else None
 
 
 class ModelVision:

@@ -6,6 +6,7 @@ here.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 from collections.abc import Callable
@@ -26,8 +27,6 @@ _DRM_STRUCT = "@3i4x6N"
 
 def _drm_version(node: Path) -> tuple[int, ...] | None:
     """Return the version of the driver behind a DRM node, which needs no rights but those of the node."""
-    import fcntl
-
     request = bytearray(struct.calcsize(_DRM_STRUCT))
     try:
         descriptor = os.open(node, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
 import re
+import textwrap
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -39,10 +42,6 @@ class DocumentedModel(BaseModel):
 
 def _attribute_docstrings(kind: type) -> Iterator[tuple[str, str]]:
     """Yield the fields that a class declares with a string below them."""
-    import ast
-    import inspect
-    import textwrap
-
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     for field, below in pairwise(definition.body if isinstance(definition, ast.ClassDef) else ()):
         match field, below:

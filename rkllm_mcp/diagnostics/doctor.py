@@ -17,15 +17,23 @@ from typing import TYPE_CHECKING, Any, cast
 from rkllm_mcp.app.settings import AUTOMATIC, EMULATOR, unset_rights, unsupported_settings
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import soc_of
+from rkllm_mcp.config.editing import checked_servers
+from rkllm_mcp.config.gallery import server_table
 from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, ServerConfig, StdioServer
 from rkllm_mcp.diagnostics import checks
 from rkllm_mcp.diagnostics.report import CheckResult, CheckStatus, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.errors import ConfigError, LibraryNotFoundError, ModelFileError, RuntimeUnusableError, UsageError
+from rkllm_mcp.mcp_client.allowed_commands import refusal_here
+from rkllm_mcp.mcp_client.sandbox import missing_place, script_of, unusable
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.models.cards import ModelFolder, choose_model
 from rkllm_mcp.models.rkllm_header import read_rkllm_file
+from rkllm_mcp.providers.remote_settings import egress_notices, services_of
+from rkllm_mcp.runtime.abi import RECOMMENDED_VERSION
+from rkllm_mcp.runtime.library import accepted_abi, find_library, fingerprint, read_library_file, visible_libraries
+from rkllm_mcp.runtime.profile import find_profile
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line
 
 if TYPE_CHECKING:
@@ -89,8 +97,6 @@ _NEEDED_WITHOUT_NPU = frozenset({"kernel", "open files", "configuration", "serve
 
 def config_warnings(config: Config) -> list[str]:
     """Return a line for each remote service, each setting without effect, and each missing file."""
-    from rkllm_mcp.providers.remote_settings import egress_notices
-
     return [*egress_notices(config), *_faults(config), *_missing(config), *approval_notices(config)]
 
 
@@ -99,7 +105,7 @@ def approval_notices(config: Config) -> list[str]:
 
     The tools of an MCP server are those of its last connection here.
     """
-    from rkllm_mcp.app.root import SERVER_FACTS
+    from rkllm_mcp.app.tools import SERVER_FACTS
     from rkllm_mcp.mcp_client.server_cache import Forgetful, ServerCache
     from rkllm_mcp.store import stored_texts
     from rkllm_mcp.store.database import state_file
@@ -175,9 +181,6 @@ def _faults(config: Config) -> list[str]:
 
 def refused_servers(config: Config) -> dict[str, str]:
     """Return the servers that will not be started, with the reason: command, sandbox, or a variable that is not set."""
-    from rkllm_mcp.mcp_client.allowed_commands import refusal_here
-    from rkllm_mcp.mcp_client.sandbox import missing_place, unusable
-
     specs = [spec for spec in config.resolved_servers() if isinstance(spec, StdioServer)]
     problem = unusable() if any(spec.sandbox for spec in specs) else ""
     refusals = {server.name: config.problem_of(server) for server in config.active_servers}
@@ -194,9 +197,6 @@ def gallery_server(name: str, folder: str | None, config: Config, path: Path) ->
     Raises:
         UsageError: there is no such server, its folder is missing or superfluous, or it would not be started.
     """
-    from rkllm_mcp.config.editing import checked_servers
-    from rkllm_mcp.config.gallery import server_table
-
     table = server_table(name, folder)
     new = checked_servers({"servers": [table]}, "the new server", path)
     if refused := refused_servers(config.model_copy(update={"servers": new.servers})):
@@ -206,7 +206,7 @@ def gallery_server(name: str, folder: str | None, config: Config, path: Path) ->
 
 async def start_servers(config: Config) -> dict[str, ServerState]:
     """Start the configured servers, close them, and return what became of each."""
-    from rkllm_mcp.app.root import open_tools
+    from rkllm_mcp.app.tools import open_tools
 
     async with open_tools(config) as environment:
         await environment.toolbox.started()
@@ -239,8 +239,6 @@ def diagnose(config: Config, states: Mapping[str, ServerState] | None = None) ->
 
 def _services(config: Config) -> list[CheckResult]:
     """The services that answer in place of the NPU; none of them is asked anything."""
-    from rkllm_mcp.providers.remote_settings import egress_notices, services_of
-
     notices = (CheckResult("privacy", "info", line.strip("[]")) for line in egress_notices(config))
     return [*(_service(name, service) for name, service in services_of(config).items()), *notices]
 
@@ -282,9 +280,6 @@ def _model(config: Config) -> tuple[ModelFolder | None, ModelReport]:
 
 
 def _library(config: Config, *, emulated: bool) -> LibraryReport:
-    from rkllm_mcp.runtime.abi import RECOMMENDED_VERSION
-    from rkllm_mcp.runtime.library import accepted_abi, find_library, fingerprint, read_library_file
-
     where = config.runtime.library
     if where == EMULATOR or (where == AUTOMATIC and emulated):
         return LibraryReport("the emulated NPU, which comes with rkllm-mcp", "ok", emulated=True)
@@ -315,9 +310,6 @@ def _library(config: Config, *, emulated: bool) -> LibraryReport:
 
 def _profile(config: Config, model: ModelFolder | None) -> list[CheckResult]:
     """Check that this runtime was probed with this model; empty if one of them is not usable."""
-    from rkllm_mcp.runtime.library import find_library
-    from rkllm_mcp.runtime.profile import find_profile
-
     where = config.runtime.library
     if model is None or where == EMULATOR or (where == AUTOMATIC and model.card.emulated):
         return []
@@ -334,8 +326,6 @@ def _profile(config: Config, model: ModelFolder | None) -> list[CheckResult]:
 
 def _other_libraries(chosen: Path) -> tuple[tuple[str, str], ...]:
     """Further libraries that ``auto`` could mean, with the release each names; what cannot be read is left out."""
-    from rkllm_mcp.runtime.library import read_library_file, visible_libraries
-
     libraries: list[tuple[str, str]] = []
     for path in visible_libraries():
         if path != chosen:
@@ -369,8 +359,6 @@ def _needed(server: ServerConfig) -> Iterator[tuple[str, Path | None]]:
 
         yield "openapi_spec", specification_file(server.openapi_spec)
     if isinstance(server, StdioServer):
-        from rkllm_mcp.mcp_client.sandbox import script_of
-
         yield "cwd", server.cwd
         yield "script", script_of(server.command, server.args, server.cwd)
 

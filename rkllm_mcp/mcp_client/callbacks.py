@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
+from pydantic import FileUrl, ValidationError
 
 from rkllm_mcp.config.servers import MCPServerConfig
 from rkllm_mcp.elicitation import filled, problems
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.events import Elicitation
+from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.timeouts import active_call
 from rkllm_mcp.messages import Message
 from rkllm_mcp.protocols import CallContext, ElicitationAnswer, Sampler, SamplingAnswer, SamplingRequest
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     import mcp_types as types
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp import Client, MCPError
-    from mcp.client import session as sdk
+    from mcp.client import session as client_session
     from mcp.client.extension import ClientExtension
 
     from rkllm_mcp.config.servers import LogLevel
@@ -42,13 +44,11 @@ class ResourceUpdates:
     def __init__(self) -> None:
         self._listeners: list[tuple[str, str, MemoryObjectSendStream[str]]] = []
 
-    def heard_from(self, server: str) -> sdk.MessageHandlerFnT:
+    def heard_from(self, server: str) -> client_session.MessageHandlerFnT:
         """Return a message handler that delivers a server's updates."""
 
-        async def on_message(message: sdk.IncomingMessage) -> None:
-            import mcp_types as types
-
-            if isinstance(message, types.ResourceUpdatedNotification):
+        async def on_message(message: client_session.IncomingMessage) -> None:
+            if isinstance(message, sdk.types.ResourceUpdatedNotification):
                 self.tell(server, str(message.params.uri))
 
         return on_message
@@ -80,14 +80,14 @@ _CANCEL = ElicitationAnswer("cancel")
 
 def elicitation_of(
     spec: MCPServerConfig, in_flight: Sequence[CallContext], note: Callable[[str], None]
-) -> sdk.ElicitationFnT | None:
+) -> client_session.ElicitationFnT | None:
     """Return the elicitation callback of a server; None if the configuration denies elicitation."""
     if spec.elicitation == "deny":
         return None
 
-    async def elicit(context: sdk.ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
-        import mcp_types as types
-
+    async def elicit(
+        context: client_session.ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult:
         del context
         try:
             answer = await _answer_elicitation(spec, params, active_call(in_flight))
@@ -97,20 +97,17 @@ def elicitation_of(
         if answer.action != "accept":
             note(f"(its elicitation request was not answered: {params.message})".replace("\n", " "))
         content: Any = dict(answer.content) if answer.action == "accept" and params.mode == "form" else None
-        return types.ElicitResult(action=answer.action, content=content)
+        return sdk.types.ElicitResult(action=answer.action, content=content)
 
     return elicit
 
 
 async def visited(error: MCPError, spec: MCPServerConfig, context: CallContext) -> bool:
     """Present the URLs of a URLElicitationRequiredError (2025-11-25); True if all were opened: the call is repeated."""
-    import mcp_types as types
-    from pydantic import ValidationError
-
-    if error.error.code != types.URL_ELICITATION_REQUIRED or spec.elicitation != "ask":
+    if error.error.code != sdk.types.URL_ELICITATION_REQUIRED or spec.elicitation != "ask":
         return False
     try:
-        requests = types.ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
+        requests = sdk.types.ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
     except ValidationError:
         return False
     for request in requests:
@@ -167,25 +164,22 @@ async def _ask_person(context: CallContext, question: Elicitation) -> Elicitatio
         return await context.asker.elicit(question)
 
 
-def roots_of(spec: MCPServerConfig) -> sdk.ListRootsFnT | None:
+def roots_of(spec: MCPServerConfig) -> client_session.ListRootsFnT | None:
     """Return the ``roots/list`` callback; None if no roots are configured."""
     if not spec.roots:
         return None
 
-    async def list_roots(context: sdk.ClientRequestContext) -> types.ListRootsResult:
-        import mcp_types as types
-        from pydantic import FileUrl
-
+    async def list_roots(context: client_session.ClientRequestContext) -> types.ListRootsResult:
         del context
         paths = [folder.absolute() for folder in spec.roots or ()]
-        return types.ListRootsResult(
-            roots=[types.Root(uri=FileUrl(path.as_uri()), name=path.name or str(path)) for path in paths]
+        return sdk.types.ListRootsResult(
+            roots=[sdk.types.Root(uri=FileUrl(path.as_uri()), name=path.name or str(path)) for path in paths]
         )
 
     return list_roots
 
 
-def logging_to(note: Callable[[str], None]) -> sdk.LoggingFnT:
+def logging_to(note: Callable[[str], None]) -> client_session.LoggingFnT:
     """Return a logging callback that writes one line per message."""
 
     async def log(params: types.LoggingMessageNotificationParams) -> None:
@@ -197,26 +191,23 @@ def logging_to(note: Callable[[str], None]) -> sdk.LoggingFnT:
 
 async def ask_for_log(client: Client, level: LogLevel | None, note: Callable[[str], None]) -> None:
     """Send ``logging/setLevel`` unless the server reads the level of each request (2026-07-28); note a refusal."""
-    import mcp_types as types
-    from mcp import MCPError
-
     if level is None or client.session.discover_result is not None or client.server_capabilities.logging is None:
         return
     try:
         await client.session.send_request(
-            types.SetLevelRequest(params=types.SetLevelRequestParams(level=level)), types.EmptyResult
+            sdk.types.SetLevelRequest(params=sdk.types.SetLevelRequestParams(level=level)), sdk.types.EmptyResult
         )
-    except MCPError as error:
+    except sdk.mcp.MCPError as error:
         note(f"(logging/setLevel was refused: {error})")
 
 
-def tool_changes_to(changed: Callable[[], None], also: sdk.MessageHandlerFnT | None = None) -> sdk.MessageHandlerFnT:
+def tool_changes_to(
+    changed: Callable[[], None], also: client_session.MessageHandlerFnT | None = None
+) -> client_session.MessageHandlerFnT:
     """Return a message handler that calls ``changed`` when a list changed, and passes every message on to ``also``."""
 
-    async def on_message(message: sdk.IncomingMessage) -> None:
-        import mcp_types as types
-
-        if isinstance(message, (types.ToolListChangedNotification, types.ResourceListChangedNotification)):
+    async def on_message(message: client_session.IncomingMessage) -> None:
+        if isinstance(message, (sdk.types.ToolListChangedNotification, sdk.types.ResourceListChangedNotification)):
             changed()
         if also is not None:
             await also(message)
@@ -260,24 +251,22 @@ class SamplingGate:
     _counts: list[tuple[CallContext, int]] = field(default_factory=list[tuple[CallContext, int]])
 
     async def answer(
-        self, context: sdk.ClientRequestContext, params: types.CreateMessageRequestParams
+        self, context: client_session.ClientRequestContext, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
         """Handle ``sampling/createMessage``; the callback of an ``mcp.Client``."""
-        import mcp_types as types
-
         del context
         try:
             answer = await self._generate_answer(params)
         except _SamplingRefusedError as error:
             self.note(f"(its sampling request was refused: {error.reason})")
-            return types.ErrorData(code=error.code, message=error.reason)
+            return sdk.types.ErrorData(code=error.code, message=error.reason)
         except Exception as error:  # noqa: BLE001  (a callback never raises)
             self.note(f"(its sampling request failed: {error})")
             reason = str(error) if isinstance(error, RkllmMcpError) else "the model could not answer"
-            return types.ErrorData(code=types.INTERNAL_ERROR, message=reason)
-        return types.CreateMessageResult(
+            return sdk.types.ErrorData(code=sdk.types.INTERNAL_ERROR, message=reason)
+        return sdk.types.CreateMessageResult(
             role="assistant",
-            content=types.TextContent(type="text", text=answer.text),
+            content=sdk.types.TextContent(type="text", text=answer.text),
             model=answer.model,
             stop_reason=_ENDINGS[answer.ending],
         )
@@ -302,16 +291,14 @@ class SamplingGate:
 
 
 def _sampling_request(server: str, params: types.CreateMessageRequestParams) -> SamplingRequest:
-    import mcp_types as types
-
     if params.tools or params.tool_choice:
         raise _SamplingRefusedError(
-            types.INVALID_PARAMS, "this host does not support tools in sampling; ask without tools"
+            sdk.types.INVALID_PARAMS, "this host does not support tools in sampling; ask without tools"
         )
     messages = tuple(Message(entry.role, _text(entry.content_as_list)) for entry in params.messages)
     if not messages or params.max_tokens < 1:
         raise _SamplingRefusedError(
-            types.INVALID_PARAMS, "at least one message and max_tokens of at least 1 are required"
+            sdk.types.INVALID_PARAMS, "at least one message and max_tokens of at least 1 are required"
         )
     return SamplingRequest(
         server=server,
@@ -323,11 +310,9 @@ def _sampling_request(server: str, params: types.CreateMessageRequestParams) -> 
 
 
 def _text(blocks: Sequence[Any]) -> str:
-    import mcp_types as types
-
-    if not all(isinstance(block, types.TextContent) for block in blocks):
+    if not all(isinstance(block, sdk.types.TextContent) for block in blocks):
         raise _SamplingRefusedError(
-            types.INVALID_PARAMS, "this host's model reads text only; describe the rest in words"
+            sdk.types.INVALID_PARAMS, "this host's model reads text only; describe the rest in words"
         )
     return "\n".join(block.text for block in blocks)
 
@@ -336,10 +321,11 @@ def _text(blocks: Sequence[Any]) -> str:
 class Callbacks:
     """Callbacks of one connection's ``mcp.Client``; each one that is set declares its capability."""
 
-    sampling: sdk.SamplingFnT | None = None
-    elicitation: sdk.ElicitationFnT | None = None
-    roots: sdk.ListRootsFnT | None = None
-    message: sdk.MessageHandlerFnT | None = None  # receives every notification after the connection has handled it
+    sampling: client_session.SamplingFnT | None = None
+    elicitation: client_session.ElicitationFnT | None = None
+    roots: client_session.ListRootsFnT | None = None
+    # Receives every notification after the connection has handled it.
+    message: client_session.MessageHandlerFnT | None = None
     extensions: Sequence[ClientExtension] = ()
 
 

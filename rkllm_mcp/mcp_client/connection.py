@@ -27,6 +27,7 @@ from rkllm_mcp.config.header_templates import keys_of
 from rkllm_mcp.config.secrets import secrets_in_address
 from rkllm_mcp.config.servers import MCPServerConfig, StdioServer
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError
+from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.callbacks import ask_for_log, logging_to, tool_changes_to
 from rkllm_mcp.mcp_client.errors import (
     call_failure,
@@ -219,18 +220,15 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                 following.cancel_scope.cancel()
 
     def _make_client(self, channel: Channel, era: ProtocolRevision) -> Client:
-        from mcp import Client
-        from mcp_types import Implementation
-
         wire = self._host.wire.of(self.spec.name, self._clean) if self._host.wire else None
         # Bound to this connection's event: a late signal must not close the next connection.
         listener = MessageListener(self._over.set, self._note_stderr, wire, self._secrets)
         callbacks = self._host.callbacks_for(self.spec, self.in_flight, self._note_stderr)
-        return Client(
+        return sdk.mcp.Client(
             channel.served if channel.streams is None else filter_messages(channel.streams(), listener),
             mode=era.mode(),
             prior_discover=era.prior(),
-            client_info=Implementation(name="rkllm-mcp", version=__version__),
+            client_info=sdk.types.Implementation(name="rkllm-mcp", version=__version__),
             logging_callback=logging_to(self._note_stderr),
             log_level=self.spec.log_level or "info",  # servers since 2026-07-28 read it in each request
             message_handler=tool_changes_to(self._note_change, callbacks.message),
@@ -286,14 +284,12 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
 
     async def _follow_changes(self, client: Client) -> None:
         """List the tools again after each change, with a subscription where it is needed."""
-        from mcp.client.subscriptions import ListenNotSupportedError
-
         tools = client.server_capabilities.tools
         if tools is not None and tools.list_changed:
             try:
                 async with client.listen(tools_list_changed=True):
                     await self._list_changed_tools(client)
-            except ListenNotSupportedError:
+            except sdk.subscriptions.ListenNotSupportedError:
                 pass  # notifications come without a subscription
             except Exception as error:  # noqa: BLE001  (without the subscription the present tools remain usable)
                 self._note_stderr(f"(changes of its tools are not followed: {call_failure(self.spec, error)})")

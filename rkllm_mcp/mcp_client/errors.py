@@ -9,11 +9,14 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast
 
+from pydantic import ValidationError
+
 from rkllm_mcp.config.header_templates import placeholders
 from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
 from rkllm_mcp.config.servers import MCPServerConfig, RemoteServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.events import to_json
+from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.tasks import first_exception
 from rkllm_mcp.text import first_line, shorten
 
@@ -39,10 +42,8 @@ def is_connection_closed(error: BaseException) -> bool:
 
 def has_hung_up(error: BaseException) -> bool:
     """Return True if the server closed an established connection instead of answering."""
-    from mcp_types import CONNECTION_CLOSED
-
     error = first_exception(error)
-    return _is_mcp_error(error) and error.error.code == CONNECTION_CLOSED
+    return _is_mcp_error(error) and error.error.code == sdk.types.CONNECTION_CLOSED
 
 
 def is_session_lost(error: BaseException) -> bool:
@@ -70,19 +71,15 @@ def may_be_an_older_server(error: BaseException | None) -> bool:
 
     It answers the POST with an error about the request itself, not about keys, limits or internal failures.
     """
-    from mcp_types import METHOD_NOT_FOUND
-
     if error is None:
         return False
     error = first_exception(error)
-    is_not_found = _is_mcp_error(error) and error.error.code == METHOD_NOT_FOUND
+    is_not_found = _is_mcp_error(error) and error.error.code == sdk.types.METHOD_NOT_FOUND
     return is_not_found or http_status(error) in (400, 404, 405, 406, 410, 415, 422, 501)
 
 
 def call_failure(spec: MCPServerConfig, error: Exception) -> str:
     """Return a sentence for the model about a failed call."""
-    from pydantic import ValidationError
-
     error_leaf = first_exception(error)
     status = http_status(error_leaf)
     if status in _REFUSALS:
@@ -180,6 +177,4 @@ def _command(spec: StdioServer) -> str:
 
 
 def _is_mcp_error(error: BaseException) -> TypeGuard[MCPError]:
-    from mcp import MCPError
-
-    return isinstance(error, MCPError)
+    return isinstance(error, sdk.mcp.MCPError)

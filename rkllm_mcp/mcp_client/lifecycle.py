@@ -16,6 +16,7 @@ from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.config.secrets import redacted_text
 from rkllm_mcp.config.servers import MCPServerConfig, ServerBase, ServerConfig
 from rkllm_mcp.errors import ServerUnavailableError
+from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.callbacks import Callbacks
 from rkllm_mcp.mcp_client.errors import FailureKind, is_connection_closed
 from rkllm_mcp.mcp_client.oauth import NO_CONSENT, Consent, SignIn, TokenFile
@@ -138,15 +139,13 @@ class Use:
 
 async def answers(client: Client, patience_s: float) -> bool:
     """Ping the server; return False if it does not answer within ``patience_s`` seconds. An error is an answer."""
-    from mcp import MCPError
-
     with anyio.move_on_after(patience_s):
         try:
             if client.session.discover_result is None:
                 await client.session.send_ping()
             else:
                 await client.session.send_discover(str(client.protocol_version))
-        except MCPError as error:
+        except sdk.mcp.MCPError as error:
             return not is_connection_closed(error)
         return True
     return False

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 from anyio.abc import AsyncResource
 
 from rkllm_mcp.config.header_templates import redacted
+from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.wire_log import Write
 from rkllm_mcp.messages import as_list, as_mapping
 from rkllm_mcp.toolcalls.schemas import arguments_schema
@@ -66,9 +67,7 @@ class _FilteredWrite(AsyncResource):
     listener: MessageListener
 
     async def send(self, item: SessionMessage, /) -> None:
-        from mcp_types import JSONRPCRequest
-
-        if isinstance(item.message, JSONRPCRequest) and item.message.method in _REPAIRS:
+        if isinstance(item.message, sdk.types.JSONRPCRequest) and item.message.method in _REPAIRS:
             self.methods[item.message.id] = item.message.method
         if self.listener.wire is not None:
             self.listener.wire("sent", _as_json(item))
@@ -112,12 +111,10 @@ class _FilteredRead(AsyncResource):
         return self._repaired(item)
 
     def _repaired(self, item: SessionMessage) -> SessionMessage:
-        from mcp_types import JSONRPCError, JSONRPCResponse
-
         message = item.message
-        if isinstance(message, JSONRPCError) and message.id is not None:
+        if isinstance(message, sdk.types.JSONRPCError) and message.id is not None:
             self.methods.pop(message.id, None)
-        elif isinstance(message, JSONRPCResponse) and (method := self.methods.pop(message.id, "")):
+        elif isinstance(message, sdk.types.JSONRPCResponse) and (method := self.methods.pop(message.id, "")):
             message.result = _REPAIRS[method](message.result, self.listener.note)
         return item
 
@@ -128,14 +125,12 @@ def _as_json(item: SessionMessage) -> dict[str, Any]:
 
 def _hide_secrets(item: SessionMessage, secrets: tuple[str, ...]) -> None:
     """Redact secrets in the payload of a message, leaving the JSON-RPC envelope unchanged."""
-    from mcp_types import JSONRPCError, JSONRPCResponse
-
     message = item.message
-    if isinstance(message, JSONRPCError):
+    if isinstance(message, sdk.types.JSONRPCError):
         # Only the first line: after it the SDK quotes excerpts of invalid data, which may contain parts of a secret.
         message.error.message = redacted(message.error.message.partition("\n")[0], secrets)
         message.error.data = _hidden(message.error.data, secrets)
-    elif isinstance(message, JSONRPCResponse):
+    elif isinstance(message, sdk.types.JSONRPCResponse):
         message.result = _hidden(message.result, secrets)
     elif message.params:
         message.params = _hidden(message.params, secrets)

@@ -28,6 +28,7 @@ from anyio.abc import SocketStream
 from rkllm_mcp.config.addresses import Reach
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import ServerUnavailableError
+from rkllm_mcp.mcp_client import sdk
 
 if TYPE_CHECKING:
     import httpx2
@@ -152,8 +153,6 @@ class BrowserConsent:
 
     async def __call__(self, server: str, url: str, redirect_uri: str) -> AuthorizationCodeResult:
         """Ask for consent; see ``Consent``."""
-        from mcp.shared.auth import AuthorizationCodeResult
-
         redirect = Redirect(redirect_uri, dict(parse_qsl(urlsplit(url).query)).get("state", ""))
         async with _listening(redirect):
             self.expect(redirect)
@@ -165,7 +164,9 @@ class BrowserConsent:
         if "error" in answer:
             reason = answer.get("error_description") or answer["error"]
             raise ServerUnavailableError(f"the login to server '{server}' was refused: {reason}")
-        return AuthorizationCodeResult(code=answer.get("code", ""), state=answer.get("state"), iss=answer.get("iss"))
+        return sdk.auth.AuthorizationCodeResult(
+            code=answer.get("code", ""), state=answer.get("state"), iss=answer.get("iss")
+        )
 
 
 @dataclass(frozen=True)
@@ -242,10 +243,8 @@ class _Storage:
     issuer: Callable[[], str] = str
 
     async def get_tokens(self) -> OAuthToken | None:
-        from mcp.shared.auth import OAuthToken
-
         _, entry = self.file.entry(self.account)
-        return OAuthToken.model_validate(entry["tokens"]) if entry.get("tokens") else None
+        return sdk.auth.OAuthToken.model_validate(entry["tokens"]) if entry.get("tokens") else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         issuer, entry = self.file.entry(self.account)
@@ -253,12 +252,10 @@ class _Storage:
         self.file.keep(self.account, self.issuer() or issuer, updated)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        from mcp.shared.auth import OAuthClientInformationFull
-
         if self.given is not None:
             return self.given
         _, entry = self.file.entry(self.account)
-        return OAuthClientInformationFull.model_validate(entry["client"]) if entry.get("client") else None
+        return sdk.auth.OAuthClientInformationFull.model_validate(entry["client"]) if entry.get("client") else None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         client = client_info.model_dump(mode="json", exclude_none=True)
@@ -287,11 +284,11 @@ class SignIn:
         return _limited(provider, reach, None if registers else partial(self.consent, spec.name, "", ""))
 
     def _as_program(self, spec: RemoteServer) -> OAuthClientProvider:
-        from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
-
         storage = _Storage(self.tokens, _account(spec))
         account, scope = (spec.client_id or "", spec.client_secret or ""), " ".join(spec.scopes) or None
-        provider = ClientCredentialsOAuthProvider(spec.url, storage, *account, scope=scope, issuer=spec.issuer or None)
+        provider = sdk.client_credentials.ClientCredentialsOAuthProvider(
+            spec.url, storage, *account, scope=scope, issuer=spec.issuer or None
+        )
         provider.context.client_metadata = _with_scopes(spec.scopes, provider.context.client_metadata)
         storage.issuer = lambda: _issuer_of(provider)
         return provider
@@ -299,9 +296,6 @@ class SignIn:
     def _as_person(
         self, spec: RemoteServer, waiting_for_person: Callable[[], AbstractContextManager[None]], reach: Reach
     ) -> OAuthClientProvider:
-        from mcp.client.auth import OAuthClientProvider
-        from mcp.shared.auth import OAuthClientMetadata
-
         redirect_uri = spec.redirect_uri or self.tokens.redirect_uri(_account(spec))
         addresses: list[str] = []
         refusals: list[ServerUnavailableError] = []
@@ -330,9 +324,9 @@ class SignIn:
             "application_type": "native",
         }
         storage = _Storage(self.tokens, _account(spec), _registered(spec, redirect_uri))
-        metadata = _with_scopes(spec.scopes, OAuthClientMetadata.model_validate(described))
+        metadata = _with_scopes(spec.scopes, sdk.auth.OAuthClientMetadata.model_validate(described))
         url = self.client_metadata_url or None
-        provider = OAuthClientProvider(
+        provider = sdk.client_auth.OAuthClientProvider(
             spec.url,
             metadata,
             storage,
@@ -351,12 +345,13 @@ def _limited(
 
     ``refuse_registration`` raises where no person can log in, for whom alone the host is registered.
     """
-    import httpx2
 
-    class Limited(httpx2.Auth):
+    class Limited(sdk.httpx2.Auth):
         requires_response_body = provider.requires_response_body
 
-        async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        async def async_auth_flow(
+            self, request: sdk.httpx2.Request
+        ) -> AsyncGenerator[sdk.httpx2.Request, sdk.httpx2.Response]:
             async with aclosing(provider.async_auth_flow(request)) as flow:
                 outgoing = await anext(flow)
                 while True:
@@ -380,14 +375,11 @@ def _account(spec: RemoteServer) -> str:
 
 def _with_scopes(scopes: tuple[str, ...], metadata: OAuthClientMetadata) -> OAuthClientMetadata:
     """Fix ``scopes`` in ``metadata``: the SDK takes the scope of the challenge, which many servers leave empty."""
-    from mcp.client.auth.utils import union_scopes
-    from mcp.shared.auth import OAuthClientMetadata
-
     scope = " ".join(scopes) or None
 
-    class FixedScopes(OAuthClientMetadata):
+    class FixedScopes(sdk.auth.OAuthClientMetadata):
         def __setattr__(self, name: str, value: Any) -> None:
-            super().__setattr__(name, union_scopes(scope, value) if name == "scope" else value)
+            super().__setattr__(name, sdk.auth_utils.union_scopes(scope, value) if name == "scope" else value)
 
     return FixedScopes.model_validate(metadata.model_dump())
 
@@ -399,8 +391,6 @@ def _issuer_of(provider: OAuthClientProvider) -> str:
 
 def _registered(spec: RemoteServer, redirect_uri: str) -> OAuthClientInformationFull | None:
     """Return the configured client registration; None if the host registers itself."""
-    from mcp.shared.auth import OAuthClientInformationFull
-
     if not spec.client_id:
         return None
     registration = {
@@ -410,4 +400,4 @@ def _registered(spec: RemoteServer, redirect_uri: str) -> OAuthClientInformation
         "token_endpoint_auth_method": "client_secret_basic" if spec.client_secret else "none",
         "issuer": spec.issuer or None,
     }
-    return OAuthClientInformationFull.model_validate(registration)
+    return sdk.auth.OAuthClientInformationFull.model_validate(registration)

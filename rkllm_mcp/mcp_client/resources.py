@@ -23,6 +23,7 @@ from rkllm_mcp.errors import (
     ToolTimeoutError,
     did_you_mean,
 )
+from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.callbacks import ResourceUpdates
 from rkllm_mcp.mcp_client.per_request import AnyConnection, connected_with, session_of
 from rkllm_mcp.mcp_client.session import all_pages
@@ -272,11 +273,10 @@ class ResourceHub:
         ``reference`` is ``server:name`` or a unique name, ``value`` the text typed so far; ``arguments`` are those
         that are already filled in.
         """
-        from mcp_types import PromptReference
 
-        async def find() -> tuple[AnyConnection, PromptReference]:
+        async def find() -> tuple[AnyConnection, sdk.types.PromptReference]:
             template = await self._template(reference, context)
-            return self.connections[template.server], PromptReference(name=template.name)
+            return self.connections[template.server], sdk.types.PromptReference(name=template.name)
 
         return await self._completions(find, argument, value, arguments, context)
 
@@ -290,10 +290,9 @@ class ResourceHub:
         context: CallContext = NO_CONTEXT,
     ) -> tuple[str, ...]:
         """Return completions for a variable of a resource template; see ``complete_prompt``."""
-        from mcp_types import ResourceTemplateReference
 
-        async def find() -> tuple[AnyConnection, ResourceTemplateReference]:
-            return self._connection_to(server), ResourceTemplateReference(uri=uri_template)
+        async def find() -> tuple[AnyConnection, sdk.types.ResourceTemplateReference]:
+            return self._connection_to(server), sdk.types.ResourceTemplateReference(uri=uri_template)
 
         return await self._completions(find, blank, value, arguments, context)
 
@@ -443,17 +442,15 @@ async def _is_modern(client: Client) -> bool:
 
 
 async def _follow_events(connection: Connection, uri: str, on_update: OnUpdate, task_status: TaskStatus[None]) -> None:
-    from mcp.client.subscriptions import ResourceUpdated, SubscriptionLost
-
     async with _listening(connection, uri) as subscription:
         if uri not in (subscription.honored.resource_subscriptions or ()):
             raise ServerRefusedError(f"server '{connection.spec.name}' does not send updates of {uri}; read it again")
         task_status.started()
         try:
             async for event in subscription:
-                if isinstance(event, ResourceUpdated):
+                if isinstance(event, sdk.subscriptions.ResourceUpdated):
                     await on_update(str(event.uri))
-        except SubscriptionLost:
+        except sdk.subscriptions.SubscriptionLost:
             raise _lost(connection, uri) from None
     raise ServerRefusedError(f"server '{connection.spec.name}' has ended the subscription to {uri}; subscribe again")
 
@@ -499,19 +496,17 @@ async def _end_when_gone(gone: anyio.Event, scope: anyio.CancelScope) -> None:
 
 
 async def _subscribe(client: Client, connection: Connection, uri: str) -> anyio.Event:
-    from mcp_types import EmptyResult, SubscribeRequest, SubscribeRequestParams
-
     gone = connection.life_over
-    await client.session.send_request(SubscribeRequest(params=SubscribeRequestParams(uri=uri)), EmptyResult)
+    await client.session.send_request(
+        sdk.types.SubscribeRequest(params=sdk.types.SubscribeRequestParams(uri=uri)), sdk.types.EmptyResult
+    )
     return gone
 
 
 async def _unsubscribe(connection: Connection, uri: str) -> None:
-    from mcp_types import EmptyResult, UnsubscribeRequest, UnsubscribeRequestParams
-
-    request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri))
+    request = sdk.types.UnsubscribeRequest(params=sdk.types.UnsubscribeRequestParams(uri=uri))
     with (
         anyio.move_on_after(_UNSUBSCRIBE_TIMEOUT_S, shield=True),
         contextlib.suppress(ServerRefusedError, ServerUnavailableError),
     ):
-        await connection.request(lambda client: client.session.send_request(request, EmptyResult))
+        await connection.request(lambda client: client.session.send_request(request, sdk.types.EmptyResult))

@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pydantic import ValidationError
+
 from rkllm_mcp.config.servers import MCPServerConfig, target_of
+from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.errors import has_hung_up, may_be_an_older_server
 from rkllm_mcp.messages import ToolSpec
 
@@ -63,13 +66,10 @@ class ProtocolRevision:
 
     def prior(self) -> DiscoverResult | None:
         """Return the discovery result for the SDK; None if missing or invalid."""
-        from mcp_types import DiscoverResult
-        from pydantic import ValidationError
-
         if self.discovered is None:
             return None
         try:
-            return DiscoverResult.model_validate(self.discovered)
+            return sdk.types.DiscoverResult.model_validate(self.discovered)
         except ValidationError:
             return None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import anyio
 
 from rkllm_mcp.config.servers import MCPServerConfig, is_offered, matches_any
+from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.callbacks import visited
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import CallContext, OnProgress
@@ -48,17 +49,14 @@ async def all_pages(
     ``fetch`` requests the page at its argument ``cursor``, ``items_of`` returns the items of a page, ``what`` names
     them in the note.
     """
-    from mcp import MCPError
-    from mcp_types import METHOD_NOT_FOUND
-
     items: list[_Item] = []
     cursors: set[str | None] = {None}
     cursor: str | None = None
     for _ in range(MAX_PAGES):
         try:
             page = await fetch(cursor=cursor)
-        except MCPError as error:
-            if error.error.code == METHOD_NOT_FOUND and not items:
+        except sdk.mcp.MCPError as error:
+            if error.error.code == sdk.types.METHOD_NOT_FOUND and not items:
                 return []
             raise
         items += items_of(page)
@@ -153,7 +151,6 @@ async def call_tool(
     as_task: bool,
 ) -> dict[str, Any]:
     """Call a tool by its wire name, as a task if it requires one (2025-11-25); return the JSON of the result."""
-    from mcp import MCPError
 
     async def request() -> CallToolResult:
         if as_task and client.session.discover_result is None:
@@ -164,7 +161,7 @@ async def call_tool(
 
     try:
         result = await request()
-    except MCPError as error:
+    except sdk.mcp.MCPError as error:
         if not await visited(error, spec, context):
             raise
         result = await request()

@@ -21,6 +21,24 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
+from huggingface_hub import (
+    constants,
+    errors,
+    get_hf_file_metadata,  # pyright: ignore[reportUnknownVariableType]
+    hf_hub_url,
+    try_to_load_from_cache,
+)
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+from huggingface_hub.file_download import (
+    http_get,  # pyright: ignore[reportUnknownVariableType]
+    repo_folder_name,
+)
+from huggingface_hub.utils import (
+    build_hf_headers,  # pyright: ignore[reportUnknownVariableType]
+    get_session,
+    hf_raise_for_status,
+)
+
 from rkllm_mcp.errors import ModelDownloadError
 from rkllm_mcp.models.folder import place_file
 
@@ -76,15 +94,11 @@ class Hub:
     @property
     def address(self) -> str:
         """The endpoint in use."""
-        from huggingface_hub import constants
-
         return self.endpoint or constants.ENDPOINT
 
     def find(self, file: RemoteFile) -> FoundFile:
         """Look up a file, or raise a ModelDownloadError; the cache is used only if the hub is not reachable."""
         # huggingface_hub declares parameters as "dict" without type arguments.
-        from huggingface_hub import get_hf_file_metadata  # pyright: ignore[reportUnknownVariableType]
-
         try:
             metadata = get_hf_file_metadata(self._url(file), endpoint=self.endpoint)
         except download_errors() as error:
@@ -118,8 +132,6 @@ class Hub:
 
         ``parts`` is the folder for the partial file and must be on the same file system.
         """
-        from huggingface_hub.utils import build_hf_headers  # pyright: ignore[reportUnknownVariableType]
-
         try:
             if source.cached is not None:
                 place_file(source.cached, target)
@@ -154,24 +166,14 @@ class Hub:
             )
 
     def _url(self, file: RemoteFile, revision: str | None = None) -> str:
-        from huggingface_hub import hf_hub_url
-
         return hf_hub_url(file.repository, file.name, revision=revision or file.revision, endpoint=self.endpoint)
 
     def _cached(self, file: RemoteFile, revision: str | None) -> Path | None:
-        from huggingface_hub import try_to_load_from_cache
-
         cached = try_to_load_from_cache(file.repository, file.name, cache_dir=self.cache, revision=revision)
         return Path(cached) if isinstance(cached, str) else None
 
     def _file_names(self, file: RemoteFile) -> list[str]:
         """Return the hub's file list with a single request; ``HfApi`` retries an unreachable hub for half a minute."""
-        from huggingface_hub.utils import (
-            build_hf_headers,  # pyright: ignore[reportUnknownVariableType]
-            get_session,
-            hf_raise_for_status,
-        )
-
         address = f"{self.address}/api/models/{quote(file.repository)}/tree/{quote(file.revision or 'main', safe='')}"
         session: Any = get_session()
         response = session.get(f"{address}?recursive=true", headers=build_hf_headers(), timeout=_ANSWER_TIMEOUT_S)
@@ -180,17 +182,12 @@ class Hub:
         return [str(entry["path"]) for entry in entries if entry.get("type") == "file"]
 
     def _cached_names(self, repository: str) -> list[str]:
-        from huggingface_hub import constants
-        from huggingface_hub.file_download import repo_folder_name
-
         folder = Path(self.cache or constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model")
         paths = folder.glob("snapshots/*/**/*")
         return sorted({"/".join(path.relative_to(folder).parts[2:]) for path in paths if path.is_file()})
 
     def _explained(self, error: Exception, file: RemoteFile) -> ModelDownloadError:
         """Return the message for an error of a request."""
-        from huggingface_hub import constants, errors
-
         page = f"{self.address}/{file.repository}"
         if isinstance(error, errors.OfflineModeIsEnabled):
             return ModelDownloadError(
@@ -234,8 +231,6 @@ def receive(
 
     The caller verifies the contents; a file that has nothing more to receive is left as it is.
     """
-    from huggingface_hub.errors import HfHubHTTPError
-
     for attempt in range(_MOST_ATTEMPTS):
         before = part.stat().st_size if part.exists() else 0
         try:
@@ -254,9 +249,6 @@ def receive(
 def _receive_once(
     address: str, part: Path, report: Report, before: int, *, name: str, size: int | None, headers: Mapping[str, str]
 ) -> None:
-    from huggingface_hub import constants
-    from huggingface_hub.file_download import http_get  # pyright: ignore[reportUnknownVariableType]
-
     # It writes whole chunks, and a download continues behind the last one; its own are of 10 MB.
     constants.DOWNLOAD_CHUNK_SIZE = _CHUNK_BYTES
     # Its warnings report every connection that broke and was continued.
@@ -300,8 +292,6 @@ def _receive_once(
 
 def explain(error: Exception, address: str, name: str, otherwise: str) -> ModelDownloadError:
     """Return the message for a download that failed; ``otherwise`` is what else the reader can do without a network."""
-    from huggingface_hub import errors
-
     if isinstance(error, errors.HfHubHTTPError):
         return ModelDownloadError(
             f"{address} answered {error.response.status_code} for {name}.", "Try again later; the download will resume."
@@ -322,22 +312,16 @@ def explain(error: Exception, address: str, name: str, otherwise: str) -> ModelD
 
 def download_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions of ``receive``, for ``explain``."""
-    from huggingface_hub.errors import OfflineModeIsEnabled
-
     return (OSError, OfflineModeIsEnabled, _transport_error())
 
 
 def _transport_error() -> type[Exception]:
     """Return the HTTP library's base class of connection errors: httpx's in huggingface_hub 1, httpx2's in 2."""
-    from huggingface_hub.errors import HfHubHTTPError
-
     return cast("type[Exception]", HfHubHTTPError.__bases__[0])
 
 
 def _is_refusal(error: Exception) -> bool:
     """Return True if the hub rejected the request, as opposed to a failed connection or server."""
-    from huggingface_hub.errors import HfHubHTTPError
-
     return isinstance(error, HfHubHTTPError) and error.response.status_code < 500
 
 

@@ -26,7 +26,7 @@ from rkllm_mcp.config.servers import OpenAPIServer, matches_any
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.openapi.arguments import Arguments, arguments_of
-from rkllm_mcp.openapi.client import result_of
+from rkllm_mcp.openapi.client import HttpClientError, open_http_client, result_of
 from rkllm_mcp.openapi.document import (
     DocumentError,
     Node,
@@ -174,8 +174,6 @@ class RestApi:
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
         """Send the request of a call; every response of the API becomes a result."""
-        from rkllm_mcp.openapi.client import HttpClientError
-
         operation = self._operations.get(tool)
         if operation is None:
             return text_result(f"The API has no operation '{tool}'.", is_error=True)
@@ -201,8 +199,6 @@ async def open_openapi(spec: OpenAPIServer, note: Callable[[str], None]) -> Asyn
     read, or names no address of the API.
     """
     await anyio.to_thread.run_sync(importlib.import_module, "rkllm_mcp.openapi.client", abandon_on_cancel=True)
-    from rkllm_mcp.openapi.client import open_http_client
-
     reach = _reach(spec)
     async with open_http_client(spec.connect_timeout_s, spec.timeout_s, f"rkllm-mcp/{__version__}", reach) as exchange:
         document, spec_url = await _document(spec, exchange)
@@ -300,8 +296,6 @@ def specification_file(address: str) -> Path | None:
 
 
 async def _fetched(url: str, spec: OpenAPIServer, exchange: HttpClient) -> bytes:
-    from rkllm_mcp.openapi.client import HttpClientError
-
     headers = {"Accept": "application/json, application/yaml;q=0.9, */*;q=0.5"}
     # The API's own keys are sent only to the configured address of the API.
     if spec.openapi_base_url and origin_of(url) == origin_of(spec.openapi_base_url):

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from rkllm_mcp.errors import InputRefusedError, ModelLoadError
 from rkllm_mcp.runtime.abi.common import LoadParameters
-from rkllm_mcp.runtime.profile import RuntimeProfile
 from rkllm_mcp.runtime.scheduler import MAX_SKIPS
 
 if TYPE_CHECKING:
-    pass
+    from rkllm_mcp.runtime.profile import RuntimeProfile
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 
+from rkllm_mcp.config.secrets import redacted_text
 from rkllm_mcp.errors import StoreError, install_command
 from rkllm_mcp.store.conversations import NEXT_CHANGE, TEXT_OF_EVENTS
 from rkllm_mcp.store.database import REPORT, Rows, Transaction, Values, Work, migrations_of
@@ -136,8 +137,6 @@ class _Server:
     """The connections of this process to one database, for the stores of all its tenants."""
 
     def __init__(self, url: str) -> None:
-        from rkllm_mcp.config.secrets import redacted_text
-
         self.name = redacted_text(url)
         self._url = url
         self._lock = Lock()

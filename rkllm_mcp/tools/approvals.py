@@ -18,7 +18,8 @@ from rkllm_mcp.messages import ApprovalOutcome, ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, Decision, FixedApprover, SamplingRequest
 from rkllm_mcp.records import ApprovalStore, StoredApproval, Switch
 from rkllm_mcp.text import Language
-from rkllm_mcp.toolcalls.untrusted_text import on_one_line, repeats_call
+from rkllm_mcp.toolcalls.repeated_calls import repeats_call
+from rkllm_mcp.toolcalls.untrusted_text import on_one_line
 from rkllm_mcp.tools.risk import Risk, is_known_to_read, risk_of
 
 Concern: TypeAlias = Risk | Literal["unknown", "asked", "repeated", "unreadable"]

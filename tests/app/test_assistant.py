@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
 
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ModelNotFoundError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
-from rkllm_mcp.messages import Conversation
-from tests.support.demo_app import PythonServer, descendants, make_demo, open_descriptors
+from tests.support.demo_app import descendants, make_demo, open_descriptors, reply_of, running
 
 pytestmark = pytest.mark.anyio
-
-
-@asynccontextmanager
-async def demo_app(
-    folder: Path, servers: tuple[PythonServer, ...] = (), *, extra: str = "", model: str = "", speed: str = "flat"
-) -> AsyncGenerator[App, None]:
-    """A running assistant on the emulated NPU; bounded."""
-    demo = make_demo(folder, servers, model=model, extra=extra)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**demo.environment, "RKLLM_EMULATOR_SPEED": speed}.items():
-            patch.setenv(name, value)
-        with anyio.fail_after(60):
-            async with open_app(load_config(demo.config)) as app:
-                yield app
-
-
-async def events_of(
-    app: App, conversation: Conversation, text: str, options: AnswerOptions | None = None
-) -> list[Event]:
-    async with aclosing(app.reply(conversation, text, options)) as stream:
-        return [event async for event in stream]
 
 
 def words_of(events: list[Event]) -> str:
@@ -48,19 +24,19 @@ def words_of(events: list[Event]) -> str:
 
 
 async def test_a_server_that_is_starting_is_announced_once(tmp_path: Path) -> None:
-    async with demo_app(tmp_path) as app:
+    async with running(make_demo(tmp_path, ())) as app:
         assert app.starting() == (Status("[NPU: Loading model 'demo']"),)
         assert app.starting() == ()
-        events = await events_of(app, app.new_conversation(), "Hello")
+        events = await reply_of(app, "Hello")
         assert not [event for event in events if isinstance(event, Status)]
 
 
 async def test_conversations_share_the_npu_and_keep_their_own_words(tmp_path: Path) -> None:
-    async with demo_app(tmp_path) as app:
+    async with running(make_demo(tmp_path, ())) as app:
         answers: dict[str, str] = {}
 
         async def ask(text: str) -> None:
-            answers[text] = words_of(await events_of(app, app.new_conversation(), text))
+            answers[text] = words_of(await reply_of(app, text))
 
         async with anyio.create_task_group() as group:
             for text in ("Hello", "こんにちは", "What can you do?"):
@@ -71,52 +47,49 @@ async def test_conversations_share_the_npu_and_keep_their_own_words(tmp_path: Pa
 
 
 async def test_a_conversation_has_one_answer_at_a_time(tmp_path: Path) -> None:
-    async with demo_app(tmp_path, speed="") as app:
+    async with running(make_demo(tmp_path, ()), RKLLM_EMULATOR_SPEED="") as app:
         conversation = app.new_conversation()
         async with aclosing(app.reply(conversation, "Hello")) as stream:
             async for _ in stream:
                 with pytest.raises(UsageError, match="an answer under way"):
-                    await events_of(app, conversation, "And?")
+                    await reply_of(app, "And?", conversation)
                 break
-        assert (await events_of(app, conversation, "こんにちは"))[-1] == End("answered")
+        assert (await reply_of(app, "こんにちは", conversation))[-1] == End("answered")
 
 
 async def test_the_system_text_is_the_configurations_or_the_callers(tmp_path: Path) -> None:
-    async with demo_app(tmp_path, extra='[agent]\nsystem_prompt = "You are a cat."\n') as app:
+    async with running(make_demo(tmp_path, (), extra='[agent]\nsystem_prompt = "You are a cat."\n')) as app:
         assert [message.text for message in app.new_conversation().messages] == ["You are a cat."]
         assert [message.text for message in app.new_conversation("You are a dog.").messages] == ["You are a dog."]
         assert app.new_conversation("").messages == []
 
 
 async def test_a_tool_that_is_not_there_cannot_be_forced(tmp_path: Path) -> None:
-    async with demo_app(tmp_path) as app:
-        events = await events_of(
-            app, app.new_conversation(), "Hi", AnswerOptions(ModelOptions(tool_choice=ForcedTool("fly")))
-        )
+    async with running(make_demo(tmp_path, ())) as app:
+        events = await reply_of(app, "Hi", options=AnswerOptions(ModelOptions(tool_choice=ForcedTool("fly"))))
         assert events[-1] == End("failed", "there is no tool 'fly'; see 'rkllm-mcp tools list'")
-        events = await events_of(
-            app, app.new_conversation(), "Hi", AnswerOptions(ModelOptions(tool_choice=ForcedTool("fly")), tools=False)
-        )
+        options = AnswerOptions(ModelOptions(tool_choice=ForcedTool("fly")), tools=False)
+        events = await reply_of(app, "Hi", options=options)
         assert events[-1].kind == "end"
         assert "switched off" in str(events[-1])
 
 
 async def test_a_question_longer_than_the_window_is_refused_and_the_next_one_works(tmp_path: Path) -> None:
-    async with demo_app(tmp_path) as app:
+    async with running(make_demo(tmp_path, ())) as app:
         conversation = app.new_conversation()
-        events = await events_of(app, conversation, "word " * 6000)
+        events = await reply_of(app, "word " * 6000, conversation)
         assert isinstance(events[-1], End)
         assert events[-1].reason == "failed"
         assert "more than the" in str(events[-1].error)
-        assert (await events_of(app, conversation, "Hello"))[-1] == End("answered")
+        assert (await reply_of(app, "Hello", conversation))[-1] == End("answered")
 
 
 async def test_a_long_conversation_goes_on_when_the_window_is_full(tmp_path: Path) -> None:
-    async with demo_app(tmp_path, model="context_tokens = 1024\n") as app:
+    async with running(make_demo(tmp_path, (), model="context_tokens = 1024\n")) as app:
         conversation = app.new_conversation()
         notices = 0
         for number in range(14):
-            events = await events_of(app, conversation, f"Tell me about number {number}. " * 5)
+            events = await reply_of(app, f"Tell me about number {number}. " * 5, conversation)
             assert events[-1] == End("answered")
             notices += sum(isinstance(e, Status) and e.text.startswith("[Context: ") for e in events)
         assert len(conversation.messages) == 1 + 2 * 14
@@ -127,11 +100,11 @@ async def test_a_limit_of_tokens_ends_the_answer_and_says_so(tmp_path: Path) -> 
     for abi in ("1.2.0", "1.2.3", "1.3.0"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("RKLLM_EMULATOR_ABI", abi)
-            async with demo_app(tmp_path / abi) as app:
+            async with running(make_demo(tmp_path / abi, ())) as app:
                 conversation = app.new_conversation()
-                events = await events_of(app, conversation, "Hello", AnswerOptions(ModelOptions(max_new_tokens=5)))
+                events = await reply_of(app, "Hello", conversation, AnswerOptions(ModelOptions(max_new_tokens=5)))
                 assert events[-1] == End("token_limit")
-                assert (await events_of(app, conversation, "Hello"))[-1] == End("answered")
+                assert (await reply_of(app, "Hello", conversation))[-1] == End("answered")
 
 
 async def test_a_missing_model_is_an_error_before_anything_starts(tmp_path: Path) -> None:
@@ -145,7 +118,7 @@ async def test_a_missing_model_is_an_error_before_anything_starts(tmp_path: Path
 async def test_closing_leaves_no_process_and_no_descriptor(tmp_path: Path) -> None:
     before = open_descriptors()
     for _ in range(2):
-        async with demo_app(tmp_path) as app:
+        async with running(make_demo(tmp_path, ())) as app:
             await app.ready()
             assert descendants(os.getpid())
         assert descendants(os.getpid()) == set()

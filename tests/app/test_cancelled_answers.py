@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
 
 import anyio
@@ -14,32 +13,15 @@ import anyio.lowlevel
 import pytest
 
 from rkllm_mcp.app.assistant import App
-from rkllm_mcp.app.root import open_app
-from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ModelNotFoundError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text, ToolFinished, Usage
 from rkllm_mcp.messages import Conversation
-from tests.support.demo_app import TIME_SERVER, Demo, descendants, make_demo
+from tests.support.demo_app import TIME_SERVER, Demo, descendants, make_demo, reply_of, running
 from tests.support.demo_model import DEMO_FOLDER
 from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
 QUESTION = "What time is it in London?"
-
-
-@asynccontextmanager
-async def running(demo: Demo, speed: str = "flat") -> AsyncGenerator[App, None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**demo.environment, "RKLLM_EMULATOR_SPEED": speed}.items():
-            patch.setenv(name, value)
-        with anyio.fail_after(120):
-            async with open_app(load_config(demo.config)) as app:
-                yield app
-
-
-async def events_of(app: App, conversation: Conversation, text: str) -> list[Event]:
-    async with aclosing(app.reply(conversation, text)) as stream:
-        return [event async for event in stream]
 
 
 def assert_ready(conversation: Conversation) -> None:
@@ -52,7 +34,7 @@ def assert_ready(conversation: Conversation) -> None:
 async def test_a_reader_may_leave_at_any_event(tmp_path: Path) -> None:
     async with running(make_demo(tmp_path, [TIME_SERVER])) as app:
         await app.ready()
-        whole = await events_of(app, app.new_conversation(), QUESTION)
+        whole = await reply_of(app, QUESTION)
         assert any(isinstance(event, ToolFinished) for event in whole)
         for number in range(1, len(whole)):
             conversation = app.new_conversation()
@@ -61,7 +43,7 @@ async def test_a_reader_may_leave_at_any_event(tmp_path: Path) -> None:
                     await anext(stream)
             assert_ready(conversation)
             assert not app.cancel(conversation.id)
-            assert (await events_of(app, conversation, "Hello"))[-1] == End("answered")
+            assert (await reply_of(app, "Hello", conversation))[-1] == End("answered")
 
 
 @pytest.mark.parametrize("leaves", [True, False])
@@ -87,7 +69,7 @@ async def test_no_run_waits_for_the_next_round_of_an_answer_that_ended_in_its_to
 async def test_an_answer_may_be_stopped_at_any_event_and_its_one_end_says_so(tmp_path: Path, pushed: bool) -> None:
     async with running(make_demo(tmp_path, [TIME_SERVER])) as app:
         await app.ready()
-        whole = await events_of(app, app.new_conversation(), QUESTION)
+        whole = await reply_of(app, QUESTION)
         for number in range(len(whole)):
             conversation = app.new_conversation()
             seen, is_cancelled = await stopped_at(app, conversation, number, pushed=pushed)
@@ -95,7 +77,7 @@ async def test_an_answer_may_be_stopped_at_any_event_and_its_one_end_says_so(tmp
             assert ends == seen[-1:]
             assert ends[0].reason == ("cancelled" if is_cancelled else "answered")
             assert_ready(conversation)
-            assert (await events_of(app, conversation, "Hello"))[-1] == End("answered")
+            assert (await reply_of(app, "Hello", conversation))[-1] == End("answered")
 
 
 async def stopped_at(app: App, conversation: Conversation, number: int, *, pushed: bool) -> tuple[list[Event], bool]:
@@ -123,23 +105,23 @@ async def test_an_answer_that_is_stopped_before_it_began_ends_as_cancelled(tmp_p
         ends: list[Event] = []
 
         async def read() -> None:
-            ends.extend(await events_of(app, conversation, "Hello"))
+            ends.extend(await reply_of(app, "Hello", conversation))
 
         async with anyio.create_task_group() as group:
             group.start_soon(read)
             while not app.cancel(conversation.id):
                 await anyio.lowlevel.checkpoint()
         assert ends == [End("cancelled")]
-        assert (await events_of(app, conversation, "Hello"))[-1] == End("answered")
+        assert (await reply_of(app, "Hello", conversation))[-1] == End("answered")
 
 
 async def test_an_answer_whose_reader_stalls_can_be_stopped_and_the_others_go_on(tmp_path: Path) -> None:
-    async with running(make_demo(tmp_path, []), speed="") as app:
+    async with running(make_demo(tmp_path, []), RKLLM_EMULATOR_SPEED="") as app:
         stalled = app.new_conversation()
         async with aclosing(app.reply(stalled, "Hello")) as stream:
             await anext(stream)
             assert app.cancel(stalled.id)
-            assert (await events_of(app, app.new_conversation(), "Hello"))[-1] == End("answered")
+            assert (await reply_of(app, "Hello"))[-1] == End("answered")
             rest = [event async for event in stream]
         assert rest[-1] == End("cancelled")
 
@@ -155,17 +137,17 @@ async def test_closing_ends_an_answer_under_way_for_its_reader(tmp_path: Path) -
                 if isinstance(event, Text):
                     has_begun.set()
 
-    async with anyio.create_task_group() as readers, running(make_demo(tmp_path, []), speed="") as app:
+    async with anyio.create_task_group() as readers, running(make_demo(tmp_path, []), RKLLM_EMULATOR_SPEED="") as app:
         readers.start_soon(read, app)
         await has_begun.wait()
     assert seen[-1] == End("cancelled")
     assert descendants(os.getpid()) == set()
     with pytest.raises(UsageError, match="this assistant is closed"):
-        await events_of(app, app.new_conversation(), "Hello")
+        await reply_of(app, "Hello")
 
 
 async def test_closing_does_not_wait_for_a_reader_who_stalls(tmp_path: Path) -> None:
-    async with running(make_demo(tmp_path, []), speed="") as app:
+    async with running(make_demo(tmp_path, []), RKLLM_EMULATOR_SPEED="") as app:
         stream = app.reply(app.new_conversation(), "Hello")
         await anext(stream)
     assert [event async for event in stream][-1] == End("cancelled")
@@ -185,7 +167,7 @@ async def test_an_answer_that_is_pushed_is_over_when_its_end_comes(tmp_path: Pat
         await app.answer(conversation, QUESTION, sink)
         assert is_answering == [True] * (len(is_answering) - 1) + [False]
         assert [event for event in seen if isinstance(event, End)] == seen[-1:] == [End("answered")]
-        pulled = await events_of(app, app.new_conversation(), QUESTION)
+        pulled = await reply_of(app, QUESTION)
         said = ["".join(event.text for event in each if isinstance(event, Text)) for each in (seen, pulled)]
         # The tool tells the time, which goes on between the two.
         pushed_text, pulled_text = (re.sub(r"\d\d:\d\d:\d\d on \d{4}-\d\d-\d\d", "", text) for text in said)
@@ -196,7 +178,7 @@ async def test_an_answer_that_is_pushed_is_over_when_its_end_comes(tmp_path: Pat
 async def test_an_answer_that_is_pushed_ends_with_its_cancellation(tmp_path: Path, how: str) -> None:
     seen: list[Event] = []
     is_over = anyio.Event()
-    async with anyio.create_task_group() as callers, running(make_demo(tmp_path, []), speed="") as app:
+    async with anyio.create_task_group() as callers, running(make_demo(tmp_path, []), RKLLM_EMULATOR_SPEED="") as app:
         conversation = app.new_conversation()
         has_begun = anyio.Event()
 
@@ -221,7 +203,7 @@ async def test_an_answer_that_is_pushed_ends_with_its_cancellation(tmp_path: Pat
         if how != "close":
             await is_over.wait()
             assert not app.is_answering(conversation.id)
-            assert (await events_of(app, conversation, "こんにちは"))[-1] == End("answered")
+            assert (await reply_of(app, "こんにちは", conversation))[-1] == End("answered")
     ends = [event for event in seen if isinstance(event, End)]
     assert ends == ([] if how == "leave" else [End("cancelled")])
     assert descendants(os.getpid()) == set()
@@ -259,7 +241,7 @@ async def test_a_model_that_cannot_be_loaded_is_the_end_of_each_answer_and_nothi
         for _ in range(2):
             conversation = app.new_conversation()
             before = list(conversation.messages)
-            events = await events_of(app, conversation, "Hello")
+            events = await reply_of(app, "Hello", conversation)
             assert isinstance(events[-1], End)
             assert events[-1].reason == "failed"
             assert "model" in str(events[-1].error)

@@ -13,13 +13,11 @@ import anyio
 import pytest
 
 from rkllm_mcp.app.assistant import App
-from rkllm_mcp.app.root import open_app
-from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import Approval, Elicitation, End, Event, ToolFinished
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer
-from tests.support.demo_app import NO_VARIABLES, TIME_SERVER, PythonServer, descendants, make_demo
+from tests.support.demo_app import NO_VARIABLES, TIME_SERVER, PythonServer, descendants, make_demo, running
 
 pytestmark = pytest.mark.anyio
 QUESTION = "What time is it in London?"
@@ -30,12 +28,9 @@ ASKING: PythonServer = ("asking", ("-m", "tests.support.mcp_servers.asking", "le
 @asynccontextmanager
 async def demo_app(folder: Path, *servers: PythonServer) -> AsyncGenerator[App]:
     demo = make_demo(folder, servers, extra='[security]\napprove = "always"\n')
-    with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
-        for name, value in {**demo.environment, "RKLLM_MCP_STATE": str(folder / "state")}.items():
-            patch.setenv(name, value)
-        async with open_app(load_config(demo.config)) as app:
-            await app.ready()
-            yield app
+    async with running(demo, RKLLM_MCP_STATE=str(folder / "state")) as app:
+        await app.ready()
+        yield app
 
 
 def results(events: list[Event]) -> list[bool]:

@@ -12,8 +12,8 @@ from rkllm_mcp.app.assistant import PromptQuestion
 from rkllm_mcp.events import End, Event, ResourceRead, Status
 from rkllm_mcp.messages import Message, ToolCall
 from rkllm_mcp.protocols import CallContext, FixedApprover
-from tests.app.test_assistant import demo_app, events_of, words_of
-from tests.support.demo_app import PythonServer
+from tests.app.test_assistant import words_of
+from tests.support.demo_app import PythonServer, make_demo, reply_of, running
 
 pytestmark = pytest.mark.anyio
 ASKING: PythonServer = ("memos", ("-m", "tests.support.mcp_servers.asking"), {})
@@ -25,9 +25,9 @@ async def all_of(stream: AsyncGenerator[Event, None]) -> list[Event]:
 
 
 async def test_a_resource_in_a_message_is_read_by_the_model(tmp_path: Path) -> None:
-    async with demo_app(tmp_path, (ASKING,)) as app:
+    async with running(make_demo(tmp_path, (ASKING,))) as app:
         conversation = app.new_conversation()
-        events = await events_of(app, conversation, "What is in @memos:memo://monday?")
+        events = await reply_of(app, "What is in @memos:memo://monday?", conversation)
         assert ResourceRead("memo://monday") in events
         assert Status("[MCP: Fetched resource: memo://monday]") in events
         assert events[-1] == End("answered")
@@ -37,20 +37,20 @@ async def test_a_resource_in_a_message_is_read_by_the_model(tmp_path: Path) -> N
 
 
 async def test_a_resource_that_cannot_be_read_ends_the_question_before_the_model_runs(tmp_path: Path) -> None:
-    async with demo_app(tmp_path, (ASKING,)) as app:
+    async with running(make_demo(tmp_path, (ASKING,))) as app:
         conversation = app.new_conversation()
         before = list(conversation.messages)
-        events = await events_of(app, conversation, "What is in @memos:memo://never?")
+        events = await reply_of(app, "What is in @memos:memo://never?", conversation)
         (end,) = [event for event in events if isinstance(event, End)]
         assert end.reason == "failed"
         assert end.error is not None
         assert end.error.startswith("resource 'memo://never' of server 'memos' could not be read: ")
         assert conversation.messages == before
-        assert words_of(await events_of(app, conversation, "Hello")).startswith("This is the emulated model")
+        assert words_of(await reply_of(app, "Hello", conversation)).startswith("This is the emulated model")
 
 
 async def test_a_prompt_of_a_server_is_answered_as_a_conversation(tmp_path: Path) -> None:
-    async with demo_app(tmp_path, (ASKING,)) as app:
+    async with running(make_demo(tmp_path, (ASKING,))) as app:
         conversation = app.new_conversation()
         events = await all_of(app.reply(conversation, PromptQuestion("code_review", {"language": "rust"})))
         assert Status("[MCP: Using prompt template 'code_review' from server 'memos']") in events
@@ -68,8 +68,8 @@ async def test_a_prompt_of_a_server_is_answered_as_a_conversation(tmp_path: Path
 
 async def test_a_server_asks_the_model_on_the_npu_within_the_configured_length(tmp_path: Path) -> None:
     call = ToolCall("call_1", "ask_model", {"question": "Hello"})
-    async with demo_app(
-        tmp_path, (ASKING,), extra='[security]\napprove = "dangerous"\n[agent]\nsampling_tokens = 6\n'
+    async with running(
+        make_demo(tmp_path, (ASKING,), extra='[security]\napprove = "dangerous"\n[agent]\nsampling_tokens = 6\n')
     ) as app:
         await app.ready()
         refused = await app.toolbox.call(call, CallContext(conversation_id="c"))

@@ -10,13 +10,11 @@ import anyio
 import pytest
 
 from rkllm_mcp.app.assistant import App
-from rkllm_mcp.app.root import open_app
-from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ToolboxError
 from rkllm_mcp.events import End, Event, Status, Text, ToolFinished, Usage
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation
-from tests.support.demo_app import TIME_SERVER, PythonServer, make_demo
+from tests.support.demo_app import TIME_SERVER, PythonServer, make_demo, running
 from tests.support.served import scripted_model
 
 pytestmark = pytest.mark.anyio
@@ -48,11 +46,8 @@ async def assistant(
     demo = make_demo(folder, (TIME_SERVER, gated), extra=extra)
     text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"', 1)
     demo.config.write_text(f"{text}connect_timeout_s = {wait_s}\n", "utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in demo.environment.items():
-            patch.setenv(name, value)
-        async with open_app(load_config(demo.config), one_shot=one_shot) as app:
-            yield app
+    async with running(demo, one_shot=one_shot) as app:
+        yield app
 
 
 async def ask(app: App, text: str, conversation: Conversation | None = None, **options: object) -> list[Event]:

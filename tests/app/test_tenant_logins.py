@@ -14,8 +14,8 @@ import anyio
 import httpx2
 import pytest
 
-from rkllm_mcp.app.root import open_tools
 from rkllm_mcp.app.tenants import Tenants, open_tenants
+from rkllm_mcp.app.tools import open_tools
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.messages import ToolCall

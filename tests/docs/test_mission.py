@@ -113,6 +113,6 @@ def test_every_edge_case_of_the_mission_has_its_row_and_its_test() -> None:
     assert len(cases) == 6
     rows = dict(re.findall(r"^\| (\S[^|]*) \| `[\w/.]+::(test_\w+)` \|$", PAGE, re.MULTILINE))
     assert {case: rows.get(case) for case in cases if case not in rows} == {}
-    source = (REPOSITORY / "tests" / "end_to_end" / "test_mission_edge_cases.py").read_text("utf-8")
+    source = (REPOSITORY / "tests" / "end_to_end" / "test_mission.py").read_text("utf-8")
     for case in cases:
         assert re.search(rf'def {rows[case]}\([^)]*\) -> None:\n    """{re.escape(case)}:', source), case

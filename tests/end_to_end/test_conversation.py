@@ -6,13 +6,10 @@ import json
 from contextlib import aclosing
 from pathlib import Path
 
-import anyio
 import pytest
 
-from rkllm_mcp.app.root import open_app
-from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, Event, Text, ToolCallDetected, Usage, event_to_dict
-from tests.support.demo_app import Json, make_demo, timeless
+from tests.support.demo_app import Json, make_demo, reply_of, running, timeless
 from tests.support.fake_jma import FakeAgency
 
 pytestmark = pytest.mark.anyio
@@ -35,20 +32,15 @@ async def converse(folder: Path, abi: str, agency: FakeAgency) -> tuple[list[Eve
     """Ask every question; returns the events and the calls that the library logged."""
     weather = ("weather", ("-m", "mcp_servers.weather"), agency.environment(folder / "cache"))
     log = folder / "calls.jsonl"
-    demo = make_demo(folder, [weather])
-    environment = {**demo.environment, "RKLLM_EMULATOR_ABI": abi, "RKLLM_EMULATOR_LOG": str(log)}
+    # On a busy machine the first question would find the warm-up half done, which is a run of its own.
+    demo = make_demo(folder, [weather], model="warm_up = false\n")
     events: list[Event] = []
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        with anyio.fail_after(120):
-            async with open_app(load_config(demo.config)) as app:
-                # On a busy machine the first answers would go without its tools.
-                await app.toolbox.connections[0].settled()
-                conversation = app.new_conversation()
-                for question in QUESTIONS:
-                    async with aclosing(app.reply(conversation, question)) as stream:
-                        events += [event async for event in stream]
+    async with running(demo, RKLLM_EMULATOR_ABI=abi, RKLLM_EMULATOR_LOG=str(log)) as app:
+        # On a busy machine the first answers would go without its tools.
+        await app.toolbox.connections[0].settled()
+        conversation = app.new_conversation()
+        for question in QUESTIONS:
+            events += await reply_of(app, question, conversation)
     return events, [json.loads(line) for line in log.read_text("utf-8").splitlines()]
 
 
@@ -69,40 +61,28 @@ async def test_ten_questions_with_three_tool_calls_prefill_each_token_once(tmp_p
 
 
 async def test_an_answer_can_be_cancelled_and_the_next_question_works(tmp_path: Path) -> None:
-    demo = make_demo(tmp_path, [])
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**demo.environment, "RKLLM_EMULATOR_SPEED": ""}.items():
-            patch.setenv(name, value)
-        with anyio.fail_after(60):
-            async with open_app(load_config(demo.config)) as app:
-                conversation = app.new_conversation()
-                events: list[Event] = []
-                async with aclosing(app.reply(conversation, "Hello")) as stream:
-                    async for event in stream:
-                        events.append(event)
-                        if isinstance(event, Text):
-                            assert app.cancel(conversation.id) or isinstance(events[-2], Text)
-                assert events[-1] == End("cancelled")
-                assert not app.cancel(conversation.id)
-                async with aclosing(app.reply(conversation, "こんにちは")) as stream:
-                    events = [event async for event in stream]
-                assert events[-1] == End("answered")
-                assert "エミュレート" in "".join(event.text for event in events if isinstance(event, Text))
+    async with running(make_demo(tmp_path, []), RKLLM_EMULATOR_SPEED="") as app:
+        conversation = app.new_conversation()
+        events: list[Event] = []
+        async with aclosing(app.reply(conversation, "Hello")) as stream:
+            async for event in stream:
+                events.append(event)
+                if isinstance(event, Text):
+                    assert app.cancel(conversation.id) or isinstance(events[-2], Text)
+        assert events[-1] == End("cancelled")
+        assert not app.cancel(conversation.id)
+        events = await reply_of(app, "こんにちは", conversation)
+        assert events[-1] == End("answered")
+        assert "エミュレート" in "".join(event.text for event in events if isinstance(event, Text))
 
 
 async def test_a_reader_who_leaves_frees_the_npu_for_the_next(tmp_path: Path) -> None:
-    demo = make_demo(tmp_path, [])
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**demo.environment, "RKLLM_EMULATOR_SPEED": ""}.items():
-            patch.setenv(name, value)
-        with anyio.fail_after(60):
-            async with open_app(load_config(demo.config)) as app:
-                for _ in range(3):
-                    async with aclosing(app.reply(app.new_conversation(), "Hello")) as stream:
-                        async for event in stream:
-                            if isinstance(event, Text):
-                                break
-                async with aclosing(app.reply(app.new_conversation(), "Hello")) as stream:
-                    events = [event async for event in stream]
-                assert events[-1] == End("answered")
-                assert "".join(e.text for e in events if isinstance(e, Text)).startswith("This is the emulated model")
+    async with running(make_demo(tmp_path, []), RKLLM_EMULATOR_SPEED="") as app:
+        for _ in range(3):
+            async with aclosing(app.reply(app.new_conversation(), "Hello")) as stream:
+                async for event in stream:
+                    if isinstance(event, Text):
+                        break
+        events = await reply_of(app, "Hello")
+        assert events[-1] == End("answered")
+        assert "".join(e.text for e in events if isinstance(e, Text)).startswith("This is the emulated model")

@@ -62,12 +62,14 @@ def test_example_1_the_weather(tmp_path: Path) -> None:
     """例1: 天気情報の取得."""
     with FakeAgency() as agency:
         done = make_example(tmp_path, weather(agency, tmp_path / "cache")).run("run", "東京の天気を教えて")
+        assert agency.count("/forecast/130000.json") == 1
     assert calls_of(done) == [
         "[MCP: Detected 1 tool call]",
         "[MCP: Calling tool 'get_weather']",
         "[MCP: Tool 'get_weather' completed]",
     ]
     assert done.stdout.startswith("◆ 東京")
+    assert "天気は" in done.stdout
 
 
 def test_example_2_the_file_system(tmp_path: Path) -> None:

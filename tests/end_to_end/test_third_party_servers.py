@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.root import open_tools
+from rkllm_mcp.app.tools import open_tools
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ServerRefusedError, ToolboxError
 from rkllm_mcp.messages import Message, ToolCall, ToolResult

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.app.root import open_tools
+from rkllm_mcp.app.tools import open_tools
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ServerUnavailableError

@@ -12,11 +12,9 @@ import anyio
 import pytest
 
 from rkllm_mcp.app.assistant import App
-from rkllm_mcp.app.root import open_app
-from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, Text, ToolFinished
 from rkllm_mcp.generation import AnswerOptions
-from tests.support.demo_app import make_demo
+from tests.support.demo_app import make_demo, running
 from tests.support.shared import REPOSITORY
 
 pytestmark = pytest.mark.anyio
@@ -49,13 +47,9 @@ def suggestions() -> Iterator[tuple[str, str, str]]:
 async def assistant(folder: Path, servers: str) -> AsyncGenerator[App, None]:
     (folder / "notes").mkdir()
     (folder / "notes" / "notes.txt").write_text("tea\n", "utf-8")
-    demo = make_demo(folder, (), extra=servers)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in demo.environment.items():
-            patch.setenv(name, value)
-        async with open_app(load_config(demo.config)) as app:
-            await app.ready()
-            yield app
+    async with running(make_demo(folder, (), extra=servers)) as app:
+        await app.ready()
+        yield app
 
 
 @pytest.mark.parametrize("servers", SETS)

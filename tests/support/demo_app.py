@@ -9,12 +9,21 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
+import pytest
+
+from rkllm_mcp.app.assistant import App
+from rkllm_mcp.app.root import open_app
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.events import Event
+from rkllm_mcp.generation import AnswerOptions
+from rkllm_mcp.messages import Conversation
 from tests.support.shared import REPOSITORY
 
 Json = dict[str, Any]
@@ -102,6 +111,27 @@ def make_demo(
         environment["RKLLM_EMULATOR_SPEED"] = speed
     environment |= {"PYTHONWARNINGS": "error::ResourceWarning", "LANG": "C.UTF-8"}
     return Demo(folder, environment)
+
+
+@asynccontextmanager
+async def running(
+    demo: Demo, *, status: Callable[[str], None] | None = None, one_shot: bool = False, **environment: str
+) -> AsyncGenerator[App, None]:
+    """The assistant of a demo in this process, with more variables of the environment; bounded."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**demo.environment, **environment}.items():
+            patch.setenv(name, value)
+        with anyio.fail_after(120):
+            async with open_app(load_config(demo.config), status=status, one_shot=one_shot) as app:
+                yield app
+
+
+async def reply_of(
+    app: App, text: str, conversation: Conversation | None = None, options: AnswerOptions | None = None
+) -> list[Event]:
+    """The events of an answer, in a new conversation when none is given."""
+    async with aclosing(app.reply(conversation or app.new_conversation(), text, options)) as stream:
+        return [event async for event in stream]
 
 
 def events_of(output: str) -> list[Json]:

@@ -9,7 +9,8 @@ import pytest
 
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.toolcalls.formats import SYNTAXES, marker_texts
-from rkllm_mcp.toolcalls.untrusted_text import repeats_call, without_markers
+from rkllm_mcp.toolcalls.repeated_calls import repeats_call
+from rkllm_mcp.toolcalls.untrusted_text import without_markers
 from tests.toolcalls.samples import SAMPLES, SAVE
 
 CALL = ToolCall("call_1", "save_note", {"title": "t", "body": "a note", "stars": 3})

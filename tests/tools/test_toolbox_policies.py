@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.root import open_tools
+from rkllm_mcp.app.tools import open_tools
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool
 from rkllm_mcp.diagnostics.doctor import approval_notices, config_warnings, diagnose

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rkllm_mcp.config.servers import MCPServerConfig, StdioServer
 from rkllm_mcp.errors import ServerUnavailableError
+from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.transports.channel import Channel
 
 if TYPE_CHECKING:
@@ -62,13 +63,10 @@ def _in_process(server: object) -> Channel:
 
     ``server`` is an ``MCPServer`` (or low-level ``Server``) of the SDK, a function that makes one, or ``module:name``.
     """
-    from mcp.server import Server
-    from mcp.server.mcpserver import MCPServer
-
     served: Any = _imported(server) if isinstance(server, str) else server
-    if callable(served) and not isinstance(served, (Server, MCPServer)):
+    if callable(served) and not isinstance(served, (sdk.server.Server, sdk.mcpserver.MCPServer)):
         served = served()
-    if not isinstance(served, (Server, MCPServer)):
+    if not isinstance(served, (sdk.server.Server, sdk.mcpserver.MCPServer)):
         raise ServerUnavailableError(f"{server!r} is not an MCP server; name an MCPServer or a function that makes one")
     return Channel(None, served)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import anyio
 
 from rkllm_mcp.events import to_json
+from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import as_list, as_mapping
 
@@ -45,11 +46,8 @@ def messages_in(frame: bytes | str) -> list[SessionMessage]:
     Read leniently, because a request whose response is dropped would wait for its time limit: bytes that are not UTF-8
     and lone surrogates become replacement characters, a batch is a list of messages, and see ``mended_message``.
     """
-    from mcp.shared.message import SessionMessage
-    from mcp_types import jsonrpc_message_adapter
-
     try:
-        return [SessionMessage(jsonrpc_message_adapter.validate_json(frame, by_name=False))]
+        return [sdk.message.SessionMessage(sdk.types.jsonrpc_message_adapter.validate_json(frame, by_name=False))]
     except ValueError:
         pass
     text = frame if isinstance(frame, str) else frame.decode("utf-8", "replace")
@@ -57,11 +55,13 @@ def messages_in(frame: bytes | str) -> list[SessionMessage]:
         value: Any = json.loads(text.lstrip("\ufeff"))
     except (ValueError, RecursionError):
         return []
-    messages: list[SessionMessage] = []
+    messages: list[sdk.message.SessionMessage] = []
     for item in as_list(value) or [value]:
         written = json.dumps(mended_message(item), ensure_ascii=False).encode("utf-8", "replace")
         with suppress(ValueError):
-            messages.append(SessionMessage(jsonrpc_message_adapter.validate_json(written, by_name=False)))
+            messages.append(
+                sdk.message.SessionMessage(sdk.types.jsonrpc_message_adapter.validate_json(written, by_name=False))
+            )
     return messages
 
 

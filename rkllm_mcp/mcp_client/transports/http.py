@@ -27,6 +27,7 @@ import anyio
 
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import RkllmMcpError, ServerUnavailableError
+from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, messages_in
 
 if TYPE_CHECKING:
@@ -76,13 +77,13 @@ async def streamable_http(
     spec: RemoteServer, headers: Mapping[str, str], auth: httpx2.Auth | None, stop_grace_s: float
 ) -> AsyncGenerator[TransportStreams]:
     """Open the streams of a server behind Streamable HTTP."""
-    from mcp.client.streamable_http import streamable_http_client
-
     # The first byte may take as long as a whole call; the limit of the call expires before this one.
     http = _client(spec, headers, auth, stop_grace_s, read_timeout_s=spec.timeout_s + spec.connect_timeout_s)
     async with (
         http,
-        streamable_http_client(spec.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
+        sdk.streamable_http.streamable_http_client(
+            spec.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES
+        ) as streams,
     ):
         yield streams
 
@@ -92,8 +93,6 @@ async def sse(
     spec: RemoteServer, sent: Mapping[str, str], auth: httpx2.Auth | None, stop_grace_s: float
 ) -> AsyncGenerator[TransportStreams]:
     """Open the streams of a server behind HTTP with SSE."""
-    from mcp.client.sse import sse_client
-
     incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
 
     async def deliver(error: dict[str, Any]) -> None:
@@ -107,7 +106,7 @@ async def sse(
 
     with incoming_send, incoming:
         async with (
-            sse_client(spec.url, auth=auth, httpx_client_factory=client) as (received, write),
+            sdk.sse.sse_client(spec.url, auth=auth, httpx_client_factory=client) as (received, write),
             anyio.create_task_group() as pumps,
         ):
             pumps.start_soon(_pump, received, incoming_send)
@@ -138,16 +137,13 @@ def _client(
     deliver: Deliver | None = None,
 ) -> httpx2.AsyncClient:
     """Return an HTTP client that converts failed requests to JSON-RPC errors."""
-    import httpx2
-    from mcp.client.auth import OAuthFlowError
-
     longest_pause_s = _LONGEST_PAUSE * spec.timeout_s
 
-    class ErrorConvertingClient(httpx2.AsyncClient):
-        async def send(self, request: httpx2.Request, **settings: Any) -> httpx2.Response:
+    class ErrorConvertingClient(sdk.httpx2.AsyncClient):
+        async def send(self, request: sdk.httpx2.Request, **settings: Any) -> sdk.httpx2.Response:
             if request.method == "DELETE":
                 # Ending a session is optional, so it has a short timeout.
-                request.extensions["timeout"] = httpx2.Timeout(stop_grace_s).as_dict()
+                request.extensions["timeout"] = sdk.httpx2.Timeout(stop_grace_s).as_dict()
             attempt = partial(super().send, request, **settings)
             call = _request_id(request)
             if call is None:
@@ -156,10 +152,10 @@ def _client(
                 response = await _send_in_time(attempt, longest_pause_s)
                 if deliver is None:
                     response = await _mended(call, response)
-            except httpx2.StreamError as error:
+            except sdk.httpx2.StreamError as error:
                 return await _error_response(request, _error(call, str(error), _INTERNAL_ERROR), deliver)
-            except (httpx2.TransportError, RkllmMcpError, OAuthFlowError) as error:
-                kind = {"kind": "unreachable" if isinstance(error, httpx2.TransportError) else "login"}
+            except (sdk.httpx2.TransportError, RkllmMcpError, sdk.client_auth.OAuthFlowError) as error:
+                kind = {"kind": "unreachable" if isinstance(error, sdk.httpx2.TransportError) else "login"}
                 failure = _error(call, _reason(spec, error), _CONNECTION_CLOSED, kind)
                 return await _error_response(request, failure, deliver)
             if response.status_code == HTTPStatus.NO_CONTENT and deliver is None:
@@ -170,7 +166,7 @@ def _client(
             error = await _refusal(call, response, has_session="mcp-session-id" in request.headers)
             return await _error_response(request, error, deliver, response.status_code)
 
-    timeout = httpx2.Timeout(spec.connect_timeout_s, read=read_timeout_s)
+    timeout = sdk.httpx2.Timeout(spec.connect_timeout_s, read=read_timeout_s)
     verify = tls_context(spec.ca_file) if spec.ca_file else True
     hooks = {"response": [_keep_tls]}
     return ErrorConvertingClient(headers=dict(headers), timeout=timeout, auth=auth, verify=verify, event_hooks=hooks)
@@ -230,13 +226,11 @@ async def _error_response(
     request: httpx2.Request, error: dict[str, Any], deliver: Deliver | None, status: int = HTTPStatus.BAD_GATEWAY
 ) -> httpx2.Response:
     """Return the response that makes the SDK raise ``error`` in the caller."""
-    import httpx2
-
     if deliver is None:
-        return httpx2.Response(status, json=error, request=request)
+        return sdk.httpx2.Response(status, json=error, request=request)
     # Over SSE, answers arrive on the event stream; an HTTP error on this request would end the session.
     await deliver(error)
-    return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
+    return sdk.httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
 
 async def _refusal(call: str | int, response: httpx2.Response, *, has_session: bool) -> dict[str, Any]:
@@ -263,15 +257,13 @@ async def _refusal(call: str | int, response: httpx2.Response, *, has_session: b
 
 
 async def _start_of_body(response: httpx2.Response) -> bytes:
-    import httpx2
-
     body = b""
     try:
         async for chunk in response.aiter_bytes():
             body += chunk
             if len(body) > _MAX_ERROR_BYTES:
                 break
-    except (httpx2.HTTPError, httpx2.StreamError):
+    except (sdk.httpx2.HTTPError, sdk.httpx2.StreamError):
         pass
     finally:
         await response.aclose()
@@ -293,14 +285,11 @@ def _error(call: str | int, message: str, code: int, data: Any = None) -> dict[s
 
 
 def _reason(spec: RemoteServer, error: Exception) -> str:
-    import httpx2
-    from mcp.client.auth import OAuthRegistrationError
-
-    if isinstance(error, httpx2.TimeoutException):
+    if isinstance(error, sdk.httpx2.TimeoutException):
         return f"it did not answer in time ({type(error).__name__})"
-    if isinstance(error, httpx2.TransportError):
+    if isinstance(error, sdk.httpx2.TransportError):
         return f"it cannot be reached: {str(error) or type(error).__name__}"
-    if isinstance(error, OAuthRegistrationError):
+    if isinstance(error, sdk.client_auth.OAuthRegistrationError):
         return f"dynamic client registration failed; configure client_id and redirect_uri for '{spec.name}' ({error})"
     return str(error) if isinstance(error, RkllmMcpError) else f"the login to '{spec.name}' failed: {error}"
 
@@ -314,8 +303,6 @@ async def _mended(call: str | int, response: httpx2.Response) -> httpx2.Response
 
     A list around the message, a missing Content-Type and what ``messages_in`` repairs are read; the size is limited.
     """
-    import httpx2
-
     kind = response.headers.get("content-type", "").lower()
     if response.status_code != HTTPStatus.OK or (kind and not kind.startswith("application/json")):
         return response
@@ -324,7 +311,7 @@ async def _mended(call: str | int, response: httpx2.Response) -> httpx2.Response
         async for chunk in response.aiter_bytes():
             body += chunk
             if len(body) > MAX_MESSAGE_BYTES:
-                raise httpx2.StreamError(f"the response has more than {MAX_MESSAGE_BYTES // 1024**2} MB")
+                raise sdk.httpx2.StreamError(f"the response has more than {MAX_MESSAGE_BYTES // 1024**2} MB")
     finally:
         await response.aclose()
     headers = {k: v for k, v in response.headers.items() if k not in ("content-encoding", "content-length")}
@@ -338,4 +325,4 @@ async def _mended(call: str | int, response: httpx2.Response) -> httpx2.Response
             (message for message in messages if str(message.get("id")) == str(call) and "method" not in message), None
         )
         content = content if own_response is None else json.dumps({**own_response, "id": call}).encode()
-    return httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)
+    return sdk.httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)

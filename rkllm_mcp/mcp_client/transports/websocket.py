@@ -16,6 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
 
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, Channel, delivered, exchange
@@ -23,7 +26,7 @@ from rkllm_mcp.mcp_client.transports.http import tls_context
 from rkllm_mcp.mcp_client.wire_log import LastLines
 
 if TYPE_CHECKING:
-    from websockets.asyncio.client import ClientConnection, connect
+    from websockets.asyncio.client import ClientConnection
 
     from rkllm_mcp.mcp_client.transports.channel import Incoming, Outgoing
 
@@ -40,16 +43,12 @@ def _ending(socket: ClientConnection) -> str:
 
 
 async def _read_messages(socket: ClientConnection, notes: LastLines, session: Incoming) -> None:
-    from websockets.exceptions import ConnectionClosed
-
     with session, suppress(ConnectionClosed):
         while await delivered(await socket.recv(), session, notes, "invalid message"):
             pass
 
 
 async def _write_messages(socket: ClientConnection, session: Outgoing, _incoming: Incoming) -> None:
-    from websockets.exceptions import ConnectionClosed
-
     async for item in session:
         try:
             await socket.send(item.message.model_dump_json(by_alias=True, exclude_unset=True))
@@ -62,9 +61,6 @@ async def open_websocket(
     spec: RemoteServer, headers: Mapping[str, str], notes: LastLines, stop_grace_s: float
 ) -> AsyncGenerator[Channel]:
     """Connect; close the socket on exit. An OSError if the host is not reached, else a WebSocketException."""
-    from websockets.exceptions import InvalidStatus
-    from websockets.typing import Subprotocol
-
     connecting = _connector()(
         spec.url,
         subprotocols=[Subprotocol(SUBPROTOCOL)],
@@ -99,8 +95,6 @@ class HandshakeRefusedError(ConnectionError):
 
 
 def _connector() -> type[connect]:
-    from websockets.asyncio.client import connect
-
     class Direct(connect):
         """Connects to the given address only."""
 

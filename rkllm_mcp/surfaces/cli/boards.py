@@ -21,7 +21,7 @@ import typer
 from rkllm_mcp.config.secrets import is_hashed
 from rkllm_mcp.config.sections import BoardSection, Config
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.cli.config import filled_template, write_whole
+from rkllm_mcp.surfaces.cli.files import filled_template, write_whole
 from rkllm_mcp.surfaces.cli.options import AsJson, command, option
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.terminal import table

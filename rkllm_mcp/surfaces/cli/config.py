@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,14 @@ from typing import Annotated
 import typer
 
 from rkllm_mcp.catalogue import translate
+from rkllm_mcp.config import editing
+from rkllm_mcp.config.editing import toml_value
+from rkllm_mcp.config.loading import configuration_schema, read_file
+from rkllm_mcp.config.secrets import hashed, new_key, plain_keys, readable_secrets
+from rkllm_mcp.diagnostics.doctor import config_warnings
 from rkllm_mcp.errors import ConfigError, ModelNotFoundError, UsageError
+from rkllm_mcp.models.cards import list_models
+from rkllm_mcp.surfaces.cli.files import filled_template, write_whole
 from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, option
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.terminal import YELLOW, write_json
@@ -34,8 +40,6 @@ class NewConfiguration:
 
     def text(self) -> str:
         """Return the file."""
-        from rkllm_mcp.config.editing import toml_value
-
         files = f'[[servers]]\nname = "files"\nfolder = {toml_value(str(self.folder or "~/notes"))}\nwrite = false'
         values = {
             "LIBRARY": toml_value(self.library),
@@ -51,47 +55,9 @@ class NewConfiguration:
         return filled_template("config_template.toml", values)
 
 
-def filled_template(name: str, values: Mapping[str, str]) -> str:
-    """Return the template ``NAME.txt`` of this package with ``@KEY@`` replaced by each value."""
-    text = (Path(__file__).parent / f"{name}.txt").read_text("utf-8")
-    for key, value in values.items():
-        text = text.replace(f"@{key}@", value)
-    return text
-
-
-def write_whole(target: Path, text: str, advice: str = "; name another file with --config", mode: int = 0o600) -> None:
-    """Write a file in one piece, or raise a UsageError: half a configuration would be taken for its owner's wish."""
-    from rkllm_mcp.config.editing import draft_beside, write_private
-
-    draft = draft_beside(target, ".draft")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_private(draft, text, mode)
-        draft.replace(target)
-    except OSError as error:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-        raise UsageError(f"{target} cannot be written ({error.strerror}){advice}") from None
-
-
-def write_new(path: str, data: bytes) -> None:
-    """Write a file that does not exist yet, or raise a UsageError."""
-    try:
-        with Path(path).expanduser().open("xb") as file:
-            file.write(data)
-    except FileExistsError:
-        raise UsageError(f"{path} exists; choose another name") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror}); choose another name") from None
-
-
 @command(app, "check")
 def check(session: Session, as_json: AsJson = False) -> None:
     """Check the configuration; exit code 2 if it is invalid."""
-    from rkllm_mcp.config.loading import read_file
-    from rkllm_mcp.config.secrets import plain_keys, readable_secrets
-    from rkllm_mcp.diagnostics.doctor import config_warnings
-
     config = session.config()
     notes = config_warnings(config)
     where = config.origin.source or translate("config.none")
@@ -119,9 +85,6 @@ def add_key(
     name: Annotated[str, option("Comment that is written next to the key.", "LABEL")] = "",
 ) -> None:
     """Create an API key, print it once, and store its hash in the configuration."""
-    from rkllm_mcp.config import editing
-    from rkllm_mcp.config.secrets import hashed, new_key
-
     if tenant is not None and not tenant.strip():
         raise UsageError("a tenant needs a name; write it behind --tenant")
     key, target = new_key(), session.target_file()
@@ -146,8 +109,6 @@ def show(session: Session) -> None:
 @app.command("schema")
 def schema() -> None:
     """Print the JSON Schema of the configuration."""
-    from rkllm_mcp.config.loading import configuration_schema
-
     write_json(configuration_schema())
 
 
@@ -172,8 +133,6 @@ def init(
 
 def installed_model(session: Session) -> str:
     """Return the name of the model to configure: ``--model``, else the newest that is here; empty without one."""
-    from rkllm_mcp.models.cards import list_models
-
     if session.model is not None:
         return session.model
     with suppress(ModelNotFoundError, ConfigError):

@@ -22,7 +22,7 @@ from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import StoredTurn
 from rkllm_mcp.records import StoredConversation
-from rkllm_mcp.surfaces.cli.config import write_new
+from rkllm_mcp.surfaces.cli.files import write_new
 from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, in_loop, option
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.tables import conversation_table

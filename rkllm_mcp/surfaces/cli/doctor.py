@@ -7,8 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
+import anyio
 import typer
 
+from rkllm_mcp.diagnostics.doctor import diagnose, start_servers, worst
+from rkllm_mcp.diagnostics.probe.runner import probe_runtime, profile_findings
+from rkllm_mcp.diagnostics.report import CheckResult
 from rkllm_mcp.errors import RuntimeUnusableError
 from rkllm_mcp.surfaces.cli.options import command, flag
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_UNUSABLE, Session
@@ -16,7 +20,6 @@ from rkllm_mcp.surfaces.terminal import DIM, RED, YELLOW, printable, styled, wan
 
 if TYPE_CHECKING:
     from rkllm_mcp.config.sections import Config
-    from rkllm_mcp.diagnostics.report import CheckResult
 
 
 # The number of the shape that ``--json`` prints; fields may be added to it, and none leaves or changes its meaning.
@@ -37,9 +40,6 @@ _MARKS: Mapping[str, tuple[str, str]] = {
 
 def _probed(session: Session, config: Config) -> tuple[list[CheckResult], dict[str, Any] | None]:
     """The probe's findings and its profile; a runtime that cannot be probed is a finding, too."""
-    from rkllm_mcp.diagnostics.probe.runner import probe_runtime, profile_findings
-    from rkllm_mcp.diagnostics.report import CheckResult
-
     try:
         profile, path = probe_runtime(config, lambda name: session.status(f"[probe: {name}]"))
     except RuntimeUnusableError as error:
@@ -98,10 +98,6 @@ def doctor_command(
     ] = False,
 ) -> int:
     """Print the results of all checks; the exit code is 3 if one of them prevents answers."""
-    import anyio
-
-    from rkllm_mcp.diagnostics.doctor import diagnose, start_servers, worst
-
     config = session.config()
     count = len(config.active_servers)
     if count:

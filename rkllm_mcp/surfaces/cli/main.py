@@ -7,8 +7,10 @@ configuration, 3 runtime or model not usable, 130 interrupted. ``--debug`` adds 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,6 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from rkllm_mcp import __version__
+from rkllm_mcp.config.secrets import redact_record
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.cli.options import flag, option, prepare_help
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_INTERRUPTED, Session
@@ -41,7 +44,7 @@ _GROUPS: Mapping[str, Mapping[str, CommandEntry]] = {
             "run", "Chat with the assistant. Ctrl-C stops an answer, Ctrl-D exits, /help lists the commands."
         ),
         "run": CommandEntry("run", "Answer one question."),
-        "serve": CommandEntry("service", "Serve the assistant over HTTP, with a page for the browser.", "serve_app"),
+        "serve": CommandEntry("serve", "Serve the assistant over HTTP, with a page for the browser."),
     },
     "Models": {
         "models": CommandEntry("models", "List, download, add and remove models."),
@@ -181,8 +184,6 @@ def hoisted(words: Sequence[str]) -> list[str]:
 
 def _fail(sentence: str, code: int, error: BaseException, *, debug: bool) -> None:
     if debug:
-        import traceback
-
         traceback.print_exception(error)
     Session().terminal.error(f"Error: {sentence}")
     sys.exit(code)
@@ -245,9 +246,6 @@ def _global_options(
 
 def _log() -> None:
     """Log to standard error, without libraries that log keys."""
-    import logging
-
-    from rkllm_mcp.config.secrets import redact_record
 
     def is_discreet(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.WARNING or record.name.partition(".")[0] not in _TELL_HEADERS

@@ -7,12 +7,19 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from runpy import run_path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import rkllm_mcp
+from rkllm_mcp.config.editing import set_value
+from rkllm_mcp.config.loading import read_file
+from rkllm_mcp.config.secrets import is_hashed
+from rkllm_mcp.config.sections import web_address
 from rkllm_mcp.errors import UsageError
+from rkllm_mcp.models.cards import load_model
+from rkllm_mcp.models.compatibility import gib
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, may_remove, option
 from rkllm_mcp.surfaces.invocation import Session
@@ -94,9 +101,6 @@ def _as_dict(sources: ModelSources, folder: ModelFolder) -> dict[str, Any]:
 def _load_in_service(session: Session, name: str) -> str:
     """Ask the service of this configuration to load a model; return a sentence about it, or raise a UsageError."""
     import httpx2
-
-    from rkllm_mcp.config.secrets import is_hashed
-    from rkllm_mcp.config.sections import web_address
 
     config = session.config()
     section = config.service
@@ -221,7 +225,6 @@ def use_runtime_command(
 ) -> None:
     """Use a library of this machine from now on; its release is named by its checksum."""
     from rkllm_mcp.app.runtimes import identify
-    from rkllm_mcp.config.editing import set_value
 
     target = session.target_file()
     if path == "auto":
@@ -272,8 +275,6 @@ def show_command(
     as_json: AsJson = False,
 ) -> None:
     """Show one model's card and files."""
-    from rkllm_mcp.models.cards import load_model
-
     sources = _sources(session)
     installed = next((folder for folder in sources.models() if folder.folder.name == name), None)
     values = _as_dict(sources, installed or load_model(name))
@@ -339,8 +340,6 @@ def add_command(
 )
 def convert_command(context: typer.Context) -> None:
     """Convert a Hugging Face folder or a GGUF file on a PC with Rockchip's toolkit; '-- --help' shows the options."""
-    from runpy import run_path
-
     package = Path(rkllm_mcp.__file__).parent
     # A source tree has the program in scripts/; an installed package contains it.
     candidates = (package / "_convert_model.py", package.parent / "scripts" / "convert_model.py")
@@ -351,10 +350,6 @@ def convert_command(context: typer.Context) -> None:
 @command(app, "use")
 def use_command(session: Session, name: Annotated[str, argument("Name of an installed model.")]) -> None:
     """Use an installed model from now on: it is written into the configuration, and a running service loads it."""
-    from rkllm_mcp.config.editing import set_value
-    from rkllm_mcp.config.loading import read_file
-    from rkllm_mcp.models.cards import load_model
-
     folder, target = load_model(name), session.target_file()
     loaded = _load_in_service(session, folder.name)
     file = read_file(target) if target.exists() else {}
@@ -372,8 +367,6 @@ def remove_command(
     yes: Yes = False,
 ) -> None:
     """Remove a model that was downloaded or added."""
-    from rkllm_mcp.models.compatibility import gib
-
     sources = _sources(session)
     folder = sources.removable(name)
     if not may_remove(session, f"{folder} with everything in it", yes=yes):

@@ -1,4 +1,4 @@
-"""How a command is declared: its options and arguments, and the event loop of those that wait."""
+"""How a command is declared: its options and arguments, the event loop of those that wait, and common checks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache, wraps
 from importlib.resources import files
 from inspect import iscoroutinefunction
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 from typer.core import TyperArgument
 
+from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import App
+    from rkllm_mcp.app.environment import ToolEnvironment
+    from rkllm_mcp.config.sections import Config
+    from rkllm_mcp.messages import ToolSpec
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -152,3 +159,19 @@ def may_proceed(session: Session, question: str, *, yes: bool) -> bool:
         return True
     session.status("Nothing was changed.")
     return False
+
+
+def require_mcp(config: Config) -> None:
+    """Raise a UsageError if MCP is switched off."""
+    if not config.origin.mcp_enabled:
+        raise UsageError("MCP is switched off, so there are no servers and no tools; leave out --no-mcp or MCP_ENABLED")
+
+
+def tool_named(host: App | ToolEnvironment, name: str) -> ToolSpec:
+    """Return the tool of that name, or raise a UsageError."""
+    tool = host.toolbox.resolve(name)
+    if tool is not None:
+        return tool
+    suggestion = host.toolbox.suggest(name)
+    hint = f"did you mean {suggestion!r}?" if suggestion else "'rkllm-mcp tools list' shows those there are"
+    raise UsageError(f"there is no tool {name!r}; {hint}")

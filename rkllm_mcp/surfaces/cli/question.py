@@ -22,6 +22,7 @@ import anyio
 import anyio.to_thread
 
 from rkllm_mcp.catalogue import translate
+from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ToolboxError, UsageError
 from rkllm_mcp.messages import Picture, is_picture
 from rkllm_mcp.surfaces.invocation import Session
@@ -211,9 +212,8 @@ def _text_in_picture(data: bytes, name: str, session: Session) -> str:
 
 
 async def _read_document(data: bytes, name: str, session: Session) -> str:
-    from rkllm_mcp.app.root import open_tools
-    from rkllm_mcp.config.sections import Config
-    from rkllm_mcp.surfaces.cli.knowledge import Knowledge, own_knowledge_server
+    from rkllm_mcp.app.tools import open_tools
+    from rkllm_mcp.surfaces.cli.knowledge_client import Knowledge, own_knowledge_server
 
     where = name or "standard input"
     # A server of its own, which stores nothing: reading needs none of the configuration.

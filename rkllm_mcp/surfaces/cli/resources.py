@@ -12,7 +12,7 @@ import anyio
 import typer
 
 from rkllm_mcp.protocols import CallContext
-from rkllm_mcp.surfaces.cli.config import write_new
+from rkllm_mcp.surfaces.cli.files import write_new
 from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, option
 from rkllm_mcp.surfaces.cli.tools import open_servers
 from rkllm_mcp.surfaces.invocation import Session

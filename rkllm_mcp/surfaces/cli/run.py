@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
+from rkllm_mcp.app.settings import chosen_model, sees, starting_lines
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import RkllmMcpError, UsageError, did_you_mean
 from rkllm_mcp.events import (
     DetectorEvent,
@@ -27,7 +29,9 @@ from rkllm_mcp.events import (
     to_json,
 )
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
-from rkllm_mcp.surfaces.cli.options import argument, command, flag, in_loop, option
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.surfaces.cli.options import argument, command, flag, in_loop, option, tool_named
 from rkllm_mcp.surfaces.cli.question import CommandQuestion, read_named_file, read_question
 from rkllm_mcp.surfaces.invocation import (
     EXIT_ANSWER_FAILED,
@@ -42,8 +46,6 @@ from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import App
-    from rkllm_mcp.app.environment import ToolEnvironment
-    from rkllm_mcp.messages import ToolSpec
     from rkllm_mcp.prompt.conversation import PromptPart
     from rkllm_mcp.surfaces.chat.render import Renderer
     from rkllm_mcp.toolcalls.detector import Detector
@@ -84,7 +86,6 @@ def _explain(text: str, tools: Sequence[ToolSpec], syntaxes: Sequence[str], thin
 
 def called_tools(text: str) -> tuple[ToolSpec, ...]:
     """A tool of every name that a call in ``text`` may have; without any tool nothing would be looked for."""
-    from rkllm_mcp.messages import ToolSpec
     from rkllm_mcp.toolcalls.resolve import names_in
 
     names = names_in(text) or ("any",)
@@ -125,8 +126,6 @@ def read_tools(path: Path) -> tuple[ToolSpec, ...]:
 
 
 def _tool(item: Any, path: Path) -> ToolSpec:
-    from rkllm_mcp.messages import ToolSpec
-
     tool = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
     function: Any = tool.get("function", tool)
     tool = cast("dict[str, Any]", function) if isinstance(function, dict) else {}
@@ -168,8 +167,6 @@ def run(
     session: Session, question: CommandQuestion, system: str | None, options: AnswerOptions, *, as_json: bool = False
 ) -> int:
     """Answer one question for a program, or on the terminal; returns the exit code."""
-    from rkllm_mcp.app.settings import chosen_model, starting_lines
-
     config = session.config()
     language = session.language(config)
     options = replace(
@@ -199,7 +196,6 @@ def run(
 
     async def answer_once() -> int:
         async with open_app(config, status=session.status, one_shot=True) as app:
-            from rkllm_mcp.catalogue import read_catalogue
             from rkllm_mcp.surfaces.chat.forms import FormPrompt
             from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
             from rkllm_mcp.surfaces.chat.render import Answering
@@ -243,20 +239,9 @@ class _ShownStatus:
 
 
 def _terminal_renderer(session: Session, language: Language) -> Renderer:
-    from rkllm_mcp.catalogue import read_catalogue
     from rkllm_mcp.surfaces.chat.screen import renderer_for
 
     return renderer_for(session.terminal, read_catalogue(language))
-
-
-def tool_named(host: App | ToolEnvironment, name: str) -> ToolSpec:
-    """Return the tool of that name, or raise a UsageError."""
-    tool = host.toolbox.resolve(name)
-    if tool is not None:
-        return tool
-    suggestion = host.toolbox.suggest(name)
-    hint = f"did you mean {suggestion!r}?" if suggestion else "'rkllm-mcp tools list' shows those there are"
-    raise UsageError(f"there is no tool {name!r}; {hint}")
 
 
 app = typer.Typer()
@@ -330,8 +315,7 @@ def prompt_command(
 ) -> int:
     """Print the prompt part by part, with its token ids and their count."""
     from rkllm_mcp.app.preview import prompt_parts
-    from rkllm_mcp.app.root import open_tools
-    from rkllm_mcp.protocols import CallContext
+    from rkllm_mcp.app.tools import open_tools
 
     text = read_question(session, words, language=session.language(session.config()), command="prompt").text
 
@@ -378,8 +362,6 @@ def detect_command(
 
 
 def _question(session: Session, words: Sequence[str] | None, files: Sequence[str] | None) -> CommandQuestion:
-    from rkllm_mcp.app.settings import sees
-
     config = session.config()
     return read_question(
         session, words or (), files or (), session.language(config), takes_pictures=bool(files) and sees(config)

@@ -15,9 +15,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import typer
 
+from rkllm_mcp.config.claude_desktop import entries_of
+from rkllm_mcp.config.editing import add_server, add_servers, checked_servers, names_in, remove_server, tidy
+from rkllm_mcp.config.expansion import with_python
+from rkllm_mcp.config.loading import read_file
+from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
 from rkllm_mcp.errors import ConfigError, UsageError
-from rkllm_mcp.surfaces.cli.config import filled_template
-from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, option
+from rkllm_mcp.surfaces.cli.files import filled_template
+from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, option, require_mcp
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.tables import read_pairs
 from rkllm_mcp.surfaces.terminal import YELLOW, table, write_json
@@ -67,7 +72,7 @@ async def check_command(
     tenant: Annotated[str | None, option("Test them with this tenant's logins.", "NAME")] = None,
 ) -> int:
     """Start servers, list their tools and stop them; exit code 1 if a server fails."""
-    from rkllm_mcp.app.root import open_tools
+    from rkllm_mcp.app.tools import open_tools
 
     config = session.config()
     require_mcp(config)
@@ -113,10 +118,6 @@ def import_command(
     file: Annotated[str, argument("File with mcpServers, such as claude_desktop_config.json.", "FILE")],
 ) -> None:
     """Import servers from another MCP host's configuration (mcpServers); those whose name is taken are left out."""
-    from rkllm_mcp.config.claude_desktop import entries_of
-    from rkllm_mcp.config.editing import add_servers, checked_servers, names_in, tidy
-    from rkllm_mcp.config.loading import read_file
-
     path = Path(file).expanduser()
     if not path.is_file():
         advice = "name another host's configuration, such as claude_desktop_config.json"
@@ -174,7 +175,6 @@ def install_command(
     folder: Annotated[str | None, option("The folder that the server may read and change.", "PATH")] = None,
 ) -> None:
     """Install a server of the gallery: a pinned version, in the sandbox. The knowledge server is part of rkllm-mcp."""
-    from rkllm_mcp.config.expansion import with_python
     from rkllm_mcp.diagnostics.doctor import gallery_server
 
     at = str(Path(folder).expanduser().absolute()) if folder else None
@@ -186,8 +186,6 @@ def install_command(
 
 
 def _add(session: Session, entry: dict[str, Any]) -> None:
-    from rkllm_mcp.config.editing import add_server
-
     target = session.target_file()
     table = add_server(target, entry)
     sys.stdout.write(f"{entry['name']}: added to {target}\n")
@@ -197,8 +195,6 @@ def _add(session: Session, entry: dict[str, Any]) -> None:
 @command(app, "remove")
 def remove_command(session: Session, name: Annotated[str, argument("Name of the server.")]) -> None:
     """Remove a server from the configuration."""
-    from rkllm_mcp.config.editing import remove_server
-
     target = session.target_file()
     if not target.is_file():
         raise UsageError(f"there is no configuration file to change; {target} does not exist")
@@ -211,12 +207,6 @@ def _check_known(what: str, name: str, names: Collection[str]) -> None:
         raise UsageError(f"there is no {what} {name!r}; the configuration has {', '.join(names) or 'none'}")
 
 
-def require_mcp(config: Config) -> None:
-    """Raise a UsageError if MCP is switched off."""
-    if not config.origin.mcp_enabled:
-        raise UsageError("MCP is switched off, so there are no servers and no tools; leave out --no-mcp or MCP_ENABLED")
-
-
 def _state(config: Config, server: ServerConfig) -> str:
     if not server.enabled:
         return "off"
@@ -225,8 +215,6 @@ def _state(config: Config, server: ServerConfig) -> str:
 
 
 def _how(server: ServerConfig) -> str:
-    from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
-
     command = getattr(server, "command", None)
     if command is not None:
         return " ".join([command, *redacted_arguments(getattr(server, "args", ()))])

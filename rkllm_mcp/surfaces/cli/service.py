@@ -32,8 +32,8 @@ from rkllm_mcp.config.sections import Config, is_loopback, web_address
 from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.records import user_folder
-from rkllm_mcp.surfaces.cli.config import filled_template, write_whole
-from rkllm_mcp.surfaces.cli.options import AsJson, Host, Port, System, command, flag, option
+from rkllm_mcp.surfaces.cli.files import filled_template, write_whole
+from rkllm_mcp.surfaces.cli.options import AsJson, System, command, flag, option
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.terminal import table, wants_color
 
@@ -491,14 +491,3 @@ async def keys_command(
         as_json=as_json,
         none=none,
     )
-
-
-serve_app = typer.Typer()
-
-
-@command(serve_app, "serve")
-def serve_command(session: Session, host: Host = None, port: Port = None) -> int:
-    """Serve until a signal."""
-    from rkllm_mcp.surfaces.http.server import serve
-
-    return serve(session, host, port)

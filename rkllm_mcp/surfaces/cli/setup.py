@@ -29,12 +29,19 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from rkllm_mcp.app.preview import read_gauges, state_folder
 from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.config.loading import load_config, search_order
+from rkllm_mcp.config.secrets import hashed, new_key
 from rkllm_mcp.config.sections import Config, is_loopback
 from rkllm_mcp.config.servers import is_knowledge
+from rkllm_mcp.diagnostics import checks
 from rkllm_mcp.errors import GenerationError, RuntimeUnusableError, UsageError
+from rkllm_mcp.events import End, Text, ToolFinished
+from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
-from rkllm_mcp.surfaces.cli.config import NewConfiguration, write_whole
+from rkllm_mcp.surfaces.cli.config import NewConfiguration
+from rkllm_mcp.surfaces.cli.files import write_whole
 from rkllm_mcp.surfaces.cli.models import by_recommendation, download_progress, figures
 from rkllm_mcp.surfaces.cli.options import command, flag
 from rkllm_mcp.surfaces.cli.service import (
@@ -118,8 +125,6 @@ def _mark(file: Path) -> list[Any]:
 
 class _Setup:
     def __init__(self, session: Session, *, yes: bool, lan: bool, emulated: bool, no_service: bool) -> None:
-        from rkllm_mcp.app.preview import state_folder
-        from rkllm_mcp.config.loading import search_order
         from rkllm_mcp.models.install import ModelSources
 
         self.session = session
@@ -175,9 +180,6 @@ class _Setup:
 
     def _board(self) -> bool:
         """Show the board; returns True if the NPU is to be emulated."""
-        from rkllm_mcp.app.preview import read_gauges
-        from rkllm_mcp.diagnostics import checks
-
         self.step("setup.step_board")
         machine = self.sources.machine
         findings = [*checks.check_soc(machine)]
@@ -333,9 +335,6 @@ class _Setup:
 
     def _configuration(self, model: str, library: str) -> Config:
         """Write the configuration, or show what to change in the one that exists; returns the one in force."""
-        from rkllm_mcp.config.loading import load_config
-        from rkllm_mcp.config.secrets import hashed, new_key
-
         self.step("setup.step_config")
         self.journal.done(self.target)
         before = load_config(self.target) if self.target.exists() else None
@@ -403,8 +402,6 @@ class _Setup:
 
     async def _ask_once(self, config: Config) -> int:
         from rkllm_mcp.app.root import open_app
-        from rkllm_mcp.events import End, Text, ToolFinished
-        from rkllm_mcp.generation import AnswerOptions
 
         results, answer, end = Counter[str](), "", End("failed")
         question = self.texts.sentence("setup.question")

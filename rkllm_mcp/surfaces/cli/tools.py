@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from rkllm_mcp.app.preview import forget_approvals, open_stored, set_switch
+from rkllm_mcp.app.tools import open_tools
 from rkllm_mcp.catalogue import read_catalogue, translate
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import ToolFinished, event_to_json
@@ -18,9 +20,18 @@ from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import Approver, CallContext, FixedApprover
 from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
 from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
-from rkllm_mcp.surfaces.cli.options import AsJson, Host, Port, argument, command, flag, in_loop, option
-from rkllm_mcp.surfaces.cli.run import tool_named
-from rkllm_mcp.surfaces.cli.servers import require_mcp
+from rkllm_mcp.surfaces.cli.options import (
+    AsJson,
+    Host,
+    Port,
+    argument,
+    command,
+    flag,
+    in_loop,
+    option,
+    require_mcp,
+    tool_named,
+)
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.tables import (
     call_table,
@@ -78,8 +89,6 @@ def tool_dict(tool: ToolSpec) -> dict[str, Any]:
 @asynccontextmanager
 async def open_servers(session: Session) -> AsyncGenerator[ToolEnvironment, None]:
     """Connect the configured servers, and wait until each is there or has failed."""
-    from rkllm_mcp.app.root import open_tools
-
     config = session.config()
     require_mcp(config)
     session.note_configuration(config)
@@ -95,9 +104,6 @@ _NOT_RUN = f"Error: it was not run, because it may change something and no user 
 
 async def switch(session: Session, names: Sequence[str], *, is_on: bool) -> None:
     """Switch tools or servers on or off, for this and every later run."""
-    from rkllm_mcp.app.preview import set_switch
-    from rkllm_mcp.app.root import open_tools
-
     config = session.config()
     require_mcp(config)
     servers = {server.name for server in config.servers}
@@ -200,8 +206,6 @@ async def history_command(
     as_json: AsJson = False,
 ) -> None:
     """Show past tool calls with their arguments, approvals and results."""
-    from rkllm_mcp.app.preview import open_stored
-
     async with open_stored(session.config()) as store:
         calls = await store.calls.latest(limit, server=server, errors_only=errors)
     values = [{**asdict(call), "at": call_time(call).isoformat()} for call in calls]
@@ -218,8 +222,6 @@ async def approvals_command(
     as_json: AsJson = False,
 ) -> None:
     """Show or forget permanent approvals and refusals."""
-    from rkllm_mcp.app.preview import forget_approvals, open_stored
-
     async with open_stored(session.config()) as store:
         for name in forget or ():
             for server, tool in await forget_approvals(store, name):

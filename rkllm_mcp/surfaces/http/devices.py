@@ -5,18 +5,20 @@ Only the owner manages them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 from starlette.requests import Request
 
-from rkllm_mcp.app.tenants import Tenant
 from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.config.sections import RIGHTS
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import OWNER, tenant_of
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.tenants import Tenant
 
 
 class ExchangeBody(bodies.RequestBody):

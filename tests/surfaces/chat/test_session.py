@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import App
-from rkllm_mcp.app.root import open_app
 from rkllm_mcp.catalogue import read_catalogue
-from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import EndReason, Event
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.surfaces.chat.forms import FormPrompt
 from rkllm_mcp.surfaces.chat.render import Answering
 from rkllm_mcp.surfaces.terminal import Terminal
-from tests.support.demo_app import make_demo
+from tests.support.demo_app import make_demo, running
 from tests.support.feature_demo import DESK, make_features
 
 pytestmark = pytest.mark.anyio
@@ -46,19 +41,10 @@ class Typist:
         """There is nothing."""
 
 
-@asynccontextmanager
-async def opened(config: Path, environment: dict[str, str], patch: pytest.MonkeyPatch) -> AsyncGenerator[App, None]:
-    for name, value in environment.items():
-        patch.setenv(name, value)
-    with anyio.fail_after(60):
-        async with open_app(load_config(config), one_shot=True) as app:
-            yield app
-
-
 async def test_a_long_silence_is_explained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     demo = make_demo(tmp_path, [], speed="prefill 40 decode 1000")
     screen = Screen()
-    async with opened(demo.config, dict(demo.environment), monkeypatch) as app:
+    async with running(demo, one_shot=True) as app:
         await app.ready()
         conversation = app.new_conversation()
         answering = Answering(app, Terminal(err=lambda: screen, env={"NO_COLOR": "1"}), silence_s=0.2)
@@ -91,7 +77,7 @@ async def test_stopping_the_answer_does_not_report_its_question_as_over(
     demo = make_features(tmp_path, [DESK])
     screen, absent = Screen(), Absent()
     terminal = Terminal(err=lambda: screen, env={"NO_COLOR": "1"})
-    async with opened(demo.config, dict(demo.environment), monkeypatch) as app:
+    async with running(demo, one_shot=True) as app:
         conversation = app.new_conversation()
         answering = Answering(app, terminal, FormPrompt(terminal, absent))
         stream = app.reply(conversation, "Who am I?", AnswerOptions(approvals="ask"))
@@ -113,7 +99,7 @@ async def test_leaving_a_question_stops_the_answer(tmp_path: Path, monkeypatch: 
     demo = make_features(tmp_path, [DESK])
     screen = Screen()
     terminal = Terminal(err=lambda: screen, env={"NO_COLOR": "1"})
-    async with opened(demo.config, dict(demo.environment), monkeypatch) as app:
+    async with running(demo, one_shot=True) as app:
         options = AnswerOptions(approvals="ask")
         conversation = app.new_conversation()
         answering = Answering(app, terminal, FormPrompt(terminal, Typist("Ada", None)))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import subprocess
-import sys
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +14,8 @@ import pytest
 from rkllm_mcp.models.cards import load_model
 from rkllm_mcp.surfaces.cli.setup import Journal
 from tests.support.fake_hub import FakeHub
-from tests.support.killed import runs_killed_at_each_change
-from tests.support.shared import REPOSITORY
+from tests.support.killed import Commands
+from tests.support.killed import commands as running_commands
 from tests.surfaces.cli.test_backup import STORED, state, store
 from tests.surfaces.cli.test_models import FILE, PULL, WEIGHTS, environment, fake
 
@@ -25,21 +23,11 @@ __all__ = ["environment", "fake"]
 OLD, NEW = "[service]\nport = 1\n", "[service]\nport = 2\n"
 
 
-def run(environment: Mapping[str, str], *words: str) -> str:
-    """Run a command to its good end; return what it wrote to standard error."""
-    command = [sys.executable, "-m", "rkllm_mcp", *words]
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, env=environment, cwd=REPOSITORY, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
-def killed_from_one_beginning(home: Path, *command: str, environment: Mapping[str, str]) -> Iterator[int]:
+def killed_from_one_beginning(home: Path, commands: Commands, *words: str) -> Iterator[int]:
     """Kill a command at each change, and put the home back to what it was before each."""
     saved = home.with_name("saved")
     shutil.copytree(home, saved, symlinks=True)
-    for number in runs_killed_at_each_change(home, *command, environment=environment):
+    for number in commands.killed_at_each_change(*words):
         yield number
         shutil.rmtree(home)
         shutil.copytree(saved, home, symlinks=True)
@@ -56,8 +44,14 @@ def home(tmp_path: Path, environment: dict[str, str]) -> Path:
     """The home of the commands, empty."""
     home = tmp_path / "home"
     home.mkdir()
-    environment["HOME"] = str(home)
     return home
+
+
+@pytest.fixture
+def commands(home: Path, environment: dict[str, str]) -> Generator[Commands]:
+    """The commands, in children of one process."""
+    with running_commands(home, {**environment, "HOME": str(home)}) as found:
+        yield found
 
 
 def titles(home: Path) -> list[str]:
@@ -74,14 +68,14 @@ def configuration(home: Path) -> Path:
     return file
 
 
-def test_a_backup_that_is_killed_is_none_and_the_next_one_is_whole(home: Path, environment: dict[str, str]) -> None:
+def test_a_backup_that_is_killed_is_none_and_the_next_one_is_whole(home: Path, commands: Commands) -> None:
     configuration(home).write_text(OLD)
     store(home, STORED)
     target = home / "board.tar.gz"
     kills = 0
-    for _ in killed_from_one_beginning(home, "backup", str(target), environment=environment):
+    for _ in killed_from_one_beginning(home, commands, "backup", str(target)):
         if not target.exists():
-            run(environment, "backup", str(target))
+            commands.run("backup", str(target))
         with tarfile.open(target) as archive:
             assert archive.getnames() == ["manifest.json", "config/config.toml", "state/state.db"]
         assert leftovers(home) == []
@@ -90,16 +84,16 @@ def test_a_backup_that_is_killed_is_none_and_the_next_one_is_whole(home: Path, e
 
 
 def test_a_restore_that_is_killed_leaves_whole_files_and_is_completed_by_the_next(
-    home: Path, environment: dict[str, str]
+    home: Path, commands: Commands
 ) -> None:
     configuration(home).write_text(NEW)
     store(home, STORED)
     archive = home / "board.tar.gz"
-    run(environment, "backup", str(archive))
+    commands.run("backup", str(archive))
     configuration(home).write_text(OLD)
     store(home, replace(STORED, id="later", title="Later"))
     mixed = 0
-    for _ in killed_from_one_beginning(home, "restore", str(archive), "--yes", environment=environment):
+    for _ in killed_from_one_beginning(home, commands, "restore", str(archive), "--yes"):
         # Before the first file is replaced, what was here is in an archive of its own.
         replaced = (configuration(home).read_text() == NEW, titles(home) == [STORED.title])
         if any(replaced):
@@ -107,13 +101,13 @@ def test_a_restore_that_is_killed_leaves_whole_files_and_is_completed_by_the_nex
             with tarfile.open(former) as files:
                 assert "state/state.db" in files.getnames()
         mixed += replaced[0] != replaced[1]
-        run(environment, "restore", str(archive), "--yes")
+        commands.run("restore", str(archive), "--yes")
         assert (configuration(home).read_text(), titles(home), leftovers(home)) == (NEW, [STORED.title], [])
     assert mixed, "it was killed between two files, too"
 
 
 def test_an_undo_of_setup_that_is_killed_goes_on_and_takes_no_file_that_was_changed_since(
-    home: Path, environment: dict[str, str]
+    home: Path, commands: Commands
 ) -> None:
     models = home / ".local/share/rkllm-mcp/models"
     journal = Journal(home / ".local/state/rkllm-mcp/setup.json")
@@ -127,12 +121,12 @@ def test_an_undo_of_setup_that_is_killed_goes_on_and_takes_no_file_that_was_chan
     configuration(home).write_text(OLD)
     journal.done(configuration(home))
     kills = 0
-    for _ in killed_from_one_beginning(home, "setup", "--undo", environment=environment):
+    for _ in killed_from_one_beginning(home, commands, "setup", "--undo"):
         kills += 1
         changed = models / "one" / "model.toml"
         if is_changed := changed.exists() and kills % 2 == 0:
             changed.write_text("mine")
-        said = run(environment, "setup", "--undo")
+        said = commands.run("setup", "--undo")
         assert ("Kept" in said.partition("rkllm-mcp/state")[0] and "changed since" in said) is is_changed, said
         assert [path.name for path in models.glob("*")] == (["one"] if is_changed else [])
         assert (configuration(home).exists(), journal.file.exists()) == (False, is_changed)
@@ -141,16 +135,16 @@ def test_an_undo_of_setup_that_is_killed_goes_on_and_takes_no_file_that_was_chan
 
 
 def test_a_download_of_a_model_that_is_killed_shows_no_model_and_is_completed_by_the_next(
-    home: Path, environment: dict[str, str], fake: FakeHub
+    home: Path, commands: Commands, fake: FakeHub
 ) -> None:
     place = home / ".local/share/rkllm-mcp/models"
     kills = 0
-    for _ in killed_from_one_beginning(home, "models", *PULL, environment=environment):
+    for _ in killed_from_one_beginning(home, commands, "models", *PULL):
         kills += 1
         for folder in place.glob("[!.]*"):
             assert load_model(str(folder)).missing == ()
         if not (place / "qwen2.5-1.5b").exists():
-            run(environment, "models", *PULL)
+            commands.run("models", *PULL)
         assert [path.name for path in place.glob("[!.]*")] == ["qwen2.5-1.5b"]
         # Killed behind its last step, it leaves an empty file.
         assert [path.name for path in place.glob(".*/*")] in ([], ["lock"])
@@ -160,29 +154,29 @@ def test_a_download_of_a_model_that_is_killed_shows_no_model_and_is_completed_by
     assert len(fake.bodies()) < 3 * kills
 
 
-def test_a_model_whose_removal_is_killed_is_whole_or_gone(home: Path, environment: dict[str, str]) -> None:
+def test_a_model_whose_removal_is_killed_is_whole_or_gone(home: Path, commands: Commands) -> None:
     place = home / ".local/share/rkllm-mcp/models"
-    run(environment, "models", *PULL)
+    commands.run("models", *PULL)
     kills = 0
-    for _ in killed_from_one_beginning(home, "models", "remove", "qwen2.5-1.5b", "--yes", environment=environment):
+    for _ in killed_from_one_beginning(home, commands, "models", "remove", "qwen2.5-1.5b", "--yes"):
         kills += 1
         for folder in place.glob("[!.]*"):
             assert load_model(str(folder)).missing == ()
-            run(environment, "models", "remove", "qwen2.5-1.5b", "--yes")
-        run(environment, "models", *PULL)
-        run(environment, "models", "remove", "qwen2.5-1.5b", "--yes")
+            commands.run("models", "remove", "qwen2.5-1.5b", "--yes")
+        commands.run("models", *PULL)
+        commands.run("models", "remove", "qwen2.5-1.5b", "--yes")
         assert leftovers(home) == []
     assert kills >= 3
 
 
-def test_no_configuration_is_ever_half_written(home: Path, environment: dict[str, str]) -> None:
+def test_no_configuration_is_ever_half_written(home: Path, commands: Commands) -> None:
     configuration(home).write_text(OLD)
     words = ("servers", "add", "notes", "--", "notes-server")
     texts = set[str]()
-    for _ in killed_from_one_beginning(home, *words, environment=environment):
+    for _ in killed_from_one_beginning(home, commands, *words):
         texts.add(configuration(home).read_text())
         if configuration(home).read_text() == OLD:
-            run(environment, *words)
+            commands.run(*words)
         assert 'name = "notes"' in configuration(home).read_text()
     assert OLD in texts
     assert len(texts) <= 2

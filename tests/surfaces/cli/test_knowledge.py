@@ -19,7 +19,7 @@ from mcp_servers.knowledge.library import open_library
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import StdioServer
-from rkllm_mcp.surfaces.cli.knowledge import knowledge_server
+from rkllm_mcp.surfaces.cli.knowledge_client import knowledge_server
 from tests.support.knowledge import document
 from tests.support.knowledge_server import RULES
 from tests.support.outcome import Command

@@ -1,0 +1,124 @@
+"""Open the tools and the store that a configuration asks for; without servers the MCP client is not imported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rkllm_mcp.app.environment import ToolEnvironment
+from rkllm_mcp.config.loading import search_order
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.store import open_store
+from rkllm_mcp.store.conversations import HistoryLimits
+from rkllm_mcp.store.database import state_file
+from rkllm_mcp.store.tool_calls import Retention
+from rkllm_mcp.toolcalls.untrusted_text import without_markers
+from rkllm_mcp.tools.approvals import Approvals, Switches
+from rkllm_mcp.tools.execution import ExecutionPolicies
+from rkllm_mcp.tools.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from rkllm_mcp.mcp_client.oauth import BrowserConsent, Consent, ShowAddress
+    from rkllm_mcp.mcp_client.resources import ResourceHub
+    from rkllm_mcp.protocols import Sampler
+
+# Name of the connections' texts in the store; see mcp_client.server_cache.
+SERVER_FACTS = "servers"
+
+
+@asynccontextmanager
+async def open_tools(
+    config: Config,
+    *,
+    status: Callable[[str], None] | None = None,
+    sampler: Sampler | None = None,
+    required: bool = False,
+    log_in: ShowAddress | BrowserConsent | None = None,
+    tenant: str = "",
+) -> AsyncGenerator[ToolEnvironment, None]:
+    """Connect the configured servers; on exit all of them are closed and everything is written.
+
+    Args:
+        config: the configuration.
+        status: takes one line for each server that is connected or failed, and if nothing can be stored.
+        sampler: our model, for servers that request sampling.
+        required: raise an error if the store cannot be opened.
+        log_in: shows a person the address at which to log in to a server; None if no person can be shown it.
+        tenant: the tenant whose servers these are, empty for the owner; each tenant has files of their own.
+
+    Raises:
+        StoreError: the store is required and cannot be opened.
+    """
+    retention = Retention(config.security.history_days, config.security.history_calls)
+    service = config.service
+    limits = HistoryLimits(service.history_days, service.history_conversations, service.keep_results)
+
+    tenant = tenant or config.origin.tenant
+    path = state_file(os.environ, tenant)
+    async with open_store(
+        path=path,
+        retention=retention,
+        limits=limits,
+        on_problem=status,
+        required=required,
+        url=config.store.url,
+        tenant=tenant,
+    ) as store:
+        policies = ExecutionPolicies(
+            approvals=Approvals(store.grants, config.agent.person_language),
+            recorder=store.calls,
+            switches=Switches(await store.switches.all() or (), store.switches.keep),
+            result_chars=config.agent.tool_result_chars,
+            escape_description=without_markers,
+        )
+        if not config.active_servers:
+            yield ToolEnvironment(Toolbox(lambda _: {}, _no_resources, status, policies), store)
+            return
+        from rkllm_mcp.board.system import device_state
+        from rkllm_mcp.mcp_client.lifecycle import open_connection_services
+        from rkllm_mcp.mcp_client.sandbox import SandboxFolders, cache_folder
+        from rkllm_mcp.tools.tool_servers import open_toolbox
+
+        with open_connection_services(
+            store.database.path.parent,
+            remembered=await store.texts(SERVER_FACTS),
+            consent=_consent(log_in, tenant),
+            log_wire=config.security.log_wire,
+            allowed_commands=config.security.allowed_commands,
+            sandbox=SandboxFolders(cache_folder(os.environ), _own_places(config)),
+        ) as host:
+            async with open_toolbox(
+                config.resolved_servers(),
+                on_status=status,
+                host=host,
+                sampler=sampler,
+                policies=policies,
+                read_device=device_state,
+                problems={server.name: config.problem_of(server) for server in config.active_servers},
+            ) as toolbox:
+                yield ToolEnvironment(toolbox, store)
+
+
+def _own_places(config: Config) -> tuple[Path, ...]:
+    """Return the configuration files and the state folder of this host, with the data of all tenants."""
+    local, *common = search_order()
+    files = (local, *([config.origin.source] if config.origin.source else []))
+    return (*files, *(path.parent for path in common), state_file(os.environ).parent)
+
+
+def _consent(log_in: ShowAddress | BrowserConsent | None, tenant: str) -> Consent:
+    from rkllm_mcp.mcp_client.oauth import BrowserConsent, NoConsent
+
+    if log_in is None:
+        return NoConsent(tenant)
+    return log_in if isinstance(log_in, BrowserConsent) else BrowserConsent(log_in)
+
+
+def _no_resources(_toolbox: Toolbox) -> ResourceHub:
+    from rkllm_mcp.mcp_client.callbacks import ResourceUpdates
+    from rkllm_mcp.mcp_client.resources import ResourceHub
+
+    return ResourceHub({}, ResourceUpdates())
