@@ -217,7 +217,7 @@ def test_devices_are_linked_listed_and_revoked_in_the_shell(command: Command, tm
 
     number = anyio.run(exchange)
     heading, row = command("service", "keys").out.splitlines()
-    assert (heading.split(), row.split()[0], row.split()[-1]) == (["ID", "LINKED", "DEVICE"], number, "phone")
+    assert (heading.split(), row.split()[0], row.split()[-1]) == (["ID", "LINKED", "RIGHTS", "DEVICE"], number, "phone")
     nothing = Outcome(0, "", "No device has a key; 'rkllm-mcp service link' links one.\n")
     assert command("service", "keys", "--revoke", number) == nothing
     assert command("service", "keys", "--revoke", number) == Outcome(
