@@ -39,15 +39,18 @@ from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.builtin.calculator import calculate
 from rkllm_mcp.builtin.function import LocalToolError
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.events import Text, ToolCallDetected, Usage
 from rkllm_mcp.generation import AnswerOptions, ModelOptions, SamplingOverrides
 from rkllm_mcp.messages import as_mapping
+from rkllm_mcp.text import LANGUAGES
 
 FILE = Path(__file__).with_name("real_model_tasks.jsonl")
 REPOSITORY = FILE.parents[1]
 _LEAK = re.compile(r'tool_call|tool_response|<\|im_|"arguments"|\{"name"|<tools|\ufffd|</?function')
+_NO_ANSWERS = frozenset(translate("answer.no_answer_in_rounds", language) for language in LANGUAGES)
 _MOST_ROUNDS = 4
 _MOST_NEW_TOKENS = 96
 _FILES = {
@@ -173,7 +176,8 @@ def judge(
     outcome.right = any(map(task.has_argument, fitting))
     outcome.leaked = _LEAK.search(text) is not None
     outcome.spurious = not task.tools and bool(calls)
-    is_right = task.is_answered(text, began) and outcome.called if task.tools else bool(text.strip())
+    is_answer = bool(text.strip()) and text.strip() not in _NO_ANSWERS
+    is_right = task.is_answered(text, began) and outcome.called if task.tools else is_answer
     outcome.useful = is_right and not outcome.leaked
     outcome.extra_rounds = max(0, rounds - (2 if task.tools else 1))
     return outcome

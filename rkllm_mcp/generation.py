@@ -142,9 +142,15 @@ class SamplingOverrides:
 
 @dataclass(frozen=True)
 class ForcedTool:
-    """The choice of one tool: the response begins with a call of it."""
+    """The choice of one tool: the response begins with a call of it.
+
+    Args:
+        name: the tool's name.
+        opens_arguments: the response begins inside the arguments, for models that would write a value in their place.
+    """
 
     name: str
+    opens_arguments: bool = False
 
 
 # ``auto``: the model decides; ``required``: the response begins with a call; ``none``: nothing is parsed as a call, and
@@ -171,6 +177,11 @@ class ModelOptions:
     def forced_tool(self) -> str | None:
         """Name of the forced tool, if any."""
         return self.tool_choice.name if isinstance(self.tool_choice, ForcedTool) else None
+
+    @property
+    def opens_arguments(self) -> bool:
+        """The response begins inside the arguments of the forced tool."""
+        return isinstance(self.tool_choice, ForcedTool) and self.tool_choice.opens_arguments
 
 
 ApprovalMode: TypeAlias = Literal["ask", "grant", "refuse", "no_right"]

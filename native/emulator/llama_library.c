@@ -84,7 +84,7 @@ static bool open_any(struct libraries *libraries, struct buf *folder, struct buf
     }
     if (!good)
         buf_printf(error, "llama.cpp's library, which computes a model with weights, was not found in %s%s%s%s; "
-                          "scripts/llama installs it, or name the folder with libllama in " LLAMA_FOLDER_VARIABLE,
+                          "'rkllm-mcp runtime pull llama' fetches it, or name the folder with libllama in " LLAMA_FOLDER_VARIABLE,
                    folder->len ? buf_text(folder) : "any folder", chosen && *chosen ? "" : " or among the system's libraries",
                    why.len ? ": " : "", buf_text(&why));
     buf_free(&why);

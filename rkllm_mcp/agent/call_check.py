@@ -67,6 +67,11 @@ class CallCheck:
         said = _plain("\n".join(texts))
         return not any(word in said for word in words) and not self._compare_scripts(said, values)
 
+    async def fits_none(self) -> bool:
+        """Return True if no tool has to do with the question or with those before it."""
+        *earlier, asked = [message.text for message in self._conversation.messages if message.role == "user"] or [""]
+        return not await self._fitting(with_earlier_words(asked, earlier), self._tool_set.tools)
+
     async def are_unasked(self, calls: Sequence[ToolCall]) -> bool:
         """Return True if the question asks for none of these calls."""
         if not calls or not all(self.is_doubtful(call.name, call.arguments) for call in calls):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rkllm_mcp.agent.system_text import without_tools
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec, as_mapping
 from rkllm_mcp.text import language_of_text
@@ -55,7 +56,15 @@ def facts_of(conversation: Conversation) -> str:
     found = list(_successes(messages[start:])) or [
         result for message in messages[start:] for result in message.results if result.call_id
     ]
-    return "\n".join(dict.fromkeys(result.text.strip() for result in found))
+    arguments = {call.id: call.arguments for message in messages[start:] for call in message.calls}
+    return "\n".join(dict.fromkeys(_fact(result.text.strip(), arguments.get(result.call_id, {})) for result in found))
+
+
+def _fact(text: str, arguments: Mapping[str, Any]) -> str:
+    """Return a result as a fact; a bare number with what it is the value of."""
+    values = list(arguments.values())
+    is_bare = any(map(str.isdigit, text)) and not any(map(str.isalpha, text)) and "\n" not in text
+    return f"{values[0]} = {text}" if is_bare and len(values) == 1 and isinstance(values[0], str) else text
 
 
 def facts_conversation(conversation: Conversation) -> Conversation:
@@ -81,7 +90,7 @@ def words_conversation(conversation: Conversation) -> Conversation:
 
 def _replacing(conversation: Conversation, messages: Sequence[Message]) -> Conversation:
     first = conversation.messages[:1]
-    system = first if first and first[0].role == "system" else []
+    system = [replace(first[0], text=without_tools(first[0].text))] if first and first[0].role == "system" else []
     return Conversation(id=conversation.id, messages=[*system, *messages], tenant=conversation.tenant)
 
 

@@ -1,4 +1,4 @@
-"""The system text, server instructions, and the context that each turn adds."""
+"""Instructions of the host and of servers, and the context that each turn adds."""
 
 from __future__ import annotations
 
@@ -9,29 +9,10 @@ from typing import Protocol
 from rkllm_mcp.agent.question import ContextResult, Question, gather_context, with_earlier_words
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolFinder, ToolSelection, ToolSet
 from rkllm_mcp.catalogue import translate
-from rkllm_mcp.generation import ModelOptions
+from rkllm_mcp.generation import ModelOptions, ToolChoice
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
-from rkllm_mcp.text import Language, language_of_setting
-
-
-def system_text(system_prompt: str | None = None, language: str | None = None) -> str:
-    """Return the system text of a conversation.
-
-    Args:
-        system_prompt: the configured text, used unchanged; None for the default.
-        language: the language of answers and instructions, as a code (``ja``) or a name; None for answers in that of
-            the question.
-    """
-    if system_prompt is not None and language is None:
-        return system_prompt
-    code = language_of_setting(language)
-    is_own = code == "ja" or language == "en"
-    name = translate("model.own_language", code) if is_own else language or translate("model.any_language")
-    instruction = translate("model.answer_in", code, answer_language=name)
-    if system_prompt is None:
-        return translate("model.system_prompt", code, instruction=instruction)
-    return f"{system_prompt} {instruction}"
+from rkllm_mcp.text import Language
 
 
 def instruct(conversation: Conversation, instructions: Sequence[str]) -> str:
@@ -132,6 +113,10 @@ class TurnPreparation:
     def have_common_words(self, text: str, values: str) -> bool:
         """Return True if two texts have a word in common that one of them writes in Japanese."""
         return self._selection.search.have_common_words(text, values)
+
+    async def first_call(self, request: str, tools: Sequence[ToolSpec]) -> ToolChoice:
+        """Return the choice of tools for the first response: a call, if a tool fits the request well."""
+        return await self._selection.first_call(request, tools)
 
     async def prepare(
         self,

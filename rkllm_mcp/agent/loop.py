@@ -6,6 +6,8 @@
 parameters of a tool does not count.
 * A call that cannot be parsed, or of an unknown tool, is returned to the model as a line that lets it correct the
 call. After ``repair_rounds`` rounds in a row without a new result, the model must answer in text.
+* A first round of nothing but calls that cannot be made, where no tool has to do with the question, is answered in
+words.
 * A round that only repeats calls whose results are there is not continued: the model answers from these results as
 facts (``agent.facts``), and the repetition is left out of the conversation. So does a first round whose calls the
 question does not ask for: the model answers in words. With ``answers_from`` facts come behind every result.
@@ -154,6 +156,11 @@ class RunCalls:
             return RoundOutcome(without_tools="words")
         if withheld:
             self._sink.feed(withheld)
+        is_first = not self._runner.finished
+        is_failure = bool(turn.failures) and not turn.calls and not turn.has_text
+        if self._check is not None and is_first and is_failure and await self._check.fits_none():
+            # A correction would only lead to another call.
+            return RoundOutcome(without_tools="words")
         count = len(turn.calls)
         if not count and not turn.failures:
             if not turn.has_text:
@@ -277,9 +284,9 @@ async def run_agent(
         outcome = RoundOutcome() if is_cut else await calls.resolve(turn, may_reveal=counter.reveals > 0)
         if outcome.without_tools:
             repeating = conversation.messages.pop()
-            turn = await _answer_without_tools(
-                outcome.without_tools, model, conversation, calls, later, sink, repeating.text
-            )
+            # The text of a failed call was not shown.
+            begun = repeating.text if turn.has_text else ""
+            turn = await _answer_without_tools(outcome.without_tools, model, conversation, calls, later, sink, begun)
             return _end_of(turn), turn
         if not outcome.results:
             return _end_of(turn), turn
@@ -302,11 +309,9 @@ async def run_agent(
     later = replace(later, others=calls.tool_set.others())
     turn = await model.respond(conversation, calls.tool_set.listed, later, _ShownEvents(calls, sink, may_call=False))
     if not turn.has_text and not turn.is_cut:
-        if facts_of(conversation):
-            conversation.messages.pop()
-            turn = await _answer_without_tools("facts", model, conversation, calls, later, sink)
-        else:
-            sink.feed([Text(_translate("answer.no_answer_in_rounds", conversation))])
+        conversation.messages.pop()
+        kind = "facts" if facts_of(conversation) else "words"
+        turn = await _answer_without_tools(kind, model, conversation, calls, later, sink)
     return "token_limit" if turn.is_cut else reason, turn
 
 

@@ -16,11 +16,12 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest, TurnTools, system_text
+from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest, TurnTools
 from rkllm_mcp.agent.loop import LoopSettings, answer_with_tools, open_turn
 from rkllm_mcp.agent.markup_filter import MarkupFilter
 from rkllm_mcp.agent.pending_requests import FormApprover, PendingRequests, StreamApprover
 from rkllm_mcp.agent.question import Question, question_from_prompt, question_from_text
+from rkllm_mcp.agent.system_text import system_text
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.answer import Answer, EventQueue
@@ -462,7 +463,11 @@ class App:
                         language=options.language,
                     )
                     prepared = await self._prepare_question(question, options, context)
-                    request = TurnRequest(prepared, self.tools(options), model_options)
+                    tools = self.tools(options)
+                    if self.model_host.searches_first_call and model_options.tool_choice == "auto":
+                        choice = await self._preparation.first_call(prepared.text, tools)
+                        model_options = replace(model_options, tool_choice=choice)
+                    request = TurnRequest(prepared, tools, model_options)
                     turn = open_turn(self._preparation, conversation, request, context, limits.parallel_tools)
                     try:
                         async with turn as (messages, calls):

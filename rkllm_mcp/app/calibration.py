@@ -14,7 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from rkllm_mcp.agent.instructions import system_text
+from rkllm_mcp.agent.system_text import system_text
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.conversation import ConversationPrompt
 from rkllm_mcp.prompt.template import ChatTemplate

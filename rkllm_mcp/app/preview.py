@@ -111,8 +111,9 @@ async def prompt_parts(
         ToolboxError: a resource cannot be read.
         UsageError: a remote service writes the prompt itself.
     """
-    from rkllm_mcp.agent.instructions import TurnRequest, system_text
+    from rkllm_mcp.agent.instructions import TurnRequest
     from rkllm_mcp.agent.question import question_from_text
+    from rkllm_mcp.agent.system_text import system_text
     from rkllm_mcp.app.assistant import turn_preparation
     from rkllm_mcp.app.model_form import listing, model_form
     from rkllm_mcp.messages import Conversation, Message

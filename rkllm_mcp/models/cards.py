@@ -155,6 +155,10 @@ class ModelCard(Section):
     """Answer after results from the whole conversation, where more calls may follow, or at once from the question and
     the results alone; for models that repeat every call.
     """
+    first_call: Literal["model", "search"] = "model"
+    """What begins the first call of an answer: the model, or the search for tools, which makes the answer begin with a
+    call where a tool fits the question well; for models that invent results instead of calling.
+    """
     two_step_tools: bool = False
     """List tools by name, and give a tool's parameters at its first call; for models below 1B."""
     skip_special_token: bool = False

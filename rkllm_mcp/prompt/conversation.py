@@ -82,6 +82,7 @@ class ConversationPrompt:
         budget: Budget,
         *,
         forced_tool: str | None = None,
+        opens_arguments: bool = False,
         any_tool: bool = False,
         thinking: bool | None = None,
         continues: bool = False,
@@ -94,6 +95,7 @@ class ConversationPrompt:
             tools: the tools to list, in a stable order.
             budget: the window and the longest requested answer.
             forced_tool: the answer must begin with a call of this tool; the prompt ends inside the call.
+            opens_arguments: it ends inside the arguments of that call.
             any_tool: the same for any tool; the model writes the name.
             thinking: switches thinking on or off from now on; None leaves it unchanged.
             pictures: the text of pictures, and which of them the model sees.
@@ -111,7 +113,8 @@ class ConversationPrompt:
         self._write_prefix(system, tuple(tools), budget)
         before = before_next(body[-1]) if body else self._before_first
         if unfinished is None:
-            opening = self._tokenizer.encode(self._opening(before, forced_tool, any_tool=any_tool))
+            begun = self._opening(before, forced_tool, any_tool=any_tool, opens_arguments=opens_arguments)
+            opening = self._tokenizer.encode(begun)
         else:
             opening = generated or self._tokenizer.encode(self._template.begun(unfinished, before))
         self._write_turns(self._compaction.view(body), budget.counted_tokens)
@@ -173,12 +176,19 @@ class ConversationPrompt:
         labelled.append(("answer", self._tokenizer.encode(self._opening(before))))
         return [PromptPart(label, self._tokenizer.decode(ids), ids) for label, ids in labelled]
 
-    def _opening(self, before: Before, forced_tool: str | None = None, *, any_tool: bool = False) -> list[Segment]:
+    def _opening(
+        self,
+        before: Before,
+        forced_tool: str | None = None,
+        *,
+        any_tool: bool = False,
+        opens_arguments: bool = False,
+    ) -> list[Segment]:
         if forced_tool is None and not any_tool:
             return self._template.opening(thinking=self._thinking, before=before)
         # A call inside an open thinking block would count as thinking.
         opening = self._template.opening(thinking=False, before=before)
-        return [*opening, *self._template.tool_form.call_beginning(forced_tool)]
+        return [*opening, *self._template.tool_form.call_beginning(forced_tool, opens_arguments=opens_arguments)]
 
     def _prefix_parts(self, system: str, tools: Sequence[ToolSpec]) -> list[tuple[str, list[int]]]:
         """Split the prefix into system text and tool list, where prefixes with and without tools begin to differ."""

@@ -114,6 +114,7 @@ class CallStyle:
 
     begin: Callable[[str], str]  # the call up to its arguments, from its name
     rest: Callable[[Mapping[str, Any]], list[Segment]]  # the arguments and the end of the call
+    arguments_opening: str = ""  # how every object of arguments begins
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> list[Segment]:
         """Return the whole call."""
@@ -130,6 +131,7 @@ def json_call_style(arguments_key: str) -> CallStyle:
     return CallStyle(
         lambda name: f'{{"name": {spaced_json(name)}, "{arguments_key}": ',
         lambda arguments: [PlainText(f"{spaced_json(dict(arguments))}}}")],
+        "{",
     )
 
 
@@ -151,7 +153,7 @@ JSON_CALL_WITH_PARAMETERS = json_call_style("parameters")
 PYTHON_CALL = CallStyle(lambda name: f"{name}(", _python_arguments)
 # The name, then the arguments alone in a code fence (DeepSeek R1).
 FENCED_CALL = CallStyle(
-    lambda name: f"{name}\n```json\n", lambda arguments: [PlainText(f"{spaced_json(dict(arguments))}\n```")]
+    lambda name: f"{name}\n```json\n", lambda arguments: [PlainText(f"{spaced_json(dict(arguments))}\n```")], "{"
 )
 # A tag for the function and one for each parameter, strings bare (Qwen3.5, Qwen3-Coder).
 TAGGED_CALL = CallStyle(lambda name: f"<function={name}>\n", _tagged_arguments)
@@ -310,10 +312,15 @@ class ToolForm:
             segments.append(PlainText(f"\n{note}" if results else note))
         return segments
 
-    def call_beginning(self, name: str | None) -> list[Segment]:
-        """Return the beginning of a call of ``name``, or of any tool up to its name, for the model to complete."""
+    def call_beginning(self, name: str | None, *, opens_arguments: bool = False) -> list[Segment]:
+        """Return the beginning of a call of ``name``, or of any tool up to its name, for the model to complete.
+
+        With ``opens_arguments`` the beginning of the arguments is part of it.
+        """
         begin = self.call_style.begin
         beginning = begin(_SOME_NAME).partition(_SOME_NAME)[0] if name is None else begin(name)
+        if name is not None and opens_arguments:
+            beginning += self.call_style.arguments_opening
         return [ControlText(self.calls_opening + self.call_opening), PlainText(beginning)]
 
 

@@ -249,6 +249,7 @@ class RkllmModel:
         prepare = partial(
             conversation_prompt.prepare,
             forced_tool=options.forced_tool,
+            opens_arguments=options.opens_arguments,
             any_tool=options.tool_choice == "required",
             thinking=self._form.thinks(options.thinking),
             continues=options.continues,
@@ -330,7 +331,8 @@ class RkllmModel:
             return Detector(callable_tools, form.syntaxes, thinking=mode)
         # The prompt ends inside the call, so the detector is fed the beginning of the call and emits nothing for it.
         detector = Detector(callable_tools, form.syntaxes)
-        detector.feed("".join(segment.text for segment in form.template.tool_form.call_beginning(forced)))
+        begun = form.template.tool_form.call_beginning(forced, opens_arguments=options.opens_arguments)
+        detector.feed("".join(segment.text for segment in begun))
         return detector
 
     def _new_run(

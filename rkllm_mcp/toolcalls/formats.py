@@ -115,7 +115,7 @@ _CALL_KEYS = (
 # A list may hold further calls although its first names an unknown tool, and an object that is a whole answer is sent
 # back; the argument key tells them from plain data.
 _UNKNOWN_CALL = [
-    (*name, r"[\w.\-]{1,64}", _QUOTE, SPACE, ",", SPACE, *arguments)
+    (*name, r"[^\"'\\\n{}\[\]]{1,64}", _QUOTE, SPACE, ",", SPACE, *arguments)
     for name in _keyed(("name",), _QUOTE)
     for arguments in _keyed(("arguments", "parameters"), '[{"]')
 ]

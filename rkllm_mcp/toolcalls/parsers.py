@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -238,12 +239,27 @@ ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input")
 _IGNORED_KEYS = frozenset({"id", "type", "index", "call_id"})
 
 
+# A single value without quotes in place of the object, as small models write it: ``"arguments": 12 * 34}``.
+_UNQUOTED = re.compile(
+    r'("(?:arguments|parameters)"\s{0,8}:\s{0,8})([^\s"{}\[\]:][^"{}\[\]:]{0,200}?)(\s{0,8}\}\s{0,8})\Z'
+)
+
+
+def _quoted(match: re.Match[str]) -> str:
+    try:
+        json.loads(match[2])
+    except ValueError:
+        return f"{match[1]}{json.dumps(match[2], ensure_ascii=False)}{match[3]}"
+    return match[0]
+
+
 def read_json_calls(body: str) -> tuple[ParsedCall, ...]:
     """Parse one JSON object or a list of them: ``{"name": …, "arguments": {…}}``.
 
     Hermes and the templates of Qwen2.5, Qwen3 and Granite 4; ``parameters`` as Llama 3 writes it. Text before
     the first bracket is skipped.
     """
+    body = _UNQUOTED.sub(_quoted, body)
     starts = [position for position in (body.find("{"), body.find("[")) if position >= 0]
     reading = read_value(body[min(starts) :] if starts else body)
     values = [call for value in as_list(reading.value) or [reading.value] for call in _unwrapped(value)]

@@ -161,17 +161,24 @@ def _is_data(call: ParsedCall) -> bool:
     return call.arguments is not None and (not call.rest.keys() <= _INVENTED or has_schema)
 
 
+def _is_meant_as_call(call: ParsedCall, catalogue: ToolCatalogue) -> bool:
+    is_named = call.arguments is not None and catalogue.tool(call.name) is not None
+    return (is_named or isinstance(call.arguments, Mapping)) and not _is_data(call)
+
+
 def refusal_of(part: ResolvedPart, call_format: CallFormat, catalogue: ToolCatalogue) -> str:
     """Return why objects of a name and arguments are no calls that can be made; empty for other data and for calls."""
-    if part.unended or not any(catalogue.names):
+    if part.unended not in {"", CUT_OFF} or not any(catalogue.names):
         return ""
+    # Small models end an answer before the last brace.
+    body = f"{part.body.rstrip()}}}" if part.unended else part.body
     try:
-        calls = call_format.read(part.body)
+        calls = call_format.read(body)
     except UnreadableError:
         return ""
-    if not all(isinstance(call.arguments, Mapping) and not _is_data(call) for call in calls):
+    if not all(_is_meant_as_call(call, catalogue) for call in calls):
         return ""
-    events = resolve_call(call_format, part.body, part.raw, catalogue).events
+    events = resolve_call(call_format, body, part.raw, catalogue).events
     return next((event.reason for event in events if isinstance(event, ToolCallFailed)), "")
 
 
@@ -235,6 +242,8 @@ def _is_word(text: str, start: int, word: str) -> bool:
 def _arguments(call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
     """Return the call's arguments as an object without wrappers, and True if they stood in another place."""
     value = call.arguments
+    if isinstance(value, str) and value.strip()[:1] not in {"", "{", "[", '"'} and (key := _only_text(tool)):
+        return {key: value}, True
     for _ in range(2):  # The deepest nesting seen in practice is JSON in a string of JSON in a string.
         if not isinstance(value, str):
             break
@@ -244,6 +253,13 @@ def _arguments(call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
     if not isinstance(value, dict):
         raise MismatchError("", "must be a JSON object", value)
     return _with_tools_names(cast("dict[str, Any]", value), call, tool)
+
+
+def _only_text(tool: ToolSpec) -> str:
+    """Return the name of the tool's parameter if it has a single one, a text."""
+    properties = as_mapping(tool.input_schema.get("properties"))
+    key = next(iter(properties), "")
+    return key if len(properties) == 1 and as_mapping(properties[key]).get("type") == "string" else ""
 
 
 def _with_tools_names(value: dict[str, Any], call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:

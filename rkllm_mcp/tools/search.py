@@ -260,17 +260,26 @@ class ToolSearch:
         Tools with equal scores stay in the given order.
         """
         request = _relevant_part(request)
-        index = self._index
-        if index is None or index.tools != tuple(tools):
-            # A thousand tools take half a second of CPU.
-            index = self._index = await anyio.to_thread.run_sync(lambda: _ToolIndex(tuple(tools), own_glossary()))
+        index = await self._index_of(tools)
         terms = index.request_terms(request)
         scores = index.scores(request, terms)
         past = await self._past_scores(frozenset(_flat(terms)), index)
         for extra in (past, await self._meaning_scores(request, tools)):
             scores = [score + more for score, more in zip(scores, extra, strict=True)]
-        matches = [(tool, score) for tool, score in zip(tools, scores, strict=True) if score > 0]
-        return sorted(matches, key=lambda pair: -pair[1])
+        return _best_first(tools, scores)
+
+    async def by_text(self, request: str, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, float]]:
+        """Return the tools whose texts match ``request``, like ``search``; neither past calls nor a model count."""
+        request = _relevant_part(request)
+        index = await self._index_of(tools)
+        return _best_first(tools, index.scores(request, index.request_terms(request)))
+
+    async def _index_of(self, tools: Sequence[ToolSpec]) -> _ToolIndex:
+        index = self._index
+        if index is None or index.tools != tuple(tools):
+            # A thousand tools take half a second of CPU.
+            index = self._index = await anyio.to_thread.run_sync(lambda: _ToolIndex(tuple(tools), own_glossary()))
+        return index
 
     def have_common_words(self, text: str, values: str) -> bool:
         """See ``other_script.have_common_words``."""
@@ -299,6 +308,11 @@ class ToolSearch:
         except RkllmMcpError:
             return nothing
         return [_MEANING_WEIGHT * max(0.0, _dot(request_vector, self._vectors[text])) for text in texts]
+
+
+def _best_first(tools: Sequence[ToolSpec], scores: Sequence[float]) -> list[tuple[ToolSpec, float]]:
+    matches = [(tool, score) for tool, score in zip(tools, scores, strict=True) if score > 0]
+    return sorted(matches, key=lambda pair: -pair[1])
 
 
 def _flat(terms: Wanted) -> Iterator[str]:

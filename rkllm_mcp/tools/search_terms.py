@@ -139,6 +139,10 @@ _SHAPES = tuple(
         (r"[\w/~.-]*\.(?:png|jpe?g|gif|webp|bmp|svg|mp3|wav|ogg|flac|mp4|mov)(?!\w)", "media file"),
         (r"[\w/~.-]*\.(?:[a-z][a-z0-9]{1,4}|[chr])(?!\w)", "file"),
         (r"(?<![\w/])[~.]?/[\w.-]+(?:/[\w.-]*)*", "path directory"),
+        (
+            r"(?<![\w/.-])\(*\d[\d.,]*\)* ?(?:[*×÷^]| [-+/] ) ?\(*\d|\d ?% of\b|の ?\d+(?:\.\d+)? ?%|\dの ?\d+ ?乗",
+            "calculate arithmetic expression",
+        ),
         (r"\+\d[\d -]{7,}\d|(?<!\d)0\d{1,3}-\d{2,4}-\d{3,4}(?!\d)", "phone number"),
     )
 )

@@ -11,7 +11,7 @@ from rkllm_mcp.agent.call_check import CallCheck
 from rkllm_mcp.agent.facts import words_conversation
 from rkllm_mcp.agent.loop import WORDS, LoopSettings, RunCalls, answer_with_tools
 from rkllm_mcp.agent.tool_set import ToolSet
-from rkllm_mcp.events import Event, Status, Text, ToolCallDetected
+from rkllm_mcp.events import Event, Status, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import CallContext
@@ -120,6 +120,27 @@ async def test_an_unasked_call_is_neither_shown_nor_run_and_answered_in_words() 
     messages, listed, _ = model.asked[1]
     assert (messages, listed) == ([BEFORE[0], BEFORE[3], *thanks], ())
     assert conversation.messages[-2:] == [*thanks, Message("assistant", "Gladly!")]
+
+
+FAILURE = ToolCallFailed('{"name": "poem", "arguments": {}}', "unknown tool 'poem'")
+
+
+@pytest.mark.parametrize(("question", "is_repaired"), [("秋の俳句を一つ作って", False), ("What is the weather?", True)])
+async def test_calls_of_no_tool_are_answered_in_words_where_none_has_to_do_with_the_question(
+    question: str, *, is_repaired: bool
+) -> None:
+    events: list[Event] = []
+    sink, conversation, tool_set = FunctionSink(events.append), Conversation(), ToolSet(TOOLS)
+    model = ScriptedModel([Round([FAILURE]), Round([Text("Leaves.")])])
+    check = CallCheck(conversation, tool_set, fitting, have_common_words)
+    calls = RunCalls(ScriptedTools({}), tool_set, CallContext(sink=sink), check=check)
+    with anyio.fail_after(60):
+        await answer_with_tools(
+            model, conversation, [Message("user", question)], calls, ModelOptions(), LoopSettings(), sink
+        )
+    assert (Status(WORDS) in events) is not is_repaired
+    assert [listed for _, listed, _ in model.asked][1] == (tuple(tool.name for tool in TOOLS) if is_repaired else ())
+    assert conversation.messages[-1] == Message("assistant", "Leaves.")
 
 
 def test_a_conversation_in_words_has_neither_calls_nor_results() -> None:

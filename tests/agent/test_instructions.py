@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rkllm_mcp.agent.instructions import system_text
+from rkllm_mcp.agent.system_text import system_text, without_tools
 from rkllm_mcp.catalogue import translate
 
 
@@ -12,7 +12,22 @@ def test_the_owners_words_are_used_as_they_are() -> None:
 
 
 def test_without_words_the_project_speaks_and_the_question_sets_the_language() -> None:
-    assert system_text() == translate("model.system_prompt", instruction="Answer in the language of the question.")
+    assert system_text() == translate(
+        "model.system_prompt",
+        tools=translate("model.call_tools"),
+        instruction="Answer in the language of the question.",
+    )
+
+
+def test_without_tools_nothing_is_said_of_them_and_the_owners_words_stay() -> None:
+    for setting in (None, "en", "ja"):
+        bare = without_tools(system_text(None, setting))
+        assert "tool" not in bare
+        assert "ツール" not in bare
+        assert system_text(None, setting).startswith(bare[:20])
+        note = translate("model.two_steps", "ja" if setting == "ja" else "en")
+        assert without_tools(f"{system_text(None, setting)}\n\n{note}") == bare
+    assert without_tools("You are a cat with a tool.") == "You are a cat with a tool."
 
 
 def test_a_language_is_named() -> None:
@@ -22,4 +37,6 @@ def test_a_language_is_named() -> None:
         text = system_text(None, setting)
         assert text.startswith("あなたは小さなボードの上で動く")
         assert text.endswith("日本語で答えてください。")
-    assert system_text(None, "Ainu") == translate("model.system_prompt", instruction="Answer in Ainu.")
+    assert system_text(None, "Ainu") == translate(
+        "model.system_prompt", tools=translate("model.call_tools"), instruction="Answer in Ainu."
+    )

@@ -9,7 +9,6 @@ import anyio
 import pytest
 
 from rkllm_mcp.agent.loop import (
-    CALLS_OVER,
     FACTS,
     SILENCE,
     LoopSettings,
@@ -377,10 +376,11 @@ async def test_an_answer_without_a_word_is_reported_as_empty() -> None:
 
 
 async def test_with_no_rounds_for_tools_the_question_stays_as_it_was_asked() -> None:
-    events, _, tools, conversation = await answer([[call(location="a")]], settings=LoopSettings(max_rounds=0))
+    rounds = [[call(location="a")], [Text("I cannot look.")]]
+    events, model, tools, conversation = await answer(rounds, settings=LoopSettings(max_rounds=0))
     assert tools.calls == []
-    assert conversation.messages[0] == Message("user", "Weather?")
-    assert conversation.messages[-1].results[0].text == CALLS_OVER
+    assert conversation.messages == [Message("user", "Weather?"), Message("assistant", "I cannot look.")]
+    assert model.asked[1][1] == ()
     assert events[-1] == End("round_limit")
 
 

@@ -39,7 +39,7 @@ def test_without_the_library_one_sentence_says_what_to_do(libraries: dict[str, P
     played = play(libraries["1.3.0"], write_model(tmp_path), "hello\n", RKLLM_EMULATOR_LLAMA=str(tmp_path))
     assert played.code == 1
     (line,) = [line for line in played.output.splitlines() if b"llama.cpp" in line]
-    assert b"scripts/llama installs it" in line
+    assert b"'rkllm-mcp runtime pull llama' fetches it" in line
     assert str(tmp_path).encode() in line
 
 

@@ -131,6 +131,7 @@ def test_a_forced_call_is_the_beginning_of_a_written_one() -> None:
     for form in TOOL_FORMS.values():
         whole = text_of(form.call(ToolCall("1", "get_weather", {"title": "x"})))
         assert whole.startswith(text_of(form.call_beginning("get_weather")))
+        assert whole.startswith(text_of(form.call_beginning("get_weather", opens_arguments=True)))
 
 
 def test_a_tool_without_a_schema_is_listed_without_parameters() -> None:

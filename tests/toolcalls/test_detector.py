@@ -376,6 +376,19 @@ OBJECTS = {
     "of another tool": ('{"name": "get_wether", "arguments": {"city": "Tokyo"}}\n', "did you mean 'get_weather'?"),
     "of no tool": ('{"name": "poem", "arguments": {"about": "autumn"}}', "unknown tool 'poem'"),
     "with a result": ('{"name": "poem", "arguments": {}, "response": "Leaves"}', "unknown tool 'poem'"),
+    "of words for a name": (
+        '{"name": "good morning!", "arguments": {"to": "Bonjour"}}',
+        "unknown tool 'good morning!'",
+    ),
+    "in Japanese": (
+        '{"name": "こんにちは！", "arguments": {"message": "こんにちは！"}}',
+        "unknown tool 'こんにちは！'",
+    ),
+    "without the last brace": (
+        '{"name": "こんにちは！", "arguments": {"message": "こん"}',
+        "unknown tool 'こんにちは！'",
+    ),
+    "with a number": ('```json\n{"name": "get_weather", "arguments": 158}\n```', "Call again: get_weather(city"),
     "in a fence": ('```json\n{"name": "get_weather", "arguments": {"days": 3}}\n```', "Call again: get_weather(city"),
     "in a fence, of no tool": ('```\n{"name": "poem", "arguments": {}}\n```', "unknown tool 'poem'"),
 }
@@ -390,6 +403,21 @@ def test_an_object_of_name_and_arguments_as_the_whole_answer_is_never_shown(
         (failed,) = events
         assert isinstance(failed, ToolCallFailed)
         assert reason in failed.reason
+
+
+SUM = ToolSpec("calculate", "", {"type": "object", "properties": {"expression": {"type": "string"}}})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expression"),
+    [("4871 * 392", "4871 * 392"), ('"4871 * 392"', "4871 * 392"), ("(158 + 67) / 9 ", "(158 + 67) / 9")],
+)
+def test_a_value_in_place_of_the_object_is_that_of_the_only_parameter(arguments: str, expression: str) -> None:
+    text = f'{{"name": "calculate", "arguments": {arguments}}}'
+    for written in (text, f"```json\n{text}\n```", f"<tool_call>\n{text}\n</tool_call>"):
+        (event,) = events_of(written, tools=[SUM], syntaxes=["hermes"])
+        assert isinstance(event, ToolCallDetected)
+        assert (event.arguments, event.repaired) == ({"expression": expression}, True)
 
 
 def test_a_result_that_the_model_invents_in_a_call_is_ignored() -> None:

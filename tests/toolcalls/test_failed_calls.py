@@ -46,7 +46,7 @@ FAILURES = {
         '<tool_call name="get_weather">Tokyo<argument name="city">T</argument></tool_call>',
         "outside <argument…>",
     ),
-    "arguments that are no object": ('<tool_call>{"name": "get_time", "arguments": "soon"}</tool_call>', "JSON object"),
+    "arguments that are no object": ('<tool_call>{"name": "get_time", "arguments": 7}</tool_call>', "JSON object"),
 }
 
 

@@ -90,15 +90,24 @@ def test_grammar_is_left_out_of_requests_that_say_anything_else() -> None:
         ("call +81 90 1234 5678", "phon"),
         ("090-1234-5678へ", "phon"),
         ("write to bob@example.com", "email"),
+        ("What is 17 * 23?", "arithmetic"),
+        ("(3 + 4) ÷ 2 は？", "arithmetic"),
+        ("18 + 4", "arithmetic"),
+        ("15 % of 80", "arithmetic"),
+        ("3の4乗", "arithmetic"),
+        ("900円の8%は", "arithmetic"),
     ],
 )
 def test_names_of_files_addresses_and_numbers_are_recognised_by_their_shape(request_text: str, term: str) -> None:
     assert term in wanted_terms(request_text, NOTHING)
 
 
-@pytest.mark.parametrize("request_text", ["e.g. this", "3.5 km", "What is 2.0?", "終わり。次"])
+@pytest.mark.parametrize(
+    "request_text",
+    ["e.g. this", "3.5 km", "What is 2.0?", "終わり。次", "the 2026-11-26", "11/26", "3-4 people", "50 % wool"],
+)
 def test_what_has_no_shape_is_read_as_words(request_text: str) -> None:
-    assert not {"fil", "url", "path"} & set(wanted_terms(request_text, NOTHING))
+    assert not {"fil", "url", "path", "arithmetic"} & set(wanted_terms(request_text, NOTHING))
 
 
 # --- the glossary ----------------------------------------------------------------------------------------------------

@@ -201,9 +201,17 @@ def list_runtimes_command(session: Session, as_json: AsJson = False) -> None:
 @command(runtime_app, "pull")
 def pull_runtime_command(
     session: Session,
-    version: Annotated[str, argument("Release from 'runtime list', such as 1.3.0.", "RELEASE")],
+    version: Annotated[
+        str,
+        argument("Release from 'runtime list', such as 1.3.0; or llama: llama.cpp for the CPU.", "RELEASE"),
+    ],
 ) -> None:
     """Download a release from Rockchip's repository and verify its checksum; an interrupted download is resumed."""
+    if version == "llama":
+        from rkllm_mcp.app.llama import pull_llama
+
+        sys.stdout.write(f"{pull_llama(session.status)}\n")
+        return
     from rkllm_mcp.app.runtimes import library_in_use
     from rkllm_mcp.app.runtimes import pull_runtime as action
 

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 _ALL_DEVICES = "0.0.0.0"  # noqa: S104  # after a question of its own, and with a key
 _PORTS = range(8080, 8100)
 _SHOWN_MODELS = 5
+# The first that is offered for a processor.
+_CPU_MODEL = "qwen2.5-1.5b"
 _HASHED_BYTES = 1 << 20
 _INSTALL_TIMEOUT_S = 600
 _TICK_S = 5.0
@@ -124,11 +126,12 @@ def _mark(file: Path) -> list[Any]:
 
 
 class _Setup:
-    def __init__(self, session: Session, *, yes: bool, lan: bool, emulated: bool, no_service: bool) -> None:
+    def __init__(self, session: Session, *, yes: bool, lan: bool, emulated: bool, cpu: bool, no_service: bool) -> None:
         from rkllm_mcp.models.install import ModelSources
 
         self.session = session
-        self.yes, self.lan, self.emulated, self.no_service = yes, lan, emulated, no_service
+        self.yes, self.lan, self.emulated, self.no_service = yes, lan, emulated or cpu, no_service
+        self.cpu = cpu
         self.language = session.language(Config())
         self.texts = read_catalogue(self.language)
         self._findings = self.texts.table("setup.findings")
@@ -206,7 +209,7 @@ class _Setup:
                 raise UsageError(self.texts.sentence("setup.refused_emulated"))
             is_emulated = True
         if is_emulated:
-            self.tell("setup.emulated")
+            self.tell("setup.on_the_cpu" if self.cpu else "setup.emulated")
         elif any(result.status == "fail" for result in findings) and not self.is_agreed(
             "setup.ask_broken", default=False
         ):
@@ -220,6 +223,8 @@ class _Setup:
         self.step("setup.step_runtime")
         if is_emulated:
             self._build_emulator()
+            if self.cpu:
+                self._fetch_llama()
             return "emulator"
         requested = self.session.runtime or "auto"
         path = runtimes.library_in_use(requested)
@@ -256,6 +261,15 @@ class _Setup:
                 path = prepare_emulator()
         self.say(f"✓ {path}")
 
+    def _fetch_llama(self) -> None:
+        from rkllm_mcp.app.llama import has_llama, llama_folder, pull_llama
+
+        if not has_llama():
+            self.journal.begin(llama_folder())
+            pull_llama(lambda _: self.tell("setup.fetching_llama"))
+            self.journal.done(llama_folder())
+        self.say(f"✓ {llama_folder()}")
+
     @contextmanager
     def _ticking(self) -> Generator[None]:
         """Print now and then how long the block has been running."""
@@ -283,6 +297,8 @@ class _Setup:
         """Choose and fetch the model; returns its name, or its path."""
         self.step("setup.step_model")
         name = self.session.model
+        if self.cpu:
+            return self._model_for_cpu(name)
         if is_emulated and name is None:
             name = "demo"
         if name is not None and ("/" in name or name == "demo"):
@@ -299,6 +315,49 @@ class _Setup:
         self._fetch_model(name)
         return name
 
+    def _model_for_cpu(self, name: str | None) -> str:
+        """Fetch a GGUF file of the catalogue, or take one of the user's; returns the name of its folder."""
+        from rkllm_mcp.models.install import CPU_SUFFIX, Addition, Pull, add, pull_weights
+
+        models = self.sources.models()
+        if name is None:
+            name = self._chosen_for_cpu(models)
+        own = next((folder for folder in models if folder.has_weights and folder.name == name), None)
+        if own is not None:
+            self.tell("setup.here", what=own.folder)
+            return own.name
+        with download_progress(self.session) as report:
+            if name.endswith(".gguf"):
+                folder = add(self.sources, Addition(Path(name)), self.asker, report)
+            else:
+                self._creates(self.sources.folders.folder(f"{name}{CPU_SUFFIX}"))
+                self.tell("setup.fetching_model", name=name)
+                folder = pull_weights(self.sources, Pull(name), report)
+        self.journal.done(folder.folder)
+        self.say(f"✓ {folder.folder}")
+        return folder.name
+
+    def _chosen_for_cpu(self, models: Sequence[ModelFolder]) -> str:
+        here = [folder.name for folder in models if folder.has_weights]
+        cards = {folder.name: folder.card.cpu for folder in models if folder.card.cpu is not None}
+        names = [*here, *(name for name in sorted(cards, key=lambda name: name != _CPU_MODEL) if name not in here)]
+        self.tell("setup.cpu_models")
+        for count, name in enumerate(names, 1):
+            card = cards.get(name)
+            about = "" if card is None else f"  ({card.size_mb} MB, {card.licence})  {card.good_for}"
+            self.say(f"  {count}  {name}{about}")
+        return self._picked(names)
+
+    def _picked(self, names: Sequence[str], others: Sequence[str] = ()) -> str:
+        """Ask for one of the names, by its number or itself; the first with ``--yes``."""
+        if self.yes:
+            return names[0]
+        answers = {"": names[0], **{str(count): name for count, name in enumerate(names, 1)}}
+        answers |= {name: name for name in (*names, *others)}
+        while (answer := self.asker.line(self.texts.sentence("setup.ask_model"), "--model")) not in answers:
+            pass
+        return answers[answer]
+
     def _chosen(self, folders: Sequence[ModelFolder]) -> str:
         offered = by_recommendation(self.sources, folders)
         if not offered:
@@ -309,14 +368,7 @@ class _Setup:
             speed, memory = figures(folder)
             published = f"{f'{speed:g}' if speed else '?'} tok/s, {memory or '?'} MB"
             self.say(f"  {count}  {folder.folder.name}  ({published})  {folder.card.description}")
-        names = [folder.folder.name for folder in best]
-        if self.yes:
-            return names[0]
-        answers = {"": names[0], **{str(count): name for count, name in enumerate(names, 1)}}
-        answers |= {folder.folder.name: folder.folder.name for folder in folders}
-        while (answer := self.asker.line(self.texts.sentence("setup.ask_model"), "--model")) not in answers:
-            pass
-        return answers[answer]
+        return self._picked([folder.folder.name for folder in best], [folder.folder.name for folder in folders])
 
     def _fetch_model(self, name: str) -> None:
         from rkllm_mcp.models.install import Pull, pull
@@ -609,11 +661,12 @@ def setup_command(
     yes: Annotated[bool, flag("Ask nothing: yes to everything but listening on the network.", "--yes")] = False,
     lan: Annotated[bool, flag("Let other devices of the network use the assistant, with a key.", "--lan")] = False,
     emulated: Annotated[bool, flag("Use the emulated NPU and its script instead of a model.", "--emulated")] = False,
+    cpu: Annotated[bool, flag("Compute a language model on this machine's CPU instead of the NPU.", "--cpu")] = False,
     no_service: Annotated[bool, flag("Do not install a systemd service.", "--no-service")] = False,
     undo: Annotated[bool, flag("Remove what setup created and nothing has changed since.", "--undo")] = False,
 ) -> int:
     """Set up a working assistant: runtime, model, configuration, a test, and the page for your phone."""
-    setup = _Setup(session, yes=yes, lan=lan, emulated=emulated, no_service=no_service)
+    setup = _Setup(session, yes=yes, lan=lan, emulated=emulated, cpu=cpu, no_service=no_service)
     if not (yes or undo or is_interactive()):
         raise UsageError("setup asks a few questions; run it in a terminal, or with --yes")
     try:
