@@ -33,6 +33,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/mcp_servers/knowledge/importing/test_real_files.py",
         "tests/mcp_servers/knowledge/importing/test_oracle.py",
         "tests/end_to_end/test_schemathesis.py",
+        "tests/end_to_end/test_smollm2.py",
         "tests/end_to_end/test_mission_examples.py::test_example_2_",
         "tests/end_to_end/test_mission_examples.py::test_example_3_",
         "tests/end_to_end/test_mission_examples.py::test_example_4_",

