@@ -8,12 +8,10 @@ explicit ABI overrides the marker and the cross-checks, never a missing function
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import mmap
 import os
 import re
 import struct
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +86,8 @@ def read_library_file(path: Path) -> LibraryFile:
 
 def fingerprint(path: Path) -> Fingerprint:
     """Return the hashes of a file, by which official releases are known; a RuntimeUnusableError if it is unreadable."""
+    import hashlib  # imported here to keep the worker small
+
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -266,6 +266,8 @@ def _candidates() -> Iterator[Path]:
 
 
 def _cached_by_loader() -> Iterator[Path]:
+    import subprocess  # imported here to keep the worker small
+
     for ldconfig in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
         try:
             listing = subprocess.run(
