@@ -68,11 +68,19 @@ def _picture(data: object) -> Picture:
     return Picture.of(picture)
 
 
+# The first bytes of JPEG, PNG, GIF, BMP and WebP in base64: what else is no picture is known before it is sent.
+_PICTURE_PATTERN = (
+    "^(/9j/|iVBORw0KGg[opqr][A-Za-z0-9+/]|R0lGOD[dl]h|Qk[0-3][A-Za-z0-9+/]"
+    "|UklGR[g-v][A-Za-z0-9+/]{4}[BFJNRVZdhlptx159]XRUJQ)"
+    "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+)
 # Any: the class itself would be described beside the string.
 _Picture = Annotated[
     Any,
     PlainValidator(_picture),
-    WithJsonSchema({"type": "string", "contentEncoding": "base64", "contentMediaType": "image/*"}),
+    WithJsonSchema(
+        {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/*", "pattern": _PICTURE_PATTERN}
+    ),
 ]
 _Pictures = Annotated[tuple[_Picture, ...], Field(strict=False, max_length=MOST_PICTURES)]
 
@@ -121,6 +129,20 @@ class ExecuteBody(bodies.RequestBody):
                         "again": {"const": False},
                         "force_tool": {"type": "null"},
                     },
+                },
+            ],
+            "allOf": [
+                {
+                    "anyOf": [
+                        {"properties": {"pictures": {"maxItems": 0}}},
+                        {"required": ["message"], "properties": {"message": {"type": "string"}}},
+                    ]
+                },
+                {
+                    "anyOf": [
+                        {"properties": {"detached": {"const": False}}},
+                        {"properties": {"stream": {"const": True}}},
+                    ]
                 },
             ],
             "anyOf": [
