@@ -47,7 +47,7 @@ def clock_of(now: Now = _system_now) -> Callable[..., str]:
 
 @cache
 def places() -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return places by zone, each with its names in both languages, as far as the database does not have them."""
+    """Return the places that the time zone database lacks, by zone, each with its names in both languages."""
     rows = Path(__file__).with_name("places.tsv").read_text("utf-8").splitlines()
     zones = (row.split("\t") for row in rows)
     return tuple((zone, tuple(names.split(","))) for zone, names in zones)

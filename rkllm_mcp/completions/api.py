@@ -110,7 +110,7 @@ def refuse_impossible(body: ApiBody) -> None:
             raise RequestRefusedError(f"{name} cannot be done: {advice}", name, "unsupported_parameter")
 
 
-# What is said of fields that several APIs have; see ``ApiBody.REFUSED``.
+# Reasons for refusing fields that several APIs have; see ``ApiBody.REFUSED``.
 LOGPROBS = ("the runtime gives no probabilities; leave it out",)
 NO_GAPS = ("this model does not fill gaps; leave it out",)
 

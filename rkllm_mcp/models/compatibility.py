@@ -49,7 +49,7 @@ def needed_bytes(file_bytes: int, context_tokens: int = 0, cache_bytes_per_token
 
 
 def check_pair(encoder: RknnFile, model: RkllmFile) -> None:
-    """Raise a ModelFileError if a vision encoder cannot belong to a language model, as far as the files say."""
+    """Raise a ModelFileError if a vision encoder does not fit a language model, by what both files state."""
     remedy = "Take the encoder that was exported with this model: --encoder FILE."
     if encoder.platform and model.platform and encoder.platform != model.platform:
         problem = f"{encoder.path.name} is for the {encoder.platform}, and {model.path.name} for the {model.platform}."

@@ -30,7 +30,7 @@ FIRST, SECOND = long_prefix(b"All that one program is told. "), long_prefix(b"Ru
 
 
 class Board:
-    """An engine, what is kept for it, and the prompts that it gets."""
+    """An engine with its stored prompts and the prompts that it evaluates."""
 
     def __init__(self, engine: Engine, files: PromptFiles, model: Path) -> None:
         self.engine = engine
