@@ -53,6 +53,7 @@ int rkllm_release_prompt_cache(LLMHandle handle) {
     struct model *m = api_enter(&log, "rkllm_release_prompt_cache", handle);
     if (!m || !model_begin_change(m, "rkllm_release_prompt_cache")) return api_leave(&log, -1);
     ids_truncate(&m->loaded, 0);
+    if (m->weights) weights_release(m->weights);
     model_end_change(m);
     return api_leave(&log, 0);
 }

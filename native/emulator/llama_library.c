@@ -118,6 +118,9 @@ static bool look_up(struct llama_library *l, const struct libraries *libraries, 
         {(void **)&l->hidden, "llama_get_embeddings_ith"},
         {(void **)&l->memory, "llama_get_memory"},
         {(void **)&l->memory_remove, "llama_memory_seq_rm"},
+        {(void **)&l->state_size, "llama_state_seq_get_size"},
+        {(void **)&l->state_copy, "llama_state_seq_get_data"},
+        {(void **)&l->state_restore, "llama_state_seq_set_data"},
     };
     struct buf missing = {0};
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {

@@ -57,6 +57,9 @@ struct llama_library {
     float *(*hidden)(void *, int32_t);
     void *(*memory)(const void *);
     bool (*memory_remove)(void *, int32_t, int32_t, int32_t);
+    size_t (*state_size)(void *, int32_t);
+    size_t (*state_copy)(void *, void *, size_t, int32_t);
+    size_t (*state_restore)(void *, const void *, size_t, int32_t);
 };
 
 const struct llama_library *llama_library_open(struct buf *error);

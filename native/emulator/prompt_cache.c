@@ -2,7 +2,8 @@
  *
  * The vendor's format is private, so this one is text: a line that names it, the fingerprint of the script it
  * belongs to, its context length, the number of tokens, their sum, and the tokens. It names the runtime's version as
- * well, because no release promises to read the files of another. */
+ * well, because no release promises to read the files of another. Behind a line "state" follows, for a model with
+ * weights, what llama.cpp's cache held. */
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,12 +16,18 @@
 #include "source_file.h"
 
 #define CACHE_MAGIC "RKLLM-EMULATOR-PROMPT-CACHE 2"
+#define STATE "state\n"
 
 /* Returns a number that changes when a file, or the order of its tokens, does. */
 static uint64_t sum_of(const struct ids *ids) {
     uint64_t sum = 1469598103934665603ULL;
     for (size_t i = 0; i < ids->len; i++) sum = (sum ^ (uint32_t)ids->data[i]) * 1099511628211ULL;
     return sum;
+}
+
+/* Returns the number that a model's files belong to: that of its script and its weights. */
+static uint64_t fingerprint_of(const struct model *m) {
+    return m->script->fingerprint ^ (m->weights ? weights_identity(m->weights) : 0);
 }
 
 /* Prints why there are no such files for this model; false when there are. */
@@ -39,8 +46,15 @@ bool prompt_cache_save(const struct model *m, const char *path, const struct ids
         return false;
     }
     fprintf(file, "%s\n%s\n%016" PRIx64 "\n%d\n%zu\n%016" PRIx64 "\n", CACHE_MAGIC, EMULATED_VERSION,
-            m->script->fingerprint, m->settings.max_context, prompt->len, sum_of(prompt));
+            fingerprint_of(m), m->settings.max_context, prompt->len, sum_of(prompt));
     for (size_t i = 0; i < prompt->len; i++) fprintf(file, "%d\n", prompt->data[i]);
+    if (m->weights) {
+        struct buf state = {0};
+        weights_save(m->weights, &state);
+        fputs(STATE, file);
+        fwrite(state.data, 1, state.len, file);
+        buf_free(&state);
+    }
     bool good = !ferror(file);
     good = fclose(file) == 0 && good;
     if (good)
@@ -50,9 +64,10 @@ bool prompt_cache_save(const struct model *m, const char *path, const struct ids
     return good;
 }
 
-/* Reads the tokens behind the head of a cache file; false when they are not the announced ones. */
-static bool read_tokens(const struct model *m, char *at, struct ids *out) {
-    char *end;
+/* Reads the tokens at *content, behind the head of a cache file, and moves it behind them; false when they are not the
+ * announced ones. */
+static bool read_tokens(const struct model *m, char **content, struct ids *out) {
+    char *at = *content, *end;
     size_t announced = strtoul(at, &end, 10);
     uint64_t sum = strtoull(end, &end, 16);
     while (end != at) {
@@ -64,10 +79,21 @@ static bool read_tokens(const struct model *m, char *at, struct ids *out) {
             return false;
         ids_put(out, (int32_t)id);
     }
+    *content = at;
     return announced > 0 && out->len == announced && sum == sum_of(out);
 }
 
-/* Takes the content of a cache file apart into tokens; false, with a line printed, when it does not fit. */
+/* Gives the weights, where the model has some, the state at the end of a cache file; false when they do not take it. */
+static bool read_state(const struct model *m, const struct buf *text, const char *at, const struct ids *tokens) {
+    static const char mark[] = "\n" STATE;
+    if (!m->weights) return true;
+    const char *state = at + sizeof mark - 1, *end = text->data + text->len;
+    return state <= end && strncmp(at, mark, sizeof mark - 1) == 0 &&
+           weights_load(m->weights, tokens, state, (size_t)(end - state));
+}
+
+/* Takes the content of a cache file apart into tokens, and into a state for weights; false, with a line printed, when it
+ * does not fit. */
 static bool parse(const struct model *m, const char *path, struct buf *text, struct ids *out) {
     static const char head[] = CACHE_MAGIC "\n" EMULATED_VERSION "\n";
     if (!text->len) {
@@ -81,11 +107,11 @@ static bool parse(const struct model *m, const char *path, struct buf *text, str
     char *end;
     uint64_t fingerprint = strtoull(text->data + sizeof head - 1, &end, 16);
     long context = strtol(end, &end, 10);
-    if (fingerprint != m->script->fingerprint || context != m->settings.max_context) {
+    if (fingerprint != fingerprint_of(m) || context != m->settings.max_context) {
         console_line('E', "the prompt dose not match the current model[%s]", m->script->path);
         return false;
     }
-    if (read_tokens(m, end, out)) return true;
+    if (read_tokens(m, &end, out) && read_state(m, text, end, out)) return true;
     console_line('E', "failed to load prompt cache from %s", path);
     return false;
 }

@@ -5,7 +5,9 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "kv_cache.h"
 #include "llama_library.h"
 
 /* Tokens evaluated at once; between two such parts an evaluation can be stopped. */
@@ -35,7 +37,9 @@ struct weights {
     struct state *states; /* one per sequence */
     struct kept_row *rows;
     size_t row_count, next_row;
-    uint64_t random;
+    struct ids loaded; /* the tokens of a prompt-cache file, and what libllama's cache held of them */
+    struct buf loaded_state;
+    uint64_t random, identity;
 };
 
 /* Returns how many processors this process may use, or what $RKLLM_EMULATOR_THREADS says. */
@@ -68,6 +72,10 @@ struct weights *weights_open(const char *path, int context, int sequences, struc
     w->library = library;
     w->sequences = sequences;
     w->random = sampling_seed();
+    struct stat about;
+    if (stat(path, &about) == 0)
+        w->identity = (uint64_t)about.st_size * 1099511628211ULL ^
+                      ((uint64_t)about.st_mtim.tv_sec * 1000000000 + (uint64_t)about.st_mtim.tv_nsec);
     w->states = mem_alloc((size_t)sequences * sizeof *w->states);
     w->rows = mem_alloc(KEPT_ROWS * sizeof *w->rows);
     w->model = library->model_load(path, library->model_default());
@@ -94,6 +102,7 @@ void weights_close(struct weights *w) {
         free(w->states[i].logits);
     }
     for (size_t i = 0; i < w->row_count; i++) free(w->rows[i].numbers);
+    weights_release(w);
     if (w->context) w->library->context_free(w->context);
     if (w->model) w->library->model_free(w->model);
     free(w->states);
@@ -184,12 +193,53 @@ static void forget_from(struct weights *w, int sequence, size_t position) {
     ids_truncate(evaluated, position);
 }
 
-/* Forgets what differs from the first count ids. */
+/* Puts the state of the loaded file into a sequence; false when libllama does not take it, and then it is empty. */
+static bool restore(struct weights *w, int sequence) {
+    struct state *state = &w->states[sequence];
+    const struct buf *kept = &w->loaded_state;
+    forget_from(w, sequence, 0);
+    state->has_logits = false;
+    if (!kept->len || !w->library->state_restore(w->context, kept->data, kept->len, sequence)) return false;
+    ids_append(&state->evaluated, w->loaded.data, w->loaded.len);
+    /* It may have been saved with tokens of the answer. */
+    if (w->library->memory_remove(w->memory, sequence, (int32_t)w->loaded.len, -1)) return true;
+    forget_from(w, sequence, 0);
+    return false;
+}
+
+/* Forgets what differs from the first count ids, of which a loaded file may have more than the sequence. */
 static void align(struct weights *w, int sequence, const int32_t *ids, size_t count) {
     const struct ids *evaluated = &w->states[sequence].evaluated;
-    size_t same = 0;
-    while (same < evaluated->len && same < count && evaluated->data[same] == ids[same]) same++;
-    forget_from(w, sequence, same);
+    if (kv_match(&w->loaded, ids, count) > kv_match(evaluated, ids, count)) restore(w, sequence);
+    forget_from(w, sequence, kv_match(evaluated, ids, count));
+}
+
+/* Returns a number that changes with the file of the weights. */
+uint64_t weights_identity(const struct weights *w) { return w->identity; }
+
+/* Appends what libllama's cache holds of the first sequence. */
+void weights_save(const struct weights *w, struct buf *out) {
+    size_t size = w->library->state_size(w->context, 0);
+    char *state = mem_alloc(size + 1);
+    buf_put(out, state, w->library->state_copy(w->context, state, size, 0));
+    free(state);
+}
+
+/* Restores what weights_save wrote behind these ids, and again for every prompt that begins with more of them than a
+ * sequence holds, until weights_release. False when libllama does not take it. */
+bool weights_load(struct weights *w, const struct ids *ids, const char *state, size_t size) {
+    weights_release(w);
+    ids_append(&w->loaded, ids->data, ids->len);
+    buf_put(&w->loaded_state, state, size);
+    bool good = restore(w, 0);
+    if (!good) weights_release(w);
+    return good;
+}
+
+/* Forgets the state that was loaded; sequences keep what they hold. */
+void weights_release(struct weights *w) {
+    ids_free(&w->loaded);
+    buf_free(&w->loaded_state);
 }
 
 /* Makes the sequence hold exactly these ids, and keeps the logits behind the last of them. */

@@ -25,6 +25,10 @@ size_t weights_vocabulary(const struct weights *w);
 bool weights_ends(const struct weights *w, int32_t id);
 bool weights_encode(const struct weights *w, const char *text, size_t len, struct ids *out);
 void weights_keep_row(struct weights *w, int32_t id, const float *row);
+uint64_t weights_identity(const struct weights *w);
+void weights_save(const struct weights *w, struct buf *out);
+bool weights_load(struct weights *w, const struct ids *ids, const char *state, size_t size);
+void weights_release(struct weights *w);
 enum weights_outcome weights_hold(struct weights *w, int sequence, const struct ids *ids, weights_stop stop,
                                   void *context);
 int32_t weights_sample(struct weights *w, int sequence, const struct sampling *how, const struct ids *recent);

@@ -61,6 +61,14 @@ bool llama_memory_seq_rm(void *of, int32_t sequence, int32_t from, int32_t to) {
     return (void)of, (void)sequence, (void)from, (void)to, true;
 }
 
+size_t llama_state_seq_get_size(void *of, int32_t sequence) { return (void)of, (void)sequence, sizeof "state"; }
+size_t llama_state_seq_get_data(void *of, void *to, size_t size, int32_t sequence) {
+    return (void)of, (void)sequence, memcpy(to, "state", size), size;
+}
+size_t llama_state_seq_set_data(void *of, const void *from, size_t size, int32_t sequence) {
+    return (void)of, (void)sequence, size == sizeof "state" && memcmp(from, "state", size) == 0 ? size : 0;
+}
+
 int32_t llama_tokenize(const void *of, const char *text, int32_t len, int32_t *ids, int32_t room, bool add, bool special) {
     static const char *const names[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
     int32_t count = 0;

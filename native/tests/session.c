@@ -251,3 +251,11 @@ void session_wait_end(struct session *s) {
     while (!s->finish && !s->error) pthread_cond_wait(&s->ended, &s->lock);
     pthread_mutex_unlock(&s->lock);
 }
+
+/* Runs a prompt and saves its tokens. */
+int session_save(struct session *s, const char *text, const char *path) {
+    RKLLMPromptCacheParam cache = {.save_prompt_cache = 1, .prompt_cache_path = path};
+    RKLLMInput input = {.input_type = RKLLM_INPUT_PROMPT, .prompt_input = text};
+    RKLLMInferParam infer = {.mode = RKLLM_INFER_GENERATE, .prompt_cache_params = &cache};
+    return rkllm_run(s->handle, &input, &infer, s);
+}

@@ -68,6 +68,7 @@ int session_rows(struct session *s, const char *text, RKLLMInferMode mode);
 int session_input(struct session *s, RKLLMInput *input, int keep_history);
 void session_encode(const char *text, struct ids *out);
 int session_async(struct session *s, const char *text);
+int session_save(struct session *s, const char *text, const char *path);
 int session_clear(struct session *s);
 long session_cache_size(struct session *s);
 void session_wait_end(struct session *s);

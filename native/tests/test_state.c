@@ -103,18 +103,10 @@ static void cross_attention_needs_its_switch(void) {
 }
 #endif
 
-/* Runs a prompt and saves its tokens. */
-static int save_cache(struct session *s, const char *text, const char *path) {
-    RKLLMPromptCacheParam cache = {.save_prompt_cache = 1, .prompt_cache_path = path};
-    RKLLMInput input = {.input_type = RKLLM_INPUT_PROMPT, .prompt_input = text};
-    RKLLMInferParam infer = {.mode = RKLLM_INFER_GENERATE, .prompt_cache_params = &cache};
-    return rkllm_run(s->handle, &input, &infer, s);
-}
-
 static void a_saved_prompt_is_not_prefilled_again_after_it_was_loaded(void) {
     struct session s;
     CHECK_INT(session_open(&s, BYTES_HEAD "rule\n say ok\n"), 0);
-    CHECK_INT(save_cache(&s, "a long beginning", "cache.bin"), 0);
+    CHECK_INT(session_save(&s, "a long beginning", "cache.bin"), 0);
     CHECK_INT(session_clear(&s), 0);
     CHECK_INT(rkllm_load_prompt_cache(s.handle, "cache.bin"), 0);
     CHECK_INT(rkllm_load_prompt_cache(s.handle, "cache.bin"), -1);

@@ -48,6 +48,35 @@ static void only_what_the_cache_lacks_is_decoded(void) {
     session_close(&s);
 }
 
+static void what_a_prompt_cache_holds_is_not_decoded_again(void) {
+    struct session s;
+    struct buf log = {0};
+    CHECK_INT(session_open(&s, BYTES_HEAD WEIGHTS), 0);
+    CHECK_INT(session_save(&s, "a long beginning", "cache.bin"), 0);
+    session_close(&s);
+    CHECK_INT(session_open(&s, BYTES_HEAD WEIGHTS), 0);
+    CHECK_INT(rkllm_load_prompt_cache(s.handle, "cache.bin"), 0);
+    decoded(&log);
+    CHECK_INT(session_tokens(&s, "a long beginning and\n", 0), 0);
+    CHECK_TEXT(decoded(&log), "0 16 5\n0 21 1\n0 22 1\n");
+    /* Also after another prompt, as long as the file stays loaded. */
+    CHECK_INT(session_tokens(&s, "so", 0), 0);
+    CHECK_TEXT(decoded(&log), "0 0 2\n0 2 1\n");
+    CHECK_INT(session_tokens(&s, "a long beginning\n", 0), 0);
+    CHECK_TEXT(decoded(&log), "0 16 1\n0 17 1\n0 18 1\n");
+    CHECK_INT(rkllm_release_prompt_cache(s.handle), 0);
+    CHECK_INT(session_tokens(&s, "so", 0), 0);
+    decoded(&log);
+    CHECK_INT(session_tokens(&s, "a long\n", 0), 0);
+    CHECK_TEXT(decoded(&log), "0 0 7\n0 7 1\n0 8 1\n");
+    session_close(&s);
+    CHECK_INT(session_open(&s, BYTES_HEAD "weights /dev/zero\n"), 0);
+    CHECK_INT(rkllm_load_prompt_cache(s.handle, "cache.bin"), -1);
+    session_close(&s);
+    unlink("cache.bin");
+    buf_free(&log);
+}
+
 static void a_long_prompt_is_decoded_in_parts(void) {
     struct session s;
     struct buf log = {0}, text = {0};
@@ -168,6 +197,7 @@ static void penalties_make_what_came_lately_less_likely(void) {
 static const struct check_test tests[] = {
     {"the answer comes from the weights", the_answer_comes_from_the_weights},
     {"only what the cache lacks is decoded", only_what_the_cache_lacks_is_decoded},
+    {"what a prompt cache holds is not decoded again", what_a_prompt_cache_holds_is_not_decoded_again},
     {"a long prompt is decoded in parts", a_long_prompt_is_decoded_in_parts},
     {"hidden states are those of the weights", hidden_states_are_those_of_the_weights},
     {"logits are as wide as the model", logits_are_as_wide_as_the_model},
