@@ -182,6 +182,7 @@ static const struct fault {
     {"leave-pause", "leave-pause clear|run|abort|never", MEMBER(leave_pause), FAULTS_OF_MODEL},
     {"hidden-rows", "hidden-rows all|last", MEMBER(hidden_last_row), FAULTS_OF_RULE},
     {"logits-rows", "logits-rows all|last", MEMBER(logits_last_row), FAULTS_OF_RULE},
+    {"logits-cache", "logits-cache kept|dropped", MEMBER(logits_cache_dropped), FAULTS_OF_MODEL},
     {"hidden-callbacks", "hidden-callbacks two|one", MEMBER(one_hidden_callback), FAULTS_OF_RULE},
     {"stale-pictures", "stale-pictures", MEMBER(stale_pictures), FAULTS_OF_MODEL},
     {"hidden-needs-clear", "hidden-needs-clear", MEMBER(hidden_needs_clear), FAULTS_OF_MODEL},

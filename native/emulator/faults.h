@@ -92,6 +92,7 @@ struct faults {
     int leave_pause; /* enum leave_pause */
     int hidden_last_row;
     int logits_last_row;
+    int logits_cache_dropped; /* a run for logits leaves nothing in the cache */
     int one_hidden_callback;
     int finish_text_null;
     int over_long; /* enum refusal */

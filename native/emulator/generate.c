@@ -223,6 +223,7 @@ static enum run_end compute_rows(struct model *m) {
 /* Empties an entry's cache as far as the faults want, when the run was not to leave its tokens. */
 static void leave_cache(const struct model *m, struct sequence *entry) {
     bool leaves = m->faults.reuse == REUSE_ALWAYS || entry->history.kept || m->paused;
+    if (m->faults.logits_cache_dropped && m->run.mode == RKLLM_INFER_GET_LOGITS) leaves = false;
     if (!leaves) ids_truncate(&entry->kv.ids, model_system_part(m, entry));
 }
 

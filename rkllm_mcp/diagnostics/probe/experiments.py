@@ -7,6 +7,8 @@ same. Nothing waits longer than ``PATIENCE_S``; what hangs in the library is end
 
 from __future__ import annotations
 
+import math
+import statistics
 import tempfile
 import threading
 from collections.abc import Callable
@@ -38,6 +40,10 @@ _BASE_TOKENS = 160
 _TELLING_MS = 20.0
 PATIENCE_S = 10.0
 _NEAR = 1e-3
+# Runs of one token, of which the middle one's time counts.
+_STEPS = 7
+# Cosine of two rows of logits of the same prompt; prompts evaluated in other parts are rounded differently.
+_SAME_LOGITS = 0.99
 
 _T = TypeVar("_T")
 
@@ -178,6 +184,35 @@ def _alike(first: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return len(first) == len(other) and all(
         abs(x - y) <= _NEAR * (1 + abs(x)) for x, y in zip(first, other, strict=True)
     )
+
+
+def measure_logits_steps(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """Measure runs of one token for its logits behind a cached prefix: the steps of sampling by the host."""
+    base, tail = base_prompt(subject, prompts), prompts.tail()[:_STEPS]
+    first = completed(cold(subject, base, 1))
+    steps: list[Observed] = []
+    for count in range(1, len(tail) + 1):
+        steps.append(subject.run([*base, *tail[:count]], 1, mode=RKLLM_INFER_GET_LOGITS))
+        if not steps[-1].is_complete or not steps[-1].logits:
+            raise InconclusiveError(f"rkllm_run returned {steps[-1].status} and brought no logits")
+    keeps_cache = spares(first, subject.run([*base, *tail, *tail[:1]], 1), len(base))
+    subject.clear()
+    whole = subject.run([*base, *tail], 1, mode=RKLLM_INFER_GET_LOGITS)
+    subject.clear()
+    facts: Facts = {
+        "logits_step_ms": round(statistics.median(step.rows_ms for step in steps), 3),
+        "logits_step_rows": steps[-1].logits[-1].count,
+    }
+    if whole.logits:
+        facts["logits_step_is_wrong"] = not _have_same_direction(steps[-1].logits[-1].last, whole.logits[-1].last)
+    if keeps_cache is None:
+        raise InconclusiveError("this runtime counts no tokens, and its prefill is too quick to be timed", facts)
+    return {**facts, "logits_step_keeps_cache": keeps_cache}
+
+
+def _have_same_direction(first: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    product = sum(x * y for x, y in zip(first, other, strict=True))
+    return product >= _SAME_LOGITS * math.hypot(*first) * math.hypot(*other)
 
 
 def try_prompt_cache(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:

@@ -50,6 +50,7 @@ PLAN: tuple[Experiment, ...] = (
     Experiment("cache", safe.watch_cache),
     Experiment("prompt cache", safe.try_prompt_cache, deadline=2.0),
     Experiment("rows", safe.find_rows),
+    Experiment("logits step", safe.measure_logits_steps),
     Experiment("is_running", safe.watch_is_running),
     Experiment("abort", risky.abort_runs, deadline=2.0),
     Experiment("pause", risky.leave_pauses, needs=lambda abi: abi.callback_returns_int),

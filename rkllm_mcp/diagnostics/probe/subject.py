@@ -105,6 +105,12 @@ class Observed:
         return ((self.times_ns[0] if self.times_ns else self.ended_ns) - self.began_ns) / _NS_PER_MS
 
     @property
+    def rows_ms(self) -> float:
+        """From the call to the callback with the rows."""
+        times = [at for at, state in zip(self.times_ns, self.states, strict=True) if state <= RKLLM_RUN_WAITING]
+        return (times[-1] - self.began_ns) / _NS_PER_MS
+
+    @property
     def token_ms(self) -> float | None:
         """From one token to the next, on average; None with fewer than two."""
         times = [at for at, state in zip(self.times_ns, self.states, strict=True) if state <= RKLLM_RUN_WAITING]
