@@ -6,62 +6,30 @@ import base64
 import io
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from PIL import Image
 
-from tests.support.browser import DESKTOP, PHONE, Visit, chromium, visiting
-from tests.support.demo_app import make_demo
+from tests.support.browser import DESKTOP, PHONE, chromium, visiting
 from tests.support.person import Touch
 from tests.support.pictures import BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED_ABOVE_BLUE, saved, stripes
-from tests.support.seeing_model import seeing_model, without_eyes
+from tests.support.seeing_page import CHIP, IMAGE, file, give, seeing_board
 from tests.support.tour_board import serving
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, FilePayload
-
-IMAGE = ".thumbnail-image"
-CHIP = f"#files {IMAGE}[src^='blob:']"
-# Puts a file into the page as a drop or a paste does; the system's clipboard has one format for pictures, PNG.
-_GIVE = """async ([kind, name, type, bytes]) => {
-  const transfer = new DataTransfer();
-  transfer.items.add(new File([new Uint8Array(bytes)], name, { type }));
-  const place = document.querySelector("#question");
-  if (kind === "paste") place.dispatchEvent(new ClipboardEvent(kind, { clipboardData: transfer, bubbles: true }));
-  else for (const each of ["dragover", "drop"])
-    place.dispatchEvent(new DragEvent(each, { dataTransfer: transfer, bubbles: true, cancelable: true }));
-}"""
-
-
-def file(name: str, data: bytes, kind: str = "image/png") -> FilePayload:
-    return {"name": name, "mimeType": kind, "buffer": data}
-
-
-def give(visit: Visit, kind: str, name: str, data: bytes, type: str = "image/png") -> None:  # noqa: A002
-    visit.page.evaluate(_GIVE, [kind, name, type, list(data)])
+    from playwright.sync_api import Browser
 
 
 @contextmanager
-def eyes(folder: Path, version: str = "1.3.0") -> Generator[tuple[str, Browser]]:
-    """A board whose model sees, and one beside it that does not."""
-    models = folder / "models"
-    model = seeing_model(models)
-    without_eyes(models / "other").rename(models / "blind")
-    demo = make_demo(folder / "home", (), speed="")
-    text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"')
-    demo.config.write_text(text, "utf-8")
-    own = {"RKLLM_MCP_MODELS": str(models), "RKLLM_EMULATOR_ABI": version}
-    demo = replace(demo, environment={**demo.environment, **own})
-    with serving(demo) as (address, _), chromium() as browser:
+def eyes(folder: Path) -> Generator[tuple[str, Browser]]:
+    """The page of a board whose model sees."""
+    with serving(seeing_board(folder)) as (address, _), chromium() as browser:
         yield address, browser
 
 
-@pytest.mark.parametrize("version", ["1.2.0", "1.2.3", "1.3.0", "1.3.1"])
-def test_pictures_are_described_first_second_after_a_text_and_after_a_reload(tmp_path: Path, version: str) -> None:
-    with eyes(tmp_path, version) as (address, browser), visiting(browser, address, PHONE, has_touch=True) as visit:
+def test_pictures_are_described_first_second_after_a_text_and_after_a_reload(tmp_path: Path) -> None:
+    with eyes(tmp_path) as (address, browser), visiting(browser, address, PHONE, has_touch=True) as visit:
         page = visit.page
         give(visit, "paste", "image.png", RED_ABOVE_BLUE)
         page.wait_for_selector(CHIP)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import anthropic
@@ -13,12 +12,12 @@ import ollama
 import openai
 import pytest
 
+from tests.support.picture_apis import APIS, Talk, ollama_client
 from tests.support.pictures import BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED_ABOVE_BLUE
 from tests.support.seeing_model import seeing_model
 from tests.support.served import Served, served
 
 RED, BLUE, GREEN = (base64.b64encode(data).decode() for data in (RED_ABOVE_BLUE, BLUE_ABOVE_RED, GREEN_ABOVE_WHITE))
-Talk = list[tuple[str, str | None]]  # what a user says, with a picture, and the answers in between
 FIRST: Talk = [("What is it?", RED)]
 SECOND: Talk = [("What is it?", RED), ("It is red above, blue below.", None), ("And this?", BLUE)]
 LATER: Talk = [("What is it?", RED), ("It is red above, blue below.", None), ("still?", None)]
@@ -31,60 +30,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("pictures")
     with served(folder, seeing_model(folder)) as it:
         yield it
-
-
-def _url(data: str) -> str:
-    return f"data:image/png;base64,{data}"
-
-
-def _messages(talk: Talk, part: Callable[[str], Any], text: str = "text") -> list[Any]:
-    messages: list[Any] = []
-    for index, (words, picture) in enumerate(talk):
-        role = "assistant" if index % 2 else "user"
-        content: Any = [*([part(picture)] if picture else []), {"type": text, "text": words}]
-        messages.append({"role": role, "content": words if role == "assistant" else content})
-    return messages
-
-
-def openai_chat(url: str, talk: Talk) -> str:
-    messages = _messages(talk, lambda data: {"type": "image_url", "image_url": {"url": _url(data)}})
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0) as client:
-        return client.chat.completions.create(model="seeing", messages=messages).choices[0].message.content or ""
-
-
-def openai_responses(url: str, talk: Talk) -> str:
-    messages = _messages(talk, lambda data: {"type": "input_image", "image_url": _url(data)}, "input_text")
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0) as client:
-        return client.responses.create(model="seeing", input=messages).output_text
-
-
-def anthropic_messages(url: str, talk: Talk) -> str:
-    source = {"type": "base64", "media_type": "image/png"}
-    messages = _messages(talk, lambda data: {"type": "image", "source": {**source, "data": data}})
-    with anthropic.Anthropic(base_url=url, api_key="x", max_retries=0) as client:
-        answer = client.messages.create(model="seeing", max_tokens=100, messages=messages)
-    return "".join(block.text for block in answer.content if block.type == "text")
-
-
-def ollama_chat(url: str, talk: Talk) -> str:
-    messages = [
-        {"role": "assistant" if index % 2 else "user", "content": words, **({"images": [data]} if data else {})}
-        for index, (words, data) in enumerate(talk)
-    ]
-    with _ollama(url) as client:
-        return client.chat("seeing", messages=messages).message.content or ""
-
-
-@contextmanager
-def _ollama(url: str) -> Generator[Any, None, None]:
-    client: Any = ollama.Client(url)
-    try:
-        yield client
-    finally:
-        client._client.close()
-
-
-APIS = (openai_chat, openai_responses, anthropic_messages, ollama_chat)
 
 
 @pytest.mark.parametrize("ask", APIS)
@@ -102,7 +47,7 @@ def test_a_picture_is_described(service: Served, ask: Callable[[str, Talk], str]
 
 
 def test_ollamas_generate_takes_pictures(service: Served) -> None:
-    with _ollama(service.url) as client:
+    with ollama_client(service.url) as client:
         answer = client.generate("seeing", "both?", images=[GREEN, BLUE]).response
     assert answer.strip() == "The first is green above, white below, the second is blue above, red below."
 
