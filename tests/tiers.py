@@ -24,7 +24,6 @@ TABLE: Mapping[str, Sequence[str]] = {
     "matrix": (
         "tests/end_to_end/test_conversation.py::test_ten_questions_with_three_tool_calls_prefill_each_token_once",
         "tests/end_to_end/test_run.py::test_the_same_question_gives_the_same_events_on_every_runtime",
-        "tests/end_to_end/test_seeing.py",
     ),
     "external": (
         "tests/conformance/",
@@ -49,6 +48,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/end_to_end/test_other_origins.py",
         "tests/end_to_end/test_page.py",
         "tests/end_to_end/test_page_pictures.py",
+        "tests/end_to_end/test_seeing.py",
         "tests/surfaces/web/test_accessibility.py",
         "tests/surfaces/web/test_chat.py",
         "tests/surfaces/web/test_connect.py",

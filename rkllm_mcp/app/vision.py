@@ -6,12 +6,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import anyio
+from anyio import to_thread
 
 from rkllm_mcp.app.settings import picture_tags
 from rkllm_mcp.errors import ModelFileError
 from rkllm_mcp.generation import ImageTags
 from rkllm_mcp.messages import Picture
 from rkllm_mcp.models.cards import ModelFolder
+from rkllm_mcp.models.compatibility import check_width
+from rkllm_mcp.models.rkllm_header import embedding_width
 from rkllm_mcp.runtime.engine import Engine
 from rkllm_mcp.runtime.extras import set_chat_template
 from rkllm_mcp.runtime.vision.encoder import EncodedPicture, VisionEncoder, open_encoder
@@ -20,12 +23,13 @@ from rkllm_mcp.runtime.vision.encoder import EncodedPicture, VisionEncoder, open
 class ModelVision:
     """A ``Vision`` for one model; ``open_vision`` creates it."""
 
-    def __init__(self, engine: Engine, encoder: VisionEncoder, tags: ImageTags) -> None:
+    def __init__(self, engine: Engine, encoder: VisionEncoder, model: ModelFolder, tags: ImageTags) -> None:
         self.tags = tags
         self.encoder = encoder
         self._engine = engine
+        self._model = model
         self._lock = anyio.Lock()
-        self._has_own_template = False
+        self._is_prepared = False
 
     @property
     def takes_several(self) -> bool:
@@ -33,14 +37,24 @@ class ModelVision:
         return self._engine.takes_several_images
 
     async def embedding(self, picture: Picture) -> EncodedPicture:
-        """Return the embedding of a picture, after the language model is loaded."""
+        """Return the embedding of a picture, after the language model is loaded.
+
+        Raises:
+            ModelFileError: the encoder is another model's.
+        """
         # Rockchip's demo loads the language model first.
         await self._engine.ready()
         async with self._lock:
-            if not self._has_own_template:
+            if not self._is_prepared:
+                # The library says what the encoder gives; a file may not.
+                row, taken = (
+                    (await self.encoder.shape()).row,
+                    await to_thread.run_sync(embedding_width, self._model.file),
+                )
+                check_width(self.encoder.model, row, self._model.file, taken)
                 # Pictures are sent with text, to which the runtime would apply its template; the text has ours already.
                 await set_chat_template(self._engine, "", "", "")
-                self._has_own_template = True
+                self._is_prepared = True
         return await self.encoder.encode(picture)
 
 
@@ -61,4 +75,4 @@ async def open_vision(engine: Engine, model: ModelFolder) -> AsyncGenerator[Mode
             "Write picture_tags = [before, behind, in place of a token] into its model.toml.",
         )
     async with open_encoder(model.encoder) as encoder:
-        yield ModelVision(engine, encoder, tags)
+        yield ModelVision(engine, encoder, model, tags)

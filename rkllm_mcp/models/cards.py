@@ -40,6 +40,8 @@ class SourceCard(Section):
     """A branch, tag or commit of the repository; ``main`` when not given."""
     sha256: _Sha256 | None = None
     """The .rkllm file's SHA-256."""
+    encoder_file: _FileName | None = None
+    """The vision encoder's name in the repository; its only .rknn file for the platform when not given."""
     tokenizer_repository: _Repository | None = None
     """The repository with the tokenizer, usually the original model's; ``repository`` when not given."""
     tokenizer_file: _FileName = "tokenizer.json"

@@ -26,6 +26,7 @@ Verdict = Literal["yes", "tight", "no", "unknown"]
 _SAME_CHIP = {"RK3588S": "RK3588"}
 # Memory for the system and the assistant.
 _SYSTEM_BYTES = 512 * 2**20
+_OWN_ENCODER = "Take the encoder that was exported with this model: 'models add MODEL.rkllm --encoder FILE'."
 # Number of tokens to compare; fewer are no evidence.
 _LEAST_SAMPLES = 16
 
@@ -50,16 +51,20 @@ def needed_bytes(file_bytes: int, context_tokens: int = 0, cache_bytes_per_token
 
 def check_pair(encoder: RknnFile, model: RkllmFile) -> None:
     """Raise a ModelFileError if a vision encoder does not fit a language model, by what both files state."""
-    remedy = "Take the encoder that was exported with this model: --encoder FILE."
     if encoder.platform and model.platform and encoder.platform != model.platform:
         problem = f"{encoder.path.name} is for the {encoder.platform}, and {model.path.name} for the {model.platform}."
-        raise ModelFileError(problem, remedy)
-    if encoder.width and model.width and encoder.width != model.width:
-        problem = (
-            f"{encoder.path.name} gives {encoder.width} numbers for a token, and {model.path.name} takes "
-            f"{model.width}: it is the encoder of another model."
+        raise ModelFileError(problem, _OWN_ENCODER)
+    check_width(encoder.path, encoder.width, model.path, model.width)
+
+
+def check_width(encoder: Path, given: int | None, model: Path, taken: int | None) -> None:
+    """Raise a ModelFileError if an encoder gives another number of values for a token than the model takes."""
+    if given and taken and given != taken:
+        raise ModelFileError(
+            f"{encoder.name} gives {given} numbers for a token, and {model.name} takes {taken}: it is the encoder of "
+            "another model.",
+            _OWN_ENCODER,
         )
-        raise ModelFileError(problem, remedy)
 
 
 def platform_of(machine: Machine) -> str | None:

@@ -71,7 +71,8 @@ class ModelSources:
         """Return the compatibility of a model with this machine, from its card and file."""
         card = folder.card
         published = card.published.memory_mb if card.published else None
-        size = folder.file.stat().st_size if folder.file.is_file() else 0
+        parts = (folder.file, *([folder.encoder] if folder.encoder is not None else []))
+        size = sum(path.stat().st_size for path in parts if path.is_file())
         platform = card.source.platform if card.source else None
         cache, context = card.cache_bytes_per_token, card.context_tokens
         # Published figures are of short prompts.
@@ -200,7 +201,7 @@ def _checked_repository(repository: str) -> str:
 
 
 def pull(sources: ModelSources, options: Pull, report: Report) -> ModelFolder:
-    """Download a model's .rkllm file and tokenizer into the user's folder.
+    """Download a model's .rkllm file, tokenizer and, if it sees, its vision encoder into the user's folder.
 
     Raises:
         RuntimeUnusableError: the model is not available, does not fit, or fails verification.
@@ -209,7 +210,7 @@ def pull(sources: ModelSources, options: Pull, report: Report) -> ModelFolder:
     options = options.resolved(sources)
     sources.folders.folder(options.name)
     card, there = _card_to_pull(sources, options)
-    if there is not None and not there.missing:
+    if there is not None and not there.missing and (there.encoder is None or there.encoder.is_file()):
         sources.say(f"{options.name} is here already: {there.folder}")
         return there
     source = _source(card, options)
@@ -218,14 +219,28 @@ def pull(sources: ModelSources, options: Pull, report: Report) -> ModelFolder:
     tokenizer = _find_tokenizer(sources, source, options)
     if there is None:
         card = card.model_copy(update={"file": Path(weights.remote.name).name, "tokenizer": "tokenizer.json"})
-    downloaded = {"file": weights.remote.name, "revision": weights.commit or source.revision}
+    encoder = _find_encoder(sources, source, card)
+    downloaded = {
+        "file": weights.remote.name,
+        "revision": weights.commit or source.revision,
+        "encoder_file": encoder.remote.name if encoder is not None else None,
+    }
     card = card.model_copy(update={"source": source.model_copy(update=downloaded)})
+    files = [(weights, card.file), (tokenizer, card.tokenizer)]
+    if encoder is not None and card.encoder is not None:
+        files.append((encoder, card.encoder))
+    elif card.encoder is not None:
+        card = card.model_copy(update={"encoder": None})
     with sources.folders.workspace(options.name) as space:
-        sources.folders.check_room(sum(_outstanding(source_file, space) for source_file in (weights, tokenizer)))
-        for source_file, name in ((weights, card.file), (tokenizer, card.tokenizer)):
+        sources.folders.check_room(sum(_outstanding(source_file, space) for source_file, _ in files))
+        for source_file, name in files:
             sources.hub.fetch(source_file, space.place, space.ready / Path(name).name, report)
         header = read_rkllm_file(space.ready / Path(card.file).name)
         sources.check_platform(header.platform, any_platform=options.any_platform)
+        if card.encoder is not None:
+            eyes = read_rknn_file(space.ready / Path(card.encoder).name)
+            sources.check_platform(eyes.platform, any_platform=options.any_platform)
+            check_pair(eyes, header)
         check_tokenizer(space.ready / Path(card.tokenizer).name, card.template, header, sources.say)
         _write_card(space, card, header)
         folder = sources.folders.publish(options.name, space)
@@ -274,7 +289,7 @@ def _source(card: ModelCard, options: Pull) -> SourceCard:
     if options.repository is not None or options.file is not None:
         # Checksum and revision of the catalogue's file do not apply to another file.
         platform = name_hints(options.file or "").platform or source.platform
-        other = {"revision": None, "sha256": None, "platform": platform}
+        other = {"revision": None, "sha256": None, "encoder_file": None, "platform": platform}
         changes = {"repository": options.repository or source.repository, "file": options.file or source.file}
         try:
             source = SourceCard.model_validate({**source.model_dump(), **other, **changes})
@@ -310,6 +325,24 @@ def _find_weights(sources: ModelSources, source: SourceCard) -> FoundFile:
         name = _only(source, sources.hub.names(repository, source.revision), repository)
         sources.check_platform(name_hints(name).platform, any_platform=False)
     return sources.hub.find(RemoteFile(repository, name, source.revision, source.sha256))
+
+
+def _find_encoder(sources: ModelSources, source: SourceCard, card: ModelCard) -> FoundFile | None:
+    """Find the vision encoder of a model that sees; None, with a message, if the repository has not one that fits."""
+    if card.encoder is None:
+        return None
+    repository, name = source.repository or "", source.encoder_file
+    if name is None:
+        names = [name for name in sources.hub.names(repository, source.revision) if name.endswith(".rknn")]
+        fitting = [name for name in names if name_hints(name).platform in {None, source.platform}]
+        if len(fitting) != 1:
+            content = f"{len(fitting)} vision encoders" if fitting else "no vision encoder"
+            sources.say(
+                f"{repository} has {content} for the {source.platform}, so the model will not see (docs/pictures.md)"
+            )
+            return None
+        name = fitting[0]
+    return sources.hub.find(RemoteFile(repository, name, source.revision))
 
 
 def _only(source: SourceCard, names: Sequence[str], repository: str) -> str:

@@ -14,11 +14,14 @@ from rkllm_mcp.errors import ModelFileError
 MAGIC = bytes.fromhex("daeeb336")
 PLATFORMS = ("RK3588", "RK3576", "RK3562", "RV1126B")
 
+# How a script for the emulated runtime begins (native/README.md), and where its width stands.
+_SCRIPT = b"RKLLM-EMULATOR "
+_SCRIPT_HEAD_BYTES = 1 << 16
 _CONVERT = "Convert the original model on a PC: rkllm-mcp models convert."
 _AGAIN = "Copy or download it again."
 # First bytes of other file types -> description and remedy.
 _OTHERS: tuple[tuple[bytes, str, str], ...] = (
-    (b"RKLLM-EMULATOR ", "is a script for the emulated runtime", "Use it as it is: --model PATH."),
+    (_SCRIPT, "is a script for the emulated runtime", "Use it as it is: --model PATH."),
     (
         b"GGUF",
         "is a GGUF file, which llama.cpp runs",
@@ -108,6 +111,19 @@ def read_rkllm_file(path: Path) -> RkllmFile:
         raise ModelFileError(f"{path} is cut off: it is shorter than its header requires.", _AGAIN)
     mask = _known_mask(pairs)
     return replace(describe_metadata(path, size, dict(_plain_pairs(pairs, mask))), token_samples=_tokens(pairs, mask))
+
+
+def embedding_width(path: Path) -> int | None:
+    """Return the numbers of a token's embedding of a .rkllm file or of a script; None if it does not say."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_SCRIPT_HEAD_BYTES)
+        if not head.startswith(_SCRIPT):
+            return read_rkllm_file(path).width
+    except (OSError, ModelFileError):
+        return None
+    words = (line.split() for line in head.splitlines())
+    return next((int(line[1]) for line in words if line[:1] == [b"hidden"] and line[1].isdigit()), None)
 
 
 def _check_kind(path: Path, head: bytes, size: int) -> None:

@@ -7,7 +7,7 @@ Families place system text and tool list differently: one system turn for both, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rkllm_mcp.messages import Message, Picture, ToolSpec
@@ -60,6 +60,10 @@ class PictureText:
         """Return the text of those that the model sees; a result's own text has a line about others."""
         return [ControlText(self.shown) for picture in pictures if picture.digest in self.digests]
 
+    def within(self, around: Sequence[str]) -> PictureText:
+        """Return the same with a text before and behind each picture that the model sees."""
+        return replace(self, shown=self.shown.join(around)) if any(around) else self
+
 
 NO_PICTURES = PictureText()
 
@@ -106,6 +110,7 @@ class ChatTemplate:
     stop_texts: tuple[str, ...] = ()  # plain text that ends an answer, if it is a single token of the vocabulary
     # Texts before, behind and in place of a picture's tokens; empty if models of the family usually see nothing.
     picture_tags: tuple[str, ...] = ()
+    around_picture: tuple[str, ...] = ("", "")  # text before and behind a picture with its tags
     # Applied to untrusted text, if the family separates turns by plain text.
     clean: Callable[[str], str] | None = None
 
@@ -163,10 +168,14 @@ class ChatTemplate:
         Raises:
             ValueError: a system turn behind the prefix; templates have one system text, at the beginning.
         """
+        pictures = pictures.within(self.around_picture)
         if message.role == "user":
             opening = "" if before == "open_user_turn" else self._closed(before) + self.user_opening
             words = f"{message.context}\n\n{message.text}" if message.context else message.text
             seen = pictures.segments(message.pictures)
+            if seen:
+                # Where a space separates the name of a role from its words, a picture follows without one.
+                opening = opening.rstrip(" ")
             return self._cleaned([ControlText(opening), *seen, PlainText(words), ControlText(self.user_closing)])
         if message.role == "tool":
             results = [

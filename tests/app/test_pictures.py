@@ -191,6 +191,7 @@ async def test_a_picture_that_does_not_fit_is_refused_before_the_npu_sees_it(
         ("fault too-old", "made for a newer release"),
         ("platform rk3576", "another SoC"),
         ("fault throw at run", "SIGABRT"),
+        ("width 24", "vision.rknn gives 24 numbers for a token, and seeing.rkllm takes 16"),
     ],
 )
 async def test_an_encoder_that_fails_costs_one_answer_and_text_goes_on(

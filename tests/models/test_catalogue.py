@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rkllm_mcp.app.settings import loaded_sampling, sampling_by_purpose
+from rkllm_mcp.app.settings import loaded_sampling, picture_tags, sampling_by_purpose
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.models.cards import ModelFolder, how_to_convert, list_models
@@ -19,26 +19,40 @@ NAMES = [
     "deepseek-r1-distill-qwen-1.5b",
     "gemma3-1b",
     "gemma3-4b",
+    "gemma3n-e2b",
     "gemma4-e2b",
+    "gemma4-e4b",
     "hammer2.1-0.5b",
     "hammer2.1-1.5b",
     "hammer2.1-3b",
     "internlm2-1.8b",
+    "internvl3.5-2b",
     "llama3.2-1b",
     "llama3.2-3b",
+    "minicpm-v-2.6",
+    "minicpm3-4b",
     "minicpm4-0.5b",
+    "phi2",
     "phi3.5-mini",
+    "qwen2-0.5b",
     "qwen2.5-0.5b",
     "qwen2.5-1.5b",
     "qwen2.5-3b",
+    "qwen2.5-coder-1.5b",
+    "qwen2.5-vl-3b",
     "qwen3-0.6b",
     "qwen3-1.7b",
     "qwen3-4b",
+    "qwen3-4b-2507",
+    "qwen3-vl-2b",
+    "qwen3-vl-4b",
     "qwen3.5-0.8b",
     "qwen3.5-2b",
     "qwen3.5-4b",
     "rwkv7-1.5b",
     "smollm3-3b",
+    "smolvlm2-2.2b",
+    "smolvlm2-256m",
     "telechat2-3b",
     "xlam2-1b",
     "xlam2-3b",
@@ -98,7 +112,7 @@ def test_every_model_can_be_pulled_or_says_in_one_sentence_how_it_is_made() -> N
             sentence = how_to_convert(model.name, model.card.source)
             assert f"hf download {model.card.source.tokenizer_repository} --local-dir {model.name} && " in sentence
             assert f"rkllm-mcp models convert {model.name}'" in sentence
-    assert sum(model.can_be_pulled for model in ENTRIES) == 15
+    assert sum(model.can_be_pulled for model in ENTRIES) == 25
 
 
 @every_entry
@@ -112,6 +126,25 @@ def test_an_entry_is_complete_and_has_no_weights(model: ModelFolder) -> None:
     assert card.source is not None
     assert card.source.tokenizer_repository is not None
     assert (card.source.file is None) or card.source.repository is not None
+
+
+def test_a_model_that_sees_has_tags_for_pictures_and_an_encoder_to_fetch() -> None:
+    seeing = {model.name: model.card for model in CATALOGUE if model.encoder is not None}
+    assert sorted(seeing) == [
+        "internvl3.5-2b",
+        "minicpm-v-2.6",
+        "qwen2.5-vl-3b",
+        "qwen3-vl-2b",
+        "qwen3-vl-4b",
+        "qwen3.5-0.8b",
+        "qwen3.5-4b",
+        "smolvlm2-2.2b",
+        "smolvlm2-256m",
+    ]
+    for card in seeing.values():
+        assert picture_tags(card) is not None
+        assert card.source is not None
+        assert card.source.repository is not None
 
 
 @every_entry

@@ -16,6 +16,7 @@ from rkllm_mcp.models.install import ModelSources, Pull, pull
 from tests.support.board_trees import LAPTOP, RK3588, plant
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 from tests.support.fake_hub import COMMIT, FakeHub, running
+from tests.support.pictures import emulated_encoder
 from tests.support.rkllm_files import QWEN, container
 
 END = demo_vocabulary().control_id("<|im_end|>")
@@ -130,6 +131,63 @@ def test_the_context_is_never_longer_than_the_file_allows(sources: ModelSources,
         {**FACTS, "rkllm.max_context": 2048}, weights=bytes(1000)
     )
     assert pull(sources, Pull("qwen2.5-1.5b"), quietly).card.context_tokens == 2048
+
+
+SEEING = CARD.replace("[source]", 'encoder = "vision.rknn"\n\n[source]')
+
+
+@pytest.fixture
+def seeing(sources: ModelSources, fake: FakeHub, tmp_path: Path) -> dict[str, bytes]:
+    """The repository of a model that sees, with the encoders of two boards."""
+    (tmp_path / "catalogue" / "qwen2.5-1.5b" / "model.toml").write_text(SEEING)
+    files = fake.files["them/Qwen2.5-1.5B-rkllm"]
+    encoder = emulated_encoder(tmp_path, lines="# " + "x" * 2000).read_bytes()
+    files |= {"RK3588/qwen_vision_rk3588.rknn": encoder, "RK3576/qwen_vision_rk3576.rknn": b"RKNN" * 500}
+    return files
+
+
+def test_a_model_that_sees_comes_with_its_encoder(
+    sources: ModelSources, seeing: dict[str, bytes], fake: FakeHub, tmp_path: Path
+) -> None:
+    seen: dict[str, tuple[int, int | None]] = {}
+    folder = pull(sources, Pull("qwen2.5-1.5b"), lambda name, done, total: seen.update({name: (done, total)}))
+    encoder = seeing["RK3588/qwen_vision_rk3588.rknn"]
+    fetched = tmp_path / "user" / "qwen2.5-1.5b" / "vision.rknn"
+    assert (folder.encoder, fetched.read_bytes()) == (fetched, encoder)
+    assert seen["RK3588/qwen_vision_rk3588.rknn"] == (len(encoder), len(encoder))
+    assert folder.card.source is not None
+    assert folder.card.source.encoder_file == "RK3588/qwen_vision_rk3588.rknn"
+    # Lost, it is fetched again.
+    fetched.unlink()
+    assert pull(sources, Pull("qwen2.5-1.5b"), quietly).encoder == fetched
+    assert fetched.read_bytes() == encoder
+
+
+def test_an_encoder_that_broke_off_goes_on_where_it_was(
+    sources: ModelSources, seeing: dict[str, bytes], fake: FakeHub
+) -> None:
+    seeing["RK3588/qwen_vision_rk3588.rknn"] += b"#" * 600_000
+    # The weights and the tokenizer are whole.
+    fake.cuts = [None, None, 400_000]
+    folder = pull(sources, Pull("qwen2.5-1.5b"), quietly)
+    assert folder.encoder is not None
+    assert folder.encoder.read_bytes() == seeing["RK3588/qwen_vision_rk3588.rknn"]
+    assert [wanted for wanted in fake.bodies() if wanted] == ["bytes=262144-"]
+
+
+def test_a_wrong_encoder_is_refused_and_a_missing_one_leaves_a_model_for_text(
+    sources: ModelSources, seeing: dict[str, bytes], said: list[str], tmp_path: Path
+) -> None:
+    weights = {**FACTS, "general.architecture": "qwen2", "qwen2.embedding_length": 2048}
+    seeing["Qwen2.5-1.5B-Instruct_W8A8_RK3588.rkllm"] = container(weights, weights=bytes(1000))
+    with pytest.raises(ModelFileError, match=r"vision\.rknn gives 16 numbers for a token, and .* takes 2048"):
+        pull(sources, Pull("qwen2.5-1.5b"), quietly)
+    assert not (tmp_path / "user" / "qwen2.5-1.5b").exists()
+    del seeing["RK3588/qwen_vision_rk3588.rknn"]
+    assert pull(sources, Pull("qwen2.5-1.5b"), quietly).encoder is None
+    assert said[-1] == (
+        "them/Qwen2.5-1.5B-rkllm has no vision encoder for the RK3588, so the model will not see (docs/pictures.md)"
+    )
 
 
 def broken_off(fake: FakeHub) -> None:

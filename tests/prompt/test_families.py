@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.generation import IMAGE_MARK
+from rkllm_mcp.messages import Message, Picture, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.budget import Budget
 from rkllm_mcp.prompt.conversation import ConversationPrompt, stop_ids
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.prompt.template import ChatTemplate
+from rkllm_mcp.prompt.template import ChatTemplate, PictureText
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 from tests.prompt.published import (
     CALL,
@@ -57,6 +58,11 @@ FAMILIES = (
     Family("rwkv7", tools_are_text=True, calls_are_text=True, results_are_user=True, thinks=True),
     Family("xlam2", not_for=("a call behind text",)),
     Family("hammer2.1", calls_are_text=True),
+    # They show no tools; ours are those of the Qwen model below.
+    Family("internvl3.5", tools_are_text=True, calls_are_text=True, results_are_user=True),
+    Family("minicpm-v", tools_are_text=True, calls_are_text=True, results_are_user=True),
+    Family("smolvlm2", tools_are_text=True, calls_are_text=True, results_are_user=True),
+    Family("phi2", tools_are_text=True, calls_are_text=True, results_are_user=True),
 )
 
 
@@ -184,3 +190,33 @@ def test_a_question_behind_calls_that_were_never_answered_begins_a_turn(template
     ):
         prompt = ConversationPrompt(vocabulary, template).prepare(messages, TOOLS, Budget(65536, 16))
         assert vocabulary.decode(prompt.ids).endswith(closed + opened)
+
+
+# A question with a picture of two tokens, as each family's own software writes it.
+WITH_PICTURE = {
+    "gemma3": "<start_of_turn>user\n\n\n<start_of_image>{2}<end_of_image>\n\nWhat?<end_of_turn>\n",
+    "gemma4": "<|turn>user\n\n\n<|image>{2}<image|>\n\nWhat?<turn|>\n",
+    "internvl3.5": "<|im_start|>user\n<img>{2}</img>\nWhat?<|im_end|>\n",
+    "minicpm-v": "<|im_start|>user\n<image>{2}</image>\nWhat?<|im_end|>\n",
+    "qwen2.5": "<|im_start|>user\n<|vision_start|>{2}<|vision_end|>What?<|im_end|>\n",
+    "qwen3": "<|im_start|>user\n<|vision_start|>{2}<|vision_end|>What?<|im_end|>\n",
+    "qwen3.5": "<|im_start|>user\n<|vision_start|>{2}<|vision_end|>What?<|im_end|>\n",
+    "smolvlm2": ("User:<fake_token_around_image><global-img>{2}<fake_token_around_image>What?<end_of_utterance>\n"),
+}
+
+
+def test_a_picture_stands_where_its_family_puts_it_and_is_a_mark_for_the_runtime() -> None:
+    seen = {name: template for name, template in TEMPLATES.items() if template.picture_tags}
+    picture = Picture.of(b"x")
+    rendered: dict[str, str] = {}
+    for name, template in seen.items():
+        start, end, content = template.picture_tags
+        shown = f"{start}{content * 2}{end}"
+        pictures = PictureText(shown, frozenset({picture.digest}))
+        turn = template.turn(Message("user", "What?", pictures=(picture,)), pictures=pictures)
+        rendered[name] = text_of(turn).replace(content * 2, "{2}")
+        # What is sent to the runtime, which puts the tags there itself.
+        vocabulary = family_vocabulary(template)
+        text = vocabulary.as_text(vocabulary.encode(turn), vocabulary.encode([ControlText(shown)]), IMAGE_MARK)
+        assert text == text_of(turn).replace(shown, IMAGE_MARK)
+    assert rendered == WITH_PICTURE

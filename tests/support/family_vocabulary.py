@@ -16,8 +16,9 @@ from rkllm_mcp.toolcalls.formats import marker_texts
 # tags of a template only explain a format.
 _BARRED = re.compile(r"<[|｜_][^<>]+>|<[^<>]+[|｜]>")
 _TAGS = re.compile(
-    r"</?(?:s|bos|eos|think|tool_call|tool_response|start_of_turn|end_of_turn)>",
+    r"</?(?:s|bos|eos|think|tool_call|tool_response|start_of_turn|end_of_turn|end_of_utterance)>",
 )
+_TAG = re.compile("<[^<>]+>")
 
 
 def control_names(template: ChatTemplate) -> list[str]:
@@ -37,7 +38,8 @@ def control_names(template: ChatTemplate) -> list[str]:
         segments += template.opening(thinking=thinking)
     texts = [segment.text for segment in segments if isinstance(segment, ControlText)]
     texts += [template.end_of_turn, *template.stop, *marker_texts(template.tool_form.syntaxes)]
-    return sorted({name for text in texts for pattern in (_BARRED, _TAGS) for name in pattern.findall(text)})
+    named = {name for text in texts for pattern in (_BARRED, _TAGS) for name in pattern.findall(text)}
+    return sorted(named.union(*(_TAG.findall(tag) for tag in template.picture_tags)))
 
 
 def family_tokenizer(template: ChatTemplate) -> str:

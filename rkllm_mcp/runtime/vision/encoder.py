@@ -74,7 +74,7 @@ class VisionEncoder:
     """Encode pictures, one at a time; ``open_encoder`` creates it."""
 
     def __init__(self, model: Path) -> None:
-        self._model = model
+        self.model = model  # its file
         self._lock = anyio.Lock()
         self._numbers = count(1)
         self._worker: WorkerProcess | None = None
@@ -161,13 +161,13 @@ class VisionEncoder:
         if self._worker is not None and self._shape is not None:
             return self._worker, self._shape
         find = (
-            emulated_encoder_library if is_emulated_encoder(self._model) else partial(find_encoder_library, self._model)
+            emulated_encoder_library if is_emulated_encoder(self.model) else partial(find_encoder_library, self.model)
         )
         library = await to_thread.run_sync(find)
         opened = open_worker(self._on_frames, environment={}, stop_timeout_s=_STOP_TIMEOUT_S, module="vision.worker")
         worker = await self._end_worker.enter_async_context(opened)
-        command = frames.EncoderLoad(str(library), str(self._model.absolute()))
-        doing = f"loading {self._model.name}"
+        command = frames.EncoderLoad(str(library), str(self.model.absolute()))
+        doing = f"loading {self.model.name}"
         self._loaded = asyncio.get_running_loop().create_future()
         try:
             loaded = await self._reply(worker, frames.pack(command), self._loaded, _LOAD_TIMEOUT_S, doing)
