@@ -126,6 +126,14 @@ static bool apply_memory(struct faults *f, const struct words *w) {
     return place >= 0;
 }
 
+/* leak-pictures MB */
+static bool apply_leak(struct faults *f, const struct words *w) {
+    double megabytes = 0;
+    bool good = w->count == 2 && words_number(word(w, 1), 0, 1024, &megabytes);
+    f->leak_bytes = (long)(megabytes * (1 << 20));
+    return good;
+}
+
 static bool apply_driver(struct faults *f, const struct words *w) {
     int parts[3], end = 0;
     const char *version = word(w, 1);
@@ -184,6 +192,7 @@ static const struct fault {
     {"logits-rows", "logits-rows all|last", MEMBER(logits_last_row), FAULTS_OF_RULE},
     {"logits-cache", "logits-cache kept|dropped", MEMBER(logits_cache_dropped), FAULTS_OF_MODEL},
     {"hidden-callbacks", "hidden-callbacks two|one", MEMBER(one_hidden_callback), FAULTS_OF_RULE},
+    {"leak-pictures", "leak-pictures MB", OWN(apply_leak), FAULTS_OF_MODEL},
     {"stale-pictures", "stale-pictures", MEMBER(stale_pictures), FAULTS_OF_MODEL},
     {"hidden-needs-clear", "hidden-needs-clear", MEMBER(hidden_needs_clear), FAULTS_OF_MODEL},
     {"skipped-token", "skipped-token silent|null|empty", MEMBER(skipped), FAULTS_OF_RULE},

@@ -79,6 +79,7 @@ struct faults {
     int abort_forgotten; /* enum abort_forgotten */
     int run_async;       /* enum run_async */
     int hidden_needs_clear;
+    long leak_bytes;    /* that every picture of a run leaves behind */
     int stale_pictures; /* a new picture is noise while others are in the cache */
     /* how the library behaves where the vendor's documents are silent */
     int callback_thread; /* enum callback_thread */

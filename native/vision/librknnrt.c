@@ -448,7 +448,11 @@ API int rknn_outputs_get(rknn_context number, uint32_t count, rknn_output output
     int status = !context ? RKNN_ERR_CTX_INVALID : outputs ? RKNN_SUCC : RKNN_ERR_PARAM_INVALID;
     if (context) throw_here(&context->encoder, THROWS_AT_OUTPUTS);
     if (!status && (!context->has_run || count > context->encoder.outputs)) status = RKNN_ERR_OUTPUT_INVALID;
-    for (uint32_t i = 0; i < count && !status; i++) status = give_output(context, &outputs[i]);
+    for (uint32_t i = 0; i < count && !status; i++) {
+        /* Without is_prealloc only want_float is the caller's; Rockchip's demo leaves every index 0. */
+        if (!outputs[i].is_prealloc) outputs[i].index = i;
+        status = give_output(context, &outputs[i]);
+    }
     return logged("rknn_outputs_get", number, status, "\"count\": %u", count);
 }
 

@@ -32,6 +32,8 @@ from rkllm_mcp.runtime.worker_process import WorkerProcess
 
 # This call saves time and does not change answers.
 _SAVES_TIME_ONLY = "load_prompt_cache"
+# 1.3.0 loses about 2 MB with each picture (rknn-llm #529); this much is worth loading the model again.
+_MOST_GROWTH_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,8 @@ class Dispatcher:
         self._cause = ""
         self._log_mark = 0
         self._settled = asyncio.Event()
+        # Memory of the worker before each of its first two runs with new pictures; the second is compared with.
+        self._before_pictures: list[int] = []
 
     @property
     def abi(self) -> Abi | None:
@@ -276,9 +280,9 @@ class Dispatcher:
             except (TypeError, ValueError) as error:
                 run.fail(InputRefusedError(f"an option is of a wrong type: {error}; use plain numbers and texts"))
                 continue
-            if self._must_replace_worker(run):
+            if cause := self._replacement(run, command, worker):
                 self._deferred = run
-                self._kill("a generation was paused and something else was asked")
+                self._kill(cause)
                 return
             self._current, self._command = run, command
             self.waiting.clear_expected()
@@ -306,15 +310,25 @@ class Dispatcher:
         command = fitted(run.command, abi, version)
         return command if run.options.resume else self.cache.before(command)
 
-    def _must_replace_worker(self, run: Run) -> bool:
-        """True if a paused generation would answer in place of this run.
+    def _replacement(self, run: Run, command: RunCommand, worker: WorkerProcess) -> str:
+        """Return the reason to replace the worker before this run; empty to keep it.
 
-        It is undocumented if clearing the KV cache ends a pause, so only a profile that observed it counts.
+        A paused generation would answer in place of the run: it is undocumented if clearing the KV cache ends a pause,
+        so only a profile that observed it counts. Memory lost to pictures is recovered before a new picture, for which
+        the cache is cleared anyway.
         """
-        if not self.cache.is_paused or run.options.resume:
-            return False
-        profile = self._settings.profile
-        return profile is None or "clear" not in (profile.facts.get("pause_left_by") or ())
+        if self.cache.is_paused and not run.options.resume:
+            profile = self._settings.profile
+            if profile is None or "clear" not in (profile.facts.get("pause_left_by") or ()):
+                return "a generation was paused and something else was asked"
+        if isinstance(command.prompt, ImageInput) and command.clears_before:
+            now = worker.memory_bytes()
+            if len(self._before_pictures) < 2:
+                # The first run allocates buffers that stay.
+                self._before_pictures.append(now)
+            elif now - self._before_pictures[1] > _MOST_GROWTH_BYTES:
+                return "its memory had grown with pictures"
+        return ""
 
     def _abort(self, run: Run) -> None:
         """Abort the current run; kill the worker if the run does not return in time."""
@@ -440,6 +454,7 @@ class Dispatcher:
 
     def _on_service(self) -> None:
         self._is_dying, self._cause = False, ""
+        self._before_pictures = []
         self.cache.renewed()
         worker = self.supervisor.worker
         if worker is not None:

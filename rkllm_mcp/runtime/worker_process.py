@@ -168,6 +168,14 @@ class WorkerProcess:
         with anyio.move_on_after(_KILL_TIMEOUT_S, shield=True):
             await self.gone()
 
+    def memory_bytes(self) -> int:
+        """Return the memory that the process has written to (RssAnon); 0 if it is gone or the kernel does not say."""
+        with suppress(OSError):
+            for line in Path(f"/proc/{self.pid}/status").read_text("ascii", "replace").splitlines():
+                if line.startswith("RssAnon:"):
+                    return int(line.split()[1]) * 1024
+        return 0
+
     def kill(self) -> None:
         """End it at once."""
         with suppress(ProcessLookupError):  # it has already exited

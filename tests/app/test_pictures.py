@@ -218,6 +218,23 @@ async def test_an_encoder_that_dies_between_two_pictures_is_loaded_again_and_cos
         assert (await chat.ask("and this?", BLUE_ABOVE_RED)).text.strip() == "It is blue above, red below."
 
 
+async def test_a_runtime_that_loses_memory_with_pictures_is_replaced_between_two_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Rknn-llm #529, in larger steps: a run loses as much with each picture of its conversation.
+    async with asking(seeing_model(tmp_path), monkeypatch, faults="leak-pictures 16") as chat:
+        engine = chat.app.model_host.board.engine
+        said = [await chat.ask("what is it?", *pictures) for pictures in [(RED_ABOVE_BLUE,), (BLUE_ABOVE_RED,)] * 3]
+        still = await chat.ask("still?")
+        assert engine.restarts == 1
+    answers = ["It is red above, blue below.", "It is blue above, red below."] * 3
+    assert [(answer.text.strip(), answer.end.reason) for answer in said] == [(text, "answered") for text in answers]
+    assert (still.text.strip(), [answer.statuses for answer in said[1:]]) == ("Still red above, blue below.", [()] * 5)
+    assert chat.encodings() == 2
+    # The new process reads the whole conversation once more, which a new picture costs anyway.
+    assert [run["reused"] for run in chat.runs()][:6] == [0] * 6
+
+
 async def test_a_model_without_eyes_says_so_once_and_names_one_that_sees(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
