@@ -40,6 +40,7 @@ class ToolSpec:
     as_task: bool = False  # the tool requires a task, which is polled for its result
     keywords: str = ""  # further words by which a search finds the tool; not shown to the model
     target: str = ""  # method and address of a REST API's operation, for which an approval is valid; else empty
+    title: str = ""  # the server's name of the tool for people; not shown to the model
 
     @property
     def original_name(self) -> str:

@@ -60,7 +60,11 @@ def create_server(settings: Settings, clock: Clock) -> MCPServer[WeatherService]
         "rkllm-mcp-weather",
         title="気象庁の天気予報",
         version=version(),
-        tools=[_tool(get_weather, "天気"), _tool(get_forecast, "天気予報"), _tool(find_area, "地名検索")],
+        tools=[
+            _tool(get_weather, "天気 / Weather"),
+            _tool(get_forecast, "天気予報 / Forecast"),
+            _tool(find_area, "地名検索 / Find a place"),
+        ],
         lifespan=lifespan,
         log_level="WARNING",
     )

@@ -138,6 +138,7 @@ def _spec(tool: Tool, server: str) -> ToolSpec:
         read_only=hints.read_only_hint if hints else None,
         destructive=hints.destructive_hint if hints else None,
         as_task=tool.execution is not None and tool.execution.task_support == "required",
+        title=tool.title or (hints.title if hints else None) or "",
     )
 
 

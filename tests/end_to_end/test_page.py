@@ -57,7 +57,7 @@ def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) 
         page.get_by_role("button", name="Ask", exact=True).click()
         page.wait_for_selector("text=The rust code is fine.")
         page.click("#attach")
-        page.get_by_role("tab", name="Resource").click()
+        page.get_by_role("menuitem", name="Resource of a server").click()
         page.get_by_role("button", name="memo://monday").click()
         page.wait_for_selector("#files >> text=tokens")
 

@@ -38,7 +38,7 @@ def test_a_good_definition_stays_as_it_is() -> None:
         "title": "t",
         "description": "d",
         "inputSchema": {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}, "$defs": {}},
-        "annotations": {"readOnlyHint": True},
+        "annotations": {"readOnlyHint": True, "title": "a"},
         "execution": {"taskSupport": "optional"},
     }
     # The SDK would throw away a result that does not fit the output schema.

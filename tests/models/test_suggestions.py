@@ -36,11 +36,10 @@ SETS = {"demo": WEATHER + TIME + FILES, "setup": LOCAL + WEATHER + FILES.replace
 def suggestions() -> Iterator[tuple[str, str, str]]:
     """Yield what a tool must be called for each question that needs one, and the question in both languages."""
     welcome = (PAGE / "chat" / "welcome.js").read_text("utf-8")
-    phrases = (PAGE / "phrases.js").read_text("utf-8")
+    catalogues = [(PAGE / f"phrases.{language}.js").read_text("utf-8") for language in ("en", "ja")]
     for pattern, phrase in re.findall(r'\[/(.+)/i, "(suggest\.\w+)"\]', welcome):
-        texts = re.search(rf'"{re.escape(phrase)}": \["([^"]*)", "([^"]*)"\]', phrases)
-        assert texts is not None, phrase
-        yield pattern, texts[1], texts[2]
+        english, japanese = (dict(re.findall(r'"([\w.]+)": "([^"]*)"', catalogue)) for catalogue in catalogues)
+        yield pattern, english[phrase], japanese[phrase]
 
 
 @asynccontextmanager

@@ -144,7 +144,8 @@ def busy_service() -> PageService:
             "templates": [{"uri_template": f"docs://{{page}}/{LONG}", "name": "Pages", "server": "desk"}],
         },
         prompts=[
-            {"name": "review", "server": "dev", "description": "R", "arguments": [{"name": "a", "required": True}]}
+            {"name": name, "server": "dev", "description": "R", "arguments": [{"name": "a", "required": True}]}
+            for name in ("review", "explain")
         ],
     )
 
@@ -240,26 +241,22 @@ def _dialogs(visit: Visit, service: PageService) -> Iterator[str]:
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog", state="detached")
     page.click("#attach")
-    page.wait_for_selector("dialog[open]")
+    page.wait_for_selector(".popover")
     yield "attach"
-    page.click("#tab-resource")
-    page.wait_for_selector(f"dialog {LOADING}", state="detached")
+    page.get_by_role("menuitem").last.click()
+    page.wait_for_selector("dialog[open]")
     page.evaluate(_UNFOLD)
     yield "attach, further"
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog", state="detached")
-    for opener, further in (("prompts", "dialog .offer"),):
-        page.click(f"#{opener}")
-        page.wait_for_selector("dialog[open]")
-        page.wait_for_selector(f"dialog {LOADING}", state="detached")
-        page.evaluate(_UNFOLD)
-        yield opener
-        if further:
-            page.click(further)
-            page.wait_for_selector("dialog[open] .choices")
-            yield f"{opener}, further"
-        page.keyboard.press("Escape")
-        page.wait_for_selector("dialog", state="detached")
+    page.click("#prompts")
+    page.wait_for_selector("dialog .offer")
+    yield "prompts"
+    page.click("dialog .offer")
+    page.wait_for_selector("dialog[open] .choices")
+    yield "prompts, further"
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
     page.click("#options")
     page.wait_for_selector("#force-tool optgroup", state="attached")
     page.click("dialog fieldset button")

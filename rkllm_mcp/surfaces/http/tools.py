@@ -49,6 +49,7 @@ class ToolShown(DocumentedModel):
     """A tool."""
 
     name: str = Field(description="The name that the model is shown.")
+    title: str = Field(description="The server's name of the tool for people; empty without one.")
     qualified_name: str = Field(description="mcp__server__tool, which no other tool has.")
     server: str
     description: str

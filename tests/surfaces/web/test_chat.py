@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.browser import DESKTOP, PHONE, visiting
 from tests.support.page_service import END, HOLD, USAGE, Json, PageService, call, result, running, text
+from tests.support.page_views import tool
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -54,9 +55,8 @@ def test_an_answer_streams_as_markdown_and_its_settled_parts_stay_as_they_are(br
         assert page.get_attribute(".prose li", "data-mark") == "same"
         assert page.inner_text(".prose td") == "1"
         assert page.inner_text(".prose pre").strip() == "x = 1"
-        assert page.inner_text(".costs") == "9.2 tokens/s · 84 % cached"
-        page.click(".costs summary")
-        assert "96 tokens read in 0.4 s" in page.inner_text(".costs")
+        page.get_by_label("Figures of this answer").click()
+        assert page.inner_text(".costs").splitlines()[:2] == ["9.2 tokens/s · 84 % cached", "96 tokens read in 0.4 s"]
 
 
 def test_nothing_that_a_model_or_a_tool_says_becomes_markup(browser: Browser) -> None:
@@ -124,7 +124,8 @@ def test_escape_stops_the_answer_and_open_questions_show_it(browser: Browser) ->
 def test_escape_closes_an_open_dialog_before_it_stops_an_answer(browser: Browser, size: tuple[int, int]) -> None:
     asking: Json = {"kind": "approval", "id": "a1", "name": "save", "arguments": {}, "reason": "It writes."}
     events = [call("1", "save", {}), {**asking, "seconds_left": 300}, HOLD, END]
-    service = PageService({"x": [text("Mild."), END], "y": events})
+    notes = [{"uri": f"memo://{name}", "name": name, "server": "desk", "description": ""} for name in ("one", "two")]
+    service = PageService({"x": [text("Mild."), END], "y": events}, resources={"resources": notes, "templates": []})
     service.models = [{"id": name, "loaded": name == "demo"} for name in ("demo", "other")]
     with running(service), visiting(browser, service.url, size) as visit:
         page = visit.page
@@ -155,6 +156,7 @@ def test_escape_closes_an_open_dialog_before_it_stops_an_answer(browser: Browser
         press_escape()
         assert page.locator(".popover").count() == 0
         page.click("#attach")
+        page.get_by_role("menuitem", name="Resource of a server").click()
         page.wait_for_selector("dialog[open]")
         press_escape()
         assert page.locator("dialog[open]").count() == 0
@@ -197,6 +199,45 @@ def test_calls_of_tools_are_cards_that_fold_long_results(browser: Browser) -> No
         visit.page.click(".card summary")
         assert "Result (5,000 characters)" in visit.page.inner_text(".card")
         assert visit.page.locator(".card dl").first.inner_text() == "place\n東京"
+
+
+def test_a_tool_is_named_by_its_title(browser: Browser) -> None:
+    service = PageService(
+        {"x": [call("1", "get_weather", {}), result("1", "get_weather", "Mild"), text("Mild."), END]},
+        tools=[{**tool("get_weather", "weather"), "title": "Weather"}],
+    )
+    with running(service), visiting(browser, service.url) as visit:
+        visit.answered("x")
+        name = visit.page.locator(".card strong")
+        assert (name.inner_text(), name.get_attribute("title")) == ("Weather", "weather / get_weather")
+
+
+def test_on_a_phone_only_the_last_answer_shows_its_actions_and_the_others_after_a_long_press(browser: Browser) -> None:
+    from playwright.sync_api import expect
+
+    service = PageService({"x": [text("One."), USAGE, END], "y": [text("Two."), USAGE, END]})
+    with running(service), visiting(browser, service.url, PHONE, has_touch=True, is_mobile=True) as visit:
+        page = visit.page
+        for question in ("x", "y"):
+            visit.answered(question)
+        heights = "[...document.querySelectorAll('.message-foot')].map((foot) => foot.offsetHeight > 1)"
+        assert page.evaluate(heights) == [False, False, False, True]
+        # The copy button of a screen reader is there all the same.
+        assert page.get_by_role("button", name="Copy").count() == 4
+        press = "(node, type) => node.dispatchEvent(new PointerEvent(type, { pointerType: 'touch', bubbles: true }))"
+        page.locator(".message.user").first.evaluate(press, "pointerdown")
+        expect(page.locator(".message.user").first).to_have_class("message user is-pressed")
+        page.locator(".message.user").first.evaluate(press, "pointerup")
+        assert page.evaluate(heights) == [True, False, False, True]
+
+
+def test_send_looks_inactive_as_long_as_there_is_nothing_to_send(browser: Browser) -> None:
+    with running(PageService()) as service, visiting(browser, service.url) as visit:
+        states: list[str | None] = []
+        for draft in ("", "x", " "):
+            visit.page.fill("#question", draft)
+            states.append(visit.page.get_attribute("#send", "aria-disabled"))
+        assert states == ["true", "false", "true"]
 
 
 def test_the_owner_decides_about_a_call(browser: Browser) -> None:
@@ -413,24 +454,26 @@ def test_an_answer_goes_on_behind_another_conversation(browser: Browser) -> None
 
 
 def test_resources_and_prompts_of_servers_go_into_a_question(browser: Browser) -> None:
-    resource = {"uri": "memo://monday", "name": "Monday", "server": "desk", "description": "", "mime_type": ""}
+    resources = [
+        {"uri": f"memo://{day.lower()}", "name": day, "server": "desk", "description": "", "mime_type": ""}
+        for day in ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+    ]
     family = {"uri_template": "docs://{page}/{+path}", "name": "Pages", "server": "desk", "description": ""}
     blanks = [{"name": "language", "description": "", "required": True}, {"name": "style", "required": False}]
     prompt = {"name": "review", "server": "dev", "description": "Reviews.", "arguments": blanks}
-    service = PageService(resources={"resources": [resource], "templates": [family]}, prompts=[prompt])
+    service = PageService(resources={"resources": resources, "templates": [family]}, prompts=[prompt])
     with running(service), visiting(browser, service.url) as visit:
         page = visit.page
         page.fill("#question", "Sum up")
         page.click("#attach")
-        page.get_by_role("tab", name="File").focus()
-        page.keyboard.press("ArrowRight")
+        page.get_by_role("menuitem", name="Resource of a server").click()
         page.get_by_label("Search", exact=True).fill("MONDAY")
         page.wait_for_selector("dialog summary", state="hidden")
         page.get_by_role("button", name="Monday").click()
         page.wait_for_selector("#files >> text=Monday")
         page.wait_for_selector("#files >> text=42 tokens")
         page.click("#attach")
-        page.get_by_role("tab", name="Resource").click()
+        page.get_by_role("menuitem", name="Resource of a server").click()
         page.click("dialog summary")
         page.get_by_label("page").fill("a b")
         page.get_by_label("path").fill("c/d.")
@@ -443,7 +486,6 @@ def test_resources_and_prompts_of_servers_go_into_a_question(browser: Browser) -
         assert service.sent("/v1/execute").pop()["message"] == mentioned
         assert page.locator("#files > *").count() == 0
         page.click("#prompts")
-        page.get_by_role("button", name="review").click()
         page.get_by_label("language").fill("rust")
         page.get_by_role("button", name="Ask", exact=True).click()
         page.wait_for_selector(".message.assistant .message-foot button >> nth=2")

@@ -45,7 +45,7 @@ def test_the_page_opens_without_its_service_stores_the_draft_and_sends_it_on_req
         assert page.locator("#announcements p").all_inner_texts()[0] == LOST
         # What is loaded when it is first needed is there as well.
         page.click("#attach")
-        page.wait_for_selector("dialog[open] >> text=Choose files")
+        page.wait_for_selector(".popover >> text=Choose files")
         page.keyboard.press("Escape")
         page.fill("#question", "x")
         visit.reload()
@@ -116,7 +116,7 @@ def test_without_a_cache_a_part_of_an_earlier_release_is_not_taken_from_the_new_
         visit.page.click("#attach")
         visit.load_release(f"{page_version()}b")
         visit.page.click("#attach")
-        visit.page.wait_for_selector("dialog[open] >> text=Choose files")
+        visit.page.wait_for_selector(".popover >> text=Choose files")
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])

@@ -89,7 +89,7 @@ def test_files_become_part_of_the_question_with_their_tokens_shown(browser: Brow
         page = visit.page
         page.click("#attach")
         with page.expect_file_chooser() as chooser:
-            page.get_by_role("button", name="Choose files").click()
+            page.get_by_role("menuitem", name="Choose files").click()
         chooser.value.set_files(
             [
                 {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"buy milk"},
@@ -132,7 +132,7 @@ def test_content_that_does_not_fit_has_choices_with_the_cost_of_each(browser: Br
         def add(name: str, words: str) -> None:
             page.click("#attach")
             with page.expect_file_chooser() as chooser:
-                page.get_by_role("button", name="Choose files").click()
+                page.get_by_role("menuitem", name="Choose files").click()
             chooser.value.set_files([{"name": name, "mimeType": "", "buffer": words.encode()}])
 
         # The window has 4,096 tokens, of which the tools take 120.

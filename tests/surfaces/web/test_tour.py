@@ -268,11 +268,11 @@ def takes_the_passages_of_a_pdf_that_is_too_long(person: Person, _: Demo) -> Non
     """14. Attach a PDF that is too long and choose passages only."""
     give_the_key(person)
 
-    def open_dialog() -> None:
+    def open_menu() -> None:
         person.press("Add", "追加")
-        person.press("Choose files", "ファイルを選ぶ")
+        person.press("Choose files", "ファイルを選ぶ", "menuitem")
 
-    person.choose_files(open_dialog, handbook(f"{person.language}-14"))
+    person.choose_files(open_menu, handbook(f"{person.language}-14"))
     person.sees("tokens too many for this model", "このモデルの上限を")
     person.press("Use only the passages that fit", "関係する部分だけを使う")
     person.sees("the answer begins with a search", "回答は検索から始まります")
@@ -312,15 +312,15 @@ def pastes_a_photo_for_a_model_that_reads_none(person: Person, _: Demo) -> None:
 def gives_two_files_and_removes_one(person: Person, _: Demo) -> None:
     """17. Drop two files onto the page; remove one."""
 
-    def open_dialog() -> None:
+    def open_menu() -> None:
         person.press("Add", "追加")
-        person.press("Choose files", "ファイルを選ぶ")
+        person.press("Choose files", "ファイルを選ぶ", "menuitem")
 
     files: list[FilePayload] = [
         {"name": name, "mimeType": "text/plain", "buffer": text.encode()}
         for name, text in (("one.txt", "The first."), ("two.txt", "The second."))
     ]
-    person.choose_files(open_dialog, *files)
+    person.choose_files(open_menu, *files)
     person.sees("one.txt", "one.txt")
     person.sees("two.txt", "two.txt")
     person.press("Leave the file out", "ファイルを外す")

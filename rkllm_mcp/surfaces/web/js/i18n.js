@@ -6,11 +6,12 @@
  * @typedef {Record<string, string | number>} Values
  */
 import { h } from "./dom.js";
-import { PHRASES } from "./phrases.js";
+import en from "./phrases.en.js";
+import ja from "./phrases.ja.js";
 
 /** @type {Record<string, string[]>} the attributes that say a phrase, by the one that names it; text is none */
 const PLACES = { say: [], name: ["aria-label", "title"], label: ["aria-label"], hint: ["placeholder"] };
-const LANGUAGES = /** @type {const} */ (["en", "ja"]);
+const CATALOGUES = { en, ja };
 /** @type {{language: Language}} */
 const now = { language: "en" };
 
@@ -20,7 +21,7 @@ const now = { language: "en" };
  */
 export function bestLanguage(preferred) {
   const known = preferred.map((tag) => tag.toLowerCase().split("-")[0]);
-  return LANGUAGES.find((language) => language === known.find((tag) => tag === "ja" || tag === "en")) ?? "en";
+  return /** @type {Language | undefined} */ (known.find((tag) => tag in CATALOGUES)) ?? "en";
 }
 
 /** @returns {Language} */
@@ -45,9 +46,8 @@ export function speak(wanted) {
  * @returns {string}
  */
 export function t(key, values = {}) {
-  const pair = PHRASES[key];
-  if (!pair) throw new Error(`there is no phrase ${key}`);
-  const phrase = pair[LANGUAGES.indexOf(now.language)] ?? pair[0];
+  const phrase = CATALOGUES[now.language][key];
+  if (phrase === undefined) throw new Error(`there is no phrase ${key}`);
   return phrase.replaceAll(/\{(\w+)\}/g, (_, name) => {
     const value = values[name] ?? "";
     return typeof value === "number" ? figure(value, 1) : value;

@@ -16,6 +16,7 @@ import { ModelPicker } from "./models.js";
 import { DocumentsPanel } from "./panels/documents.js";
 import { lateTab, Panel } from "./panels/panel.js";
 import { applyLanguage, applyTheme, SettingsPanel } from "./panels/settings.js";
+import { onLongPress } from "./press.js";
 import { sentenceOf } from "./problems.js";
 import { addressOf, codeOf, conversationOf } from "./router.js";
 import { showToast } from "./toast.js";
@@ -79,7 +80,10 @@ const files = new Files({
   search: (tool) => options.begin(tool),
   eyes: () => models.eyes,
   choose: (name) => models.choose(name),
-  changed: () => state.context?.later(),
+  changed: () => {
+    composer.show(desk.isRunning);
+    state.context?.later();
+  },
 });
 const documents = new DocumentsPanel();
 const welcome = new Welcome({ ask: (message) => ask({ message }), open: (name, part) => panel.open(name, part) });
@@ -301,7 +305,11 @@ function listen() {
   );
   byId("attach").addEventListener("click", async () => {
     const { openAttach } = await import("./dialogs/offers.js");
-    await openAttach({ files: (chosen) => files.add(chosen), resource: (chosen) => files.addResource(chosen) });
+    openAttach(byId("attach"), { files: (chosen) => files.add(chosen), resource: (chosen) => files.addResource(chosen) });
+  });
+  onLongPress(byId("messages"), (pressed) => {
+    for (const message of document.querySelectorAll(".message.is-pressed")) message.classList.remove("is-pressed");
+    pressed.closest(".message")?.classList.add("is-pressed");
   });
   byId("messages").addEventListener("source", (event) => {
     const { detail, target } = /** @type {CustomEvent} */ (event);
@@ -311,7 +319,7 @@ function listen() {
   });
   byId("prompts").addEventListener("click", async () => {
     const { chosenPrompt } = await import("./dialogs/offers.js");
-    const prompt = await chosenPrompt();
+    const prompt = await chosenPrompt(byId("prompts")).catch((error) => announce(sentenceOf(error)));
     if (prompt) ask({ message: "", prompt });
   });
 }

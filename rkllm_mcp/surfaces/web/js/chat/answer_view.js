@@ -9,7 +9,7 @@
 import { api } from "../access.js";
 import { button, choices, copyButton, iconButton, sourceButton } from "../buttons.js";
 import { fill, h, hide, icon, joined } from "../dom.js";
-import { figure, language, say, t } from "../i18n.js";
+import { figure, language, named, say, t } from "../i18n.js";
 import { MarkdownView } from "../markdown/view.js";
 import { announce } from "./announcer.js";
 import { Answer } from "./answer.js";
@@ -252,7 +252,7 @@ export class AnswerView {
 }
 
 /**
- * The figures of an answer: its speed and its cached tokens, and all of them on demand.
+ * The figures of an answer, on demand.
  *
  * @param {import("./answer.js").Costs} costs
  */
@@ -263,10 +263,11 @@ function costsView(costs) {
   return h(
     "details",
     { class: "costs muted" },
-    h("summary", {}, joined([say("cost.rate", { rate }), share > 0 && say("cost.share", { share })])),
+    h("summary", { class: "icon-button", ...named("cost.title") }, icon("info")),
     h(
       "ul",
       {},
+      h("li", {}, joined([say("cost.rate", { rate }), share > 0 && say("cost.share", { share })])),
       h("li", {}, say("cost.read", read)),
       h("li", {}, say("cost.cached", { cached: figure(costs.cached) })),
       h("li", {}, say("cost.written", { count: figure(costs.generated), rate })),

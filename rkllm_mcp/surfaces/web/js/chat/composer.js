@@ -82,7 +82,10 @@ export class Composer {
   show(isRunning) {
     const hadFocus = document.activeElement === this.#send || document.activeElement === this.#stop;
     this.#isRunning = isRunning;
-    const isQueueing = isRunning && this.#field.value.trim() !== "";
+    const isEmpty = this.#field.value.trim() === "" && this.#wordless() === "";
+    const isQueueing = isRunning && !isEmpty;
+    // It can be reached all the same: a disabled button would lose the focus.
+    this.#send.setAttribute("aria-disabled", String(isEmpty));
     hide(this.#send, isRunning && !isQueueing);
     hide(this.#stop, !isRunning);
     const name = isQueueing ? "chat.send_after" : "chat.send";

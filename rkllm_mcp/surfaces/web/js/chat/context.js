@@ -1,4 +1,4 @@
-/** How full the model's window will be when the question is sent, in figures that the board gives. */
+/** How full the model's window will be when the question is sent, in figures that the board gives; shown when it fills up. */
 import { api } from "../access.js";
 import { byId, fill, h } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
@@ -6,6 +6,7 @@ import { announce } from "./announcer.js";
 
 // One count at a time, when the typing has paused.
 const PAUSE_MS = 600;
+const SHOWN_FROM = 0.7;
 const CAUTION = 0.85;
 
 export class ContextBar {
@@ -48,15 +49,15 @@ export class ContextBar {
     if (this.#size && draft.trim() !== text) this.later();
     const written = this.#tokens + files;
     const total = (used || tools) + written;
-    // The line exists before the figures do: the field above would move under a finger that taps it.
-    if (!this.#size || total === 0) {
-      fill(this.#place);
-      return;
-    }
     // Earlier questions make room for this one; it has to fit by itself. The chips of the files say when they do not.
     const room = this.#size - tools;
     const over = files > room ? 0 : written - room;
-    const share = Math.min(1, total / this.#size);
+    const share = this.#size ? Math.min(1, total / this.#size) : 0;
+    if (share < SHOWN_FROM) {
+      this.#isFull = false;
+      fill(this.#place);
+      return;
+    }
     const full = over > 0 ? t("file.too_many", { n: over }) : t("context.full", { p: Math.round(100 * share) });
     const isFull = share >= CAUTION;
     this.#place.classList.toggle("caution", isFull);

@@ -6,6 +6,7 @@
  */
 import { h, icon, joined } from "../dom.js";
 import { figure, say } from "../i18n.js";
+import { titleView } from "../tools.js";
 import { argumentsView, shortOf } from "./arguments.js";
 import { QuestionCard, sayLate } from "./questions.js";
 
@@ -21,7 +22,6 @@ export class ToolCard {
   #bar = h("progress");
   #message = h("span", { class: "muted" });
   #result = h("div", { class: "card-result" });
-  #note = h("p", { class: "card-note" });
   #hasResult = false;
   /** @type {QuestionCard | null} */
   #question = null;
@@ -30,7 +30,7 @@ export class ToolCard {
   constructor(call) {
     this.#progress.append(this.#bar, this.#message);
     this.#details = h("details", {}, this.#summary, argumentsView(call.arguments, call.repaired), this.#result);
-    this.node = h("section", { class: "card tool" }, this.#details, this.#asked, this.#progress, this.#note);
+    this.node = h("section", { class: "card tool" }, this.#details, this.#asked, this.#progress);
     this.update(call);
   }
 
@@ -47,15 +47,14 @@ export class ToolCard {
     if (call.isOver || call.isRunning || call.answered) this.#question?.close(call.answered);
     const state = stateOf(call, this.isOpen);
     const seconds = call.result && say("tool.seconds", { seconds: figure(call.result.seconds, 2) });
-    const where = call.server ? `${call.server} / ` : "";
     this.#summary.replaceChildren(
       icon(SYMBOLS[state] ?? "stop"),
       h(
         "span",
         { class: "card-name" },
-        h("span", {}, h("span", { class: "muted" }, where), h("strong", {}, call.name)),
+        titleView(call.server ?? "", call.name),
         h("span", { class: "muted one-line card-short" }, shortOf(call.arguments)),
-        h("span", { class: "card-state" }, joined([say(`tool.${state}`), seconds])),
+        h("span", { class: "card-state" }, refusalOf(call) ?? joined([say(`tool.${state}`), seconds])),
       ),
     );
     if (state !== this.node.dataset.state && (state === "asking" || state === "failed")) this.#details.open = true;
@@ -95,13 +94,11 @@ export class ToolCard {
    */
   #showResult(result, answered) {
     this.#hasResult = true;
-    const isLate = answered?.action === "late";
-    if (isLate || RULINGS.has(result.ruling)) {
-      this.#asked.remove();
-      this.#note.append(isLate ? sayLate(answered.seconds) : say(`approval.said.${result.ruling}`));
-    }
+    const isRefused = answered?.action === "late" || REFUSALS.has(result.ruling);
+    if (isRefused || RULINGS.has(result.ruling)) this.#asked.remove();
     // After a refusal the result is a sentence for the model.
-    if (isLate || REFUSALS.has(result.ruling)) return;
+    if (isRefused) return;
+    if (RULINGS.has(result.ruling)) this.#result.append(h("p", { class: "card-note" }, say(`approval.said.${result.ruling}`)));
     if (result.omitted) this.#result.append(h("p", { class: "muted small" }, say("tool.omitted")));
     if (!result.text) return;
     const label = say(result.is_error ? "tool.error" : "tool.result", { count: result.text.length });
@@ -111,13 +108,24 @@ export class ToolCard {
 }
 
 /**
+ * Who refused a call; null if it was not refused.
+ *
+ * @param {Call} call
+ */
+function refusalOf({ result, answered }) {
+  if (!result) return null;
+  if (answered?.action === "late") return sayLate(answered.seconds);
+  return REFUSALS.has(result.ruling) ? say(`approval.said.${result.ruling}`) : null;
+}
+
+/**
  * @param {Call} call
  * @param {boolean} isAsking
  * @returns {"waiting" | "asking" | "running" | "done" | "failed" | "refused" | "stopped"}
  */
 function stateOf(call, isAsking) {
   if (isAsking) return "asking";
-  if (call.result && (call.answered?.action === "late" || REFUSALS.has(call.result.ruling))) return "refused";
+  if (refusalOf(call)) return "refused";
   if (call.result && call.result.ruling !== "stopped") return call.result.is_error ? "failed" : "done";
   if (call.isOver) return "stopped";
   return call.isRunning ? "running" : "waiting";

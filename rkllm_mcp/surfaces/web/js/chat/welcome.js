@@ -4,7 +4,7 @@ import { button, typed } from "../buttons.js";
 import { byId, fill, h, tell } from "../dom.js";
 import { say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
-import { switchedOn } from "../tools.js";
+import { hasTitles, showTitles, switchedOn } from "../tools.js";
 
 const SHOWN = 4;
 const TOOL_SHARE = 1 / 3;
@@ -37,12 +37,13 @@ export class Welcome {
   /** @param {{model: string, emulated: boolean, context_tokens: number}} me */
   async show(me) {
     tell(byId("welcome-note"), say(me.emulated ? "welcome.emulated" : "welcome.real", { model: me.model }));
-    if (byId("welcome").hidden) return;
+    // After each answer this is called: what a conversation shows of the tools is fetched once.
+    if (byId("welcome").hidden && hasTitles()) return;
     try {
-      const [{ tools, tokens }, { servers }] = await Promise.all([
-        api.get("/v1/tools"),
-        api.get("/v1/servers"),
-      ]);
+      const { tools, tokens } = await api.get("/v1/tools");
+      showTitles(tools);
+      if (byId("welcome").hidden) return;
+      const { servers } = await api.get("/v1/servers");
       this.tokens = Math.min(tokens, me.context_tokens * TOOL_SHARE);
       const on = switchedOn(tools);
       this.#offer(on);
@@ -74,8 +75,7 @@ export class Welcome {
       byId("welcome-cost"),
       servers === 0 && tools === 0
         ? first
-        : h("p", { class: "muted small", id: "welcome-tools" }, say("welcome.tools", { servers, tools, tokens, size })),
-      size > 0 && tools > 0 && h("meter", { min: 0, max: size, high: size / 2, value: tokens, "aria-labelledby": "welcome-tools" }),
+        : h("p", { class: "muted small" }, say("welcome.tools", { servers, tools, tokens, size })),
     );
     fill(
       byId("welcome-more"),

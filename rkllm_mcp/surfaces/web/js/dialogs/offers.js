@@ -1,112 +1,128 @@
 /**
- * Choosing what goes with a question: files and resources of servers, in one dialog; and a prompt of a server to ask.
+ * Choosing what goes with a question, a file, a photo or a resource of a server; and a prompt of a server to ask.
  *
  * @typedef {{server: string, uri: string, name: string}} Resource
  */
 import { api } from "../access.js";
-import { button, choices, submitButton, tabs } from "../buttons.js";
+import { choices, submitButton } from "../buttons.js";
 import { h, icon } from "../dom.js";
 import { FormView } from "../forms/view.js";
-import { labelled, say } from "../i18n.js";
-import { sentenceOf } from "../problems.js";
+import { say } from "../i18n.js";
+import { openMenu } from "../menu.js";
+import { showLine } from "../toast.js";
 import { holds } from "../words.js";
 import { openDialog } from "./dialog.js";
 
-/** @param {{files: (files: File[]) => void, resource: (resource: Resource) => void}} add */
-export function openAttach(add) {
-  return openDialog("attach.title", {}, (close) => {
-    const take = (/** @type {Resource} */ resource) => {
-      close();
-      add.resource(resource);
-    };
-    const picker = (/** @type {import("../dom.js").Attributes} */ kind) => {
-      const input = h("input", { type: "file", hidden: true, ...kind });
-      input.addEventListener("change", () => {
-        close();
-        add.files([...(input.files ?? [])]);
-      });
-      return input;
-    };
-    const files = picker({ multiple: true });
-    // A phone opens its camera for this one; where the page has no camera of its own it works as well.
-    const camera = picker({ accept: "image/*", capture: "environment" });
-    const offers = choices(
-      button("attach.choose", () => files.click(), { class: "primary", autofocus: true }),
-      matchMedia("(pointer: coarse)").matches && button("attach.camera", () => camera.click()),
-    );
-    const form = h("div", { class: "form" }, h("p", { class: "muted" }, say("attach.help")), offers, files, camera);
-    /** @type {Record<string, HTMLElement>} */
-    const made = { file: form };
-    const list = h("div", { class: "tabs", role: "tablist", ...labelled("attach.title") });
-    const pane = h("div", { role: "tabpanel", id: "attach-pane" });
-    const show = (/** @type {string} */ name) => {
-      made[name] ??= listing(() => resourceRows(take), "attach.none");
-      pane.replaceChildren(made[name]);
-      mark(name);
-    };
-    const mark = tabs(list, { file: "attach.file", resource: "attach.resource" }, pane, show);
-    show("file");
-    return [list, pane];
-  });
-}
+// As many can be looked through.
+const FEW = 6;
 
-/** @param {(resource: Resource) => void} take */
-async function resourceRows(take) {
-  const { resources, templates } = await api.get("/v1/resources");
-  const rows = resources.map((/** @type {any} */ { server, uri, name, description }) =>
-    row("clip", name || uri, [server, uri], description, () => take({ server, uri, name: name || uri })),
-  );
-  return [...rows, ...templates.map((/** @type {any} */ template) => templateRow(template, take))];
+/**
+ * Choose what goes with a question: files at once, and on a phone its camera.
+ *
+ * @param {HTMLElement} from the button
+ * @param {{files: (files: File[]) => void, resource: (resource: Resource) => void}} add
+ */
+export function openAttach(from, add) {
+  const choose = (/** @type {import("../dom.js").Attributes} */ kind) => {
+    const input = h("input", { type: "file", hidden: true, ...kind });
+    input.addEventListener("change", () => add.files([...(input.files ?? [])]));
+    for (const over of ["change", "cancel"]) input.addEventListener(over, () => input.remove());
+    // In the page, because a browser may drop the choice of one that is not.
+    from.after(input);
+    input.click();
+  };
+  const isPhone = matchMedia("(pointer: coarse)").matches;
+  openMenu(from, [
+    ...(isPhone ? [{ phrase: "attach.camera", act: () => choose({ accept: "image/*", capture: "environment" }) }] : []),
+    { phrase: "attach.choose", act: () => choose({ multiple: true }) },
+    { phrase: "attach.resource", act: () => void chooseResource(from, add.resource) },
+  ]);
 }
 
 /**
+ * @param {HTMLElement} from the button
+ * @param {(resource: Resource) => void} add
+ */
+async function chooseResource(from, add) {
+  const { resources, templates } = await awaited(from, api.get("/v1/resources"));
+  if (resources.length + templates.length === 0) {
+    showLine("attach.none");
+    return;
+  }
+  const named = resources.map((/** @type {any} */ resource) => ({ ...resource, name: resource.name || resource.uri }));
+  if (named.length === 1 && templates.length === 0) {
+    add(named[0]);
+    return;
+  }
+  await openDialog("attach.resource", {}, (close) => {
+    const take = (/** @type {Resource} */ resource) => {
+      close();
+      add(resource);
+    };
+    const rows = named.map((/** @type {any} */ resource) =>
+      row("clip", resource.name, [resource.server, resource.uri], resource.description, () => take(resource)),
+    );
+    return [listing([...rows, ...templates.map((/** @type {any} */ template) => templateRow(template, take))])];
+  });
+}
+
+/**
+ * Choose a prompt of a server and fill in its arguments.
+ *
+ * @param {HTMLElement} from the button
  * @returns {Promise<{name: string, arguments: Record<string, string>} | null>}
  */
-export async function chosenPrompt() {
+export async function chosenPrompt(from) {
+  const { prompts } = await awaited(from, api.get("/v1/prompts"));
+  if (prompts.length === 0) {
+    showLine("prompts.none");
+    return null;
+  }
   const answer = await openDialog("prompts.title", {}, (close) => {
     const body = h("div");
     const take = (/** @type {any} */ prompt, /** @type {Record<string, unknown>} */ given) =>
       close(JSON.stringify({ name: `${prompt.server}:${prompt.name}`, arguments: given }));
     const choose = (/** @type {any} */ prompt) =>
       prompt.arguments?.length ? body.replaceChildren(argumentsForm(prompt, take)) : take(prompt, {});
-    body.append(
-      listing(async () => {
-        const { prompts } = await api.get("/v1/prompts");
-        return prompts.map((/** @type {any} */ prompt) =>
-          row("prompt", prompt.name, [prompt.server], prompt.description, () => choose(prompt)),
-        );
-      }, "prompts.none"),
+    const rows = prompts.map((/** @type {any} */ prompt) =>
+      row("prompt", prompt.name, [prompt.server], prompt.description, () => choose(prompt)),
     );
+    if (prompts.length === 1 && prompts[0].arguments?.length) choose(prompts[0]);
+    else body.append(listing(rows));
     return [body];
   });
   return answer ? JSON.parse(answer) : null;
 }
 
 /**
- * A list that is fetched, with a field that narrows it.
+ * A list of offers; a long one has a field that narrows it.
  *
- * @param {() => Promise<HTMLElement[]>} fetched
- * @param {string} none the text of an empty list
+ * @param {HTMLElement[]} rows
  */
-function listing(fetched, none) {
-  const list = h("ul", { class: "offers" });
-  const note = h("p", { class: "muted", role: "status" }, say("loading"));
+function listing(rows) {
+  const list = h("ul", { class: "offers" }, rows);
+  if (rows.length <= FEW) return list;
   const search = h("input", { type: "search", id: "offer-search", autocomplete: "off" });
-  const field = h("div", { class: "field" }, h("label", { for: search.id }, say("search")), search);
-  const narrow = () => {
-    for (const item of list.querySelectorAll("li")) item.hidden = !holds(item.textContent ?? "", search.value);
-  };
-  search.addEventListener("input", narrow);
-  fetched().then(
-    (rows) => {
-      list.append(...rows);
-      // Its reader may have typed meanwhile.
-      narrow();
-      note.replaceChildren(rows.length === 0 ? say(none) : "");
-    },
-    (error) => note.replaceChildren(sentenceOf(error)),
-  );
-  return h("div", {}, field, note, list);
+  search.addEventListener("input", () => {
+    for (const item of rows) item.hidden = !holds(item.textContent ?? "", search.value);
+  });
+  return h("div", {}, h("div", { class: "field" }, h("label", { for: search.id }, say("search")), search), list);
+}
+
+/**
+ * What the board sends; meanwhile the button is busy.
+ *
+ * @template T
+ * @param {HTMLElement} from
+ * @param {Promise<T>} request
+ */
+async function awaited(from, request) {
+  from.setAttribute("aria-busy", "true");
+  try {
+    return await request;
+  } finally {
+    from.removeAttribute("aria-busy");
+  }
 }
 
 /**

@@ -8,7 +8,7 @@
 import { api } from "../access.js";
 import { toggle } from "../buttons.js";
 import { fill, h, joined, tell } from "../dom.js";
-import { say, t } from "../i18n.js";
+import { language, say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { nameOf } from "../tools.js";
 import { holds } from "../words.js";
@@ -41,6 +41,8 @@ export class ToolsPanel {
   #unfolded = new Set();
   /** @type {Map<string, ServerActions>} by server; their state outlives a drawing of the list */
   #actions = new Map();
+  /** @type {Map<string, string>} of servers that were installed by name */
+  #descriptions = new Map();
   /** @type {Found} */
   #found = { servers: [], tools: [], tokens: 0, size: 0 };
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -56,11 +58,14 @@ export class ToolsPanel {
 
   async load() {
     try {
-      const [{ servers }, { tools, tokens }, board] = await Promise.all([
+      const [{ servers }, { tools, tokens }, board, gallery] = await Promise.all([
         api.get("/v1/servers"),
         api.get("/v1/tools"),
         api.get("/v1/board"),
+        api.get("/v1/servers/gallery").catch(() => ({ servers: [] })),
       ]);
+      for (const { name, description, description_ja } of gallery.servers)
+        this.#descriptions.set(name, language() === "ja" ? description_ja : description);
       this.#found = { servers, tools, tokens, size: Number(board.context_tokens) || 0 };
       this.#field.hidden = tools.length <= FEW;
       this.#showCost();
@@ -117,10 +122,11 @@ export class ToolsPanel {
       h("div", { class: "names" }, h("h3", {}, server.name), state),
       control,
     );
-    const line = h("p", { class: "muted" }, joined(facts));
+    const description = this.#descriptions.get(server.name);
+    const lines = [description && h("p", {}, description), h("p", { class: "muted" }, joined(facts))];
     const error = server.error && !server.can_log_in && h("p", { class: "error" }, server.error);
     const list = tools.length > 0 && this.#tools(server.name, tools, isOpen);
-    return h("section", { class: "server" }, head, line, error, this.#actionsOf(server.name).show(server), list);
+    return h("section", { class: "server" }, head, lines, error, this.#actionsOf(server.name).show(server), list);
   }
 
   /**
@@ -175,7 +181,7 @@ export class ToolsPanel {
     const kind = tool.destructive ? "tools.destructive" : tool.read_only ? "tools.read_only" : "";
     const badge = kind && h("span", { class: tool.destructive ? "badge caution" : "badge" }, say(kind));
     const cost = h("span", { class: "muted" }, say("tools.tokens", { count: tool.tokens ?? 0 }));
-    const names = h("div", { class: "names" }, h("code", {}, tool.name), badge, cost);
+    const names = h("div", { class: "names" }, tool.title && h("strong", {}, tool.title), h("code", {}, tool.name), badge, cost);
     const head = h("div", { class: "server-head" }, names, control);
     return h("li", {}, head, h("p", { class: "muted as-written", dir: "auto" }, tool.description));
   }
