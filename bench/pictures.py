@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,9 @@ async def with_faults(folder: Path, minutes: float, seed: int) -> dict[str, Any]
                 said, end, right = "", End("cancelled"), True
             else:
                 if kind == "killed encoder" and (process := vision.encoder.worker_pid) is not None:
-                    os.kill(process, signal.SIGKILL)
+                    # The one of the time before may be gone already.
+                    with suppress(ProcessLookupError):
+                        os.kill(process, signal.SIGKILL)
                 said, end = await ask(app, conversation, "what is it?", picture)
                 expected = f"It is {above} above, {below} below."
                 # A picture that meets a dying process costs one answer, with a reason.

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rkllm_mcp.app.model_form import model_form
+from rkllm_mcp.app.settings import engine_settings
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.diagnostics.bench import prompts_for
 from rkllm_mcp.diagnostics.probe.plan import PLAN
-from rkllm_mcp.diagnostics.probe.runner import FACTS, probe
+from rkllm_mcp.diagnostics.probe.runner import FACTS, picture_prompt, probe
 from rkllm_mcp.diagnostics.probe.subject import ProbePrompts
 from rkllm_mcp.errors import ModelLoadError
+from rkllm_mcp.models.cards import load_model
 from rkllm_mcp.runtime.profile import RuntimeProfile
 from rkllm_mcp.runtime.settings import EngineSettings
-from tests.support.emulator import IM_END, Emulator, libraries, prompt_of
+from tests.support.emulator import EVERY_VERSION, IM_END, Emulator, libraries, prompt_of
+from tests.support.seeing_model import seeing_model
 from tests.support.shared import REPOSITORY
 
 RULES = """
@@ -61,9 +68,11 @@ def test_every_experiment_is_made_on_every_family(emulator: Emulator) -> None:
         "reuses_prefix_after_history",
     }
     later = {"null_role", "pause_left_by", "pause_returns"}
-    missing = untimed | uncounted | later if emulator.version == "1.2.0" else untimed
+    pictures = {name for name in FACTS if name.startswith(("encoder_", "picture_", "second_picture"))}
+    missing = pictures | (untimed | uncounted | later if emulator.version == "1.2.0" else untimed)
     assert set(FACTS) - settled == missing
     assert set(profile.unsettled) >= {"abort", "leading tokens"}
+    assert profile.unsettled["pictures"] == "this model has no vision encoder"
     assert (profile.version, profile.emulated, len(profile.library)) == (emulator.version, True, 40)
 
 
@@ -235,3 +244,32 @@ def test_every_unknown_names_an_existing_experiment() -> None:
     named = {name for row in rows for name in re.findall("`([a-z_ ]+)`", row[3])}
     assert named == {one.name for one in PLAN}
     assert all(row[3].strip() in {"—", "every load"} or "`" in row[3] for row in rows)
+
+
+@pytest.mark.parametrize("version", EVERY_VERSION)
+@pytest.mark.parametrize(
+    ("faults", "second", "lost"),
+    [("", "right", 0), ("fault stale-pictures\nfault leak-pictures 2", "otherwise", 2048)],
+    ids=["sound", "stale and leaking"],
+)
+def test_what_a_runtime_makes_of_pictures_is_found(
+    tmp_path: Path, version: str, faults: str, second: str, lost: int
+) -> None:
+    folder = load_model(seeing_model(tmp_path, faults=f"template chatml\n{faults}", encoder="seconds 0.01"))
+    config = Config.model_validate({"model": {"path": str(folder.folder)}})
+    form = model_form(config, folder)
+    prompts = replace(prompts_for(form), pictures=picture_prompt(form, folder))
+    settings = replace(engine_settings(config, folder), library=libraries()[version])
+    plan = tuple(one for one in PLAN if one.name == "pictures")
+    profile = probe(settings, prompts, plan=plan, patience_s=20.0)
+    facts = profile.facts
+    assert profile.unsettled == {}
+    assert facts["second_picture"] == second
+    # An idle heap grows by some pages.
+    leaks = facts["picture_leak_kib"]
+    assert [round(leak / 1024) for leak in leaks.values()] == [lost // 1024] * 2
+    assert list(leaks) == ["without history", "with history, cleared"]
+    # Fewer cores take longer, and an empty template adds nothing.
+    assert facts["encoder_ms"]["three"] < facts["encoder_ms"]["two"] < facts["encoder_ms"]["one"]
+    if version != "1.2.0":
+        assert facts["picture_empty_template_adds"] == 0 < facts["picture_template_adds"]

@@ -1,6 +1,6 @@
 """The probe process: JSON lines in and out on a socket.
 
-    {"library": …, "abi": …, "load": {…}, "prompts": {…}}   ->  {"loaded": {…}}  or  {"refused": "why"}
+    {"library": …, "load": {…}, "prompts": {…}, …}          ->  {"loaded": {…}}  or  {"refused": "why"}
     {"experiment": "pace"}                                  ->  {"facts": {…}, "reason": "open questions"}
 
 It ends with the socket. It may crash or hang at any time; the parent process has deadlines.
@@ -22,8 +22,9 @@ from typing import Any
 
 from rkllm_mcp.diagnostics.probe.experiments import Facts, InconclusiveError
 from rkllm_mcp.diagnostics.probe.plan import PLAN
-from rkllm_mcp.diagnostics.probe.subject import GREEDY, ProbePrompts, ProbeSubject
+from rkllm_mcp.diagnostics.probe.subject import GREEDY, ProbePictures, ProbePrompts, ProbeSubject
 from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.generation import ImageTags
 from rkllm_mcp.runtime.abi.common import LoadParameters
 from rkllm_mcp.runtime.library import Library, open_library
 
@@ -60,8 +61,10 @@ def _serve(lines: Any) -> None:
                 else {"refused": "no model is loaded"}
             )
         else:
-            ids = {name: tuple(numbers) for name, numbers in request["prompts"].items()}
-            prompts = ProbePrompts(ids["question"], ids["other"], ids["filler"], frozenset(ids["stop_ids"]))
+            given, pictures = request["prompts"], request["pictures"]
+            ids = {name: tuple(numbers) for name, numbers in given.items()}
+            sight = ProbePictures(**pictures) if pictures else None
+            prompts = ProbePrompts(ids["question"], ids["other"], ids["filler"], frozenset(ids["stop_ids"]), sight)
             subject, answer = _load(request)
         lines.write(f"{json.dumps(answer)}\n")
         lines.flush()
@@ -73,7 +76,9 @@ def _load(request: dict[str, Any]) -> tuple[ProbeSubject | None, dict[str, Any]]
     try:
         library = open_library(Path(request["library"]), request["abi"])
         began_ns = time.monotonic_ns()
-        subject = ProbeSubject(library, LoadParameters(sampling=GREEDY, **request["load"]))
+        # Runtimes before 1.3.0 take the tags of pictures here.
+        tags = ImageTags(*request["pictures"]["tags"]) if request["pictures"] else None
+        subject = ProbeSubject(library, LoadParameters(sampling=GREEDY, image_tags=tags, **request["load"]))
     except RkllmMcpError as error:
         return None, {"refused": str(error)}
     loaded: Facts = {
@@ -105,7 +110,8 @@ def _make_experiment(name: str, subject: ProbeSubject, prompts: ProbePrompts) ->
 def request_for(library: Path, abi: str, load: LoadParameters, prompts: ProbePrompts) -> dict[str, Any]:
     """The first line to send."""
     fields = asdict(load)
-    # The subject samples greedily, and shows no images.
+    # The subject samples greedily; the tags are those of the pictures.
     del fields["sampling"], fields["image_tags"]
     prompt_fields = {**asdict(prompts), "stop_ids": sorted(prompts.stop_ids)}
-    return {"library": str(library), "abi": abi, "load": fields, "prompts": prompt_fields}
+    pictures = prompt_fields.pop("pictures")
+    return {"library": str(library), "abi": abi, "load": fields, "prompts": prompt_fields, "pictures": pictures}

@@ -12,6 +12,7 @@ from typing import Any
 
 from rkllm_mcp.diagnostics.probe import experiments as safe
 from rkllm_mcp.diagnostics.probe import hazards as risky
+from rkllm_mcp.diagnostics.probe import sights
 from rkllm_mcp.diagnostics.probe.subject import ProbePrompts, ProbeSubject
 from rkllm_mcp.runtime.abi.common import Abi, LoadParameters
 
@@ -52,6 +53,7 @@ PLAN: tuple[Experiment, ...] = (
     Experiment("rows", safe.find_rows),
     Experiment("logits step", safe.measure_logits_steps),
     Experiment("is_running", safe.watch_is_running),
+    Experiment("pictures", sights.look_at_pictures, deadline=2.0),
     Experiment("abort", risky.abort_runs, deadline=2.0),
     Experiment("pause", risky.leave_pauses, needs=lambda abi: abi.callback_returns_int),
     Experiment("ending", safe.watch_ending, load=lambda _load: {"max_new_tokens": safe.ANSWER_LIMIT}),

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rkllm_mcp.errors import ModelLoadError
-from rkllm_mcp.generation import GenerationOptions, Sampling
+from rkllm_mcp.generation import GenerationOptions, ImageInput, Sampling
 from rkllm_mcp.runtime.abi.common import (
     RKLLM_INFER_GENERATE,
     RKLLM_RUN_ERROR,
@@ -28,7 +28,19 @@ from rkllm_mcp.runtime.abi.common import (
     Perf,
 )
 from rkllm_mcp.runtime.abi.declarations import CallFailedError
+from rkllm_mcp.runtime.inputs import native_input
 from rkllm_mcp.runtime.library import Library
+
+
+@dataclass(frozen=True)
+class ProbePictures:
+    """A question with one picture, for a model that sees."""
+
+    encoder: str  # path of the vision encoder
+    library: str  # path of librknnrt.so
+    tags: tuple[str, str, str]  # before, behind and in place of a picture's tokens
+    text: str  # a whole prompt with the mark of a picture
+    text_tokens: int  # tokens of that prompt without the picture's own, and with its tags
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,7 @@ class ProbePrompts:
     other: tuple[int, ...]  # another one, whose answer begins differently
     filler: tuple[int, ...]  # ids of plain text, from which prompts are made as long as needed
     stop_ids: frozenset[int]  # the tokens that end an answer
+    pictures: ProbePictures | None = None
 
     def of_length(self, tokens: int) -> list[int]:
         """A prompt of so many tokens that ends with the question; never shorter than the question."""
@@ -139,7 +152,7 @@ class ProbeSubject:
 
     def run(
         self,
-        ids: Sequence[int],
+        ids: Sequence[int] | ImageInput,
         limit: int,
         *,
         mode: int = RKLLM_INFER_GENERATE,
@@ -148,7 +161,7 @@ class ProbeSubject:
         hook: Hook | None = None,
         role: bool = True,
     ) -> Observed:
-        """Run the model on token ids and record the callbacks; ``hook`` runs inside the callback of each token."""
+        """Run the model and record the callbacks; ``hook`` runs inside the callback of each token."""
         observed = self._observed = Observed(caller=threading.get_native_id())
         self._hook = hook
         arguments, _tokens = self._arguments(ids, limit, mode, keep_history, save_to)
@@ -206,13 +219,21 @@ class ProbeSubject:
         """Free the model."""
         self._call_library("rkllm_destroy", self._handle)
 
+    def set_chat_template(self, system: str, prefix: str, postfix: str) -> int:
+        """Wrap text in these texts."""
+        texts = (text.encode() for text in (system, prefix, postfix))
+        return self._call_library("rkllm_set_chat_template", self._handle, *texts)
+
     def _arguments(
-        self, ids: Sequence[int], limit: int, mode: int, keep_history: bool, save_to: str | None
+        self, ids: Sequence[int] | ImageInput, limit: int, mode: int, keep_history: bool, save_to: str | None
     ) -> tuple[list[Any], Any]:
         """Return the structs of a run and the objects they point to."""
+        options = GenerationOptions(limit, save_prompt_cache=save_to, keep_history=keep_history)
+        if isinstance(ids, ImageInput):
+            given = native_input(ids, self.abi)
+            return [given.struct, self.abi.new_infer_param(options, mode)], given.memory
         values = array("i", ids)
         tokens = (ctypes.c_int32 * len(values)).from_buffer(values)
-        options = GenerationOptions(limit, save_prompt_cache=save_to, keep_history=keep_history)
         return [self.abi.new_input(tokens), self.abi.new_infer_param(options, mode)], tokens
 
     def _call_library(self, name: str, *arguments: Any) -> int:

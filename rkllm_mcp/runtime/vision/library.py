@@ -150,7 +150,7 @@ class NativeEncoder:
             self.shape = self._shape(model)
         except CallFailedError as error:
             raise ModelFileError(f"{model} does not describe itself: {error}.", "Convert it again.") from None
-        self._use_all_cores()
+        self.use_all_cores()
         self._buffers = [(c_float * (self.shape.tokens * self.shape.row))() for _ in range(self.shape.outputs)]
 
     def encode(self, pixels: bytes) -> bytes:
@@ -175,6 +175,18 @@ class NativeEncoder:
             raise RunRejectedError(f"the vision encoder failed: {error}") from None
         return self._interleaved()
 
+    def use_all_cores(self) -> None:
+        """Use as many cores as the NPU has; they are used from the beginning."""
+        any(self.use_cores(mask) for mask in _CORE_MASKS)
+
+    def use_cores(self, mask: int) -> bool:
+        """Use the cores of a mask from now on; False if the library refuses it."""
+        try:
+            self._functions.rknn_set_core_mask(self._context, mask)
+        except CallFailedError:
+            return False
+        return True
+
     def destroy(self) -> None:
         """Free the model."""
         self._functions.rknn_destroy(self._context)
@@ -187,14 +199,6 @@ class NativeEncoder:
         size = self.shape.row * _FLOAT_BYTES
         starts = range(0, self.shape.tokens * size, size)
         return b"".join(view[start : start + size] for start in starts for view in views)
-
-    def _use_all_cores(self) -> None:
-        for mask in _CORE_MASKS:
-            try:
-                self._functions.rknn_set_core_mask(self._context, mask)
-            except CallFailedError:
-                continue
-            return
 
     def _query(self, command: int, struct: Any) -> Any:
         self._functions.rknn_query(self._context, command, ctypes.cast(byref(struct), c_void_p), sizeof(struct))
