@@ -1,6 +1,7 @@
-"""Files in a question of the chat: ``@path`` in its words, and the completion of paths.
+"""Files in a question of the chat: ``@path`` in its words, pictures dropped onto the terminal, completion of paths.
 
 Compare @notes.txt with @"My notes.md"  ─▶  Compare notes.txt with My notes.md, and the two files
+/home/me/photo.jpg what is it?          ─▶  what is it?, and the picture
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from urllib.parse import unquote
 
 # Not an address (me@example.org); a name with blanks is in quotation marks.
 _MENTION = re.compile(r'(?<![\w.+-])@(?:"([^"\n]+)"|(\S+))', re.ASCII)
 # What a path that is meant begins with, whether or not the file exists.
 _CERTAIN = ("/", "./", "../", "~/")
 _MOST_COMPLETIONS = 200
+# What a terminal pastes for a file that is dropped onto it: in quotation marks, or with escaped blanks.
+_DROPPED = re.compile(r"""(?:'([^'\n]+)'|"([^"\n]+)"|((?:file://|/|~/)(?:\\.|[^\s\\])+))(?:\s+|$)""")
+_ESCAPED = re.compile(r"\\(.)")
+_PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 
 
 def take_files(text: str, servers: Collection[str]) -> tuple[str, list[str]]:
@@ -34,6 +40,19 @@ def take_files(text: str, servers: Collection[str]) -> tuple[str, list[str]]:
         paths += [path] if path else []
         end = match.start() + length
     return "".join([*parts, text[end:]]), list(dict.fromkeys(paths))
+
+
+def take_dropped(text: str) -> tuple[str, list[str]]:
+    """Return a line without the pictures that it begins with, as terminals paste dropped files, and their paths."""
+    paths: list[str] = []
+    while (match := _DROPPED.match(text)) is not None:
+        path = match[1] or match[2] or _ESCAPED.sub(r"\1", match[3])
+        path = unquote(path.removeprefix("file://")) if path.startswith("file://") else path
+        if not path.lower().endswith(_PICTURES) or not _is_file(path):
+            break
+        paths.append(path)
+        text = text[match.end() :]
+    return text, paths
 
 
 def _mentioned_path(word: str, servers: Collection[str]) -> str:

@@ -19,6 +19,7 @@ from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.surfaces.chat.commands import LATEST, farewell, obey, stored_conversation, take_up
 from rkllm_mcp.surfaces.chat.completion import Completions
+from rkllm_mcp.surfaces.chat.files import take_dropped
 from rkllm_mcp.surfaces.chat.forms import FormPrompt
 from rkllm_mcp.surfaces.chat.input import LineReader, PipedLines, TerminalLines
 from rkllm_mcp.surfaces.chat.screen import load_markdown
@@ -102,9 +103,12 @@ async def converse(state: ChatState, lines: LineReader) -> None:
         if text in _LEAVING:
             return
         with lines.while_answering():
+            text, pictures = take_dropped(text)
+            for path in pictures:
+                await obey(state, f"/file {path}")
             if text.startswith("/"):
                 await obey(state, text)
-            else:
+            elif text:
                 await _answer_line(state, text)
 
 

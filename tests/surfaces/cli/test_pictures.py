@@ -79,3 +79,30 @@ def test_a_file_of_the_chat_is_shown_with_the_next_question(place: Path) -> None
         0,
         ["It is blue above, red below.", *["It is red above, blue below."] * 2, "Still red above, blue below."],
     )
+
+
+def test_pictures_that_are_dropped_onto_the_terminal_go_with_the_question(place: Path) -> None:
+    lines = (
+        f"'{place}/b b.png'",
+        "what is it?",
+        f"{place}/a.png and this?",
+        f"{place}/c.png {place}/b\\ b.png both?",
+        f"file://{place}/b%20b.png",
+        "again?",
+        # No picture that is there: a command, and words.
+        f"{place}/none.png",
+        f"what is {place}/a.png",
+    )
+    code, out, err = said(place, "chat", stdin="\n".join(lines).encode())
+    answers = [line.removeprefix("◆ ").replace(str(place), "") for line in out.splitlines() if line.startswith("◆")]
+    assert (code, answers) == (
+        0,
+        [
+            "It is blue above, red below.",
+            "It is red above, blue below.",
+            "The first is green above, white below, the second is blue above, red below.",
+            "It is blue above, red below.",
+            "You said what is /a.png",
+        ],
+    )
+    assert "unknown command" in err or "There is no" in err, err
