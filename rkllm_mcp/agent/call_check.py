@@ -7,11 +7,10 @@ the question, and neither has any tool.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from rkllm_mcp.agent.facts import call_key, last_question
+from rkllm_mcp.agent.facts import call_key, last_question, plain
 from rkllm_mcp.agent.question import with_earlier_words
 from rkllm_mcp.agent.tool_set import ToolSet, is_host_tool
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
@@ -19,7 +18,6 @@ from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
 
 # Words of a value; signs and single letters say nothing.
 _WORD = re.compile(rf"[{KANJI}]{{2,}}|[{KATAKANA}]{{2,}}|[{HIRAGANA}]{{2,}}|[^\W_{HIRAGANA}{KATAKANA}{KANJI}]{{2,}}")
-_GROUPING = re.compile(r"(?<=\d),(?=\d)")
 # Of a longer text the beginning is compared.
 _COMPARED_CHARS = 20_000
 
@@ -55,7 +53,7 @@ class CallCheck:
     def is_doubtful(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Return True if only the texts of the tools can show that the question asks for this call."""
         tool = self._tool_set.tool(name)
-        values = _plain(" ".join(map(str, arguments.values())))
+        values = plain(" ".join(map(str, arguments.values()))[:_COMPARED_CHARS])
         words = set(_WORD.findall(values))
         if tool is None or not tool.read_only or is_host_tool(tool) or not words:
             return False
@@ -64,7 +62,7 @@ class CallCheck:
         if not self._is_repeated(name, arguments):
             texts += [message.text for message in before if message.role != "system"]
             texts += [result.text for message in before for result in message.results]
-        said = _plain("\n".join(texts))
+        said = plain("\n".join(texts)[:_COMPARED_CHARS])
         return not any(word in said for word in words) and not self._compare_scripts(said, values)
 
     async def fits_none(self) -> bool:
@@ -91,7 +89,3 @@ class CallCheck:
     def _before_question(self) -> Sequence[Message]:
         messages = self._conversation.messages
         return messages[: max((index for index, message in enumerate(messages) if message.role == "user"), default=0)]
-
-
-def _plain(text: str) -> str:
-    return _GROUPING.sub("", unicodedata.normalize("NFKC", text[:_COMPARED_CHARS]).casefold())

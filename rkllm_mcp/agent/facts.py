@@ -9,14 +9,24 @@ says thank you; the same prompt without tools makes them answer.
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rkllm_mcp.agent.system_text import without_tools
 from rkllm_mcp.catalogue import translate
-from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec, as_mapping
+from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec, as_list, as_mapping
 from rkllm_mcp.text import language_of_text
+from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
+
+# Objects that are short enough to be read as lines; a longer one is a file's content or a list.
+_MOST_JSON_CHARS = 1000
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_LIST_NUMBER = re.compile(r"^\W*\d+[.)]\s", re.MULTILINE)
+_GROUPING = re.compile(r"(?<=\d),(?=\d)")
+_WORD = re.compile(rf"[{KANJI}]{{2,}}|[{KATAKANA}]{{2,}}|[^\W_{HIRAGANA}{KATAKANA}{KANJI}]{{2,}}")
 
 
 def call_key(name: str, arguments: Mapping[str, Any], tool: ToolSpec | None) -> str:
@@ -64,7 +74,51 @@ def _fact(text: str, arguments: Mapping[str, Any]) -> str:
     """Return a result as a fact; a bare number with what it is the value of."""
     values = list(arguments.values())
     is_bare = any(map(str.isdigit, text)) and not any(map(str.isalpha, text)) and "\n" not in text
-    return f"{values[0]} = {text}" if is_bare and len(values) == 1 and isinstance(values[0], str) else text
+    return f"{values[0]} = {text}" if is_bare and len(values) == 1 and isinstance(values[0], str) else _as_lines(text)
+
+
+def _as_lines(text: str) -> str:
+    """Return a short JSON object as lines of keys and values, which small models misread less; else the text."""
+    if len(text) > _MOST_JSON_CHARS or not text.startswith("{"):
+        return text
+    try:
+        content = as_mapping(json.loads(text))
+    except ValueError:
+        return text
+    lines = [
+        line
+        for key, value in content.items()
+        for line in (map(_inline, as_list(value)) if _holds_objects(value) else [f"{key}: {_inline(value)}"])
+    ]
+    return "\n".join(lines) or text
+
+
+def _holds_objects(value: object) -> bool:
+    return any(isinstance(entry, dict) for entry in as_list(value))
+
+
+def _inline(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if entries := as_mapping(value):
+        return ", ".join(f"{key}: {_inline(entry)}" for key, entry in entries.items())
+    if elements := as_list(value):
+        return ", ".join(map(_inline, elements))
+    return json.dumps(value, ensure_ascii=False)
+
+
+def may_differ(answer: str, facts: str, question: str) -> bool:
+    """Return True if an answer has a number of neither facts nor question, or nothing of the facts at all."""
+    said, known = plain(_LIST_NUMBER.sub("", answer)), plain(f"{facts}\n{question}")
+    if not set(_NUMBER.findall(said)) <= set(_NUMBER.findall(known)):
+        return True
+    words, asked = ({*_WORD.findall(text), *_NUMBER.findall(text)} for text in (plain(facts), plain(question)))
+    return bool(words - asked) and not any(word in said for word in words - asked)
+
+
+def plain(text: str) -> str:
+    """Return a text in the form in which words of texts are compared."""
+    return _GROUPING.sub("", unicodedata.normalize("NFKC", text).casefold())
 
 
 def facts_conversation(conversation: Conversation) -> Conversation:

@@ -30,6 +30,7 @@ from rkllm_mcp.agent.facts import (
     facts_conversation,
     facts_of,
     last_question,
+    may_differ,
     words_conversation,
 )
 from rkllm_mcp.agent.instructions import ResponseInstructions, TurnPreparation, TurnRequest
@@ -53,6 +54,7 @@ SILENCE = "[Model: it ended its answer without a word; ask again in other words]
 
 # A longer result is read in its card.
 _MOST_RESULT_CHARS = 1000
+_MOST_SHOWN_CHARS = 300
 
 AnswersFrom: TypeAlias = Literal["conversation", "facts"]
 """What an answer after results is made of: the conversation with its tools, or the question and the results alone."""
@@ -326,7 +328,8 @@ async def _answer_without_tools(
 ) -> Turn:
     """Answer the last question from its results, or in words, behind the text ``begun``.
 
-    Calls are read all the same, so that none is shown as the answer; an answer of nothing else is the results.
+    Calls are read all the same, so that none is shown as the answer; an answer of nothing else is the results. They
+    also follow an answer of the host's own loop that says something else or nothing of them.
     """
     asked = facts_conversation(conversation) if kind == "facts" else words_conversation(conversation)
     begun = begun.strip()
@@ -340,12 +343,25 @@ async def _answer_without_tools(
             key = "answer.only_results" if facts else "answer.no_answer_in_rounds"
             text = _translate(key, conversation, facts=facts)
             sink.feed([Text(text)])
+        elif kind == "facts" and calls.has_last_round and (more := _results_behind(turn, conversation)):
+            text = f"{turn.message.text}{more}"
+            sink.feed([Text(more)])
+            await sink.drained()
     finally:
         conversation.unpaid_tokens = asked.unpaid_tokens
         last = asked.messages[-1] if asked.messages[-1].role == "assistant" else Message("assistant")
         text = "\n\n".join(filter(None, (begun, text or last.text)))
         conversation.add(replace(last, text=text, calls=()))
     return replace(turn, message=conversation.messages[-1], failures=())
+
+
+def _results_behind(turn: Turn, conversation: Conversation) -> str:
+    """Return the results to show behind an answer from them that may differ; empty if it does not."""
+    answer, facts = turn.message.text.strip(), facts_of(conversation)
+    is_data = answer.startswith(("{", "["))
+    if is_data or not facts or not may_differ(answer, facts, last_question(conversation).text):
+        return ""
+    return _translate("answer.result", conversation, facts=shorten(facts, _MOST_SHOWN_CHARS))
 
 
 def _translate(key: str, conversation: Conversation, **values: str) -> str:

@@ -136,7 +136,7 @@ async def test_a_call_repeated_after_its_result_becomes_an_answer_from_the_resul
     assert (reason, turn.calls) == ("answered", ())
     assert answered.events == [Status(FACTS), Text("Sunny.")]
     messages, listed, _ = answered.model.asked[-1]
-    assert messages == [Message("user", "Weather?\n\nFacts: sunny\nAnswer briefly from the facts.")]
+    assert messages == [Message("user", "Weather?\n\nFacts:\nsunny\n\nAnswer from the facts in one sentence.")]
     assert listed == ()
     assert [message.role for message in answered.conversation.messages] == ["user", "assistant", "tool", "assistant"]
     assert answered.conversation.calls_made == 1

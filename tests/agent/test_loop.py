@@ -230,7 +230,7 @@ async def test_only_the_first_round_is_forced() -> None:
 async def test_a_call_that_failed_is_not_run_again_with_the_same_arguments_and_its_error_is_the_fact() -> None:
     _, model, tools, _ = await answer([[call(location="a")], [call(location="a")], [Text("ok")]], texts={})
     assert len(tools.calls) == 1
-    assert model.asked[2][0][-1].text == "Weather?\n\nFacts: it broke\nbadly\nAnswer briefly from the facts."
+    assert model.asked[2][0][-1].text == "Weather?\n\nFacts:\nit broke\nbadly\n\nAnswer from the facts in one sentence."
 
 
 @pytest.mark.parametrize("parallel", [False, True])
@@ -265,7 +265,7 @@ async def test_a_round_that_only_repeats_a_call_is_answered_from_the_result() ->
     events, model, tools, conversation = await answer([[call(location="a")], [call(location="a")], [Text("Sunny.")]])
     assert len(tools.calls) == 1
     messages, listed, options = model.asked[2]
-    assert messages == [Message("user", "Weather?\n\nFacts: sunny\nAnswer briefly from the facts.")]
+    assert messages == [Message("user", "Weather?\n\nFacts:\nsunny\n\nAnswer from the facts in one sentence.")]
     assert (listed, options.others) == ((), (WEATHER, TIME))
     assert events[-3:] == [Status(FACTS), Text("Sunny."), End("answered")]
     assert [message.role for message in conversation.messages] == ["user", "assistant", "tool", "assistant"]
@@ -277,7 +277,7 @@ async def test_the_facts_are_all_results_and_in_the_language_of_the_question() -
     calls = [call(location="a"), call("get_time")]
     _, model, _, _ = await answer([calls, [call("get_time")], [Text("晴れ")]], question=asked)
     (facts,) = model.asked[2][0]
-    assert facts.text == "天気と時刻は？\n\n資料: sunny\nnoon\n資料をもとに短く答えてください。"
+    assert facts.text == "天気と時刻は？\n\n資料:\nsunny\nnoon\n\n資料の内容を日本語の文で短く答えてください。"
     assert facts.context == "[note]"
 
 
@@ -299,6 +299,16 @@ async def test_a_repeated_call_beside_a_new_one_is_no_repetition() -> None:
 async def test_an_answer_from_facts_without_a_word_says_so() -> None:
     events, _, _, _ = await answer([[call(location="a")], [call(location="a")], []])
     assert events[-2:] == [Text(translate("answer.only_results", facts="sunny")), End("answered")]
+
+
+async def test_an_answer_that_says_nothing_of_the_results_is_followed_by_them() -> None:
+    rounds = [[call(location="a")], [call(location="a")], [Text("It rains.")]]
+    events, _, _, conversation = await answer(rounds)
+    shown = translate("answer.result", facts="sunny")
+    assert events[-3:] == [Text("It rains."), Text(shown), End("answered")]
+    assert conversation.messages[-1] == Message("assistant", f"It rains.{shown}")
+    events, _, _, _ = await answer([*rounds[:2], [Text('{"sky": "rain"}')]])
+    assert events[-2:] == [Text('{"sky": "rain"}'), End("answered")]
 
 
 async def test_a_repeated_call_with_the_values_of_its_result_is_a_repetition() -> None:

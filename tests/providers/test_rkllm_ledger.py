@@ -74,14 +74,14 @@ async def test_after_an_answer_from_facts_the_next_prompt_has_the_history_withou
     world = World(template)
     conversation, decode = Conversation(), world.model.form.tokenizer.decode
     again = f"{called('Tokyo')}{END}"
-    await world.ask(conversation, "First?", again, again, f"Fine.{END}")
+    await world.ask(conversation, "First?", again, again, f"Fine, 20.{END}")
     world.assert_ready(conversation)
     facts = decode(world.engine.prompts[-1])
-    assert "Facts: sunny and 20 degrees\nAnswer briefly from the facts." in facts
+    assert "Facts:\nsunny and 20 degrees\n" in facts
     assert "get_weather" not in facts
     await world.ask(conversation, "Second?", f"Bye.{END}")
     last = decode(world.engine.prompts[-1])
-    assert (last.count("Tokyo"), last.count("sunny and 20 degrees"), last.count("Fine.")) == (1, 1, 1)
+    assert (last.count("Tokyo"), last.count("sunny and 20 degrees"), last.count("Fine, 20.")) == (1, 1, 1)
     assert "Facts" not in last
     assert world.excesses() == []
 
