@@ -56,22 +56,39 @@ class TagReader:
         raise UnreadableError(f"there is text outside {self.tags.arguments[0].opens}…>")
 
     def _values(self, pairs: Iterable[tuple[str, str]], *, repeats: bool) -> dict[str, str]:
+        arguments = [(self._key(head), text, self._closed_once(text)) for head, text in pairs]
+        # A model that writes closing tags twice does so behind every argument.
+        is_habit = len(arguments) > 1 and all(text != once for _, text, once in arguments)
         values: dict[str, str] = {}
-        for head, text in pairs:
-            key = self._key(head)
+        for key, text, once in arguments:
             if key in values and not repeats:
                 raise UnreadableError("an argument is given twice")
-            values[key] = self._value(self._closed_once(text))
+            if text != once and not is_habit and "\n" in once.strip():
+                # It may be the last line of a file.
+                raise UnreadableError(
+                    f"'{key}' has {self.tags.arguments[0].closes}> twice at its end; if one of them is a part of "
+                    "the value, write an empty line behind that one"
+                )
+            values[key] = self._value(once)
         return values
 
     @cached_property
     def _closing_line(self) -> re.Pattern[str]:
         closes = "|".join(re.escape(argument.closes) for argument in self.tags.arguments)
-        return re.compile(rf"\n[ \t]*(?:{closes})\s*>?\s*\Z")
+        return re.compile(rf"\n[ \t]*(?:{closes})\s*>?[ \t]*\r?(?:\n[ \t]*)?\Z")
+
+    @cached_property
+    def _element(self) -> re.Pattern[str]:
+        """A tag of an argument's element, in the spelling of any format; a closing one has the group."""
+        names = "|".join(re.escape(argument.closes.removeprefix("</")) for argument in self.tags.arguments)
+        return re.compile(rf"<(/?)(?:{names})(?=[\s=/>])")
 
     def _closed_once(self, value: str) -> str:
-        """Return a value without closing tags on lines of their own at its end, unless it opens an argument itself."""
-        while not self._opener.search(value) and (shorter := self._closing_line.sub("\n", value)) != value:
+        """Return a value without closing tags on lines of their own at its end, to which it has no opening tag."""
+        while (shorter := self._closing_line.sub("\n", value)) != value:
+            tags = [match[1] for match in self._element.finditer(value)]
+            if tags.count("") >= tags.count("/"):
+                break
             value = shorter
         return value
 

@@ -59,9 +59,36 @@ def test_a_closing_tag_that_is_written_twice_is_no_part_of_the_value(city: str) 
     assert call.arguments == {"city": city, "days": 3}
 
 
-def test_a_value_that_opens_an_argument_itself_keeps_its_closing_tag() -> None:
-    city = "write <parameter=x>\nv\n</parameter>"
-    text = f"<tool_call>\n<function=get_weather>\n<parameter=city>\n{city}\n</parameter>\n</function>\n</tool_call>"
-    (call,) = events_of(text, [ToolSpec("get_weather", "", CITY)], ["qwen3_xml"])
+NOTE = [ToolSpec("write_note", "", {"type": "object", "properties": {"body": {"type": "string"}}})]
+
+
+def _noted(body: str) -> str:
+    written = f"<parameter=body>\n{body}\n</parameter>"
+    return f"<tool_call>\n<function=write_note>\n{written}\n</function>\n</tool_call>"
+
+
+@pytest.mark.parametrize(
+    ("written", "body"),
+    [
+        ("write <parameter=x>\nv\n</parameter>", "write <parameter=x>\nv\n</parameter>"),
+        ('<parameter name="x">\n  v\n</parameter>', '<parameter name="x">\n  v\n</parameter>'),
+        ("a\n<parameter>\n</parameter>", "a\n<parameter>\n</parameter>"),
+        # A file that ends with a line break has an empty line before the closing tag.
+        ("a\nb\n</parameter>\n", "a\nb\n</parameter>\n"),
+        ("a\r\nb\r\n</parameter>\r\n", "a\r\nb\r\n</parameter>\r\n"),
+        ("a\n</parameter>", "a"),
+    ],
+)
+def test_a_closing_tag_that_belongs_to_the_value_is_a_part_of_it(written: str, body: str) -> None:
+    (call,) = events_of(_noted(written), NOTE, ["qwen3_xml"])
     assert isinstance(call, ToolCallDetected)
-    assert call.arguments == {"city": city}
+    assert call.arguments == {"body": body}
+
+
+def test_a_file_whose_last_line_may_be_a_closing_tag_is_not_written_shorter() -> None:
+    (call,) = events_of(_noted("a\nb\n</parameter>"), NOTE, ["qwen3_xml"])
+    assert isinstance(call, ToolCallFailed)
+    assert call.reason.startswith(
+        "'body' has </parameter> twice at its end; if one of them is a part of the value, "
+        "write an empty line behind that one."
+    )

@@ -41,13 +41,11 @@ _MOST_ERRORS = 10_000
 COUNTED_BYTES = 262_144
 _VALUE_MARKS = (b",", b":", b"[", b"{")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# Half of a surrogate pair, as bytes or as an escape behind whole ones, and the whole escapes with U+FFFD in its place.
-_HALF_PAIR = re.compile(
-    rb"\xed[\xa0-\xbf][\x80-\xbf]|(?<!\\)((?:\\\\)*)"
-    rb"(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+# An escaped surrogate behind whole escapes of the backslash, where a pair has a group of its own; half a pair as bytes.
+_SURROGATES = re.compile(
+    rb"(?<!\\)((?:\\\\)*)(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+    rb"|\xed[\xa0-\xbf][\x80-\xbf]"
 )
-_REPLACEMENT = rb"\1" + b"\xef\xbf\xbd"
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -94,7 +92,7 @@ def _checked(content: bytes, model: type[ModelT]) -> ModelT | HTTPError:
     value = _json(content)
     if isinstance(value, HTTPError) and (b"\\u" in content or b"\xed" in content):
         # A program that cuts a text inside an emoji sends the half of it in every later request.
-        content = _HALF_PAIR.sub(_REPLACEMENT, content)
+        content = _SURROGATES.sub(_whole_character, content)
         value = _json(content)
     if isinstance(value, HTTPError):
         return value
@@ -102,6 +100,11 @@ def _checked(content: bytes, model: type[ModelT]) -> ModelT | HTTPError:
         return model.model_validate_json(content)
     except ValidationError as error:
         return refusal(error, value)
+
+
+def _whole_character(surrogates: re.Match[bytes]) -> bytes:
+    """Return a pair of escaped surrogates as it is, and half of one as U+FFFD behind its backslashes."""
+    return surrogates[0] if surrogates[2] else (surrogates[1] or b"") + b"\xef\xbf\xbd"
 
 
 def count_values(content: bytes) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import AsyncGenerator
@@ -265,6 +266,17 @@ async def test_a_correct_body_comes_through_unchanged() -> None:
     async with desk(routes=ROUTES) as it:
         for content in (json.dumps(wish).encode(), b"\xef\xbb\xbf" + json.dumps(wish, ensure_ascii=False).encode()):
             assert (await it.send("POST", "/echo", JSON_TYPE, content)).json() == wish
+
+
+async def test_a_text_cut_at_any_of_its_escapes_is_read_with_a_character_for_each_half() -> None:
+    # Pairs, halves, and backslashes with the letters of an escape behind them, in every neighbourhood.
+    parts = ("😀", "\ud83d", "\ude00", "\\ud83d", "\\", "a")
+    texts = ["".join(chosen) for chosen in itertools.product(parts, repeat=4)]
+    wishes = {"name": "a", "parts": texts}
+    async with desk(routes=ROUTES) as it:
+        answer = await it.send("POST", "/echo", JSON_TYPE, json.dumps(wishes).encode())
+    whole = [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
+    assert answer.json()["parts"] == whole
 
 
 @pytest.mark.parametrize(
