@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import Picture, as_list, as_mapping
 
 _TEXTS = frozenset({"text", "input_text", "output_text", "refusal"})
@@ -29,6 +32,8 @@ _WORDS: Mapping[str, str] = {
     "container_upload": "file",
 }
 _MAX_DEPTH = 8
+# What JSON with media in it has; reading it takes some milliseconds for a megabyte.
+_MEDIUM = re.compile(r'"(?:data|blob|url|image_url)"\s*:\s*"[^"]{32}')
 
 
 def content_text(content: object, depth: int = 0) -> str:
@@ -84,6 +89,35 @@ def image_of(block: Mapping[str, Any]) -> Picture | None:
         return Picture.of(base64.b64decode("".join(data.split()), validate=True))
     except (binascii.Error, ValueError):
         return None
+
+
+def without_media(text: str) -> tuple[str, list[Picture]]:
+    """Return the JSON in the text of a result without media, which become the lines about them, and its images.
+
+    Home Assistant and others write the blocks of an MCP server's answer into one text; other text stays as it is.
+    """
+    images: list[Picture] = []
+    left_out: list[str] = []
+
+    def shown(block: dict[str, Any]) -> Any:
+        kind = _kind(block)
+        if isinstance(block.get("blob"), str):
+            left_out.append(kind)
+            return {**block, "blob": "[file, not shown]"}
+        image = image_of(block) if is_image(block) else None
+        if image is None and not (_WORDS.get(kind, kind) == "audio" and isinstance(block.get("data"), str)):
+            return block
+        images.extend(filter(None, (image,)))
+        left_out.append(kind)
+        return f"[{_label(kind, block)}, not shown]"
+
+    if text.lstrip()[:1] not in ("{", "[") or _MEDIUM.search(text) is None:
+        return text, []
+    try:
+        value = json.loads(text, object_hook=shown)
+    except (ValueError, RecursionError):
+        return text, []
+    return (value if isinstance(value, str) else to_json(value)) if left_out else text, images
 
 
 def is_unreadable(block: Mapping[str, Any]) -> bool:

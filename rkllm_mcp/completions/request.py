@@ -18,7 +18,15 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
-from rkllm_mcp.completions.content import content_text, image_of, images_of, is_image, is_unreadable, without_images
+from rkllm_mcp.completions.content import (
+    content_text,
+    image_of,
+    images_of,
+    is_image,
+    is_unreadable,
+    without_images,
+    without_media,
+)
 from rkllm_mcp.completions.structured_output import MOST_SCHEMA_CHARS, ResponseFormat, SchemaCheck
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.generation import ForcedTool, ModelOptions, SamplingOverrides, ToolChoice
@@ -370,6 +378,8 @@ class MessageHistory:
             name = tool_name and self._shown_name(tool_name)
             call = next((call for call in self._open_calls if name in (None, "", call.name)), None)
         text, pictures = self._read(content)
+        text, inside = without_media(text)
+        pictures += tuple(inside) if self._sees else ()
         if call is None:
             # Programs cut long histories in front of a result.
             _log_once("a result in a request has no call before it; it is read as a text")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import pytest
 
-from rkllm_mcp.completions.content import content_text, is_unreadable
+from rkllm_mcp.completions.content import content_text, is_unreadable, without_media
+from rkllm_mcp.messages import Picture
 
 PLAIN = base64.b64encode("こんにちは".encode()).decode()
 TEXT = {"type": "text", "text": "12 degrees"}
@@ -77,3 +79,45 @@ def test_only_what_cannot_be_read_is_unreadable() -> None:
     assert not is_unreadable({"type": "text", "text": ""})
     assert not is_unreadable({"type": "thinking"})
     assert not is_unreadable({"type": "document", "source": {"type": "text", "data": "x"}})
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
+IMAGE = {"type": "image", "data": base64.b64encode(PNG).decode(), "mimeType": "image/png"}
+LINK = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{IMAGE['data']}"}}
+SOUND = {"type": "audio", "data": "A" * 40, "mimeType": "audio/wav"}
+FILE = {"type": "resource", "resource": {"uri": "a:b", "blob": "A" * 40}}
+
+
+@pytest.mark.parametrize(
+    ("value", "left", "images"),
+    [
+        ({"data": {"content": [TEXT, IMAGE]}}, {"data": {"content": [TEXT, "[image, not shown]"]}}, 1),
+        (
+            [LINK, SOUND, FILE],
+            [
+                "[image, not shown]",
+                "[audio, not shown]",
+                {**FILE, "resource": {"uri": "a:b", "blob": "[file, not shown]"}},
+            ],
+            1,
+        ),
+    ],
+)
+def test_media_in_the_json_of_a_result_are_lines_about_them(value: Any, left: Any, images: int) -> None:
+    text, seen = without_media(json.dumps(value))
+    assert json.loads(text) == left
+    assert seen == [Picture.of(PNG)] * images
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[1, 2",
+        json.dumps({"data": "A" * 40, "url": "https://example.org/a/long/address/of/a/picture"}, indent=1),
+        json.dumps({"type": "image", "data": "not in base64, so it is a text about one"}),
+        f"A picture: {json.dumps(IMAGE)}",
+    ],
+)
+def test_other_texts_of_results_stay_as_they_are(text: str) -> None:
+    assert without_media(text) == (text, [])

@@ -6,6 +6,7 @@ Its integrations Ollama, llama.cpp and LiteLLM talk to a model. What they add to
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from rkllm_mcp.messages import safe_name
 from tests.support.served import Served, scripted_model, served
 
 Json = dict[str, Any]
 KEY = "sk-board"
+PNG = b"\x89PNG\r\n\x1a\n"
 RULES = r"""
 rule
   prompt intent__HassTurnOn
@@ -42,6 +45,13 @@ rule
   results 0
   call HassTurnOn {"name":"Kitchen Light"}
   call GetLiveContext {}
+
+rule
+  user Use (\S+)
+  results 0
+  say <tool_call>
+  say {"name": "$1", "arguments": {"n": null}}
+  say </tool_call>
 
 rule
   results 1+
@@ -248,6 +258,29 @@ def test_it_leaves_out_the_past_wherever_that_ends(home: httpx2.Client, release:
         assert text == "I do not know."
 
 
+@pytest.mark.parametrize("name", ["電気をつける", "dotted.name/read", f"long_{'name_' * 15}end"])
+def test_a_tool_of_an_mcp_server_is_called_by_its_own_name(home: httpx2.Client, name: str) -> None:
+    # It sends the names of its MCP servers' tools as they are, and a type that it does not know as {}.
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {"n": {}}}}}
+    ]
+    begun = [NEWER.system(), user(f"Use {safe_name(name)}")]
+    _, calls, _ = chat(home, NEWER.body(begun, tools=tools))
+    assert [(call["name"], call["arguments"]) for call in calls] == [(name, {"n": None})]
+    result = NEWER.result({"content": [{"type": "text", "text": "It was called."}]})
+    text, _, _ = chat(home, NEWER.body([*begun, called([{"name": name, "arguments": {}}]), result], tools=tools))
+    assert text == f"Done: {result['content']}"
+
+
+def test_a_picture_in_the_text_of_a_result_costs_a_line(home: httpx2.Client) -> None:
+    picture = {"type": "image", "data": base64.b64encode(PNG + bytes(30_000)).decode(), "mimeType": "image/png"}
+    result = NEWER.result({"content": [{"type": "text", "text": "Here it is."}, picture]})
+    calls = called([{"name": "homeassistant__GetLiveContext", "arguments": {}}])
+    text, _, _ = chat(home, NEWER.body([NEWER.system(), user("Look"), calls, result]))
+    shown = {"content": [{"type": "text", "text": "Here it is."}, "[image, not shown]"]}
+    assert json.loads(text.removeprefix("Done: ")) == {"data": shown, "error": None}
+
+
 def test_a_task_is_answered_in_its_structure(home: httpx2.Client) -> None:
     structure = {
         "type": "object",
@@ -260,6 +293,13 @@ def test_a_task_is_answered_in_its_structure(home: httpx2.Client) -> None:
     }
     body = NEWER.body([NEWER.system(), user("give a list of rooms")], tools=[], format=structure)
     assert json.loads(chat(home, body)[0]) == {"rooms": ["kitchen", "hall"], "count": 2}
+
+
+def test_a_task_whose_answer_has_no_such_structure_fails_with_the_reason(home: httpx2.Client) -> None:
+    structure = {"type": "object", "properties": {"lamps": {"type": "array"}}, "required": ["lamps"]}
+    answer = home.post("/api/chat", json=NEWER.body([NEWER.system(), user("Hello")], tools=[], format=structure))
+    *_, last = map(json.loads, answer.text.splitlines())
+    assert "format" in last["error"]
 
 
 def test_thinking_is_sent_only_on_request(home: httpx2.Client) -> None:
