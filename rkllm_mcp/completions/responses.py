@@ -9,10 +9,13 @@ by which an ``item_reference`` finds them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rkllm_mcp.completions import api
 from rkllm_mcp.completions.content import content_text
@@ -32,7 +35,7 @@ from rkllm_mcp.completions.request import (
     hosted_tool,
     model_options,
 )
-from rkllm_mcp.messages import as_mapping
+from rkllm_mcp.messages import as_list, as_mapping
 
 _Metadata = Annotated[dict[str, str], Field(max_length=16)]
 # A tool of free text has this argument here.
@@ -40,6 +43,8 @@ _INPUT = "input"
 _PREFIX = "resp_"
 _CALLS = ("function_call", "custom_tool_call")
 _READ = frozenset({"message", *_CALLS, *(f"{call}_output" for call in _CALLS)})
+# Items that bring tools, which Codex sends in place of the request's (from 0.150 on), or has searched for.
+_BRINGING = frozenset({"additional_tools", "tool_search_output"})
 
 
 _Contents = str | Annotated[list[api.ContentPart], Field(max_length=api.MOST_PARTS)]
@@ -59,6 +64,7 @@ class InputItem(api.ApiBody):
     input: str | None = None
     output: Any = None
     error: Any = None
+    tools: Any = None
 
 
 class ResponsesTool(api.ApiBody):
@@ -152,6 +158,20 @@ class ResponsesBody(api.ApiBody):
         """Return the input as items."""
         return [InputItem(role="user", content=self.input)] if isinstance(self.input, str) else list(self.input)
 
+    @cached_property
+    def all_tools(self) -> list[ResponsesTool]:
+        """The tools of the request, and those of its items, without what is no tool in a history."""
+        tools = list(self.tools or ())
+        names = {name for _, _, name in _named(tools)}
+        brought = (tool for item in self.items() if item.type in _BRINGING for tool in as_list(item.tools))
+        for sent in islice(brought, api.MOST_TOOLS):
+            with suppress(ValidationError):
+                tool = ResponsesTool.model_validate(sent)
+                added = {name for _, _, name in _named([tool])}
+                tools += [] if added & names else [tool]
+                names |= added
+        return tools
+
 
 class ResponseObject(BaseModel):
     """The response; its items are those of OpenAI's API."""
@@ -195,7 +215,7 @@ def references(body: ResponsesBody) -> list[str]:
 def responses_request(body: ResponsesBody, stored: StoredItems, context: RequestContext) -> ChatRequest:
     """Return the request of a body; a RequestRefusedError names a field that cannot be honoured."""
     api.refuse_impossible(body)
-    declared, servers, hosted = _declared(body.tools or ())
+    declared, servers, hosted = _declared(body.all_tools)
     declared, mode, forced = _choice(body.tool_choice, declared, servers)
     tools = client_tools(declared, servers, hosted)
     host_tools = context.runs_host_tools(tools, True if servers else body.mcp)
@@ -370,7 +390,7 @@ class ResponsesShape(ReplyShape):
     def __init__(self, reply: Reply, body: ResponsesBody, *, is_stored: bool) -> None:
         self._reply = reply
         self._number = 0
-        self._tools = {name: tool for _, tool, name in _named(body.tools or ())}
+        self._tools = {name: tool for _, tool, name in _named(body.all_tools)}
         self._echo = {**_echo(body), "store": is_stored}
 
     def begin(self) -> str:
@@ -527,7 +547,7 @@ def _echo(body: ResponsesBody) -> Json:
         "temperature": 1.0 if body.temperature is None else body.temperature,
         "text": {"format": form.model_dump(by_alias=True, exclude_none=True)},
         "tool_choice": chosen,
-        "tools": list(_echoed(body.tools or ())),
+        "tools": list(_echoed(body.all_tools)),
         "top_p": 1.0 if body.top_p is None else body.top_p,
         "truncation": "disabled",
         "user": None,

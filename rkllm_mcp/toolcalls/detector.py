@@ -81,6 +81,7 @@ _RESPONSE_MARKS = Markers(RESPONSES)
 _CLOSERS = (
     *("</tool_call>", "</tool_calls>", "</function_calls>", "</minimax:tool_call>", "</function>", "</invoke>"),
     *("</parameter>", "<tool_call|>", "<|/tool_call|>", "<|tool_call_end|>", "[END_TOOL_CALL]", "[/TOOL_CALL]"),
+    *("</function_invocation>", "[/TOOL_CALLS]"),
 )
 _CLOSER_MARKS = Markers(_CLOSERS)
 _CLOSER_RUN = re.compile(rf"(?:(?:{'|'.join(map(re.escape, _CLOSERS))})\s{{0,64}}){{1,8}}")

@@ -63,8 +63,8 @@ class TagReader:
         for key, text, once in arguments:
             if key in values and not repeats:
                 raise UnreadableError("an argument is given twice")
-            if text != once and not is_habit and "\n" in once.strip():
-                # It may be the last line of a file.
+            if text != once and not is_habit and len(once.strip().splitlines()) != 1:
+                # It may be the last line of a file, or all of it.
                 raise UnreadableError(
                     f"'{key}' has {self.tags.arguments[0].closes}> twice at its end; if one of them is a part of "
                     "the value, write an empty line behind that one"
@@ -75,7 +75,7 @@ class TagReader:
     @cached_property
     def _closing_line(self) -> re.Pattern[str]:
         closes = "|".join(re.escape(argument.closes) for argument in self.tags.arguments)
-        return re.compile(rf"\n[ \t]*(?:{closes})\s*>?[ \t]*\r?(?:\n[ \t]*)?\Z")
+        return re.compile(rf"\n?[ \t]*(?:{closes})\s*>?[ \t]*\r?(?:\n[ \t]*)?\Z")
 
     @cached_property
     def _element(self) -> re.Pattern[str]:
@@ -84,8 +84,9 @@ class TagReader:
         return re.compile(rf"<(/?)(?:{names})(?=[\s=/>])")
 
     def _closed_once(self, value: str) -> str:
-        """Return a value without closing tags on lines of their own at its end, to which it has no opening tag."""
-        while (shorter := self._closing_line.sub("\n", value)) != value:
+        """Return a value without the closing tags at its end to which it has no opening tag."""
+        frame = "\n" if value.startswith(("\n", "\r\n")) else ""
+        while (shorter := self._closing_line.sub(frame, value)) != value:
             tags = [match[1] for match in self._element.finditer(value)]
             if tags.count("") >= tags.count("/"):
                 break

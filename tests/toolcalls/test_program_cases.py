@@ -59,6 +59,96 @@ def test_a_closing_tag_that_is_written_twice_is_no_part_of_the_value(city: str) 
     assert call.arguments == {"city": city, "days": 3}
 
 
+_READ = {"type": "object", "properties": {"path": {"type": "string"}, "text": {"type": "string"}}, "required": ["path"]}
+TOOLS = [
+    ToolSpec("read", "", _READ),
+    ToolSpec("run", "", {"type": "object", "properties": {"value": {"type": "object"}}}),
+    ToolSpec("now", "", {"type": "object", "properties": {}}),
+]
+READ = "<function=read>\n<parameter=path>\na.md\n</parameter>\n</function>"
+INLINE = "<parameter={}>\n{}</parameter>\n</parameter>"
+NEXT_BEHIND_VALUE = """<tool_call>
+<function=read>
+<parameter=path>
+a.md</parameter>
+<parameter=text>
+x
+</parameter>
+</function>
+</tool_call>"""
+RUN = """<tool_call>
+<function=run>
+<parameter=value>{"ok":true}</parameter>
+</function>
+</tool_call>"""
+A_MD = ("read", {"path": "a.md"})
+# Report, what is written, the calls, a text, words of the reason of a failure.
+REPORTS: list[tuple[str, str, list[tuple[str, Any]], str, str]] = [
+    ("llama.cpp#24863", f"<tool_call>\n<function=read>\n{INLINE.format('path', 'a.md')}\n</function>", [A_MD], "", ""),
+    (
+        "llama.cpp#24863",
+        f"<tool_call><function=read>{INLINE.format('path', 'a.md')}{INLINE.format('text', 'x')}</function></tool_call>",
+        [("read", {"path": "a.md", "text": "x"})],
+        "",
+        "",
+    ),
+    (
+        "llama.cpp#26763",
+        f"{NEXT_BEHIND_VALUE}\n<tool_call>\n<function=now></function></tool_call>",
+        [("read", {"path": "a.md", "text": "x"}), ("now", {})],
+        "",
+        "",
+    ),
+    ("QwenLM/Qwen3.8#178", f"<tool_call>\n{READ}\n</function>\n</function_invocation>\n</tool_call>", [A_MD], "", ""),
+    ("QwenLM/Qwen3.8#178", f"<tool_call>\n{READ}\n</tool_call>\n</function_invocation>\nDone.", [A_MD], "Done.", ""),
+    ("ollama#16686", f"{READ}\n</tool_call>", [A_MD], "", ""),
+    (
+        "ollama PR 16398",
+        f"A call such as `<function=read>`:\n```\n{READ}\n```",
+        [],
+        f"A call such as `<function=read>`:\n```\n{READ}\n```",
+        "",
+    ),
+    (
+        "ninfer#158",
+        f"{RUN}\n<tool_call>\n{READ.replace('read', 'rid')}\n</tool_call>",
+        [("run", {"value": {"ok": True}})],
+        "",
+        "unknown tool 'rid'",
+    ),
+    (
+        "vllm-mlx PR 583",
+        f'<tool_call>\n{{"name": "now", "arguments": {{}}}}\n</tool_call>\n{READ}',
+        [("now", {}), A_MD],
+        "",
+        "",
+    ),
+    ("vllm-mlx PR 583", "See.\n<tool_call>\n<function=read>\n<parameter=path>\na.", [], "See.", "cut off"),
+    (
+        "maclocal-api#141",
+        '<tool_call>\n{"name="read", "arguments": {"path": "a.md"}}\n</tool_call>',
+        [],
+        "",
+        "not closed",
+    ),
+    ("dynamo PR 10722", '<tool_call>\n{"name": "now"}\n</tool_call>', [("now", {})], "", ""),
+    ("dynamo PR 10722", "It is noon.</tool_call>", [], "It is noon.", ""),
+    ("frontend-crates PR 60", "It is noon.[/TOOL_CALLS]", [], "It is noon.", ""),
+]
+
+
+@pytest.mark.parametrize("card", ["own", "none"])
+@pytest.mark.parametrize(("report", "written", "calls", "text", "reason"), REPORTS)
+def test_the_text_of_a_report_gives_its_calls(
+    card: str, report: str, written: str, calls: list[tuple[str, Any]], text: str, reason: str
+) -> None:
+    events = events_of(written, TOOLS, ["qwen3_xml"] if card == "own" else None)
+    assert [(event.name, event.arguments) for event in events if isinstance(event, ToolCallDetected)] == calls, report
+    assert "".join(event.text for event in events if isinstance(event, Text)).strip() == text
+    failed = [event.reason for event in events if isinstance(event, ToolCallFailed)]
+    assert [reason in each for each in failed] == [True] * bool(reason)
+
+
 NOTE = [ToolSpec("write_note", "", {"type": "object", "properties": {"body": {"type": "string"}}})]
 
 
@@ -77,6 +167,7 @@ def _noted(body: str) -> str:
         ("a\nb\n</parameter>\n", "a\nb\n</parameter>\n"),
         ("a\r\nb\r\n</parameter>\r\n", "a\r\nb\r\n</parameter>\r\n"),
         ("a\n</parameter>", "a"),
+        ("a</parameter>", "a"),
     ],
 )
 def test_a_closing_tag_that_belongs_to_the_value_is_a_part_of_it(written: str, body: str) -> None:
@@ -85,8 +176,9 @@ def test_a_closing_tag_that_belongs_to_the_value_is_a_part_of_it(written: str, b
     assert call.arguments == {"body": body}
 
 
-def test_a_file_whose_last_line_may_be_a_closing_tag_is_not_written_shorter() -> None:
-    (call,) = events_of(_noted("a\nb\n</parameter>"), NOTE, ["qwen3_xml"])
+@pytest.mark.parametrize("written", ["a\nb\n</parameter>", "a\nb</parameter>", "</parameter>"])
+def test_a_file_whose_last_line_may_be_a_closing_tag_is_not_written_shorter(written: str) -> None:
+    (call,) = events_of(_noted(written), NOTE, ["qwen3_xml"])
     assert isinstance(call, ToolCallFailed)
     assert call.reason.startswith(
         "'body' has </parameter> twice at its end; if one of them is a part of the value, "

@@ -261,9 +261,8 @@ def test_it_leaves_out_the_past_wherever_that_ends(home: httpx2.Client, release:
 @pytest.mark.parametrize("name", ["電気をつける", "dotted.name/read", f"long_{'name_' * 15}end"])
 def test_a_tool_of_an_mcp_server_is_called_by_its_own_name(home: httpx2.Client, name: str) -> None:
     # It sends the names of its MCP servers' tools as they are, and a type that it does not know as {}.
-    tools = [
-        {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {"n": {}}}}}
-    ]
+    unknown: Json = {"type": "object", "properties": {"n": {}}}
+    tools: list[Json] = [{"type": "function", "function": {"name": name, "parameters": unknown}}]
     begun = [NEWER.system(), user(f"Use {safe_name(name)}")]
     _, calls, _ = chat(home, NEWER.body(begun, tools=tools))
     assert [(call["name"], call["arguments"]) for call in calls] == [(name, {"n": None})]

