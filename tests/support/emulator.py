@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,15 @@ def libraries() -> Mapping[str, Path]:
     """Every family's library; built when it is missing or old."""
     built: Mapping[str, Path] = native_build().ensure()
     return built
+
+
+def make_fake_llama(folder: Path) -> Path:
+    """Build the fake libllama in a folder, under the names of llama.cpp's two libraries; it says ok to everything."""
+    build = native_build()
+    source = build.NATIVE / "tests" / "fake_llama.c"
+    build.compile_program([source], folder / "libllama.v0.so", 130, ["-shared", "-fvisibility=default"])
+    shutil.copy(folder / "libllama.v0.so", folder / "libggml.v0.so")
+    return folder
 
 
 def prompt_of(text: str) -> list[int]:

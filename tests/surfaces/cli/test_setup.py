@@ -25,9 +25,10 @@ from rkllm_mcp.diagnostics import checks
 from rkllm_mcp.store import open_store
 from rkllm_mcp.surfaces.cli import setup
 from rkllm_mcp.surfaces.cli.service import qr_text
+from tests.models.test_gguf import write_talking_gguf
 from tests.support.board_trees import LAPTOP, MAINLINE_ROCK_5B, ORANGE_PI_5, RK3562, RK3576, RK3588, ROCK_5B_OLD, plant
 from tests.support.demo_model import DEMO_TOKENIZER
-from tests.support.emulator import libraries
+from tests.support.emulator import libraries, make_fake_llama
 from tests.support.fake_hub import FakeHub, running
 from tests.support.outcome import Command, Outcome
 from tests.support.rkllm_files import container
@@ -197,6 +198,31 @@ def test_ctrl_c_during_a_download_keeps_what_came_and_undo_takes_it_back(home: H
     assert [path.suffix for path in parts.glob("*.incomplete")] == [".incomplete"]
     assert home.run("setup", "--undo")[0] == 0
     assert home.files == [".local", ".local/share"]
+
+
+def test_setup_for_the_cpu_fetches_a_model_that_answers_and_is_undone(home: Home, tmp_path: Path) -> None:
+    weights = write_talking_gguf(tmp_path / "weights.gguf").read_bytes()
+    files = {"Qwen/Qwen2.5-1.5B-Instruct-GGUF": {"qwen2.5-1.5b-instruct-q4_k_m.gguf": weights}}
+    model = ".local/share/rkllm-mcp/models/qwen2.5-1.5b-cpu"
+    with running(FakeHub(files=files)) as hub:
+        home.env |= {"HF_ENDPOINT": hub.url, "RKLLM_EMULATOR_LLAMA": str(make_fake_llama(tmp_path))}
+        code, out, err = home.run("setup", "--yes", "--cpu", "--no-service")
+        assert (code, out) == (0, ""), err
+        for line in (
+            "  1  qwen2.5-1.5b  (1117 MB, Apache-2.0)  answers and tools in English and Japanese on a PC",
+            f"✓ {model}",
+            "◆ ok",
+            "[NPU: qwen2.5-1.5b-cpu]",
+        ):
+            assert f"{line}\n" in err
+        config = load_config(home.path / CONFIG)
+        assert (config.model.name, config.runtime.library) == ("qwen2.5-1.5b-cpu", "emulator")
+        fetched = len(hub.requests)
+        code, _, err = home.run("--model", "qwen2.5-1.5b-cpu", "setup", "--yes", "--cpu", "--no-service")
+        assert (code, len(hub.requests)) == (0, fetched)
+        assert f"Here already: {model}\n" in err
+    assert home.run("setup", "--undo")[0] == 0
+    assert not (home.path / model).exists()
 
 
 def test_a_qr_code_is_drawn_dark_on_light_with_its_margin() -> None:
