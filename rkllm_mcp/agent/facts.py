@@ -25,6 +25,8 @@ from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
 _MOST_JSON_CHARS = 1000
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _LIST_NUMBER = re.compile(r"^\W*\d+[.)]\s", re.MULTILINE)
+_TIME = re.compile(r"(?<![\d:])(\d{1,2}):(\d\d)")
+_SAID_TIME = re.compile(r"\d[時分]|\d:\d\d")
 _GROUPING = re.compile(r"(?<=\d),(?=\d)")
 _WORD = re.compile(rf"[{KANJI}]{{2,}}|[{KATAKANA}]{{2,}}|[^\W_{HIRAGANA}{KATAKANA}{KANJI}]{{2,}}")
 
@@ -108,12 +110,26 @@ def _inline(value: object) -> str:
 
 
 def may_differ(answer: str, facts: str, question: str) -> bool:
-    """Return True if an answer has a number of neither facts nor question, or nothing of the facts at all."""
+    """Return True if an answer has a number or a time that is not known, or nothing of the facts at all."""
     said, known = plain(_LIST_NUMBER.sub("", answer)), plain(f"{facts}\n{question}")
-    if not set(_NUMBER.findall(said)) <= set(_NUMBER.findall(known)):
+    times = _TIME.findall(known)
+    half_days = {str(int(hour) % 12 or 12) for hour, _ in times}
+    if not _numbers(said) <= _numbers(known) | half_days:
+        return True
+    if times and _SAID_TIME.search(said) and not any(_has_time(said, int(hour), minute) for hour, minute in times):
         return True
     words, asked = ({*_WORD.findall(text), *_NUMBER.findall(text)} for text in (plain(facts), plain(question)))
     return bool(words - asked) and not any(word in said for word in words - asked)
+
+
+def _numbers(text: str) -> set[str]:
+    return {number.lstrip("0") for number in _NUMBER.findall(text)}
+
+
+def _has_time(said: str, hour: int, minute: str) -> bool:
+    """Return True if a text has a time, of 24 hours or 12."""
+    minutes = {"00": "時(?!\\d)|時0{1,2}分", "30": "時半|時30分"}.get(minute, f"時(?:{minute}|{int(minute)})分")
+    return any(re.search(rf"(?<!\d)0?{each}(?::{minute}|{minutes})", said) for each in {hour, hour % 12 or 12})
 
 
 def plain(text: str) -> str:
