@@ -334,6 +334,10 @@ class StoreError(RkllmMcpError):
         return f"{self.found}; {self.remedy}"
 
 
+class StoreAwayError(StoreError):
+    """The database that boards share cannot be reached at present."""
+
+
 class ToolboxError(RkllmMcpError):
     """A server or tool cannot be used; its text contains reason and remedy."""
 

@@ -76,6 +76,26 @@ class ElicitationAnswer:
     content: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
+class SharedQuestions(Protocol):
+    """Questions for a person that other boards show as well; the methods raise a ``StoreError``."""
+
+    async def ask(self, tenant: str, question_id: str, question: Mapping[str, Any], seconds: float) -> None:
+        """Store a question, which is open for so long."""
+        ...
+
+    async def answer_to(self, tenant: str, question_id: str) -> Any:
+        """Return the answer to a question; None if there is none yet."""
+        ...
+
+    async def close(self, tenant: str, question_id: str) -> Any:
+        """Delete a question and return the answer that was given to it, if any."""
+        ...
+
+    async def changed(self, topic: str) -> None:
+        """Wait until a question may have been answered."""
+        ...
+
+
 class Approver(Protocol):
     """Asks the user of the assistant."""
 

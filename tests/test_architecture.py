@@ -96,16 +96,22 @@ def _layers() -> Layers:
             "surfaces.terminal": known,
             "surfaces.tables": surface | {"surfaces.terminal"},
             "surfaces.invocation": surface | {"surfaces.terminal"},
+            # surfaces.boards: what the boards of the configuration answer, for the command line and the page.
+            "surfaces.boards": known,
             "surfaces.chat": surface | {"surfaces.terminal", "surfaces.tables", "surfaces.invocation"},
             # /api/pull and /api/delete change model folders.
-            "surfaces.http": surface | {"models", *(f"surfaces.{name}" for name in ("terminal", "invocation"))},
+            "surfaces.http": surface
+            | {"models", *(f"surfaces.{name}" for name in ("boards", "terminal", "invocation"))},
             # A Python function becomes a tool of this process.
             "surfaces.library": surface | {"builtin"},
             "surfaces.mcp_server": surface | {f"surfaces.{name}" for name in ("terminal", "invocation", "chat")},
             # The command ``models`` shows and changes model folders.
             "surfaces.cli": surface
             | {"models"}
-            | {f"surfaces.{name}" for name in ("chat", "http", "invocation", "mcp_server", "tables", "terminal")},
+            | {
+                f"surfaces.{name}"
+                for name in ("boards", "chat", "http", "invocation", "mcp_server", "tables", "terminal")
+            },
             "surfaces": _NONE,
             "__main__": frozenset({"surfaces.cli"}),
         },

@@ -70,6 +70,8 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/scripts/test_demo_script.py",
         "tests/end_to_end/test_several_boards.py",
         "tests/end_to_end/test_shared_store.py",
+        "tests/end_to_end/test_boards_killed.py::test_a_minute_",
+        "tests/deploy/test_compose.py::test_its_parts_",
         "tests/store/test_postgres.py",
         "tests/end_to_end/test_systemd.py",
         "tests/end_to_end/test_unwritable_state.py",

@@ -10,23 +10,34 @@ import asyncio
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 import anyio
 
 from rkllm_mcp.elicitation import fields_of
-from rkllm_mcp.events import Approval, Elicitation, QuestionAnswered
-from rkllm_mcp.protocols import Approver, Decision, ElicitationAnswer, EventSink, FixedApprover
+from rkllm_mcp.errors import StoreError
+from rkllm_mcp.events import Approval, Elicitation, QuestionAnswered, event_to_dict
+from rkllm_mcp.protocols import Approver, Decision, ElicitationAnswer, EventSink, FixedApprover, SharedQuestions
+from rkllm_mcp.tasks import open_task_group
+
+# How long a request that is over waits for the database.
+_CLOSE_S = 2.0
 
 PendingRequest: TypeAlias = Approval | Elicitation
 
 
 class PendingRequests:
-    """The open requests of one assistant; each waits ``patience_s`` seconds for its response."""
+    """The open requests of one assistant; each waits ``patience_s`` seconds for its response.
 
-    def __init__(self, patience_s: float = 300.0) -> None:
+    Where several boards share a database, ``shared`` has the requests of the tenant for the others.
+    """
+
+    def __init__(self, patience_s: float = 300.0, shared: SharedQuestions | None = None, tenant: str = "") -> None:
         self.patience_s = patience_s
+        self._shared = shared
+        self._tenant = tenant
         self._open: dict[str, tuple[PendingRequest, asyncio.Future[Decision | ElicitationAnswer]]] = {}
         self._settled: dict[str, anyio.Event] = {}
 
@@ -64,7 +75,7 @@ class PendingRequests:
             sink.feed([question])
             response = None
             with anyio.move_on_after(limit_s):
-                response = await answer
+                response = await self._response(question, answer, limit_s)
         finally:
             del self._open[question.id]
             self._settled.pop(question.id, anyio.Event()).set()
@@ -73,12 +84,46 @@ class PendingRequests:
         sink.feed([QuestionAnswered(question.id, call, action, content, round(time.monotonic() - began, 1))])
         return response
 
+    async def _response(
+        self, question: PendingRequest, answer: asyncio.Future[Decision | ElicitationAnswer], limit_s: float
+    ) -> Decision | ElicitationAnswer:
+        """Wait for the response, which may be given at another board."""
+        if self._shared is None or has_secrets(question):
+            return await answer
+        async with open_task_group() as tasks:
+            tasks.start_soon(self._hear, self._shared, question, limit_s)
+            try:
+                return await answer
+            finally:
+                tasks.cancel_scope.cancel()
+                with anyio.move_on_after(_CLOSE_S, shield=True), suppress(StoreError):
+                    await self._shared.close(self._tenant, question.id)
+
+    async def _hear(self, shared: SharedQuestions, question: PendingRequest, limit_s: float) -> None:
+        """Show the question at the other boards, and take the answer of one of them."""
+        is_shown = False
+        while True:
+            with suppress(StoreError):
+                if not is_shown:
+                    await shared.ask(self._tenant, question.id, event_to_dict(question), limit_s)
+                    is_shown = True
+                if (given := await shared.answer_to(self._tenant, question.id)) is not None:
+                    is_form = isinstance(question, Elicitation)
+                    value = ElicitationAnswer(given["action"], given["content"]) if is_form else given
+                    self._set_response(question.id, type(question), value)
+            await shared.changed(question.id)
+
     def _set_response(self, question_id: str, kind: type[PendingRequest], value: Decision | ElicitationAnswer) -> bool:
         question, answer = self._open.get(question_id, (None, None))
         if answer is None or not isinstance(question, kind) or answer.done():
             return False
         answer.set_result(value)
         return True
+
+
+def has_secrets(question: PendingRequest) -> bool:
+    """Return True for a form with secret fields, whose answer is not stored."""
+    return isinstance(question, Elicitation) and any(field.is_secret for field in fields_of(question.schema))
 
 
 def without_secrets(question: PendingRequest, response: Decision | ElicitationAnswer | None) -> Mapping[str, Any]:

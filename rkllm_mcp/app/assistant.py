@@ -131,7 +131,7 @@ class App:
         self._waited_for: set[str] = set()
         self._idle = anyio.Event()
         self._is_closed = False
-        self.pending = PendingRequests(config.security.question_timeout_s)
+        self.pending = PendingRequests(config.security.question_timeout_s, tools.store.leases, tenant)
         self._prepare_turns()
         self._has_announced = False
 

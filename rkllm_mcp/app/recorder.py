@@ -68,12 +68,16 @@ class Recorder:
     pause: Callable[[], Awaitable[None]] = lambda: anyio.sleep(WRITE_INTERVAL_S)  # between two writes of an answer
     _is_failing: bool = False  # the last save failed, which its reader knows
 
-    async def begin(self, conversation: Conversation, turns: Sequence[StoredTurn]) -> None:
-        """Save a question with its empty answer; a failure is reported when the answer is saved."""
+    async def begin(self, conversation: Conversation, turns: Sequence[StoredTurn]) -> bool:
+        """Save a question with its empty answer; a failure is reported when the answer is saved.
+
+        Returns False if another board answers in the conversation.
+        """
         with anyio.move_on_after(SAVE_TIMEOUT_S, shield=True), suppress(StoreError):
             if conversation.unkept:
                 await self.conversations.save(self.tenant, conversation)
-            await self.conversations.begin(self.tenant, conversation, turns)
+            return await self.conversations.begin(self.tenant, conversation, turns)
+        return True
 
     async def grow(self, conversation: Conversation, turn: StoredTurn) -> bool:
         """Save what an answer has become; return False if its conversation was deleted."""
@@ -101,6 +105,8 @@ class Recorder:
         while True:
             with suppress(StoreError):  # the database reports it
                 await self.conversations.clean(self.tenant)
+                if self.conversations.leases is not None:
+                    await self.conversations.leases.tidy(self.tenant)
             await anyio.sleep(_DAY_S)
 
 
@@ -140,13 +146,14 @@ class AnswerRecord(Step):
         self._has_to_begin = bool(earlier_events)
         self.feed(earlier_events)
 
-    async def begin(self) -> None:
-        """Save the question if it is known and not saved yet."""
+    async def begin(self) -> bool:
+        """Save the question if it is known and not saved yet; return False if another board answers."""
         self._conversation.broken_off = ()
         is_new = self._conversation.draft is None or self._has_to_begin
         if is_new and (turns := self._turns("interrupted")):
             self._has_to_begin = False
-            await self._recorder.begin(self._conversation, turns)
+            return await self._recorder.begin(self._conversation, turns)
+        return True
 
     def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
         """Note the events, which the reader receives now, and return them."""
@@ -178,7 +185,10 @@ class AnswerRecord(Step):
         return "" if len(text) > _EVENTS_CHARS or not events else text
 
     async def follow(self, deleted: Callable[[], object]) -> None:
-        """Save the text as it grows until the answer is saved; call ``deleted`` if its conversation was deleted."""
+        """Save the text as it grows until the answer is saved; call ``deleted`` if its conversation was deleted.
+
+        That is also called if another board has cancelled the answer, or has begun it anew.
+        """
         written = (StoredTurn("assistant", ""), "")
         with self._growing:
             while not self._growing.cancel_called:
@@ -186,7 +196,9 @@ class AnswerRecord(Step):
                 async with self._writing:
                     await self.begin()
                 turn = self._so_far()
-                if self._conversation.draft is not None and (turn, turn.events) != written:
+                # Whether another board has cancelled the answer shows in the row that is written.
+                is_due = (turn, turn.events) != written or self._conversation.answer_number
+                if self._conversation.draft is not None and is_due:
                     if not await self._recorder.grow(self._conversation, turn):
                         deleted()
                         return

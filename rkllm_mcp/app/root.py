@@ -84,6 +84,7 @@ async def open_app(
         if models is not None:
             app.models, models.on_change = models, app.use
         tasks.start_soon(app.recorder.tidy)
+        tasks.start_soon(app.store.keep_up)
         if status is not None and model_host.npu is not None and not tenant:
             tasks.start_soon(_report_warnings, model_host.npu.engine, status)
         app.warm_up()

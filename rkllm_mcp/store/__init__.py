@@ -5,16 +5,29 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import anyio
+
 from rkllm_mcp.errors import StoreError
-from rkllm_mcp.store.conversations import Conversations, HistoryLimits, StoredResponses
+from rkllm_mcp.store.boards import RENEWAL_S, Leases
+from rkllm_mcp.store.conversations import EXCHANGE, Conversations, HistoryLimits, StoredResponses, append_again
 from rkllm_mcp.store.database import Database, SQLiteDatabase, open_database, state_file
+from rkllm_mcp.store.outbox import Behind, Outbox
 from rkllm_mcp.store.postgres import database_time, open_postgres
-from rkllm_mcp.store.tables import ApprovalTable, DailyUsage, DeviceKeys, KeyValue, SwitchTable, read_texts
+from rkllm_mcp.store.tables import (
+    TOKENS,
+    ApprovalTable,
+    DailyUsage,
+    DeviceKeys,
+    KeyValue,
+    SwitchTable,
+    add_tokens,
+    read_texts,
+)
 from rkllm_mcp.store.tool_calls import CallHistory, Retention
 
 
@@ -32,6 +45,18 @@ class Store:
     tally: DailyUsage  # daily token usage
     devices: DeviceKeys  # keys of the owner's devices
     responses: StoredResponses  # answers that clients continue by their ids
+    leases: Leases | None = None  # what the boards of a shared database know of each other
+    outbox: Outbox | None = None  # what waits for a shared database
+
+    async def keep_up(self) -> None:
+        """Say that this board lives, and make up for what waited while the database was away, until it is cancelled."""
+        if self.leases is None or self.outbox is None:
+            return
+        while True:
+            with suppress(StoreError):  # the database reports it
+                await self.leases.renew()
+                await self.outbox.ship()
+            await anyio.sleep(RENEWAL_S)
 
     async def settled(self) -> None:
         """Wait until all queued data is written; a StoreError if some of it could not be written."""
@@ -48,6 +73,13 @@ class Store:
     def failing(self) -> StoreError | None:
         """The reason why nothing can be stored at present."""
         return self.database.failing or self.shared.failing
+
+    async def behind(self) -> Behind:
+        """Return what waits for the shared database; nothing where there is none."""
+        if self.outbox is not None:
+            with suppress(StoreError):
+                return await self.outbox.behind()
+        return Behind(0, 0.0)
 
     async def texts(self, kind: str) -> KeyValue:
         """Return the texts of one kind; empty if they cannot be read."""
@@ -79,20 +111,27 @@ async def open_store(
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(where, on_problem=on_problem, required=required))
         shared: Database = database
+        leases, outbox = None, None
+        devices = DeviceKeys(database)
         if url is not None:
             opening = open_postgres(url, tenant, on_problem=on_problem, required=required)
-            shared = await stack.enter_async_context(opening)
-        devices = DeviceKeys(database) if shared is database else DeviceKeys(shared, since_boot=database_time)
+            shared = server = await stack.enter_async_context(opening)
+            devices = DeviceKeys(shared, since_boot=database_time)
+            leases = Leases(shared, server.board, lambda transaction: database_time(transaction)[1])
+            outbox = Outbox(database, shared, tenant, {EXCHANGE: append_again, TOKENS: add_tokens})
+            server.keep = outbox.keep
         yield Store(
             database,
             shared,
             CallHistory(shared, retention or Retention()),
             ApprovalTable(shared, database),
             SwitchTable(database),
-            Conversations(shared, limits),
-            DailyUsage(shared),
+            Conversations(shared, limits, leases=leases, outbox=outbox),
+            DailyUsage(shared, outbox),
             devices,
             StoredResponses(shared, limits),
+            leases,
+            outbox,
         )
 
 

@@ -17,6 +17,7 @@ Conversion between turns and conversations is in ``app.recorder``.
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 import time
@@ -26,12 +27,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import anyio
+
+from rkllm_mcp.errors import StoreAwayError
 from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import Conversation, Picture, StoredTurn
 from rkllm_mcp.records import ConversationSummary, StoredConversation, without_result, without_results
+from rkllm_mcp.store.boards import STILL_OWN, AnsweredElsewhereError, Leases, end_answer, is_own
 from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database, Transaction
+from rkllm_mcp.store.outbox import Outbox
 
 TITLE_CHARS = 60
+# A shared database that takes longer gets an exchange later; writing it twice adds nothing.
+_SAVE_LIMIT_S = 5.0
+# The kind of an ``Exchange`` in an outbox.
+EXCHANGE = "exchange"
 RESULT_DAYS = 30
 # Length of a passage, and of its part before the search words.
 _PASSAGE_CHARS, _BEFORE_CHARS = 90, 24
@@ -71,6 +81,7 @@ ON CONFLICT (tenant, conversation, digest) DO NOTHING"""
 _PICTURES = "SELECT digest, data FROM pictures WHERE tenant = ? AND conversation = ?"
 # The event by which the row of a question names a picture.
 _PICTURE = "picture"
+_INSERT_VERSION = "INSERT INTO versions (tenant, conversation, position, created, turns) VALUES (?, ?, ?, ?, ?)"
 _DELETE_TURNS = "DELETE FROM messages WHERE tenant = ? AND conversation = ? AND position >= ? AND position < ?"
 _HEAD = """
 SELECT title, created, updated, system, calls_made, settings, pinned FROM conversations WHERE tenant = ? AND id = ?"""
@@ -147,37 +158,112 @@ def _utf8(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _append(
-    tenant: str, conversation: Conversation, turns: Sequence[StoredTurn], transaction: Transaction
-) -> tuple[int, int]:
+@dataclass(frozen=True)
+class Exchange:
+    """Turns that are written at the end of a conversation, in place of its draft; as JSON they wait in an outbox."""
+
+    tenant: str
+    conversation: str
+    turns: Sequence[StoredTurn]
+    own_system: str | None
+    calls_made: int
+    settings: str
+    kept_turns: int
+    draft: Sequence[int]  # the first position, and the one behind the last; empty without one
+    replaces: int | None
+    answer: int  # number of the answer among those of the conversation; 0 if only one board answers in it
+    draft_at: float  # time of the draft's question
+
+    @property
+    def assumed_end(self) -> int:
+        """The number of turns after it if no other process adds any."""
+        start = self.draft[0] if self.draft else self.kept_turns if self.replaces is None else self.replaces
+        return start + len(self.turns)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for ``of_json``."""
+        pictures = [picture for turn in self.turns for picture in turn.pictures if picture.data]
+        data = {picture.digest: base64.b64encode(picture.data).decode("ascii") for picture in pictures}
+        own = {name: value for name, value in vars(self).items() if name != "turns"}
+        return {**own, "turns": list(map(_row, self.turns)), "pictures": data}
+
+    @classmethod
+    def of_json(cls, values: Mapping[str, Any]) -> Exchange:
+        """Return the exchange that ``as_json`` has written."""
+        data = {digest: base64.b64decode(picture) for digest, picture in values["pictures"].items()}
+        turns = [
+            replace(turn, pictures=tuple(replace(each, data=data.get(each.digest, b"")) for each in turn.pictures))
+            for turn in map(_turn, values["turns"])
+        ]
+        own: dict[str, Any] = {name: value for name, value in values.items() if name not in ("turns", "pictures")}
+        return cls(turns=turns, **own)
+
+
+def _exchange(tenant: str, conversation: Conversation, turns: Sequence[StoredTurn]) -> Exchange:
+    draft = (conversation.draft.start, conversation.draft.stop) if conversation.draft is not None else ()
+    head = (conversation.own_system, conversation.calls_made, conversation.settings, conversation.kept_turns)
+    answer = (conversation.answer_number, conversation.draft_at)
+    return Exchange(tenant, conversation.id, turns, *head, draft, conversation.replaces, *answer)
+
+
+def append_again(change: Any, transaction: Transaction) -> None:
+    """Write an exchange that has waited in an outbox."""
+    _append(Exchange.of_json(change), transaction)
+
+
+def _append(exchange: Exchange, transaction: Transaction) -> tuple[int, int]:
     """Append the turns to the conversation, in place of its draft.
 
     Returns the number of turns now stored and the number of them that another process has added. Appends nothing if
     the draft is gone: another process has deleted the conversation.
     """
+    tenant, conversation_id, turns = exchange.tenant, exchange.conversation, exchange.turns
+    whose = (tenant, conversation_id)
     # Another board that appends to this conversation waits here.
-    transaction.execute("UPDATE conversations SET id = id WHERE tenant = ? AND id = ?", (tenant, conversation.id))
-    if conversation.draft is not None and not _remove(tenant, conversation.id, conversation.draft, transaction):
+    transaction.execute("UPDATE conversations SET id = id WHERE tenant = ? AND id = ?", whose)
+    if exchange.answer:
+        if not is_own(*whose, exchange.answer, transaction):
+            return _append_late(exchange, transaction)
+        end_answer(*whose, exchange.answer, transaction)
+    if exchange.draft and not _remove(*whose, range(*exchange.draft), transaction):
         return 0, 0
     if not turns:
         # A new version that was refused leaves its place to the version before it.
-        if not _show_version(tenant, conversation.id, conversation.kept_turns, -1, transaction):
-            transaction.execute(_DELETE_EMPTY, (tenant, conversation.id) * 2)
-        return conversation.kept_turns, 0
-    if conversation.replaces is not None:
-        _set_aside(tenant, conversation.id, conversation.replaces, transaction)
+        if not _show_version(*whose, exchange.kept_turns, -1, transaction):
+            transaction.execute(_DELETE_EMPTY, whose * 2)
+        return exchange.kept_turns, 0
+    if exchange.replaces is not None:
+        _set_aside(*whose, exchange.replaces, transaction)
     question = next((turn.text for turn in turns if turn.role == "user"), turns[0].text)
-    head = (tenant, conversation.id, title_of(question), conversation.own_system, conversation.calls_made)
-    transaction.execute(_UPSERT, (*head, conversation.settings, turns[0].at, turns[-1].at))
+    head = (*whose, title_of(question), exchange.own_system, exchange.calls_made)
+    transaction.execute(_UPSERT, (*head, exchange.settings, turns[0].at, turns[-1].at))
     where = "FROM messages WHERE tenant = ? AND conversation = ?"
-    whose = (tenant, conversation.id)
     position = transaction.execute(f"SELECT COALESCE(MAX(position) + 1, 0) {where}", whose).fetchone()[0]
     query = f"SELECT created, role, text {where} AND position >= ? ORDER BY position"
-    unknown = transaction.execute(query, (*whose, conversation.kept_turns)).fetchall()
+    unknown = transaction.execute(query, (*whose, exchange.kept_turns)).fetchall()
     new = turns[_written(unknown, turns) :]
-    _insert(tenant, conversation.id, position, new, transaction)
-    new_elsewhere = max(0, position - conversation.kept_turns - (len(turns) - len(new)))
+    _insert(*whose, position, new, transaction)
+    new_elsewhere = max(0, position - exchange.kept_turns - (len(turns) - len(new)))
     return position + len(new), new_elsewhere
+
+
+def _append_late(exchange: Exchange, transaction: Transaction) -> tuple[int, int]:
+    """Write the turns of an answer after another board has begun one in the conversation.
+
+    They replace their draft where it is, before what was asked meanwhile. If that answer is to the same question the
+    draft is its own, and these turns become an earlier version.
+    """
+    whose, turns, start = (exchange.tenant, exchange.conversation), exchange.turns, exchange.draft[0]
+    query = "SELECT created FROM messages WHERE tenant = ? AND conversation = ? AND position = ?"
+    row = transaction.execute(query, (*whose, start)).fetchone()
+    if row is not None and row[0] == exchange.draft_at and len(turns) == len(range(*exchange.draft)):
+        _remove(*whose, range(*exchange.draft), transaction)
+        _insert(*whose, start, turns, transaction)
+    elif turns and turns[-1].text.strip():
+        values = (*whose, start, turns[0].at, to_json(list(map(_row, turns))))
+        transaction.execute(_INSERT_VERSION, values)
+    transaction.execute(f"UPDATE conversations SET touched = {NEXT_CHANGE} WHERE tenant = ? AND id = ?", whose)  # noqa: S608
+    return exchange.kept_turns, 1
 
 
 def _remove(tenant: str, conversation_id: str, positions: range, transaction: Transaction) -> int:
@@ -192,10 +278,7 @@ def _set_aside(tenant: str, conversation_id: str, position: int, transaction: Tr
     turns = [_turn(row) for row in transaction.execute(_TURNS, whose)]
     if not turns:
         return
-    transaction.execute(
-        "INSERT INTO versions (tenant, conversation, position, created, turns) VALUES (?, ?, ?, ?, ?)",
-        (*whose, turns[0].at, to_json(list(map(_row, turns)))),
-    )
+    transaction.execute(_INSERT_VERSION, (*whose, turns[0].at, to_json(list(map(_row, turns)))))
     query = "SELECT MAX(id) FROM versions WHERE tenant = ? AND conversation = ? AND position = ? AND parent IS NULL"
     version = transaction.execute(query, whose).fetchone()[0]
     transaction.execute(
@@ -365,11 +448,20 @@ class Conversations:
     """
 
     def __init__(
-        self, database: Database, limits: HistoryLimits | None = None, clock: Callable[[], float] = time.time
+        self,
+        database: Database,
+        limits: HistoryLimits | None = None,
+        clock: Callable[[], float] = time.time,
+        leases: Leases | None = None,
+        outbox: Outbox | None = None,
     ) -> None:
         self._database = database
         self._limits = limits or HistoryLimits()
         self._clock = clock
+        self.leases = leases  # which board answers; None if there is one
+        self._outbox = outbox  # takes exchanges while the database is away
+        # Drafts in the outbox, by tenant and conversation, with their entries.
+        self._waiting: dict[tuple[str, str], tuple[str, Exchange]] = {}
 
     @property
     def keeps_results(self) -> bool:
@@ -381,19 +473,48 @@ class Conversations:
         """True if saved data survives the process; False if the file cannot be used."""
         return self._database.is_lasting
 
-    async def begin(self, tenant: str, conversation: Conversation, turns: Sequence[StoredTurn]) -> None:
-        """Write the draft of an exchange, in place of an older one."""
-        work = partial(_append, tenant, conversation, list(map(_storable, turns)))
-        stop, _ = await self._database.ask(work, durable=True)
+    async def begin(self, tenant: str, conversation: Conversation, turns: Sequence[StoredTurn]) -> bool:
+        """Write the draft of an exchange, in place of an older one; return False if another board answers there."""
+        exchange = _exchange(tenant, conversation, list(map(_storable, turns)))
+
+        def append(transaction: Transaction) -> tuple[int, int]:
+            stop, _ = _append(exchange, transaction)
+            if self.leases is None or not stop:
+                return stop, 0
+            return stop, self.leases.take(tenant, conversation.id, transaction)
+
+        try:
+            if self._outbox is not None:
+                await self._outbox.ship()
+            stop, conversation.answer_number = await self._database.ask(append, durable=True)
+        except AnsweredElsewhereError:
+            return False
+        except StoreAwayError:
+            if self._outbox is None:
+                raise
+            entry = await self._outbox.add(EXCHANGE, exchange.as_json(), is_open=True)
+            self._waiting[tenant, conversation.id] = entry, exchange
+            stop = exchange.assumed_end
         if stop:
             conversation.draft, conversation.replaces = range(stop - len(turns), stop), None
+            conversation.draft_at = turns[0].at
+        return True
 
     async def grow(self, tenant: str, conversation: Conversation, turn: StoredTurn) -> bool:
-        """Update the answer of the draft; return False if the draft was deleted."""
-        position = conversation.draft.stop - 1 if conversation.draft else -1
+        """Update the answer of the draft; return False if it was deleted or cancelled, or is another board's now."""
         turn = _storable(turn)
-        values = (turn.text, turn.thinking, turn.events, tenant, conversation.id, position)
-        return await self._database.change(_UPDATE_TURN, values, durable=True) > 0
+        if self._outbox is not None and (waiting := self._waiting.get((tenant, conversation.id))):
+            entry, exchange = waiting
+            last = replace(exchange.turns[-1], text=turn.text, thinking=turn.thinking, events=turn.events)
+            exchange = replace(exchange, turns=[*exchange.turns[:-1], last])
+            await self._outbox.change(entry, exchange.as_json(), is_open=True)
+            return True
+        position = conversation.draft.stop - 1 if conversation.draft else -1
+        whose = (tenant, conversation.id)
+        statement, values = _UPDATE_TURN, (turn.text, turn.thinking, turn.events, *whose, position)
+        if conversation.answer_number:
+            statement, values = f"{statement} AND {STILL_OWN}", (*values, *whose, conversation.answer_number)
+        return await self._database.change(statement, values, durable=True) > 0
 
     async def save(self, tenant: str, conversation: Conversation) -> int:
         """Save the turns of ``conversation.unkept`` in place of its draft; return how many others have added meanwhile.
@@ -404,15 +525,38 @@ class Conversations:
         if not count and conversation.draft is None:
             return 0
         turns = list(map(_storable, conversation.unkept))
-        work = partial(_append, tenant, conversation, turns)
-        conversation.kept_turns, new_elsewhere = await self._database.ask(work, durable=True)
-        conversation.draft = conversation.replaces = None
+        conversation.kept_turns, new_elsewhere = await self._save(_exchange(tenant, conversation, turns))
+        conversation.draft, conversation.replaces, conversation.answer_number = None, None, 0
         conversation.kept_until = turns[-1].at if turns else conversation.kept_until
         del conversation.unkept[:count]
         return new_elsewhere
 
+    async def _save(self, exchange: Exchange) -> tuple[int, int]:
+        whose = (exchange.tenant, exchange.conversation)
+        if self._outbox is not None and (waiting := self._waiting.get(whose)):
+            # The shared database has no draft of it.
+            entry, draft = waiting
+            exchange = replace(draft, turns=exchange.turns, calls_made=exchange.calls_made)
+            is_waiting = await self._outbox.change(entry, exchange.as_json(), is_open=False)
+            del self._waiting[whose]
+            if is_waiting:
+                return exchange.assumed_end, 0
+        try:
+            if self._outbox is not None:
+                await self._outbox.ship()
+            with anyio.move_on_after(None if self._outbox is None else _SAVE_LIMIT_S):
+                return await self._database.ask(partial(_append, exchange), durable=True)
+        except StoreAwayError:
+            if self._outbox is None:
+                raise
+        if self._outbox is not None:
+            await self._outbox.add(EXCHANGE, exchange.as_json())
+        return exchange.assumed_end, 0
+
     async def is_current(self, tenant: str, conversation: Conversation) -> bool:
         """Return False if another board has changed the stored conversation since this one was saved or loaded."""
+        if self._outbox is not None:
+            await self._outbox.ship()
         row = (await self._database.rows(_LAST_TURN, {"tenant": tenant, "id": conversation.id}))[0]
         return (row[0], row[1] or 0.0) == (conversation.kept_turns, conversation.kept_until)
 

@@ -196,9 +196,36 @@ class Database(Protocol):
         """Wait until all queued work is done; a StoreError if some of it failed."""
         ...
 
+    def hint(self, topic: str) -> None:
+        """Wake those who wait for ``topic``, in every process that uses the database if it can; never raises."""
+        ...
+
+    async def changed(self, topic: str, within_s: float) -> None:
+        """Wait for a hint of ``topic``, which may be lost, or for so long."""
+        ...
+
     async def missing_tables(self) -> list[str]:
         """Return the tables that the open database should have and has not; a StoreError if it cannot be read."""
         ...
+
+
+class Topics:
+    """Those in this event loop who wait for something to change."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, anyio.Event] = {}
+
+    def wake(self, topic: str) -> None:
+        """Wake those who wait for a topic; everybody, if it is empty."""
+        for name in [topic] if topic else list(self._waiting):
+            if (event := self._waiting.pop(name, None)) is not None:
+                event.set()
+
+    async def changed(self, topic: str, within_s: float) -> None:
+        """Wait for a topic, or for so long."""
+        event = self._waiting.setdefault(topic, anyio.Event())
+        with anyio.move_on_after(within_s):
+            await event.wait()
 
 
 class SQLiteDatabase:
@@ -215,6 +242,7 @@ class SQLiteDatabase:
         self._is_impatient = False  # the last write has waited in vain for another process; for the thread only
         self.is_lasting = False
         self.lost_tables: frozenset[str] = frozenset()
+        self._topics = Topics()
 
     @property
     def is_whole(self) -> bool:
@@ -269,6 +297,14 @@ class SQLiteDatabase:
         await self.ask(lambda _: None)
         if self._problem is not None:
             raise self._problem
+
+    def hint(self, topic: str) -> None:
+        """See ``Database``; only this process is woken."""
+        self._topics.wake(topic)
+
+    async def changed(self, topic: str, within_s: float) -> None:
+        """See ``Database``."""
+        await self._topics.changed(topic, within_s)
 
     async def open(self, *, required: bool) -> None:
         """Open the file; if it cannot be used, an in-memory database, or raise a StoreError if it is ``required``."""

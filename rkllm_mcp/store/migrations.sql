@@ -111,3 +111,58 @@ CREATE TABLE pictures (
     UNIQUE (tenant, conversation, digest),
     FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
 );
+
+-- migration 6
+-- Changes that wait for the database that boards share. Numbers are never given again. writer is the process of an answer
+-- that is not over; it changes its entry until then.
+CREATE TABLE outbox (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL,
+    change TEXT NOT NULL,
+    writer TEXT NOT NULL,
+    at REAL NOT NULL
+);
+CREATE TABLE shipped (
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    PRIMARY KEY (tenant, id)
+) WITHOUT ROWID;
+-- What boards share; in one file there is one board. A board renews its row, and answers of a board without one are over.
+CREATE TABLE boards (
+    id TEXT PRIMARY KEY,
+    until REAL NOT NULL
+) WITHOUT ROWID;
+-- The answer of a conversation: its number grows with each, board is empty when it is over.
+CREATE TABLE answers (
+    tenant TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    board TEXT NOT NULL,
+    is_cancelled INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant, conversation),
+    FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
+) WITHOUT ROWID;
+-- Records of detached answers for readers at other boards, those up to number last; reader is the key that may read them.
+CREATE TABLE answer_events (
+    tenant TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    answer TEXT NOT NULL,
+    reader TEXT NOT NULL,
+    last INTEGER NOT NULL,
+    records TEXT NOT NULL,
+    is_end INTEGER NOT NULL,
+    at REAL NOT NULL,
+    PRIMARY KEY (tenant, conversation, answer, last),
+    FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
+) WITHOUT ROWID;
+-- Questions for a person, as events; the answer is empty until somebody gives one.
+CREATE TABLE questions (
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    board TEXT NOT NULL,
+    question TEXT NOT NULL,
+    answer TEXT NOT NULL DEFAULT '',
+    until REAL NOT NULL,
+    PRIMARY KEY (tenant, id)
+) WITHOUT ROWID;

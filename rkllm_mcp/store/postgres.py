@@ -13,21 +13,22 @@ import asyncio
 import logging
 import re
 import time
+import uuid
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 
 from rkllm_mcp.config.secrets import redacted_text
-from rkllm_mcp.errors import StoreError, install_command
+from rkllm_mcp.errors import StoreAwayError, StoreError, install_command
 from rkllm_mcp.store.conversations import NEXT_CHANGE, TEXT_OF_EVENTS
-from rkllm_mcp.store.database import REPORT, Rows, Transaction, Values, Work, migrations_of
+from rkllm_mcp.store.database import REPORT, Rows, Topics, Transaction, Values, Work, migrations_of
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -43,6 +44,13 @@ _PAUSE_S = 2.0
 _CLOSE_TIMEOUT_S = 10.0
 # A board without power is noticed by the server after 15 s, and a lost server by the board.
 _KEEPALIVE = {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 10_000}
+_CONNECTING: Mapping[str, Any] = {
+    "connect_timeout": round(_CONNECT_TIMEOUT_S),
+    "application_name": "rkllm-mcp",
+    **_KEEPALIVE,
+}
+_CHANNEL = "rkllm_mcp"
+_GONE = "DELETE FROM boards WHERE id = ?"
 _REMEDY = "see whether PostgreSQL runs and the board reaches it"
 _DRIVER = "psycopg[binary,pool]"
 # What is written otherwise than for SQLite. Text of an event: in the value of "text", and anywhere in "arguments".
@@ -133,16 +141,63 @@ class _PoolLog(logging.Filter):
 _POOL_LOG = _PoolLog()
 
 
+class _Listener(Thread):
+    """A connection of its own that hears the hints of all boards, and tells the stores of this process."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(name="rkllm-mcp hints", daemon=True)
+        self._url = url
+        self._is_over = Event()
+        self._hears: dict[Topics, asyncio.AbstractEventLoop] = {}
+
+    def add(self, topics: Topics) -> None:
+        """Wake those who wait in this event loop."""
+        self._hears[topics] = asyncio.get_running_loop()
+        if not self.is_alive():
+            self.start()
+
+    def discard(self, topics: Topics) -> None:
+        """Wake them no longer."""
+        self._hears.pop(topics, None)
+
+    def end(self) -> None:
+        """End soon."""
+        self._is_over.set()
+
+    def run(self) -> None:
+        """Listen until the end; hints of the time without a connection are lost, so everybody looks after it."""
+        while not self._is_over.is_set():
+            self._listen()
+            self._is_over.wait(_PAUSE_S)
+
+    def _listen(self) -> None:
+        import psycopg
+
+        with suppress(psycopg.Error), psycopg.connect(self._url, autocommit=True, **_CONNECTING) as connection:
+            connection.execute(f"LISTEN {_CHANNEL}")
+            self._wake("")
+            while not self._is_over.is_set():
+                for notice in connection.notifies(timeout=1.0):
+                    self._wake(notice.payload)
+
+    def _wake(self, topic: str) -> None:
+        for topics, loop in list(self._hears.items()):
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(topics.wake, topic)
+
+
 class _Server:
     """The connections of this process to one database, for the stores of all its tenants."""
 
     def __init__(self, url: str) -> None:
+        self.board = uuid.uuid4().hex
+        self.listener = _Listener(url)
         self.name = redacted_text(url)
         self._url = url
         self._lock = Lock()
         self._pool: ConnectionPool[Any] | None = None
         self._is_migrated = False
-        self.failure: StoreError | None = None  # the database cannot be reached
+        self.failure: StoreAwayError | None = None  # the database cannot be reached
         self._failed_at = 0.0
 
     @contextmanager
@@ -172,6 +227,7 @@ class _Server:
 
     def close(self) -> None:
         """Close the connections."""
+        self.listener.end()
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -188,12 +244,12 @@ class _Server:
                 max_size=_CONNECTIONS,
                 open=True,
                 check=ConnectionPool.check_connection,
-                kwargs={"connect_timeout": round(_CONNECT_TIMEOUT_S), "application_name": "rkllm-mcp", **_KEEPALIVE},
+                kwargs={**_CONNECTING},
             )
         return self._pool
 
-    def _failed(self, text: str) -> StoreError:
-        self.failure = StoreError(self.name, _one_line(text), _REMEDY)
+    def _failed(self, text: str) -> StoreAwayError:
+        self.failure = StoreAwayError(self.name, _one_line(text), _REMEDY)
         self._failed_at = time.monotonic()
         return self.failure
 
@@ -237,6 +293,14 @@ class PostgresDatabase:
         self.failing: StoreError | None = None
         self.is_lasting = True
         self.lost_tables: frozenset[str] = frozenset()
+        # Keeps what was told while the database is away; without it that is lost.
+        self.keep: Callable[[Work[object]], None] | None = None
+        self._topics = Topics()
+
+    @property
+    def board(self) -> str:
+        """The id of this process among the boards."""
+        return self._server.board
 
     @property
     def is_whole(self) -> bool:
@@ -276,7 +340,18 @@ class PostgresDatabase:
     def tell(self, work: Work[object]) -> None:
         """See ``Database``."""
         with suppress(RuntimeError):
-            self._thread.submit(self._transact, work).add_done_callback(self._note_failure)
+            self._thread.submit(self._transact, work).add_done_callback(partial(self._note_failure, work))
+
+    def hint(self, topic: str) -> None:
+        """See ``Database``."""
+        statement = f"SELECT pg_notify('{_CHANNEL}', ?)"
+        with suppress(RuntimeError):
+            self._thread.submit(self._transact, lambda transaction: transaction.execute(statement, (topic,)))
+
+    async def changed(self, topic: str, within_s: float) -> None:
+        """See ``Database``."""
+        self._server.listener.add(self._topics)
+        await self._topics.changed(topic, within_s)
 
     async def settled(self) -> None:
         """See ``Database``."""
@@ -292,6 +367,7 @@ class PostgresDatabase:
         """Write the remaining work; bounded and shielded from cancellation."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_TIMEOUT_S) as limit:
             await asyncio.wrap_future(self._thread.submit(lambda: None))
+        self._server.listener.discard(self._topics)
         self._thread.shutdown(wait=not limit.cancelled_caught, cancel_futures=True)
 
     def _transact(self, work: Work[_Result]) -> _Result:
@@ -299,9 +375,11 @@ class PostgresDatabase:
             connection.execute("SELECT set_config('rkllm.tenant', %s, true)", (self._tenant,))
             return work(_Transaction(connection))
 
-    def _note_failure(self, done: Future[object]) -> None:
+    def _note_failure(self, work: Work[object], done: Future[object]) -> None:
         error = None if done.cancelled() else done.exception()
-        if error is not None:
+        if isinstance(error, StoreAwayError) and self.keep is not None:
+            self.keep(work)
+        elif error is not None:
             problem = error if isinstance(error, StoreError) else StoreError(self._server.name, repr(error), REPORT)
             self._problem = self._problem or problem
             with suppress(RuntimeError):  # the loop may have ended
@@ -342,8 +420,11 @@ async def open_postgres(
                 raise
         yield database
     finally:
-        await database.aclose()
         _, users = _SERVERS[url]
+        if users == 1 and server.failure is None:
+            # What this process has begun is over for the other boards.
+            database.tell(lambda transaction: transaction.execute(_GONE, (server.board,)))
+        await database.aclose()
         _SERVERS[url] = (server, users - 1)
         if users == 1:
             del _SERVERS[url]

@@ -127,3 +127,58 @@ CREATE TABLE pictures (
 ALTER TABLE pictures ENABLE ROW LEVEL SECURITY;
 ALTER TABLE pictures FORCE ROW LEVEL SECURITY;
 CREATE POLICY own ON pictures USING (tenant = current_setting('rkllm.tenant'));
+
+-- migration 4
+-- A board renews its row, and answers of a board without one are over. The number of an answer grows with each of its
+-- conversation, board is empty when it is over. shipped has the change of an outbox that came last.
+CREATE TABLE boards (
+    id text PRIMARY KEY,
+    until double precision NOT NULL
+);
+CREATE TABLE answers (
+    tenant text NOT NULL DEFAULT current_setting('rkllm.tenant'),
+    conversation text NOT NULL,
+    number bigint NOT NULL,
+    board text NOT NULL,
+    is_cancelled bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant, conversation),
+    FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
+);
+CREATE TABLE answer_events (
+    tenant text NOT NULL DEFAULT current_setting('rkllm.tenant'),
+    conversation text NOT NULL,
+    answer text NOT NULL,
+    reader text NOT NULL,
+    last bigint NOT NULL,
+    records text NOT NULL,
+    is_end bigint NOT NULL,
+    at double precision NOT NULL,
+    PRIMARY KEY (tenant, conversation, answer, last),
+    FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
+);
+CREATE TABLE questions (
+    tenant text NOT NULL DEFAULT current_setting('rkllm.tenant'),
+    id text NOT NULL,
+    board text NOT NULL,
+    question text NOT NULL,
+    answer text NOT NULL DEFAULT '',
+    until double precision NOT NULL,
+    PRIMARY KEY (tenant, id)
+);
+CREATE TABLE shipped (
+    tenant text NOT NULL DEFAULT current_setting('rkllm.tenant'),
+    id text NOT NULL,
+    PRIMARY KEY (tenant, id)
+);
+ALTER TABLE answers ENABLE ROW LEVEL SECURITY;
+ALTER TABLE answers FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON answers USING (tenant = current_setting('rkllm.tenant'));
+ALTER TABLE answer_events ENABLE ROW LEVEL SECURITY;
+ALTER TABLE answer_events FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON answer_events USING (tenant = current_setting('rkllm.tenant'));
+ALTER TABLE questions ENABLE ROW LEVEL SECURITY;
+ALTER TABLE questions FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON questions USING (tenant = current_setting('rkllm.tenant'));
+ALTER TABLE shipped ENABLE ROW LEVEL SECURITY;
+ALTER TABLE shipped FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON shipped USING (tenant = current_setting('rkllm.tenant'));

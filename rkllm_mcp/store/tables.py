@@ -12,14 +12,18 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from rkllm_mcp.config.secrets import DEVICE_PREFIX, hashed, matches
-from rkllm_mcp.errors import StoreError
+from rkllm_mcp.errors import StoreAwayError, StoreError
 from rkllm_mcp.records import Device, StoredApproval, Switch
 from rkllm_mcp.store.database import Database, Transaction
+from rkllm_mcp.store.outbox import Outbox
 
 CODE_VALID_S = 300
+# The kind of tokens of a day in an outbox.
+TOKENS = "tokens"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _DAYS_COUNTED = 8
 _PUT_GRANT = "INSERT OR REPLACE INTO grants (server, tool, kind, fingerprint, at) VALUES (?, ?, ?, ?, ?)"
@@ -134,35 +138,41 @@ def read_texts(kind: str, transaction: Transaction) -> dict[str, str]:
 class DailyUsage:
     """Token usage per day."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, outbox: Outbox | None = None) -> None:
         self._database = database
+        self._outbox = outbox  # takes tokens while the database is away
 
     async def add(self, day: str, tokens: int = 0) -> int:
         """Add tokens to the day's total, which begins at 0 on each day, and return it; with 0 only return it.
 
         The totals of ``_DAYS_COUNTED`` days are stored, so a clock that is set to another day and back makes no tokens
-        available again.
+        available again. A StoreError if the database is away; the tokens are added later.
         """
+        try:
+            return await self._database.ask(partial(add_tokens, (day, tokens)))
+        except StoreAwayError:
+            if self._outbox is not None and tokens:
+                await self._outbox.add(TOKENS, (day, tokens))
+            raise
 
-        def add_counts(transaction: Transaction) -> int:
-            kind, key = _TOKENS
-            if tokens:
-                # Another board that adds at the same time waits here.
-                transaction.execute(_FIRST_TEXT, (kind, key, "", time.time()))
-                transaction.execute("UPDATE texts SET at = at WHERE kind = ? AND key = ?", (kind, key))
-            words = read_texts(kind, transaction).get(key, "").split()
-            totals = {
-                date: int(spent) for date, spent in zip(words[::2], words[1::2], strict=False) if spent.isdecimal()
-            }
-            total = totals.pop(day, 0) + tokens
-            if tokens:
-                # The latest one is the last, whatever its date.
-                latest = [*totals.items(), (day, total)][-_DAYS_COUNTED:]
-                text = " ".join(f"{date} {spent}" for date, spent in latest)
-                transaction.execute(_PUT_TEXT, (kind, key, text, time.time()))
-            return total
 
-        return await self._database.ask(add_counts)
+def add_tokens(change: tuple[str, int], transaction: Transaction) -> int:
+    """Add the tokens of a day and return its total."""
+    day, tokens = change
+    kind, key = _TOKENS
+    if tokens:
+        # Another board that adds at the same time waits here.
+        transaction.execute(_FIRST_TEXT, (kind, key, "", time.time()))
+        transaction.execute("UPDATE texts SET at = at WHERE kind = ? AND key = ?", (kind, key))
+    words = read_texts(kind, transaction).get(key, "").split()
+    totals = {date: int(spent) for date, spent in zip(words[::2], words[1::2], strict=False) if spent.isdecimal()}
+    total = totals.pop(day, 0) + tokens
+    if tokens:
+        # The latest one is the last, whatever its date.
+        latest = [*totals.items(), (day, total)][-_DAYS_COUNTED:]
+        text = " ".join(f"{date} {spent}" for date, spent in latest)
+        transaction.execute(_PUT_TEXT, (kind, key, text, time.time()))
+    return total
 
 
 def _since_boot(_: Transaction) -> tuple[str, float]:

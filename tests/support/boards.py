@@ -13,9 +13,9 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,21 @@ class Board:
     """A board: ``rkllm-mcp serve`` in a process of its own.
 
     Args:
-        process: the service.
         address: host and port.
         log: every call that its emulated runtime has had.
+        begin: starts the service at a port, 0 for any.
+        process: the service.
     """
 
-    process: subprocess.Popen[str]
     address: str
     log: Path
+    begin: Callable[[str], subprocess.Popen[str]]
+    process: subprocess.Popen[str] = field(init=False)
+
+    def wait_until_ready(self) -> None:
+        """Return when it takes questions."""
+        self.address = self.until("Serving at ").split()[2].removeprefix("http://")
+        self.until("Ready")
 
     def runs(self) -> list[dict[str, Any]]:
         """What the emulator says of every run that has ended."""
@@ -63,10 +70,42 @@ class Board:
 
     def until(self, beginning: str) -> str:
         """The next line on standard error that begins so."""
-        assert self.process.stderr is not None
-        while not (line := self.process.stderr.readline()).startswith(beginning):
-            assert line, f"it ended before it said {beginning!r}"
-        return line
+        return until_line(self.process, beginning)
+
+
+def until_line(process: subprocess.Popen[str], beginning: str) -> str:
+    """The next line of a process on standard error that begins so."""
+    assert process.stderr is not None
+    while not (line := process.stderr.readline()).startswith(beginning):
+        assert line, f"it ended before it said {beginning!r}"
+    return line
+
+
+@dataclass
+class Proxy:
+    """HAProxy before them; whoever connects while it is gone waits.
+
+    Args:
+        command: starts it.
+        listener: the descriptor at which it listens, which stays open.
+        log: what it has logged.
+        process: it.
+    """
+
+    command: Sequence[str]
+    listener: int
+    log: Path
+    process: subprocess.Popen[bytes] = field(init=False)
+
+    def start(self) -> None:
+        """Begin, again too."""
+        with self.log.open("a") as output:
+            self.process = subprocess.Popen(self.command, pass_fds=[self.listener], stdout=output, stderr=output)
+
+    def kill(self) -> None:
+        """End it as a power cut does; it is gone when this returns."""
+        self.process.kill()
+        self.process.wait(_PATIENCE_S)
 
 
 @dataclass(frozen=True)
@@ -78,17 +117,25 @@ class Boards:
         boards: by name.
         control: HAProxy's control socket.
         log: what HAProxy has logged.
+        proxy: HAProxy.
     """
 
     url: str
     boards: Mapping[str, Board]
     control: Path
     log: Path
+    proxy: Proxy
 
     def kill(self, name: str) -> None:
         """End a board as a power cut does; it is gone when this returns."""
         self.boards[name].process.kill()
         self.boards[name].process.wait(_PATIENCE_S)
+
+    def start(self, name: str) -> None:
+        """Begin a board again that was killed, at its address."""
+        board = self.boards[name]
+        board.process = board.begin(board.address.rpartition(":")[2])
+        board.wait_until_ready()
 
     def is_up(self, name: str) -> bool:
         """Whether HAProxy sends requests to a board."""
@@ -127,9 +174,9 @@ def boards(folder: Path, model: Path, *, extra: str = "", store: str | None = No
         extra += f'\n[store]\nurl = "{store}"\n' if store else ""
         started = {name: stack.enter_context(_board(folder / name, model, extra)) for name in NAMES}
         for board in started.values():
-            board.address = board.until("Serving at ").split()[2].removeprefix("http://")
+            board.process = board.begin("0")
         for board in started.values():
-            board.until("Ready")
+            board.wait_until_ready()
         yield stack.enter_context(_balanced(folder, started, store))
 
 
@@ -141,13 +188,14 @@ def _board(folder: Path, model: Path, extra: str) -> Generator[Board, None, None
     log = folder / "calls.jsonl"
     own = {"RKLLM_MCP_STATE": str(folder / "state"), "RKLLM_EMULATOR_LOG": str(log)}
     own["RKLLM_MCP_MODEL__MAX_NEW_TOKENS"] = "3000"
-    with demo.started("serve", "--port", "0", environment=own) as process:
+    with ExitStack() as lives:
+        board = Board("", log, lambda port: lives.enter_context(demo.started("serve", "--port", port, environment=own)))
         try:
-            yield Board(process, "", log)
+            yield board
         finally:
-            process.terminate()
-            process.terminate()
-            process.wait(_PATIENCE_S)
+            board.process.terminate()
+            board.process.terminate()
+            board.process.wait(_PATIENCE_S)
 
 
 @contextmanager
@@ -157,8 +205,7 @@ def _balanced(folder: Path, started: Mapping[str, Board], store: str | None) -> 
         # The path of a socket has room for a hundred characters, and the folder of a test may have more.
         tempfile.TemporaryDirectory(dir="/tmp") as near,
         # It listens before HAProxy does: whoever connects early waits.
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        log.open("w") as output,
+        socket.create_server(("127.0.0.1", 0), backlog=128) as listener,
     ):
         control = Path(near, "haproxy.sock")
         file = folder / "haproxy.cfg"
@@ -169,17 +216,23 @@ def _balanced(folder: Path, started: Mapping[str, Board], store: str | None) -> 
         )
         assert checked.returncode == 0, checked.stderr
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with subprocess.Popen(command, pass_fds=[listener.fileno()], stdout=output, stderr=output) as process:
-            try:
-                yield Boards(url, started, control, log)
-            finally:
-                process.kill()
+        proxy = Proxy(command, listener.fileno(), log)
+        proxy.start()
+        try:
+            yield Boards(url, started, control, log, proxy)
+        finally:
+            proxy.kill()
 
 
 def configuration(started: Mapping[str, Board], store: str | None, listener: int, control: Path) -> str:
     """The configuration for these boards, and for a user without rights."""
     given = [{"name": name, "address": board.address} for name, board in started.items()]
     text = haproxy_configuration(Config.model_validate({"boards": given, "store": {"url": store}}))
+    return public_configuration(text, listener, control)
+
+
+def public_configuration(text: str, listener: int, control: Path) -> str:
+    """A configuration of HAProxy for a user without rights, who listens already."""
     text = re.sub(rf"^    (?:{'|'.join(_PRIVATE)}) .*\n", "", text, flags=re.MULTILINE)
     changes = {
         "bind :80\n": f"bind fd@{listener}\n",

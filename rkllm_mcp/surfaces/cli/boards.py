@@ -12,15 +12,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import anyio
-import httpx2
 import typer
 
 from rkllm_mcp.config.secrets import is_hashed
 from rkllm_mcp.config.sections import BoardSection, Config
-from rkllm_mcp.errors import UsageError
+from rkllm_mcp.surfaces.boards import board_statuses, named_boards
 from rkllm_mcp.surfaces.cli.files import filled_template, write_whole
 from rkllm_mcp.surfaces.cli.options import AsJson, command, option
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
@@ -36,24 +34,7 @@ _CONVERSATION = "var(txn.conversation),table_server_id(conversations)"
 _READABLE = 0o644
 
 
-# A board that takes longer to say how it is has lost its power or its network.
-_STATUS_LIMIT_S = 5.0
 KEY_VARIABLE = "RKLLM_MCP_KEY"
-
-
-@dataclass(frozen=True)
-class BoardStatus:
-    """State of a board as it answers now; None for figures that it does not tell."""
-
-    name: str
-    address: str
-    is_ready: bool
-    state: str  # ready, or the reason why it takes no questions
-    model: str | None = None
-    running: int | None = None
-    waiting: int | None = None
-    temperature_c: float | None = None
-    uptime_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +73,8 @@ async def status_command(session: Session, as_json: AsJson = False) -> int:
     config = session.config()
     keys = [os.environ.get(KEY_VARIABLE, ""), *(key for key in config.service.api_keys if not is_hashed(key))]
     key = next(filter(None, keys), "")
-    statuses = await board_statuses(named_boards(config), key)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    statuses = await board_statuses(named_boards(config), headers)
     rows = [
         (
             each.name,
@@ -109,50 +91,6 @@ async def status_command(session: Session, as_json: AsJson = False) -> int:
     if any(each.is_ready and each.model is None for each in statuses):
         session.status(f"Models and queues need a key of the owner: set {KEY_VARIABLE}")
     return EXIT_DONE if all(each.is_ready for each in statuses) else EXIT_ANSWER_FAILED
-
-
-async def board_statuses(boards: Mapping[str, BoardSection], key: str) -> list[BoardStatus]:
-    """Return the state of each board, asked at the same time."""
-    statuses: dict[str, BoardStatus] = {}
-
-    async def ask(name: str, address: str) -> None:
-        statuses[name] = await _board_status(name, address, key)
-
-    async with anyio.create_task_group() as tasks:
-        for name, board in boards.items():
-            tasks.start_soon(ask, name, board.address)
-    return [statuses[name] for name in boards]
-
-
-async def _board_status(name: str, address: str, key: str) -> BoardStatus:
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    url = f"http://{address}"
-    client = httpx2.AsyncClient(headers=headers, timeout=_STATUS_LIMIT_S, trust_env=False)
-    try:
-        async with client:
-            ready, board = await client.get(f"{url}/readyz"), await client.get(f"{url}/v1/board")
-        report: dict[str, Any] = ready.json()
-        if not ready.is_success:
-            return BoardStatus(name, address, False, str(report["error"]["message"]))
-        storage = report.get("storage", "")
-        state = f"ready, but nothing is stored: {storage}" if storage else "ready"
-        if not board.is_success:
-            return BoardStatus(name, address, True, state)
-        figures: dict[str, Any] = board.json()
-        queue = figures["queue"]
-        measured = (figures["model"], queue["running"], queue["waiting"], figures["temperature_c"], figures["uptime_s"])
-        return BoardStatus(name, address, True, state, *measured)
-    except httpx2.TransportError as error:
-        return BoardStatus(name, address, False, f"not reachable ({str(error) or type(error).__name__})")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return BoardStatus(name, address, False, "another program answers there")
-
-
-def named_boards(config: Config) -> dict[str, BoardSection]:
-    """Return the boards by name; a UsageError if there are none."""
-    if not config.boards:
-        raise UsageError('no board is configured; write [[boards]] with address = "192.168.1.11:8080" for each')
-    return {config.board_name(index): board for index, board in enumerate(config.boards)}
 
 
 def haproxy_configuration(config: Config, certificate: str | None = None) -> str:

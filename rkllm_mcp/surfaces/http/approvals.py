@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
+from time import monotonic
 from typing import Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request
 
+from rkllm_mcp.app.assistant import App
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.elicitation import field_problems, filled
-from rkllm_mcp.events import Elicitation, event_to_dict
+from rkllm_mcp.errors import StoreError
+from rkllm_mcp.events import Approval, Elicitation, event_from_dict, event_to_dict
 from rkllm_mcp.protocols import ElicitationAnswer
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
@@ -56,16 +61,19 @@ class Answered(DocumentedModel):
 @Route("GET", "/v1/questions", answers=(RouteResponse(Waiting),))
 async def waiting(request: Request) -> dict[str, Any]:
     """List what waits for a person."""
-    return {"questions": [event_to_dict(question) for question in tenant_of(request).app.pending.open()]}
+    return {"questions": [event_to_dict(question) for question in (await _open(tenant_of(request).app)).values()]}
 
 
 @Route("POST", "/v1/approvals/{id}", body=DecisionBody, answers=(RouteResponse(Decided),), problems=(404,))
 async def decide(request: Request) -> Decided:
     """Allow or refuse a call of a tool."""
     body = await bodies.read(request, DecisionBody)
-    question_id = request.path_params["id"]
-    if not tenant_of(request).app.pending.decide(question_id, body.decision):
+    app, question_id = tenant_of(request).app, request.path_params["id"]
+    if not isinstance((await _open(app)).get(question_id), Approval):
         raise _gone(question_id)
+    if not await _is_first(app, question_id, body.decision):
+        raise _gone(question_id)
+    app.pending.decide(question_id, body.decision)
     return Decided(id=question_id, decision=body.decision)
 
 
@@ -73,17 +81,43 @@ async def decide(request: Request) -> Decided:
 async def fill(request: Request) -> Answered:
     """Answer what a server asks."""
     body = await bodies.read(request, FormBody)
-    pending, question_id = tenant_of(request).app.pending, request.path_params["id"]
-    forms = {question.id: question for question in pending.open() if isinstance(question, Elicitation)}
-    if question_id not in forms:
+    app, question_id = tenant_of(request).app, request.path_params["id"]
+    form, content = (await _open(app)).get(question_id), dict[str, Any]()
+    if not isinstance(form, Elicitation):
         raise _gone(question_id)
-    form, content = forms[question_id], dict[str, Any]()
     if body.action == "accept" and not form.url:
         content = filled(form.schema, body.content)
         for name, problem in field_problems(form.schema, content).items():
             raise HTTPError(422, problem, param=f"content.{name}")
-    pending.fill(question_id, ElicitationAnswer(body.action, content))
+    if not await _is_first(app, question_id, {"action": body.action, "content": content}):
+        raise _gone(question_id)
+    app.pending.fill(question_id, ElicitationAnswer(body.action, content))
     return Answered(id=question_id, action=body.action)
+
+
+async def _open(app: App) -> dict[str, Approval | Elicitation]:
+    """Return the open questions by their ids, those of other boards behind our own."""
+    questions: dict[str, Approval | Elicitation] = {question.id: question for question in app.pending.open()}
+    if app.store.leases is not None:
+        with suppress(StoreError):  # while the database is away, our own
+            for values, seconds in await app.store.leases.questions(app.tenant):
+                question = event_from_dict(values)
+                if isinstance(question, (Approval, Elicitation)):
+                    questions.setdefault(question.id, replace(question, refused_at=monotonic() + seconds))
+    return questions
+
+
+async def _is_first(app: App, question_id: str, answer: object) -> bool:
+    """Return False if somebody has answered a question before, at any board; else the answer is this one."""
+    is_own = any(question.id == question_id for question in app.pending.open())
+    if app.store.leases is None:
+        return is_own
+    try:
+        is_first = await app.store.leases.answer(app.tenant, question_id, answer)
+    except StoreError:
+        is_first = None
+    # A question that is not stored is known at its board only.
+    return is_own if is_first is None else is_first
 
 
 def _gone(question_id: str) -> HTTPError:

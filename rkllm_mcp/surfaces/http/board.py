@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import Any, cast
 
 import anyio.to_thread
@@ -17,12 +18,13 @@ from rkllm_mcp import __version__
 from rkllm_mcp.app.preview import Gauges, read_gauges
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.errors import StoreError
+from rkllm_mcp.surfaces.boards import board_statuses, named_boards
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
 from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.openai import count_tokens
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
-from rkllm_mcp.surfaces.http.state import MEBIBYTE, ServiceState, service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import MEBIBYTE, ServiceState, caller_headers, service_of, tenant_of
 
 
 class Health(DocumentedModel):
@@ -31,10 +33,19 @@ class Health(DocumentedModel):
     status: str = Field(description="ok, or what it waits for.")
 
 
+class BehindShown(DocumentedModel):
+    """What waits on this board for the database that the boards share."""
+
+    entries: int
+    seconds: float = Field(description="Since the oldest of them.")
+
+
 class Readiness(Health):
     """State of the service and its storage."""
 
     storage: str = Field("", description="Why nothing is stored at present; left out where all is well.")
+    behind: BehindShown | None = None
+    """What waits for the shared database; left out where nothing does."""
 
 
 @Route("GET", "/healthz", answers=(RouteResponse(Health),), problems=(503,), is_open=True)
@@ -54,7 +65,13 @@ async def readyz(request: Request) -> dict[str, Any]:
     # Answers go on without storage, so this is no reason to send requests elsewhere.
     failing = (tenant.app.store.failing for tenant in service.tenants.by_name.values())
     problem = next((error.cause for error in failing if error is not None), "") or await _missing_tables(service)
-    return {"status": "ok", "storage": problem} if problem else {"status": "ok"}
+    behind = [await tenant.app.store.behind() for tenant in service.tenants.by_name.values()]
+    readiness: dict[str, Any] = {"status": "ok"}
+    if problem:
+        readiness["storage"] = problem
+    if entries := sum(each.entries for each in behind):
+        readiness["behind"] = {"entries": entries, "seconds": max(each.seconds for each in behind)}
+    return readiness
 
 
 async def _missing_tables(service: ServiceState) -> str:
@@ -182,6 +199,36 @@ class Me(DocumentedModel):
     )
     needs_key: bool = Field(description="Requests without a key are refused.")
     storage: str = Field(description="Why nothing of this client is stored at present; empty where all is well.")
+
+
+class BoardOfSeveral(DocumentedModel):
+    """A board of `[[boards]]`, as it answered now; null for figures that it does not tell."""
+
+    name: str
+    address: str
+    is_ready: bool
+    state: str = Field(description="ready, or the reason why it takes no questions.")
+    model: str | None
+    running: int | None
+    waiting: int | None
+    temperature_c: float | None
+    uptime_s: float | None
+
+
+class Boards(DocumentedModel):
+    """The boards of `[[boards]]`, in its order."""
+
+    boards: list[BoardOfSeveral] = Field(description="Empty where none are configured.")
+
+
+@Route("GET", "/v1/boards", answers=(RouteResponse(Boards),), problems=(403,))
+async def all_boards(request: Request) -> dict[str, Any]:
+    """State of every board."""
+    if request.state.tenant:
+        raise HTTPError(403, "the boards tell of everybody; only a key of the owner shows them")
+    config = service_of(request).config
+    statuses = await board_statuses(named_boards(config), caller_headers(request)) if config.boards else []
+    return {"boards": [asdict(status) for status in statuses]}
 
 
 @Route("GET", "/v1/board", answers=(RouteResponse(Board),))

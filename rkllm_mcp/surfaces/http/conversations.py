@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -16,10 +17,12 @@ from rkllm_mcp.app.conversation_export import stamp, summary_dict
 from rkllm_mcp.app.recorder import replace_turns
 from rkllm_mcp.completions.api import MOST_TOOLS, Positive, whole
 from rkllm_mcp.config.section import DocumentedModel, Probability, Temperature
+from rkllm_mcp.errors import StoreAwayError
 from rkllm_mcp.messages import Picture, picture_type
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Route, RouteResponse, shown
+from rkllm_mcp.surfaces.http.running_answers import read_elsewhere
 from rkllm_mcp.surfaces.http.state import run_work, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import EventStream
 
@@ -163,13 +166,20 @@ async def list_all(request: Request) -> dict[str, Any]:
 async def show(request: Request) -> object:
     """Read a conversation."""
     (app, conversation_id), service = _conversation_named(request), service_of(request)
-    stored = await app.store.conversations.get(app.tenant, conversation_id)
+    opened = service.open_conversations.opened(app, conversation_id)
+    try:
+        stored = await app.store.conversations.get(app.tenant, conversation_id)
+    except StoreAwayError:
+        if opened is None:
+            raise
+        stored = None
     if stored is not None:
         is_running = service.answers.find(app.tenant, conversation_id) is not None
+        if not is_running and app.store.leases is not None and _is_unfinished(stored):
+            is_running = await app.store.leases.is_held(app.tenant, conversation_id)
         # Megabytes of stored events are read and written.
         content = await run_work(request, lambda: JSONResponse(_stored_json(stored, is_running=is_running)).body)
         return Response(bytes(content), media_type=JSON)
-    opened = service.open_conversations.opened(app, conversation_id)
     if opened is None:
         raise _missing(conversation_id)
     return _open(opened)
@@ -185,6 +195,8 @@ async def change(request: Request) -> object:
         values["settings"] = body.settings.model_dump_json(exclude_none=True)
     if body.system is not None:
         values["system"] = body.system or None
+    if "system" in values:
+        await service.answers.check_elsewhere(app, conversation_id)
     with service.answers.unanswered(app, conversation_id) if "system" in values else nullcontext():
         if not await app.store.conversations.change(app.tenant, conversation_id, values):
             raise _missing(conversation_id)
@@ -202,6 +214,7 @@ async def show_version(request: Request) -> object:
     """Go on with another version of a question."""
     (app, conversation_id), service = _conversation_named(request), service_of(request)
     body = await bodies.read(request, VersionBody)
+    await service.answers.check_elsewhere(app, conversation_id)
     with service.answers.unanswered(app, conversation_id):
         conversations = app.store.conversations
         if not await conversations.show_version(app.tenant, conversation_id, body.position, body.version):
@@ -271,7 +284,10 @@ async def export(request: Request) -> Response:
 async def cancel(request: Request) -> CancelResult:
     """Stop the answer under way in a conversation."""
     app, conversation_id = _conversation_named(request)
-    return CancelResult(cancelled=service_of(request).answers.cancel(app, conversation_id))
+    is_cancelled = service_of(request).answers.cancel(app, conversation_id)
+    if not is_cancelled and app.store.leases is not None:
+        is_cancelled = await app.store.leases.cancel(app.tenant, conversation_id)
+    return CancelResult(cancelled=is_cancelled)
 
 
 @Route(
@@ -292,14 +308,19 @@ async def stream(request: Request) -> Response:
     """Go on reading a detached answer."""
     app, conversation_id = _conversation_named(request)
     after = bodies.query(request, StreamQuery).after
-    answer = service_of(request).answers.detached(app.tenant, request.state.key, conversation_id)
-    if answer is None:
+    key, leases = request.state.key, app.store.leases
+    answer = service_of(request).answers.detached(app.tenant, key, conversation_id)
+    if answer is not None:
+        read = answer.read
+    elif leases is not None and await leases.events(app.tenant, conversation_id, key, after) is not None:
+        read = partial(read_elsewhere, app, conversation_id, key)
+    else:
         message = "no detached answer of this key is here; GET /v1/conversations/{id} has what is stored"
         raise HTTPError(404, message, param="id")
 
     async def write_events(stream: EventStream) -> None:
-        with service_of(request).answers.reading(request.state.key):
-            await answer.read(after, stream.write)
+        with service_of(request).answers.reading(key):
+            await read(after, stream.write)
 
     return EventStream(write_events)
 
@@ -328,6 +349,10 @@ def _stored_json(stored: StoredConversation, *, is_running: bool) -> dict[str, A
     settings = json.loads(stored.settings or "{}")
     times = {"created": stamp(stored.created), "updated": stamp(stored.updated)}
     return shown(Whole, stored, **times, settings=settings, messages=turns)
+
+
+def _is_unfinished(stored: StoredConversation) -> bool:
+    return bool(stored.turns) and stored.turns[-1].ending == "interrupted"
 
 
 def _digests(pictures: Sequence[Picture]) -> list[str]:

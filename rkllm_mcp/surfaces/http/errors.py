@@ -205,6 +205,15 @@ _PROBLEMS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Callable[[
     (errors.NotOfferedError, lambda error: HTTPError(404, str(error))),
     (errors.ToolboxError, lambda error: HTTPError(502, str(error), code="tool_server")),
     (
+        errors.StoreAwayError,
+        lambda error: HTTPError(
+            503,
+            f"what is stored cannot be read now: {error.cause}",
+            code="storage",
+            retry_after_s=RETRY_AFTER_S,
+        ),
+    ),
+    (
         errors.StoreError,
         lambda error: HTTPError(500, f"what is stored cannot be read or changed: {error.cause}", code="storage"),
     ),

@@ -36,7 +36,7 @@ from rkllm_mcp.surfaces.http.conversations import ConversationSettings
 from rkllm_mcp.surfaces.http.errors import HTTPError, problem_of
 from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
-from rkllm_mcp.surfaces.http.running_answers import DETACHED_APPROVAL_S, DETACHED_S, RunningAnswer
+from rkllm_mcp.surfaces.http.running_answers import DETACHED_APPROVAL_S, DETACHED_S, RunningAnswer, answer_under_way
 from rkllm_mcp.surfaces.http.state import check_length, chosen_model, id_prefix, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import (
     EventStream,
@@ -45,6 +45,7 @@ from rkllm_mcp.surfaces.http.streaming import (
     records,
     while_connected,
 )
+from rkllm_mcp.tasks import open_task_group
 from rkllm_mcp.text import language_of_header
 
 CONVERSATION = "X-Conversation-Id"
@@ -253,6 +254,7 @@ async def execute(request: Request) -> Response:
     if body.detached and not (body.stream and app.config.service.history):
         raise HTTPError(422, "a detached answer needs stream, and history in [service]", param="detached")
     conversation = await _conversation(request, app, body)
+    await service.answers.check_elsewhere(app, conversation.id)
     if body.again and not conversation.broken_off:
         raise HTTPError(409, "no answer of this conversation was broken off; send a message", param="again")
     if body.replaces is not None:
@@ -317,12 +319,14 @@ async def _stream_answer(
 async def _make_detached_answer(
     request: Request, conversation: Conversation, body: ExecuteBody, running: RunningAnswer
 ) -> None:
-    try:
-        await _make_answer(request, conversation, body, running, running)
-    except Exception as error:  # noqa: BLE001  (its readers are told)
-        running.failure = problem_of(error)
-    finally:
-        running.finish()
+    async with open_task_group() as tasks:
+        tasks.start_soon(running.publish, tenant_of(request).app)
+        try:
+            await _make_answer(request, conversation, body, running, running)
+        except Exception as error:  # noqa: BLE001  (its readers are told)
+            running.failure = problem_of(error)
+        finally:
+            running.finish()
 
 
 async def _make_answer(
@@ -349,7 +353,9 @@ async def _make_answer(
                         earlier_events=earlier_events,
                         pictures=asked.pictures,
                     )
-                    await draft.begin()
+                    if not await draft.begin():
+                        service.open_conversations.drop(app, conversation.id)
+                        raise answer_under_way()  # noqa: TRY301
                 async with queue_slot.turn(sink), metered(request) as meter:
                     # The earlier part was counted when it came.
                     if earlier_events:

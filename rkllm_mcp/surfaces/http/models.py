@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timezone
 from typing import Literal
 
@@ -19,7 +20,7 @@ from rkllm_mcp.config.section import DocumentedModel, KeepAlive, keep_alive_s
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import OLLAMA, HTTPError
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import lists_elsewhere, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import loaded, while_connected
 
 # A name of the model that every service knows.
@@ -128,7 +129,7 @@ class LoadBody(bodies.RequestBody):
 
 async def _models(request: Request) -> list[Model]:
     created = int(service_of(request).started_unix)
-    return [
+    own = [
         Model(
             id=name,
             display_name=name,
@@ -140,6 +141,10 @@ async def _models(request: Request) -> list[Model]:
         )
         for name, listed_model in (await named_models(request)).items()
     ]
+    names = {model.id for model in own}
+    found = await lists_elsewhere(request, "/v1/models", "data")
+    elsewhere = {entry["id"]: entry for entry in found if entry["id"] not in names}
+    return [*own, *map(Model.model_validate_json, map(json.dumps, elsewhere.values()))]
 
 
 @Route("GET", "/v1/models", answers=(RouteResponse(Models),), problems=(503,))

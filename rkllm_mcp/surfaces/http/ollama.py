@@ -43,7 +43,7 @@ from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.models import DEFAULT_MODEL, DEFAULT_TAG, choose_model, listed_models, named_models
 from rkllm_mcp.surfaces.http.openai import MOST_TEXTS, count_tokens, embedded, embedder_of
 from rkllm_mcp.surfaces.http.route import NDJSON, Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import lists_elsewhere, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import Write, line_stream, lines, list_response, loaded, while_connected
 from rkllm_mcp.tasks import open_task_group
 
@@ -230,7 +230,10 @@ class PullProgress(DocumentedModel):
 @Route("GET", "/api/tags", answers=(RouteResponse(OllamaModels),), problems=(503,))
 async def tags(request: Request) -> dict[str, Any]:
     """List the models, as Ollama does."""
-    return {"models": [_described(name, model) for name, model in (await _ollama_models(request)).items()]}
+    models = {name: _described(name, model) for name, model in (await _ollama_models(request)).items()}
+    names = {model["name"] for model in models.values()}
+    elsewhere = {entry["name"]: entry for entry in await lists_elsewhere(request, "/api/tags", "models")}
+    return {"models": [*models.values(), *(entry for name, entry in elsewhere.items() if name not in names)]}
 
 
 @Route("GET", "/api/ps", answers=(RouteResponse(OllamaModels),), problems=(503,))

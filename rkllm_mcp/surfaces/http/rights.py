@@ -33,6 +33,7 @@ TABLE: Mapping[tuple[str, str], Row] = {
     # What clients look up before they begin, with any key.
     ("GET", "/metrics"): ANY_KEY,
     ("GET", "/v1/board"): ANY_KEY,
+    ("GET", "/v1/boards"): ANY_KEY,
     ("GET", "/v1/models"): ANY_KEY,
     ("GET", "/v1/models/{model:path}"): ANY_KEY,
     ("GET", "/api/tags"): ANY_KEY,

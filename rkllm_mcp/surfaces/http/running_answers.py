@@ -7,17 +7,19 @@ The last events of a detached answer stay for readers that come back late, and i
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import anyio
 
+from rkllm_mcp.errors import StoreError
 from rkllm_mcp.events import Approval, Elicitation, Event, Prefill, Text, event_to_json, to_json
-from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import App
@@ -30,6 +32,8 @@ DETACHED_APPROVAL_S = 300.0
 # Events of one answer that a reader can still be sent one by one; ended answers that can still be read.
 EVENTS_KEPT = 2048
 ENDED_KEPT = 16
+# The pause between two writes of events for readers at other boards.
+PUBLISH_INTERVAL_S = 1.0
 # Readers that one key may have at a time, of all its detached answers.
 READERS_PER_KEY = 16
 # These say how many seconds are left, so they are encoded when they are sent; all others once for all readers.
@@ -75,6 +79,7 @@ class RunningAnswer:
     _text: list[str] = field(default_factory=list[str])
     _count: int = 0
     _news: anyio.Event = field(default_factory=anyio.Event)
+    _id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def feed(self, batch: Sequence[Event]) -> None:
         """Number the events and store them for readers."""
@@ -92,6 +97,22 @@ class RunningAnswer:
         """Note the end of the answer."""
         self.done.set()
         self._wake_readers()
+
+    async def publish(self, app: App) -> None:
+        """Store the events for readers at other boards, if there are any, as they come, until the answer ends."""
+        if (leases := app.store.leases) is None:
+            return
+        whose = (self.tenant, self.conversation, self._id, self.key)
+        published, is_over = -1, False
+        while not is_over:
+            is_over = self.done.is_set()
+            new = {each.number: event_to_json(each.event) for each in self._events if each.number > published}
+            if new or is_over or published < 0:
+                with suppress(StoreError):
+                    await leases.add_events(whose, new, is_end=is_over)
+                    published = max(new, default=max(0, published))
+            with anyio.move_on_after(0 if is_over else PUBLISH_INTERVAL_S):
+                await self.done.wait()
 
     async def read(self, after: int, write: Callable[[bytes], Awaitable[None]]) -> None:
         """Write the events behind number ``after`` as records as they come, until the answer ends.
@@ -123,6 +144,27 @@ class RunningAnswer:
         self._news = anyio.Event()
 
 
+async def read_elsewhere(
+    app: App, conversation: str, key: str, after: int, write: Callable[[bytes], Awaitable[None]]
+) -> None:
+    """Write the events of the answer of a conversation at another board, of this key, until it ends.
+
+    Raises:
+        HTTPError: there is no such answer, or its board died.
+    """
+    leases = app.store.leases
+    while leases is not None and (known := await leases.events(app.tenant, conversation, key, after)) is not None:
+        records, is_over = known
+        if records:
+            after = records[-1][0]
+            await write(b"".join([_record(number, event) for number, event in records]))
+        if is_over:
+            return
+        await leases.changed(conversation)
+    message = "the board that answered was lost; GET /v1/conversations/{id} has what is stored"
+    raise HTTPError(502, message, code="board_lost")
+
+
 class RunningAnswers:
     """The running answers of a service, by tenant and conversation."""
 
@@ -150,8 +192,7 @@ class RunningAnswers:
         """Hold an answer, which its scope ends; 409 if the conversation has one, 429 if the key has too many."""
         key = (answer.tenant, answer.conversation)
         if key in self._running:
-            message = "this conversation has an answer under way; wait for it, or cancel it"
-            raise HTTPError(409, message, param="conversation", code="answer_under_way")
+            raise answer_under_way()
         detached = (running for running in self._running.values() if running.is_detached)
         of_key = sum((running.tenant, running.key) == (answer.tenant, answer.key) for running in detached)
         if answer.is_detached and of_key >= DETACHED_PER_KEY:
@@ -169,6 +210,13 @@ class RunningAnswers:
                 while len(self._ended) > ENDED_KEPT:
                     del self._ended[next(iter(self._ended))]
             answer.finish()
+
+    async def check_elsewhere(self, app: App, conversation: str) -> None:
+        """Refuse what another board's answer in the conversation does not allow, with 409."""
+        with suppress(StoreError):  # while the database is away, nothing is known of others
+            leases = app.store.leases
+            if leases is not None and await leases.is_held(app.tenant, conversation, elsewhere=True):
+                raise answer_under_way()
 
     @contextmanager
     def unanswered(self, app: App, conversation: str) -> Generator[None, None, None]:
@@ -204,3 +252,9 @@ class RunningAnswers:
             answer.scope.cancel()
             await answer.done.wait()
         self._ended.pop((app.tenant, conversation), None)
+
+
+def answer_under_way() -> HTTPError:
+    """Return the error for a conversation in which an answer is under way, at this board or another."""
+    message = "this conversation has an answer under way; wait for it, or cancel it"
+    return HTTPError(409, message, param="conversation", code="answer_under_way", retry_after_s=RETRY_AFTER_S)

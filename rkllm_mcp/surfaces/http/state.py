@@ -26,6 +26,7 @@ from rkllm_mcp.completions.conversation_cache import ConversationCache, evict_fa
 from rkllm_mcp.completions.structured_output import SchemaCheck
 from rkllm_mcp.errors import PromptTooLongError, QueueFullError, StoreError
 from rkllm_mcp.messages import Conversation, Message
+from rkllm_mcp.surfaces.boards import lists_of, named_boards
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
 from rkllm_mcp.surfaces.http.running_answers import RunningAnswers
@@ -404,6 +405,22 @@ def id_prefix(request: Request) -> str:
     """Return ``NAME.`` for ids by which a proxy finds this board again; empty where no proxy names the board."""
     name = request.headers.get(_BOARD, "")
     return f"{name}." if _BOARD_NAME.fullmatch(name) else ""
+
+
+def caller_headers(request: Request) -> dict[str, str]:
+    """Return the headers by which another board knows the caller of a request."""
+    return {name: request.headers[name] for name in ("authorization", "x-api-key") if name in request.headers}
+
+
+async def lists_elsewhere(request: Request, path: str, field: str) -> list[dict[str, Any]]:
+    """Return the entries of the same list at the other boards, for a request that came through the proxy."""
+    own = id_prefix(request).removesuffix(".")
+    config = service_of(request).config
+    if not own or not config.boards:
+        return []
+    others = {name: board for name, board in named_boards(config).items() if name != own}
+    lists = await lists_of(others, path, caller_headers(request))
+    return [entry for each in lists for entry in each[field]]
 
 
 def chosen_model(request: Request) -> str:

@@ -438,6 +438,8 @@ export default {
   "board.window": "Window",
   "board.uptime": "Running for",
   "board.tokens": "{count} tokens",
+  "board.all": "All boards",
+  "board.ready": "ready",
   "board.duration": "{hours} h {minutes} min",
 
   "settings.language": "Language",

@@ -438,6 +438,8 @@ export default {
   "board.window": "コンテキスト",
   "board.uptime": "稼働時間",
   "board.tokens": "{count} トークン",
+  "board.all": "すべてのボード",
+  "board.ready": "応答可能",
   "board.duration": "{hours} 時間 {minutes} 分",
 
   "settings.language": "言語",

@@ -16,10 +16,11 @@ export class BoardPanel {
   #note = h("p", { class: "muted", role: "status" }, say("loading"));
   #facts = h("dl", { class: "facts" });
   #measures = h("div", { class: "measures" });
+  #others = h("div", {});
   #polling = whileVisible(() => this.#measure(), PAUSE_MS);
 
   constructor() {
-    this.node.append(this.#note, this.#measures, this.#facts);
+    this.node.append(this.#note, this.#measures, this.#facts, this.#others);
   }
 
   load() {
@@ -36,6 +37,9 @@ export class BoardPanel {
       tell(this.#note, board.emulated ? say("board.emulated") : "");
       this.#note.className = board.emulated ? "notice" : "muted";
       this.#show(board);
+      // A tenant's key shows its own board alone.
+      const { boards } = await api.get("/v1/boards").catch(() => ({ boards: [] }));
+      this.#others.replaceChildren(...fleet(boards));
     } catch (error) {
       tell(this.#note, sentenceOf(error));
       this.#note.className = "muted";
@@ -101,6 +105,23 @@ function facts(board) {
     ["board.uptime", board.uptime_s ? duration(board.uptime_s) : null],
   ];
   return rows.flatMap(([phrase, value]) => (value ? [h("dt", {}, say(phrase)), h("dd", {}, value)] : []));
+}
+
+/**
+ * Every board of several behind one address; nothing where there is one.
+ *
+ * @param {any[]} boards
+ */
+function fleet(boards) {
+  if (!boards.length) return [];
+  const rows = boards.flatMap((each) => {
+    const state = each.state === "ready" ? t("board.ready") : each.state;
+    const queue = each.running === null ? [] : [t("board.queue_now", { running: each.running, waiting: each.waiting })];
+    const heat = each.temperature_c === null ? [] : [unit(each.temperature_c, "°C", 0)];
+    const says = [state, ...(each.model ? [each.model] : []), ...queue, ...heat].join(" · ");
+    return [h("dt", { title: each.address }, each.name), h("dd", {}, says)];
+  });
+  return [h("h3", {}, say("board.all")), h("dl", { class: "facts" }, ...rows)];
 }
 
 /** @param {number} seconds */

@@ -1,0 +1,325 @@
+"""Three emulated boards, PostgreSQL and HAProxy, of which one after the other is killed: is a question lost?
+
+    .venv/bin/python -m bench.boards_killed [--minutes 10] [--people 16] [--think 18] [--calm] [--seed 1]
+
+People ask through the proxy in conversations of their own. A question is acknowledged when the proxy's answer to it
+begins. Every part in turn gets a SIGKILL and begins again a moment later. Whoever sees an answer break off asks again,
+as the page offers it; how long that takes until an answer begins is a wait, as is how long a question waits that was
+not acknowledged at once. At the end every acknowledged question is read back from each board: with the whole answer if
+its asker has received it, else whole or marked as broken off.
+
+``--calm`` kills nothing and compares waits for the first token with those of one common queue, computed from when the
+same questions came and how long the NPU worked for each. The exit code is 1 when anything was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+
+from bench.boards import Outcome
+from bench.tally import Budget, Tally
+from tests.support.boards import NAMES, Boards, boards
+from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.served import scripted_model
+
+# The longest that a board which died makes anybody wait, and the share of a common queue's 95th percentile, at most.
+WAIT_S, SHARE = 15.0, 1.2
+# Between two kills, and how long a killed part stays away.
+_PAUSE_S, _AWAY_S = 10.0, 4.0
+_RETRY_S = 0.5
+_PATIENCE_S = 90.0
+_WORDS = 24
+_RULES = """
+rule
+  user ask ([a-z0-9.]+)
+  say {said}
+"""
+
+
+@dataclass
+class Asked:
+    """A question."""
+
+    name: str
+    conversation: str
+    is_acknowledged: bool = False
+    text: str = ""  # what its asker has received
+    is_whole: bool = False  # with its end
+
+
+@dataclass
+class Report:
+    """What came of it."""
+
+    tally: Tally
+    asked: list[Asked] = field(default_factory=list[Asked])
+    kills: Counter[str] = field(default_factory=Counter[str])
+    endings: Counter[str] = field(default_factory=Counter[str])  # of the stored answers
+    waits_s: list[float] = field(default_factory=list[float])  # until an answer begins, of who did not get one at once
+    first_token_s: list[float] = field(default_factory=list[float])
+    common_queue_s: list[float] = field(default_factory=list[float])
+    caught_up_s: float = 0.0  # from the last kill until no board was behind
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the counts and the percentiles."""
+        return {
+            "seconds": self.tally.seconds,
+            "acknowledged": len(self.asked),
+            "kills": dict(self.kills),
+            "endings": dict(self.endings),
+            "outcomes": dict(self.tally.outcomes),
+            "waits": len(self.waits_s),
+            "longest_wait_s": round(max(self.waits_s, default=0.0), 1),
+            "first_token_p95_s": percentile(self.first_token_s),
+            "common_queue_p95_s": percentile(self.common_queue_s),
+            "caught_up_s": round(self.caught_up_s, 1),
+            "findings": self.tally.findings,
+        }
+
+
+def percentile(values: Sequence[float], share: float = 0.95) -> float | None:
+    """Return the value that this share does not exceed; None without values."""
+    return round(Outcome(list(values)).percentile(share), 2) if values else None
+
+
+def said(name: str) -> str:
+    """Return the answer to a name; it counts, because an answer that repeats itself is ended."""
+    return " ".join(f"{number} {name}" for number in range(_WORDS))
+
+
+@dataclass
+class _People:
+    """Those who ask, and what they have seen."""
+
+    several: Boards
+    report: Report
+    budget: Budget
+    seed: int
+    think_s: float
+    works: list[tuple[float, float, float]] = field(default_factory=list[tuple[float, float, float]])
+    _waits_since: dict[str, float | None] = field(default_factory=dict[str, "float | None"])  # by question
+
+    async def person(self, number: int) -> None:
+        """Ask one question after the other until the time is over."""
+        dice, conversation, turn = random.Random(self.seed * 1000 + number), "", 0
+        client = httpx2.AsyncClient(base_url=self.several.url, timeout=_PATIENCE_S)
+        async with client:
+            while True:
+                await anyio.sleep(dice.expovariate(1 / self.think_s))
+                if not self.report.tally.begin(self.budget):
+                    return
+                turn += 1
+                name = f"n{number}.{turn}"
+                conversation = await self._ask(client, name, conversation)
+                if turn % 6 == 0:
+                    conversation = ""
+
+    async def _ask(self, client: httpx2.AsyncClient, name: str, conversation: str) -> str:
+        """Ask until there is an answer, and return the conversation."""
+        asked = Asked(name, conversation)
+        began = time.monotonic()
+        self._waits_since[name] = None
+        while True:
+            outcome = await self._attempt(client, asked, began)
+            self.report.tally.outcomes[outcome] += 1
+            if outcome in ("answered", "nothing was broken off"):
+                return asked.conversation
+            if self._waits_since[name] is None:
+                self._waits_since[name] = time.monotonic()
+            if time.monotonic() - began > _PATIENCE_S:
+                self.report.tally.find(f"{name}: no answer in {_PATIENCE_S:g} s, at last {outcome}")
+                return asked.conversation if asked.is_acknowledged else ""
+            await anyio.sleep(_RETRY_S)
+
+    async def _attempt(self, client: httpx2.AsyncClient, asked: Asked, began: float) -> str:
+        """Ask, or ask again what was acknowledged and broken off; return what came of it."""
+        body: dict[str, Any] = {"again": True} if asked.is_acknowledged else {"message": f"ask {asked.name}"}
+        if asked.conversation:
+            body["conversation"] = asked.conversation
+        try:
+            async with client.stream("POST", "/v1/execute", json=body) as answer:
+                if answer.status_code != 200:
+                    await answer.aread()
+                    code = answer.json()["error"]["code"]
+                    is_over = answer.status_code == 409 and asked.is_acknowledged and code != "answer_under_way"
+                    return "nothing was broken off" if is_over else f"{answer.status_code} {code}"
+                if (since := self._waits_since[asked.name]) is not None:
+                    self.report.waits_s.append(time.monotonic() - since)
+                    self._waits_since[asked.name] = None
+                if not asked.is_acknowledged:
+                    asked.conversation, asked.is_acknowledged = answer.headers["x-conversation-id"], True
+                    self.report.asked.append(asked)
+                return await self._read(answer, asked, began)
+        except httpx2.TransportError as error:
+            return type(error).__name__
+
+    async def _read(self, answer: httpx2.Response, asked: Asked, began: float) -> str:
+        has_begun, asked.text = False, ""
+        try:
+            async for line in answer.aiter_lines():
+                if not line.startswith("data: {"):
+                    continue
+                event = json.loads(line[6:])
+                if event.get("kind") == "text":
+                    if not has_begun:
+                        self.report.first_token_s.append(time.monotonic() - began)
+                        has_begun = True
+                    asked.text += event["text"]
+                elif event.get("kind") == "usage":
+                    self.works.append((began, event["prefill_ms"] / 1000, event["decode_ms"] / 1000))
+                elif event.get("kind") == "end":
+                    asked.is_whole = event["reason"] == "answered"
+                    return event["reason"]
+        except httpx2.TransportError:
+            pass
+        return "broken off"
+
+
+def common_queue(works: Sequence[tuple[float, float, float]], servers: int) -> list[float]:
+    """Return the waits for the first token in one queue: of questions by when they came, prefill and decode seconds."""
+    free_at = [0.0] * servers
+    waits: list[float] = []
+    for came, prefill_s, decode_s in sorted(works):
+        first = min(range(servers), key=free_at.__getitem__)
+        begins = max(came, free_at[first])
+        free_at[first] = begins + prefill_s + decode_s
+        waits.append(begins + prefill_s - came)
+    return waits
+
+
+class _Killer:
+    """Ends every part in turn, and begins it again."""
+
+    def __init__(self, several: Boards, database: PostgresServer, report: Report) -> None:
+        self._several, self._report = several, report
+        kill, start = several.kill, several.start
+        self._parts: Mapping[str, tuple[Callable[[], None], Callable[[], None]]] = {
+            "board1": (lambda: kill("board1"), lambda: start("board1")),
+            "PostgreSQL": (database.kill, database.start),
+            "board2": (lambda: kill("board2"), lambda: start("board2")),
+            "HAProxy": (several.proxy.kill, several.proxy.start),
+            "board3": (lambda: kill("board3"), lambda: start("board3")),
+        }
+
+    async def run(self, is_over: anyio.Event) -> None:
+        """Go on until it is over; everything lives then."""
+        while not is_over.is_set():
+            for name, (kill, start) in self._parts.items():
+                with anyio.move_on_after(_PAUSE_S):
+                    await is_over.wait()
+                if is_over.is_set():
+                    return
+                await anyio.to_thread.run_sync(kill)
+                self._report.kills[name] += 1
+                await anyio.sleep(_AWAY_S if name != "HAProxy" else _RETRY_S)
+                await anyio.to_thread.run_sync(start)
+
+
+async def _read_back(several: Boards, report: Report) -> None:
+    """Compare what each board has of every conversation with what was asked and received."""
+    stored: dict[str, dict[str, tuple[str, str]]] = {}
+    for board in several.boards.values():
+        client = httpx2.AsyncClient(base_url=f"http://{board.address}", timeout=_PATIENCE_S)
+        async with client:
+            for conversation in dict.fromkeys(asked.conversation for asked in report.asked):
+                answer = await client.get(f"/v1/conversations/{conversation}")
+                turns: list[dict[str, str]] = answer.json()["messages"] if answer.is_success else []
+                stored[conversation] = {
+                    question["text"].removeprefix("ask "): (reply["ending"], reply["text"])
+                    for question, reply in zip(turns[::2], turns[1::2], strict=True)
+                }
+        for asked in report.asked:
+            case = f"{asked.name} at {board.address}"
+            if (kept := stored[asked.conversation].get(asked.name)) is None:
+                report.tally.find(f"{case}: the question is not there")
+                continue
+            ending, text = kept
+            report.tally.compare(case, text, said(asked.name), complete=asked.is_whole or ending == "answered")
+            if asked.is_whole and ending != "answered":
+                report.tally.find(f"{case}: the whole answer was received, and is stored as {ending}")
+            if board is next(iter(several.boards.values())):
+                report.endings[ending] += 1
+
+
+async def _carry_out(crowd: _People, people: int, database: PostgresServer | None) -> None:
+    report, is_over = crowd.report, anyio.Event()
+    async with anyio.create_task_group() as disturbing:
+        if database is not None:
+            disturbing.start_soon(_Killer(crowd.several, database, report).run, is_over)
+        async with anyio.create_task_group() as asking:
+            for number in range(people):
+                asking.start_soon(crowd.person, number)
+        is_over.set()
+    report.tally.end()
+    await _caught_up(crowd.several, report)
+    await _read_back(crowd.several, report)
+    report.common_queue_s = common_queue(crowd.works, len(NAMES))
+
+
+async def _caught_up(several: Boards, report: Report) -> None:
+    """Wait until nothing waits for the database at any board."""
+    began = time.monotonic()
+    client = httpx2.AsyncClient(timeout=_PATIENCE_S)
+    async with client:
+        for board in several.boards.values():
+            ready = {"behind": "unknown"}
+            while {"behind", "storage"} & set(ready):
+                ready = (await client.get(f"http://{board.address}/readyz")).json()
+                if time.monotonic() - began > _PATIENCE_S:
+                    report.tally.find(f"a board is still behind: {ready}")
+                    break
+                await anyio.sleep(_RETRY_S)
+    report.caught_up_s = time.monotonic() - began
+
+
+def killed(minutes: float, people: int = 16, think_s: float = 18.0, seed: int = 1, *, is_calm: bool = False) -> Report:
+    """Let people ask for so many minutes, and kill every part in turn unless it is calm."""
+    report = Report(Tally("boards"))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="boards-")))
+        model = scripted_model(folder / "parrot", _RULES.format(said=said("$1")))
+        script = model / "model.rkllm"
+        speed = "speed prefill 600 decode 60" if not is_calm else "speed prefill 600 decode 15"
+        script.write_text(script.read_text("utf-8").replace("speed flat", speed), "utf-8")
+        database = stack.enter_context(postgres_server())
+        several = stack.enter_context(boards(folder, model, store=database.new_database()))
+        crowd = _People(several, report, Budget(seconds=minutes * 60), seed, think_s)
+        anyio.run(_carry_out, crowd, people, None if is_calm else database)
+    if not is_calm and max(report.waits_s, default=0.0) > WAIT_S:
+        report.tally.find(f"somebody waited {max(report.waits_s):.1f} s for an answer to begin")
+    first, common = percentile(report.first_token_s), percentile(report.common_queue_s)
+    if is_calm and first is not None and common is not None and first > SHARE * common:
+        report.tally.find(f"95 % waited less than {first} s, in a common queue than {common} s")
+    return report
+
+
+def main() -> int:
+    """Print what came of it; 1 when anything was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--people", type=int, default=16)
+    parser.add_argument("--think", type=float, default=18.0, help="seconds between an answer and the next question")
+    parser.add_argument("--calm", action="store_true", help="kill nothing, and compare with a common queue")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    report = killed(given.minutes, given.people, given.think, given.seed, is_calm=given.calm)
+    print(json.dumps(report.as_json(), indent=1))
+    return 1 if report.tally.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
