@@ -50,6 +50,7 @@ NAMES = [
     "qwen3.5-2b",
     "qwen3.5-4b",
     "rwkv7-1.5b",
+    "smollm2-1.7b",
     "smollm3-3b",
     "smolvlm2-2.2b",
     "smolvlm2-256m",
@@ -80,7 +81,7 @@ every_entry = pytest.mark.parametrize("model", CATALOGUE, ids=[model.name for mo
 
 def test_the_catalogue_has_the_models_that_people_run() -> None:
     assert [model.name for model in CATALOGUE] == NAMES
-    assert {model.card.template for model in CATALOGUE} == TEMPLATES.keys() - {"chatml"}
+    assert {model.card.template for model in CATALOGUE} == TEMPLATES.keys()
 
 
 def test_the_models_of_the_search_are_no_chat_models() -> None:
