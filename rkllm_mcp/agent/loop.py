@@ -344,7 +344,7 @@ async def _answer_without_tools(
             text = _translate(key, conversation, facts=facts)
             sink.feed([Text(text)])
         elif kind == "facts" and calls.has_last_round and (more := _results_behind(turn, conversation)):
-            text = f"{turn.message.text}{more}"
+            # Not in the conversation, where small models copy its form into their next answers.
             sink.feed([Text(more)])
             await sink.drained()
     finally:

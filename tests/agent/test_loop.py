@@ -301,12 +301,12 @@ async def test_an_answer_from_facts_without_a_word_says_so() -> None:
     assert events[-2:] == [Text(translate("answer.only_results", facts="sunny")), End("answered")]
 
 
-async def test_an_answer_that_says_nothing_of_the_results_is_followed_by_them() -> None:
+async def test_an_answer_that_says_nothing_of_the_results_is_followed_by_them_and_not_in_the_history() -> None:
     rounds = [[call(location="a")], [call(location="a")], [Text("It rains.")]]
     events, _, _, conversation = await answer(rounds)
     shown = translate("answer.result", facts="sunny")
     assert events[-3:] == [Text("It rains."), Text(shown), End("answered")]
-    assert conversation.messages[-1] == Message("assistant", f"It rains.{shown}")
+    assert conversation.messages[-1] == Message("assistant", "It rains.")
     events, _, _, _ = await answer([*rounds[:2], [Text('{"sky": "rain"}')]])
     assert events[-2:] == [Text('{"sky": "rain"}'), End("answered")]
 
