@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import httpx2
@@ -44,9 +44,17 @@ def calm(
     tmp_path_factory: pytest.TempPathFactory, model: Path, notes: Path, postgres: PostgresServer
 ) -> Generator[Boards, None, None]:
     """Three boards with one database, which stay."""
-    files = f'[[servers]]\nname = "files"\nfolder = "{notes}"\nwrite = true\n'
+    files = f'[service]\napi_keys = ["owner"]\n[[servers]]\nname = "files"\nfolder = "{notes}"\nwrite = true\n'
     with boards(tmp_path_factory.mktemp("calm"), model, extra=files, store=postgres.new_database()) as several:
         yield several
+
+
+@asynccontextmanager
+async def owner_of(them: Boards) -> AsyncGenerator[httpx2.AsyncClient, None]:
+    """A client with the owner's key."""
+    async with client_of(them) as client:
+        client.headers["Authorization"] = "Bearer owner"
+        yield client
 
 
 @pytest.fixture
@@ -73,7 +81,7 @@ async def turns_at(client: httpx2.AsyncClient, board: str, conversation: str) ->
 async def test_a_conversation_goes_on_at_a_free_board_and_its_first_board_reads_what_was_said_there(
     calm: Boards,
 ) -> None:
-    async with client_of(calm) as client:
+    async with owner_of(calm) as client:
         first = await ask(client, message="echo one")
         own, named = first.headers["x-board"], {"X-Conversation-Id": first.headers["x-conversation-id"]}
         async with AsyncExitStack() as busy:
@@ -154,7 +162,7 @@ async def test_a_dead_boards_answer_is_continued_elsewhere(sharing: Boards) -> N
 
 
 async def test_a_detached_answer_is_read_on_and_cancelled_at_another_board(calm: Boards) -> None:
-    async with client_of(calm) as client:
+    async with owner_of(calm) as client:
         first = client.stream("POST", "/v1/execute", json={"message": "at length", "detached": True})
         async with first as answer:
             own, conversation = answer.headers["x-board"], answer.headers["x-conversation-id"]
@@ -190,7 +198,7 @@ async def events_at(client: httpx2.AsyncClient, conversation: str) -> list[Json]
 
 
 async def test_an_approval_asked_at_one_board_is_given_at_another_once(calm: Boards, notes: Path) -> None:
-    async with client_of(calm) as client:
+    async with owner_of(calm) as client:
         body = {"message": "write it to a.txt", "approvals": "ask"}
         async with client.stream("POST", "/v1/execute", json=body) as answer:
             own = answer.headers["x-board"]
@@ -211,7 +219,7 @@ async def test_an_approval_asked_at_one_board_is_given_at_another_once(calm: Boa
 
 async def test_a_device_that_is_revoked_at_one_board_is_refused_at_all(calm: Boards) -> None:
     first, *others = (f"http://{board.address}" for board in calm.boards.values())
-    async with client_of(calm) as client:
+    async with owner_of(calm) as client:
         linked = (await client.post(f"{first}/v1/devices", json={"name": "phone", "allow": ["chat"]})).json()
         headers = {"Authorization": f"Bearer {linked['key']}"}
         assert [(await client.get(f"{at}/v1/me", headers=headers)).status_code for at in others] == [200, 200]
