@@ -119,7 +119,7 @@ class VisionEncoder:
         Raises:
             InputRefusedError: the picture cannot be read.
             RunRejectedError: the encoder failed, or was silent for too long.
-            WorkerDiedError: its process died; the next picture starts it again.
+            WorkerDiedError: its process died twice; the next picture starts it again.
             RuntimeUnusableError: the library or the encoder cannot be loaded.
         """
         if (known := self._cache.get(picture.digest)) is not None:
@@ -128,7 +128,13 @@ class VisionEncoder:
         async with self._lock:
             # Another request may have sent the same picture.
             if (known := self._cache.get(picture.digest)) is None:
-                known = await self._encode(picture)
+                try:
+                    known = await self._encode(picture)
+                except WorkerDiedError as death:
+                    if death.cause:  # it was silent, and would be again
+                        raise
+                    # Ended from outside, it is loaded again; a picture that kills it does so twice.
+                    known = await self._encode(picture)
                 self._remember(picture.digest, known)
             return known
 
