@@ -263,6 +263,11 @@ class SamplingAnswer:
 class Sampler(Protocol):
     """The host's model, for sampling requests of servers."""
 
+    @property
+    def sees(self) -> bool:
+        """True if the model reads pictures."""
+        ...
+
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:
         """Answer in the NPU's queue, or raise a GenerationError."""
         ...

@@ -25,16 +25,28 @@ class ModelSampler:
     """
 
     def __init__(
-        self, model: StatefulModel, name: str, limit_tokens: int, bill: UsageCounter | None = None, tenant: str = ""
+        self,
+        model: StatefulModel,
+        name: str,
+        limit_tokens: int,
+        bill: UsageCounter | None = None,
+        tenant: str = "",
+        *,
+        sees: bool = False,
     ) -> None:
-        self.use(model, name)
+        self.use(model, name, sees=sees)
         self._limit_tokens = limit_tokens
         self._bill = bill or UsageCounter()
         self._tenant = tenant
 
-    def use(self, model: StatefulModel, name: str) -> None:
+    def use(self, model: StatefulModel, name: str, *, sees: bool = False) -> None:
         """Take another model from the next request on."""
-        self._model, self._name = model, name
+        self._model, self._name, self._sees = model, name, sees
+
+    @property
+    def sees(self) -> bool:
+        """See ``Sampler.sees``."""
+        return self._sees
 
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:
         """Return the model's answer, up to the first stop string.
@@ -93,6 +105,8 @@ def _turns(request: SamplingRequest) -> list[Message]:
     turns = [Message("system", request.system)] if request.system else []
     for message in request.messages:
         if turns and turns[-1].role == message.role:
-            message = Message(message.role, f"{turns.pop().text}\n\n{message.text}")
+            before = turns.pop()
+            pictures = (*before.pictures, *message.pictures)
+            message = Message(message.role, f"{before.text}\n\n{message.text}", pictures=pictures)
         turns.append(message)
     return turns

@@ -155,7 +155,7 @@ class App:
             self._warm_up.stop()
             self._warm_up = None
         self.model_host = model_host
-        self._sampler.use(model_host.chat_model, model_host.name)
+        self._sampler.use(model_host.chat_model, model_host.name, sees=model_host.takes_pictures)
         self._prepare_turns()
         if warms:
             self.warm_up(comes_back=True)

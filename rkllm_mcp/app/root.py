@@ -75,7 +75,14 @@ async def open_app(
         from rkllm_mcp.app.warmup import WarmUp
 
         usage = UsageCounter()
-        sampler = ModelSampler(model_host.chat_model, model_host.name, config.agent.sampling_tokens, usage, tenant)
+        sampler = ModelSampler(
+            model_host.chat_model,
+            model_host.name,
+            config.agent.sampling_tokens,
+            usage,
+            tenant,
+            sees=model_host.takes_pictures,
+        )
         opening = open_tools(config, status=status, sampler=sampler, tenant=tenant)
         tools = await stack.enter_async_context(opening)
         tasks = await stack.enter_async_context(open_task_group())

@@ -5,11 +5,12 @@ A callback never raises: an error in one would break the call it belongs to.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
@@ -21,7 +22,7 @@ from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.events import Elicitation
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.timeouts import active_call
-from rkllm_mcp.messages import Message
+from rkllm_mcp.messages import Message, Picture, is_picture
 from rkllm_mcp.protocols import CallContext, ElicitationAnswer, Sampler, SamplingAnswer, SamplingRequest
 
 if TYPE_CHECKING:
@@ -238,9 +239,8 @@ class SamplingGate:
     """Sampling callback of one server: checks the request, asks for approval, runs the model.
 
     While the server asks, the answer that made the call waits for the call and leaves the model free. Without an active
-    call a request is refused; so are tools and content other than text. Follows MCP 2025-11-25 (a separate request) and
-    2026-07-28 (inside the call), client features, sampling.
-
+    call a request is refused; so are tools, and content other than text and, for a model that sees, pictures. Follows
+    MCP 2025-11-25 (a separate request) and 2026-07-28 (inside the call), client features, sampling.
     """
 
     spec: MCPServerConfig
@@ -272,7 +272,7 @@ class SamplingGate:
         )
 
     async def _generate_answer(self, params: types.CreateMessageRequestParams) -> SamplingAnswer:
-        request = _sampling_request(self.spec.name, params)
+        request = _sampling_request(self.spec.name, params, sees=self.sampler.sees)
         call = active_call(self.in_flight)
         if call is None:
             raise _SamplingRefusedError(_REFUSED, "the model can only be asked during a call")
@@ -290,12 +290,12 @@ class SamplingGate:
             raise _SamplingRefusedError(_REFUSED, f"the model can be asked {_MOST_PER_CALL} times during one call")
 
 
-def _sampling_request(server: str, params: types.CreateMessageRequestParams) -> SamplingRequest:
+def _sampling_request(server: str, params: types.CreateMessageRequestParams, *, sees: bool) -> SamplingRequest:
     if params.tools or params.tool_choice:
         raise _SamplingRefusedError(
             sdk.types.INVALID_PARAMS, "this host does not support tools in sampling; ask without tools"
         )
-    messages = tuple(Message(entry.role, _text(entry.content_as_list)) for entry in params.messages)
+    messages = tuple(_message(entry.role, entry.content_as_list, sees=sees) for entry in params.messages)
     if not messages or params.max_tokens < 1:
         raise _SamplingRefusedError(
             sdk.types.INVALID_PARAMS, "at least one message and max_tokens of at least 1 are required"
@@ -309,12 +309,29 @@ def _sampling_request(server: str, params: types.CreateMessageRequestParams) -> 
     )
 
 
-def _text(blocks: Sequence[Any]) -> str:
-    if not all(isinstance(block, sdk.types.TextContent) for block in blocks):
-        raise _SamplingRefusedError(
-            sdk.types.INVALID_PARAMS, "this host's model reads text only; describe the rest in words"
-        )
-    return "\n".join(block.text for block in blocks)
+def _message(role: Literal["user", "assistant"], blocks: Sequence[Any], *, sees: bool) -> Message:
+    texts: list[str] = []
+    pictures: list[Picture] = []
+    for block in blocks:
+        if isinstance(block, sdk.types.TextContent):
+            texts.append(block.text)
+        elif sees and isinstance(block, sdk.types.ImageContent) and role == "user":
+            pictures.append(_picture(block.data))
+        else:
+            reads = "text, and pictures of the user" if sees else "text only"
+            reason = f"this host's model reads {reads}; describe the rest in words"
+            raise _SamplingRefusedError(sdk.types.INVALID_PARAMS, reason)
+    return Message(role, "\n".join(texts), pictures=tuple(pictures))
+
+
+def _picture(data: str) -> Picture:
+    try:
+        decoded = base64.b64decode(data, validate=True)
+    except ValueError:
+        decoded = b""
+    if not is_picture(decoded):
+        raise _SamplingRefusedError(sdk.types.INVALID_PARAMS, "a picture is not JPEG, PNG, WebP, GIF or BMP in base64")
+    return Picture.of(decoded)
 
 
 @dataclass(frozen=True)

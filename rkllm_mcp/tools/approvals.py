@@ -279,7 +279,11 @@ def sampling_question(request: SamplingRequest, language: Language) -> Approval:
         name=f"sampling:{request.server}",
         arguments={
             **({"system": request.system} if request.system else {}),
-            "messages": [{"role": message.role, "text": message.text} for message in request.messages],
+            "messages": [
+                {"role": message.role, "text": message.text}
+                | ({"pictures": len(message.pictures)} if message.pictures else {})
+                for message in request.messages
+            ],
             "max_tokens": request.max_tokens,
         },
         reason=translate("approval.sampling", language, server=request.server),

@@ -42,6 +42,8 @@ Plan: TypeAlias = Callable[[Mapping[str, ToolSpec], Context], Iterable[tuple[str
 class Echo:
     """A ``Sampler`` that always has an answer; the suite looks at the way to it."""
 
+    sees = False
+
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:
         """The last message, said again."""
         return SamplingAnswer(request.messages[-1].text, "echo")

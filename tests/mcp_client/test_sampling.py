@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import pytest
 from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import RunRejectedError
 from rkllm_mcp.events import Approval, Elicitation
-from rkllm_mcp.messages import Message, ToolCall
+from rkllm_mcp.messages import Message, Picture, ToolCall
 from rkllm_mcp.protocols import (
     DENY_ALL,
     Approver,
@@ -29,6 +30,7 @@ from rkllm_mcp.tools.execution import ExecutionPolicies
 from rkllm_mcp.tools.tool_servers import open_toolbox
 from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support.mcp_servers.specs import PATIENCE_S, asking
+from tests.support.pictures import RED_ABOVE_BLUE
 
 pytestmark = pytest.mark.anyio
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -41,6 +43,7 @@ class Model:
     """A ``Sampler`` that says one thing, and keeps what it was asked."""
 
     answer: SamplingAnswer | Exception = PARIS
+    sees: bool = False
     asked: list[SamplingRequest] = field(default_factory=list[SamplingRequest])
 
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:
@@ -167,6 +170,24 @@ async def test_what_the_model_cannot_do_is_refused_in_a_sentence(era: str, wish:
     async with toolbox_with(asking("curious", era), model) as toolbox:
         assert reason in await said(toolbox, FixedApprover("once"), **{"with": wish})
     assert model.asked == []
+
+
+@ERAS
+@pytest.mark.parametrize(
+    ("data", "outcome"),
+    [(RED_ABOVE_BLUE, "qwen says Paris"), (b"<svg/>", "a picture is not JPEG, PNG, WebP, GIF or BMP in base64")],
+)
+async def test_a_model_that_sees_is_shown_the_pictures_of_a_server(era: str, data: bytes, outcome: str) -> None:
+    model, owner = Model(sees=True), Owner(["once"])
+    image = {"type": "image", "data": base64.b64encode(data).decode(), "mimeType": "image/png"}
+    content = [{"type": "text", "text": "What is it?"}, image]
+    async with toolbox_with(asking("curious", era), model) as toolbox:
+        assert outcome in await said(toolbox, owner, **{"with": {"messages": [{"role": "user", "content": content}]}})
+    shown = Message("user", "What is it?", pictures=(Picture.of(data),))
+    assert [request.messages for request in model.asked] == ([(shown,)] if data == RED_ABOVE_BLUE else [])
+    # The owner is told that there is one.
+    messages = [question.arguments["messages"] for question in owner.asked]
+    assert messages == [[{"role": "user", "text": "What is it?", "pictures": 1}]] * len(model.asked)
 
 
 @ERAS

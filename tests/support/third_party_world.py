@@ -112,6 +112,7 @@ class Paris:
     """A ``Sampler`` that knows one word, and keeps what it was asked."""
 
     asked: list[SamplingRequest] = field(default_factory=list[SamplingRequest])
+    sees: bool = False
 
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:
         self.asked.append(request)
