@@ -11,7 +11,7 @@ import io
 import posixpath
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
@@ -31,6 +31,8 @@ _MAX_DEPTH = 200
 MAX_COLUMNS = 1_000
 # A wider gap between the cells of a row becomes one of so many empty cells.
 MAX_GAP = 50
+# Embedded files that a warning names.
+_MAX_NAMED = 5
 
 
 def checked_archive(blob: Blob, limits: ParseLimits) -> zipfile.ZipFile:
@@ -87,6 +89,12 @@ def attribute(element: ET.Element, name: str, default: str = "") -> str:
 def named(element: ET.Element, *tags: str) -> Iterator[ET.Element]:
     """Yield the elements with one of these tags, in any namespace."""
     return (child for child in element.iter() if local_name(child) in tags)
+
+
+def embedded_warnings(lost: Sequence[str]) -> list[str]:
+    """Return a warning with the names of embedded files that were not read; empty for none."""
+    more = f" and {len(lost) - _MAX_NAMED} more" if len(lost) > _MAX_NAMED else ""
+    return [f"Embedded files were not read: {', '.join(lost[:_MAX_NAMED])}{more}."] if lost else []
 
 
 def relation_id(element: ET.Element) -> str:

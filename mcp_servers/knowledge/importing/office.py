@@ -19,6 +19,7 @@ from mcp_servers.knowledge.importing.archives import (
     ENTITIES,
     chart_table,
     checked_archive,
+    embedded_warnings,
     local_name,
     main_part,
     named,
@@ -60,11 +61,16 @@ _EQUATION_PARAGRAPH = re.compile(
     rb"</?m:oMathPara(?:\s[^<>]*)?>|<m:oMathParaPr>(?:(?!<m:oMathParaPr>).)*?</m:oMathParaPr>", re.DOTALL
 )
 _EQUATION_TEXT = re.compile(rb"<m:t(?:\s[^<>]*)?>([^<]*)</m:t>")
+# The library reads neither the text of a drawing that has no older form beside it, nor that of an old round shape, nor
+# that of a simple field, such as the number of a caption, or of a run whose direction is stated.
+_DRAWING = re.compile(rb"<w:drawing(?:\s[^<>]*)?>(?:(?!</?w:drawing[\s>]).)*</w:drawing>", re.DOTALL)
+_BOX = re.compile(rb"<w:txbxContent>(?:(?!</w:txbxContent>).)*</w:txbxContent>", re.DOTALL)
+_ROUND = re.compile(rb"(</?v:)(?:oval|line|polyline|arc|curve)(?=[\s/>])")
+_FIELD = re.compile(rb"</?w:(?:fldSimple|dir|bdo)(?:\s[^<>]*)?>")
 _BESIDE = r"[wW]ord/(?:(?:header|footer)\d*|comments|diagrams/data\d*)\.xml"
 _CHARTS = r"word/charts/chart\d*\.xml"
 _EMBEDDED = re.compile(r"/embeddings/[^/]+$")
 _CHART_PART = re.compile(r"(?:word|ppt|xl)/charts/[^/]+\.xml")
-_MAX_NAMED = 5
 _IGNORED = "An unrecognised element was ignored: "
 _NOTES = frozenset({"footnotes", "endnotes"})
 _STYLES = "\n".join(
@@ -106,11 +112,7 @@ def _embedded_warnings(archive: zipfile.ZipFile) -> list[str]:
     names = [name for name in archive.namelist() if _EMBEDDED.search(name)]
     charts = [part for part in archive.namelist() if _CHART_PART.fullmatch(part)] if names else []
     of_charts = {target for part in charts for _, target in relations(archive, part).values()}
-    lost = [name.rpartition("/")[2] for name in names if name not in of_charts]
-    some_names = ", ".join(lost[:_MAX_NAMED]) + (
-        f" and {len(lost) - _MAX_NAMED} more" if len(lost) > _MAX_NAMED else ""
-    )
-    return [f"Embedded files were not read: {some_names}."] if lost else []
+    return embedded_warnings([name.rpartition("/")[2] for name in names if name not in of_charts])
 
 
 def _read_sheets(archive: zipfile.ZipFile, builder: DocumentBuilder, _: Blob) -> tuple[str, list[str]]:
@@ -197,6 +199,12 @@ def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage], tupl
     return title or heading, passages, warnings
 
 
+def _boxes(drawing: re.Match[bytes]) -> bytes:
+    """Return the text boxes of a drawing in their older form; a drawing without any as it is."""
+    boxes = _BOX.findall(drawing[0])
+    return b"<w:pict>" + b"".join(boxes) + b"</w:pict>" if boxes else drawing[0]
+
+
 def _equation(match: re.Match[bytes]) -> bytes:
     text = b" ".join(_EQUATION_TEXT.findall(match[1]))
     return b'<w:r><w:t xml:space="preserve">' + text + b"</w:t></w:r>"
@@ -207,7 +215,7 @@ def _without_picture(_: object) -> dict[str, str]:
 
 
 def _readable(archive: zipfile.ZipFile) -> io.BytesIO:
-    """Return a copy of the archive with equations and automatic numbers as text, and without ruby."""
+    """Return a copy of the archive with equations, numbers, boxes and fields as text, and without ruby."""
     copy = io.BytesIO()
     main = main_part(archive, "word/document.xml")
     texts = {main} | {name for kind, name in relations(archive, main).values() if kind in _NOTES}
@@ -217,6 +225,7 @@ def _readable(archive: zipfile.ZipFile) -> io.BytesIO:
             if part.filename.endswith((".xml", ".rels")) and ENTITIES.search(content):
                 raise ValueError(f"{part.filename} declares entities")
             if part.filename in texts:
+                content = _FIELD.sub(b"", _ROUND.sub(rb"\1rect", _DRAWING.sub(_boxes, content)))
                 content = _EQUATION.sub(_equation, _EQUATION_PARAGRAPH.sub(b"", _RUBY.sub(rb"\1", content)))
             if part.filename == main:
                 content = with_numbers(archive, main, content)

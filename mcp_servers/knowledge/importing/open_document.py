@@ -16,6 +16,7 @@ from mcp_servers.knowledge.importing.archives import (
     MAX_COLUMNS,
     MAX_GAP,
     attribute,
+    embedded_warnings,
     local_name,
     named,
     parse_part,
@@ -27,6 +28,8 @@ from mcp_servers.knowledge.importing.word_numbers import number_text
 _MANIFEST, _STYLES = "META-INF/manifest.xml", "styles.xml"
 _UNREAD = frozenset({"tracked-changes", "annotation", "note", "styles", "automatic-styles", "master-styles", "scripts"})
 _MAX_REPEATED_ROWS = 100
+# The name of the table with the data of a chart.
+_CHART_TABLE = "local-table"
 # First character of a number format -> Word's name of it.
 _SHAPES = {
     "a": "lowerLetter",
@@ -64,14 +67,39 @@ class _Item(NamedTuple):
 
 
 def read_open_document(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) -> tuple[str, list[str]]:
-    """Read a packed document; return no title and no warnings, or raise EncryptedDocumentError."""
+    """Read a packed document; return no title, and warnings, or raise EncryptedDocumentError."""
     names = archive.namelist()
     if _MANIFEST in names and b"encryption-data" in archive.read(_MANIFEST):
         raise EncryptedDocumentError(blob.name)
     content = parse_part(archive, "content.xml")
     trees = [*([parse_part(archive, _STYLES)] if _STYLES in names else []), content]
+    lost = _add_objects(archive, content)
     _ContentReader(builder, trees).read(content)
-    return "", []
+    return "", embedded_warnings(lost)
+
+
+def _add_objects(archive: zipfile.ZipFile, content: ET.Element) -> list[str]:
+    """Put formulas, charts and sheets that are parts of their own where they stand; return the names of other objects.
+
+    A chart in a table shows the cells of that table.
+    """
+    parts = set(archive.namelist())
+    in_tables = {id(element) for table in named(content, "table") for element in named(table, "object")}
+    lost: list[str] = []
+    for element in list(named(content, "object", "object-ole")):
+        name = attribute(element, "href").removeprefix("./")
+        part = f"{name}/content.xml"
+        if part in parts:
+            # Each part once: a file may refer to it any number of times.
+            parts.discard(part)
+            root = parse_part(archive, part)
+            if local_name(root) == "math":
+                ET.SubElement(element, "p").append(root)
+            elif id(element) not in in_tables:
+                element.extend(named(root, "body"))
+        elif name in parts:
+            lost.append(name)
+    return lost
 
 
 def read_flat_document(blob: Blob, builder: DocumentBuilder) -> str:
@@ -185,7 +213,7 @@ def _read_table(table: ET.Element, builder: DocumentBuilder, page: int | None) -
     name = attribute(table, "name")
     rows = list(named(table, "table-row"))
     is_sheet = any(attribute(cell, "value-type") for row in rows for cell in row)
-    if is_sheet and name:
+    if is_sheet and name and name != _CHART_TABLE:
         builder.heading(2, name, page)
     builder.add_table(expand_spans(_repeated(row) for row in _repeated_rows(rows)), page)
     _add_notes(table, builder, page)

@@ -7,6 +7,9 @@ from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.parse import parse_blob
 from tests.support.imported import docx, paragraph, redact_url, table
 
+DRAWN = 'xmlns:wps="wps"'
+VML = 'xmlns:v="urn:schemas-microsoft-com:vml"'
+BOTH = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
 BODY = (
     paragraph("序文です。")
     + paragraph("契約", heading=1)
@@ -34,6 +37,21 @@ def test_the_words_below_a_ruby_stay_and_their_reading_is_left_out() -> None:
 
     ruby = f"<w:r><w:ruby><w:rubyPr/><w:rt>{run('かいぎ')}</w:rt><w:rubyBase>{run('会議')}</w:rubyBase></w:ruby></w:r>"
     assert read(docx(f"<w:p>{run('次の')}{ruby}{run('は十時')}</w:p>")) == [("次の会議は十時", ())]
+
+
+def test_text_boxes_of_every_form_and_simple_fields_are_part_of_the_text() -> None:
+    def box(text: str) -> str:
+        return f"<w:txbxContent>{paragraph(text)}</w:txbxContent>"
+
+    drawing = f"<w:drawing {DRAWN}><wps:wsp><wps:txbx>{box('縦書きの案内')}</wps:txbx></wps:wsp></w:drawing>"
+    shape = f"<w:pict {VML}><v:oval><v:textbox>{box('丸の中')}</v:textbox></v:oval></w:pict>"
+    forms = f"<mc:Choice>{drawing}</mc:Choice><mc:Fallback>{shape}</mc:Fallback>"
+    both = f"<mc:AlternateContent {BOTH}>{forms}</mc:AlternateContent>"
+    field = '<w:fldSimple w:instr=" SEQ 図 "><w:r><w:t>3</w:t></w:r></w:fldSimple>'
+    body = "".join(f"<w:p><w:r>{inside}</w:r></w:p>" for inside in (drawing, both))
+    caption = f"<w:p><w:r><w:t>図</w:t></w:r>{field}</w:p>"
+    turned = '<w:p><w:dir w:val="rtl"><w:r><w:t>آذار</w:t></w:r></w:dir></w:p>'
+    assert [text for text, _ in read(docx(body + caption + turned))] == ["縦書きの案内", "丸の中", "図3", "آذار"]
 
 
 def test_equations_are_text_and_headers_comments_and_charts_follow_it() -> None:

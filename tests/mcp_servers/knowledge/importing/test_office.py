@@ -137,6 +137,31 @@ def test_an_open_document_has_headings_text_below_its_ruby_and_tables_with_empty
     assert read(zipped(OPEN_DOCUMENT)).title == "規則"
 
 
+def _framed(name: str, kind: str = "object") -> str:
+    return f'<draw:frame><draw:{kind} xlink:href="./{name}"/></draw:frame>'
+
+
+def test_formulas_charts_and_sheets_in_an_open_document_are_read_and_other_objects_named() -> None:
+    spaces = " ".join(f'xmlns:{name}="urn:{name}"' for name in ("office", "text", "draw", "table", "chart", "xlink"))
+    cells = "".join(f"<table:table-cell><text:p>{value}</text:p></table:table-cell>" for value in ("4月", "12"))
+    rows = f'<table:table table:name="local-table"><table:table-row>{cells}</table:table-row></table:table>'
+    chart = f"<chart:chart><chart:title><text:p>来客数</text:p></chart:title>{rows}</chart:chart>"
+    page = f"<draw:page>{_framed('Chart')}{_framed('Math')}{_framed('Chart')}</draw:page>"
+    inside = f"<text:p>面積 {_framed('Area')} です {_framed('Old', 'object-ole')}</text:p>"
+    parts = {
+        "mimetype": "application/vnd.oasis.opendocument.presentation",
+        "content.xml": f"<office:document {spaces}><office:body>{page}{inside}</office:body></office:document>",
+        "Chart/content.xml": f"<office:document {spaces}><office:body>{chart}</office:body></office:document>",
+        "Old": "OLE",
+    }
+    for name, formula in (("Math", "<mi>x</mi><mo>=</mo><mn>2</mn>"), ("Area", "<mi>S</mi>")):
+        noted = f'{formula}<annotation encoding="StarMath 5.0">source</annotation>'
+        parts[f"{name}/content.xml"] = f'<math xmlns="urn:math"><semantics>{noted}</semantics></math>'
+    document = read(zipped(parts))
+    assert [passage.text for passage in document.passages] == ["来客数", "4月 | 12", "x=2", "面積  S  です"]
+    assert document.warnings == ("Embedded files were not read: Old.",)
+
+
 def test_a_book_is_read_in_the_order_of_its_spine() -> None:
     passages = read(zipped(BOOK)).passages
     assert [(passage.text, passage.headings, passage.page) for passage in passages] == [
