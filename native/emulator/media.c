@@ -70,10 +70,11 @@ static bool check_media(const char *prompt, const struct media *media) {
     return media->rows && media->rows_each;
 }
 
-/* Whether an input holds audio, by its count or its rows. */
+/* Whether an input holds audio. A program that was built for 1.3.0, which is reported to run on 1.3.1, passes a struct
+ * without these fields: what lies behind it is no count that a person would mean. */
 static bool has_audio(const RKLLMMultiModalInput *input) {
 #if RKLLM_ABI >= 131
-    return input->audio.n_audio || input->audio.audio_embed;
+    return input->audio.audio_embed && input->audio.n_audio && input->audio.n_audio <= 64;
 #else
     (void)input;
     return false;

@@ -134,12 +134,24 @@ static void audio_is_refused_before_anything_runs(void) {
     RKLLMInput input = picture(prompt, rows, 1);
     CHECK_INT(session_open(&s, SEEING), 0);
     input.multimodal_input.audio.n_audio = 1;
-    CHECK_INT(session_input(&s, &input, 0), -1);
-    input.multimodal_input.audio.n_audio = 0;
     input.multimodal_input.audio.audio_embed = rows;
     CHECK_INT(session_input(&s, &input, 0), -1);
     CHECK_INT(s.normal + s.finish + s.error, 0);
     input.multimodal_input.audio.audio_embed = NULL;
+    CHECK_INT(session_input(&s, &input, 0), 0);
+    CHECK_TEXT(buf_text(&s.text), "a picture<|im_end|>");
+    session_close(&s);
+}
+
+/* Its struct ends before the audio: what stands there is whatever its stack held. */
+static void a_program_built_for_1_3_0_shows_its_picture(void) {
+    struct session s;
+    char prompt[] = TURN("<image>what is it?");
+    float rows[3 * WIDTH];
+    paint(rows, 3, 0.5f);
+    RKLLMInput input = picture(prompt, rows, 1);
+    memset(&input.multimodal_input.audio, 0xa5, sizeof input.multimodal_input.audio);
+    CHECK_INT(session_open(&s, SEEING), 0);
     CHECK_INT(session_input(&s, &input, 0), 0);
     CHECK_TEXT(buf_text(&s.text), "a picture<|im_end|>");
     session_close(&s);
@@ -321,6 +333,7 @@ static const struct check_test tests[] = {
     {"a video is all its frames", a_video_is_all_its_frames},
 #if RKLLM_ABI >= 131
     {"audio is refused before anything runs", audio_is_refused_before_anything_runs},
+    {"a program built for 1.3.0 shows its picture", a_program_built_for_1_3_0_shows_its_picture},
 #endif
     {"a model without tokenizer asks the host and delivers ids",
      a_model_without_tokenizer_asks_the_host_and_delivers_ids},
