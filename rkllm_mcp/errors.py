@@ -94,10 +94,12 @@ class ConfigError(RkllmMcpError):
     key: str  # dotted, such as servers[0].command; empty for the whole source
     found: str
     allowed: str  # allowed values, and so the remedy
+    line: int = 0  # of a TOML file, from 1; 0 if it is not known
     exit_code = 2
 
     def _parts(self) -> tuple[str, str]:
-        where = f"{self.source}: {self.key}" if self.key else self.source
+        place = f"{self.source}:{self.line}" if self.line else self.source
+        where = f"{place}: {self.key}" if self.key else place
         return f"{where}: found {self.found}", self.allowed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,10 @@ else:
     import tomli as tomllib
 
 PREFIX = "RKLLM_MCP_"
+_NAME = r"""(?:"[^"]*"|'[^']*'|[\w-]+)"""
+_HEADER = re.compile(r"\s*\[(?P<array>\[)?(?P<names>[^\[\]]+)\]")
+_ASSIGNMENT = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
+_PART = re.compile(r"""("[^"]*"|'[^']*')|([\w-]+)""")
 
 
 def apply_overrides(table: dict[str, Any], env: Mapping[str, str], source: str) -> dict[str, str]:
@@ -144,7 +149,12 @@ def load_config(
     source = _find(path, env, cwd)
     name = str(source) if source else "the environment"
     raw = read_file(source) if source else {}
-    return build_config(raw, env, name, source, mcp_enabled=enabled)
+    try:
+        return build_config(raw, env, name, source, mcp_enabled=enabled)
+    except ConfigError as error:
+        if source is not None and error.source == name:
+            error.line = line_of(source.read_text("utf-8-sig"), error.key)
+        raise
 
 
 def _credentials(env: Mapping[str, str]) -> dict[str, str]:
@@ -212,6 +222,36 @@ def _parse_toml(text: str, source: str) -> dict[str, Any]:
         is_second = str(error).startswith("Cannot declare") and "twice" in str(error)
         advice = "put its keys below the one above" if is_second else "correct that line"
         raise ConfigError(source, "", f"a TOML error: {error}", advice) from None
+
+
+def line_of(text: str, key: str) -> int:
+    """Return the line of a TOML text, from 1, that sets a dotted key, or begins the nearest table of it; 0 for none."""
+    wanted = _parts_of(key)
+    counts: dict[tuple[str, ...], int] = {}  # of the tables of each array
+    table: list[str] = []
+    depth, line = 0, 0
+    for number, row in enumerate(text.splitlines(), 1):
+        path: list[str] = []
+        if header := _HEADER.match(row):
+            names = _parts_of(header["names"])
+            if header["array"]:
+                counts[tuple(names)] = counts.get(tuple(names), -1) + 1
+            for end, name in enumerate(names, 1):
+                path.append(name)
+                if (array := tuple(names[:end])) in counts:
+                    path.append(str(counts[array]))
+            table = path
+        elif assignment := _ASSIGNMENT.match(row):
+            path = [*table, *_parts_of(assignment[1])]
+        shared = min(len(path), len(wanted))
+        if shared > depth and path[:shared] == wanted[:shared]:
+            depth, line = shared, number
+    return line
+
+
+def _parts_of(key: str) -> list[str]:
+    """Return the parts of a dotted key: ``servers[0].command`` is servers, 0, command."""
+    return [bare or quoted[1:-1] for quoted, bare in _PART.findall(key)]
 
 
 def _parse_json(text: str, source: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -22,10 +23,10 @@ def load(folder: Path, text: str, name: str = "mcp_config.toml", **env: str) -> 
 
 
 def complaint(folder: Path, text: str, name: str = "mcp_config.toml", **env: str) -> str:
-    """What the ConfigError says, without the folder."""
+    """What the ConfigError says, without the folder and the line."""
     with pytest.raises(ConfigError) as caught:
         load(folder, text, name, **env)
-    return str(caught.value).replace(f"{folder}/", "")
+    return re.sub(r"\.toml:\d+:", ".toml:", str(caught.value).replace(f"{folder}/", ""))
 
 
 def server(line: str) -> str:
@@ -210,6 +211,38 @@ def test_a_server_that_lacks_a_variable_is_known_to_and_costs_nothing_else(tmp_p
     assert config.origin.unset == {"a": ("ADDRESS",)}
     assert [getattr(each, "command", "") for each in config.servers] == ["", "b"]
     assert load(tmp_path, text, B="b", ADDRESS="http://h").origin.unset == {}
+
+
+SERVERS = '# two\n[[servers]]\nname = "a"\ncommand = "x"\n\n[[servers]]\n"name" = "b"\ncommand = "x"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "line"),
+    [
+        ("[agent]\n\nmax_round = 1\n", "agent.max_round", 3),
+        ('[model]\nname = "x"\n[agnt]\nx = 1\n', "agnt", 3),
+        ("agent.max_rounds = 0\n", "agent.max_rounds", 1),
+        (f'{SERVERS}comand = "y"\n', "servers[1].comand", 9),
+        (f'{SERVERS}args = ["a", 3]\n', "servers[1].args[1]", 9),
+        (f'{SERVERS}[servers.env]\nA = "1"\nB = 2\n', "servers[1].env.B", 11),
+        (SERVERS.replace('command = "x"\n', "", 1), "servers[0]", 2),
+    ],
+)
+def test_a_wrong_key_is_named_with_its_line(tmp_path: Path, text: str, key: str, line: int) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    assert (caught.value.key, caught.value.line) == (key, line)
+    assert str(caught.value).startswith(f"{tmp_path}/mcp_config.toml:{line}: {key}: found ")
+
+
+def test_what_comes_of_the_environment_or_of_json_has_no_line(tmp_path: Path) -> None:
+    for text, name, env in (
+        ("[agent]\nmax_rounds = 3\n", "a.toml", {"RKLLM_MCP_AGENT__MAX_ROUNDS": "0"}),
+        ('{"agent": {"max_rounds": 0}}', "a.json", {}),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load(tmp_path, text, name, **env)
+        assert caught.value.line == 0
 
 
 def test_an_unset_variable_outside_of_the_servers_is_an_error(tmp_path: Path) -> None:
