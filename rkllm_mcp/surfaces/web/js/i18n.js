@@ -7,11 +7,12 @@
  */
 import { h } from "./dom.js";
 import en from "./phrases.en.js";
-import ja from "./phrases.ja.js";
 
 /** @type {Record<string, string[]>} the attributes that say a phrase, by the one that names it; text is none */
 const PLACES = { say: [], name: ["aria-label", "title"], label: ["aria-label"], hint: ["placeholder"] };
-const CATALOGUES = { en, ja };
+const LANGUAGES = /** @type {const} */ (["en", "ja"]);
+/** @type {Partial<Record<Language, Record<string, string>>>} that of another language is loaded when it is spoken */
+const catalogues = { en };
 /** @type {{language: Language}} */
 const now = { language: "en" };
 
@@ -21,7 +22,7 @@ const now = { language: "en" };
  */
 export function bestLanguage(preferred) {
   const known = preferred.map((tag) => tag.toLowerCase().split("-")[0]);
-  return /** @type {Language | undefined} */ (known.find((tag) => tag in CATALOGUES)) ?? "en";
+  return LANGUAGES.find((language) => language === known.find((tag) => tag === "ja" || tag === "en")) ?? "en";
 }
 
 /** @returns {Language} */
@@ -34,7 +35,8 @@ export function language() {
  *
  * @param {Language} wanted
  */
-export function speak(wanted) {
+export async function speak(wanted) {
+  catalogues[wanted] ??= /** @type {Record<string, string>} */ ((await import(`./phrases.${wanted}.js`)).default);
   now.language = wanted;
   document.documentElement.lang = wanted;
   translate(document.documentElement);
@@ -46,7 +48,7 @@ export function speak(wanted) {
  * @returns {string}
  */
 export function t(key, values = {}) {
-  const phrase = CATALOGUES[now.language][key];
+  const phrase = catalogues[now.language]?.[key];
   if (phrase === undefined) throw new Error(`there is no phrase ${key}`);
   return phrase.replaceAll(/\{(\w+)\}/g, (_, name) => {
     const value = values[name] ?? "";

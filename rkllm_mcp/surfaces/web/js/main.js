@@ -22,7 +22,7 @@ import { addressOf, codeOf, conversationOf } from "./router.js";
 import { showToast } from "./toast.js";
 
 applyTheme();
-applyLanguage();
+await applyLanguage();
 
 /**
  * @type {{hasDrawer: boolean, running: {id: string, title: string}[], look: Promise<unknown> | null,

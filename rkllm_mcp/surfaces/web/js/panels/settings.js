@@ -109,9 +109,9 @@ async function notices(isOn) {
 }
 
 /** Speak the language that was chosen, or the one that the browser prefers. */
-export function applyLanguage() {
+export async function applyLanguage() {
   const chosen = preference("language");
-  speak(chosen === "en" || chosen === "ja" ? chosen : bestLanguage(navigator.languages));
+  await speak(chosen === "en" || chosen === "ja" ? chosen : bestLanguage(navigator.languages));
 }
 
 /** Show the colours that were chosen; without a choice those that the system wants. */
