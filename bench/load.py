@@ -188,6 +188,8 @@ class _Load:
                     response = await http.post("/api/chat", json=question)
                 while not queue or any(queue.values()):
                     queue = (await http.get("/v1/board")).raise_for_status().json()["queue"]
+            # The reading above may be of a service whose worker was dead.
+            held = await anyio.to_thread.run_sync(self._service.holdings)
             for _ in range(_READINGS):
                 again = await anyio.to_thread.run_sync(self._service.holdings)
                 held = min(held, again, key=lambda holdings: holdings.descriptors + holdings.tasks)

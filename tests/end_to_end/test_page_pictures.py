@@ -47,6 +47,7 @@ def test_pictures_are_described_first_second_after_a_text_and_after_a_reload(tmp
         assert "Still" not in visit.answered("and now?")
         # The stored picture is asked about again.
         first = page.locator(".message.user").first
+        first.focus()
         first.get_by_role("button", name="Edit").click()
         page.get_by_role("textbox", name="Edit").fill("Once more")
         page.get_by_role("button", name="Edit and ask").click()
@@ -68,7 +69,7 @@ def test_a_finger_takes_a_photo_removes_one_and_queues_a_question_with_another(t
             def photo(name: str, data: bytes) -> None:
                 person.press("Add", "追加")
                 camera = file(name, data)
-                person.choose_files(lambda: person.press("Take a photo", "写真を撮る"), camera)
+                person.choose_files(lambda: person.press("Take a photo", "写真を撮る", "menuitem"), camera)
                 page.wait_for_selector(f"#files >> text={name}")
 
             photo("one.png", RED_ABOVE_BLUE)

@@ -107,6 +107,10 @@ class Person(ABC):
         """Open what is folded."""
         self.use(self.folded(en, ja, within))
 
+    def show_actions(self, message: Locator) -> None:
+        """Have a message show its actions; keys reach them anyway."""
+        message.wait_for()
+
     def ask(self, en: str, ja: str) -> None:
         """Write a question and send it."""
         self.write("Your question", "質問", self.say(en, ja))
@@ -289,6 +293,18 @@ class Touch(Person):
         self._session = cast("Any", page.context.new_cdp_session(page))
 
     def go_to(self, control: Locator) -> None:
+        place = self._under_the_finger(control)
+        self.page.touchscreen.tap(place["x"], place["y"])
+
+    def show_actions(self, message: Locator) -> None:
+        place = self._under_the_finger(message)
+        at = {"x": place["x"], "y": place["y"]}
+        self._session.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [at]})
+        message.and_(self.page.locator(".is-pressed")).wait_for()
+        self._session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+    def _under_the_finger(self, control: Locator) -> dict[str, Any]:
+        """Bring a control under the finger and return where it is."""
         control.wait_for()
         place: dict[str, Any] = {}
         for _ in range(_MOST_SWIPES):
@@ -297,8 +313,7 @@ class Touch(Person):
                 assert max(place["width"], place["height"]) >= _FINGER_PX, (
                     f"{control} is too small for a finger: {place}"
                 )
-                self.page.touchscreen.tap(place["x"], place["y"])
-                return
+                return place
             if not place["free"] and before:
                 self._swipe(place["paneX"], place["paneY"], down=place["paneY"] - place["y"])
             self.page.wait_for_timeout(_PAUSE_MS)

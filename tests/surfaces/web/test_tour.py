@@ -165,6 +165,7 @@ def edits_the_first_of_five_questions_and_goes_back(person: Person, _: Demo) -> 
         person.answered(f"Number {number}", f"番号 {number}")
     person.sees("Number 5 it is.", "5 番ですね。")
     first = person.page.locator(".message.user").first
+    person.show_actions(first)
     person.use(first.get_by_role("button", name=person.say("Edit", "編集"), exact=True))
     person.write("Edit", "編集", person.say("Number 77", "番号 77"), within=".editing")
     person.sees("tokens are read again", "トークンを再処理します")
@@ -205,7 +206,7 @@ def allows_a_file_to_be_written_once_and_sees_what(person: Person, demo: Demo) -
     if not person.shortcut("Control+Alt+Enter"):
         person.press("Allow once", "今回だけ許可")
     person.sees("once.txt is written.", "once.txt に書きました。")
-    person.unfold("write_file", "write_file", within=".card")
+    person.unfold("Write a file", "Write a file", within=".card")
     person.sees("Wrote once.txt (18 bytes).", "Wrote once.txt (18 bytes).")
     assert (demo.folder.parent / "files" / "once.txt").read_text("utf-8") == "Sunny, 21 degrees."
 
