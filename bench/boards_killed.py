@@ -300,7 +300,7 @@ def killed(minutes: float, people: int = 16, think_s: float = 18.0, seed: int = 
         crowd = _People(several, report, Budget(seconds=minutes * 60), seed, think_s)
         anyio.run(_carry_out, crowd, people, None if is_calm else database)
     if not is_calm and max(report.waits_s, default=0.0) > WAIT_S:
-        report.tally.find(f"somebody waited {max(report.waits_s):.1f} s for an answer to begin")
+        report.tally.find(f"a client waited {max(report.waits_s):.1f} s for an answer to begin")
     first, common = percentile(report.first_token_s), percentile(report.common_queue_s)
     if is_calm and first is not None and common is not None and first > SHARE * common:
         report.tally.find(f"95 % waited less than {first} s, in a common queue than {common} s")

@@ -98,8 +98,8 @@ class ConfigError(RkllmMcpError):
     exit_code = 2
 
     def _parts(self) -> tuple[str, str]:
-        place = f"{self.source}:{self.line}" if self.line else self.source
-        where = f"{place}: {self.key}" if self.key else place
+        source = f"{self.source}:{self.line}" if self.line else self.source
+        where = f"{source}: {self.key}" if self.key else source
         return f"{where}: found {self.found}", self.allowed
 
 

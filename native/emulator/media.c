@@ -117,7 +117,7 @@ bool media_check(const struct model *m, const RKLLMMultiModalInput *input) {
     return check_media(input->prompt, &images) && (RKLLM_ABI < 130 || check_media(input->prompt, &videos));
 }
 
-/* Loses memory as 1.3.0 does with each picture (#529): nobody frees it, and the kernel counts what was written to. */
+/* Loses memory as 1.3.0 does with each picture (#529): it is never freed, and the kernel counts what was written to. */
 static void leak(const struct model *m) {
     static void *volatile lost;
     size_t bytes = (size_t)m->faults.leak_bytes;

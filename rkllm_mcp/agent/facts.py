@@ -111,25 +111,29 @@ def _inline(value: object) -> str:
 
 def may_differ(answer: str, facts: str, question: str) -> bool:
     """Return True if an answer has a number or a time that is not known, or nothing of the facts at all."""
-    said, known = plain(_LIST_NUMBER.sub("", answer)), plain(f"{facts}\n{question}")
-    times = _TIME.findall(known)
+    answer_text, source_text = plain(_LIST_NUMBER.sub("", answer)), plain(f"{facts}\n{question}")
+    times = _TIME.findall(source_text)
     half_days = {str(int(hour) % 12 or 12) for hour, _ in times}
-    if not _numbers(said) <= _numbers(known) | half_days:
+    if not _numbers(answer_text) <= _numbers(source_text) | half_days:
         return True
-    if times and _SAID_TIME.search(said) and not any(_has_time(said, int(hour), minute) for hour, minute in times):
+    if (
+        times
+        and _SAID_TIME.search(answer_text)
+        and not any(_has_time(answer_text, int(hour), minute) for hour, minute in times)
+    ):
         return True
-    words, asked = ({*_WORD.findall(text), *_NUMBER.findall(text)} for text in (plain(facts), plain(question)))
-    return bool(words - asked) and not any(word in said for word in words - asked)
+    words, question_words = ({*_WORD.findall(text), *_NUMBER.findall(text)} for text in (plain(facts), plain(question)))
+    return bool(words - question_words) and not any(word in answer_text for word in words - question_words)
 
 
 def _numbers(text: str) -> set[str]:
     return {number.lstrip("0") for number in _NUMBER.findall(text)}
 
 
-def _has_time(said: str, hour: int, minute: str) -> bool:
+def _has_time(text: str, hour: int, minute: str) -> bool:
     """Return True if a text has a time, of 24 hours or 12."""
     minutes = {"00": "時(?!\\d)|時0{1,2}分", "30": "時半|時30分"}.get(minute, f"時(?:{minute}|{int(minute)})分")
-    return any(re.search(rf"(?<!\d)0?{each}(?::{minute}|{minutes})", said) for each in {hour, hour % 12 or 12})
+    return any(re.search(rf"(?<!\d)0?{form}(?::{minute}|{minutes})", text) for form in {hour, hour % 12 or 12})
 
 
 def plain(text: str) -> str:

@@ -29,7 +29,7 @@ ON CONFLICT (tenant, conversation) DO UPDATE SET number = answers.number + 1, bo
 WHERE answers.board = excluded.board OR NOT {_ANSWER_LIVES} RETURNING number"""  # noqa: S608
 _NUMBER = "SELECT number FROM answers WHERE tenant = ? AND conversation = ?"
 _END = "UPDATE answers SET board = '' WHERE tenant = ? AND conversation = ? AND number = ?"
-# A board goes on with an answer that is its own, and that nobody has cancelled.
+# A board goes on with an answer that is its own and was not cancelled.
 STILL_OWN = "(SELECT number FROM answers WHERE tenant = ? AND conversation = ? AND is_cancelled = 0) = ?"
 _ADD_EVENTS = """
 INSERT INTO answer_events (tenant, conversation, answer, reader, last, records, is_end, at)
@@ -155,7 +155,7 @@ class Leases:
         return await self._database.ask(select, reads=True)
 
     async def answer(self, tenant: str, question_id: str, answer: object) -> bool | None:
-        """Answer an open question; False if somebody has before or its board is dead, None if it is not stored."""
+        """Answer an open question; False if it was answered before or its board is dead, None if it is not stored."""
 
         def update(transaction: Transaction) -> bool | None:
             now = self._now(transaction)
@@ -165,10 +165,10 @@ class Leases:
             query = "SELECT 1 FROM questions WHERE tenant = ? AND id = ?"
             return False if transaction.execute(query, (tenant, question_id)).fetchone() else None
 
-        done = await self._database.ask(update, durable=True)
-        if done:
+        is_answered = await self._database.ask(update, durable=True)
+        if is_answered:
             self._database.hint(question_id)
-        return done
+        return is_answered
 
     async def answer_to(self, tenant: str, question_id: str) -> Any:
         """Return the answer to a question; None if there is none yet."""
@@ -188,7 +188,7 @@ class Leases:
         return json.loads(answer) if answer else None
 
     async def tidy(self, tenant: str) -> None:
-        """Delete what nobody reads any more: events of a day ago, questions of dead boards."""
+        """Delete what no client reads any more: events of a day ago, questions of dead boards."""
 
         def delete(transaction: Transaction) -> None:
             now = self._now(transaction)

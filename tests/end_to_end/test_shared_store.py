@@ -126,7 +126,7 @@ async def test_a_board_that_dies_in_an_answer_leaves_it_to_the_others(sharing: B
                             sharing.kill(own)
         for address in others:
             told = await turns_at(client, address, conversation)
-            # Until its lease expires, nobody knows that the board is dead.
+            # Until its lease expires, no board knows that this one is dead.
             while told[3][0] == "running":
                 told = await turns_at(client, address, conversation)
             assert told[2] == ("", "at length")
@@ -173,7 +173,7 @@ async def test_a_detached_answer_is_read_on_and_cancelled_at_another_board(calm:
             for address in (other, f"http://{calm.boards[own].address}")
         }
         assert set(texts.values()) == {LONG}
-        # Its board was the first to end it, so nobody may cancel it any more.
+        # Its board was the first to end it, so no other board may cancel it.
         assert (await client.post(f"{other}{path}/cancel")).json() == {"cancelled": False}
         body = {"message": "for ever", "detached": True, "conversation": conversation}
         async with client.stream("POST", f"http://{calm.boards[own].address}/v1/execute", json=body) as answer:

@@ -83,7 +83,7 @@ def until_line(process: subprocess.Popen[str], beginning: str) -> str:
 
 @dataclass
 class Proxy:
-    """HAProxy before them; whoever connects while it is gone waits.
+    """HAProxy before them; a client that connects while it is gone waits.
 
     Args:
         command: starts it.

@@ -288,12 +288,13 @@ def picture_prompt(form: ModelForm, model: ModelFolder) -> ProbePictures | None:
         library = emulated_encoder_library() if emulated else find_encoder_library(model.encoder)
     except RkllmMcpError:
         return None
-    shown, picture = f"{tags.start}{tags.content}{tags.end}", Picture.of(b"")
+    picture_text, picture = f"{tags.start}{tags.content}{tags.end}", Picture.of(b"")
     turn = form.template.turn(
-        Message("user", "What is it?", pictures=(picture,)), pictures=PictureText(shown, frozenset({picture.digest}))
+        Message("user", "What is it?", pictures=(picture,)),
+        pictures=PictureText(picture_text, frozenset({picture.digest})),
     )
     ids = form.tokenizer.encode([*turn, *form.template.opening(thinking=form.think)])
-    text = form.tokenizer.as_text(ids, form.tokenizer.encode([ControlText(shown)]), IMAGE_MARK)
+    text = form.tokenizer.as_text(ids, form.tokenizer.encode([ControlText(picture_text)]), IMAGE_MARK)
     names = (tags.start, tags.end, tags.content)
     return ProbePictures(str(model.encoder), str(library), names, text, len(ids) - 1)
 

@@ -108,7 +108,7 @@ async def _open(app: App) -> dict[str, Approval | Elicitation]:
 
 
 async def _is_first(app: App, question_id: str, answer: object) -> bool:
-    """Return False if somebody has answered a question before, at any board; else the answer is this one."""
+    """Return False if a question was answered before, at any board; else the answer is this one."""
     is_own = any(question.id == question_id for question in app.pending.open())
     if app.store.leases is None:
         return is_own

@@ -69,8 +69,8 @@ async def readyz(request: Request) -> dict[str, Any]:
     readiness: dict[str, Any] = {"status": "ok"}
     if problem:
         readiness["storage"] = problem
-    if entries := sum(each.entries for each in behind):
-        readiness["behind"] = {"entries": entries, "seconds": max(each.seconds for each in behind)}
+    if entries := sum(outbox.entries for outbox in behind):
+        readiness["behind"] = {"entries": entries, "seconds": max(outbox.seconds for outbox in behind)}
     return readiness
 
 

@@ -142,8 +142,8 @@ async def _models(request: Request) -> list[Model]:
         for name, listed_model in (await named_models(request)).items()
     ]
     names = {model.id for model in own}
-    found = await lists_elsewhere(request, "/v1/models", "data")
-    elsewhere = {entry["id"]: entry for entry in found if entry["id"] not in names}
+    entries = await lists_elsewhere(request, "/v1/models", "data")
+    elsewhere = {entry["id"]: entry for entry in entries if entry["id"] not in names}
     return [*own, *map(Model.model_validate_json, map(json.dumps, elsewhere.values()))]
 
 

@@ -106,7 +106,7 @@ class RunningAnswer:
         published, is_over = -1, False
         while not is_over:
             is_over = self.done.is_set()
-            new = {each.number: event_to_json(each.event) for each in self._events if each.number > published}
+            new = {record.number: event_to_json(record.event) for record in self._events if record.number > published}
             if new or is_over or published < 0:
                 with suppress(StoreError):
                     await leases.add_events(whose, new, is_end=is_over)

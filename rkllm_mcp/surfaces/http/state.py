@@ -414,11 +414,11 @@ def caller_headers(request: Request) -> dict[str, str]:
 
 async def lists_elsewhere(request: Request, path: str, field: str) -> list[dict[str, Any]]:
     """Return the entries of the same list at the other boards, for a request that came through the proxy."""
-    own = id_prefix(request).removesuffix(".")
+    board_name = id_prefix(request).removesuffix(".")
     config = service_of(request).config
-    if not own or not config.boards:
+    if not board_name or not config.boards:
         return []
-    others = {name: board for name, board in named_boards(config).items() if name != own}
+    others = {name: board for name, board in named_boards(config).items() if name != board_name}
     lists = await lists_of(others, path, caller_headers(request))
     return [entry for each in lists for entry in each[field]]
 
