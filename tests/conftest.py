@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
+import ssl
 import uuid
 from collections import Counter, defaultdict
 from pathlib import PurePosixPath
 from typing import Any
 
+import httpcore2
 import hypothesis
 import pytest
 
@@ -24,6 +27,22 @@ hypothesis.settings.register_profile(
     "any speed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any speed")
+
+_read_certificates = httpcore2.default_ssl_context
+
+
+@functools.cache
+def _certificates(trust_env: bool, file: str | None, folder: str | None) -> ssl.SSLContext:
+    del file, folder
+    return _read_certificates(_trust_env=trust_env)
+
+
+def _default_ssl_context(*, _trust_env: bool = True) -> ssl.SSLContext:
+    """The certificates of the system, read once: every new client of HTTP reads them, which takes it 50 ms."""
+    return _certificates(_trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
+httpcore2.default_ssl_context = _default_ssl_context
 
 pytest_plugins = ["tests.support.run_again", "tests.support.postgres"]
 
