@@ -7,16 +7,23 @@ import os
 import signal
 import ssl
 import uuid
-from collections import Counter, defaultdict
-from pathlib import PurePosixPath
-from typing import Any
+from collections import defaultdict
+from pathlib import Path, PurePosixPath
 
 import httpcore2
 import hypothesis
 import pytest
 
 from tests.support.cuts import EVERY_POINT
-from tests.tiers import LONGEST, MARKERS, TABLE, cuts_its_inputs, tier_of, unmatched
+from tests.tiers import (
+    LONGEST,
+    MARKERS,
+    TABLE,
+    cuts_its_inputs,
+    is_left_out_whole,
+    may_have_other_tiers,
+    tier_of,
+)
 
 # A shell that starts the tests in the background has SIGINT ignored, and so would every program that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -46,7 +53,6 @@ httpcore2.default_ssl_context = _default_ssl_context
 
 pytest_plugins = ["tests.support.run_again", "tests.support.postgres"]
 
-LEFT_OUT = pytest.StashKey[Counter[str]]()
 SLOWEST = 10
 
 
@@ -77,59 +83,48 @@ def pytest_configure(config: pytest.Config) -> None:
     # The programs that tests start are not measured: to begin and end that takes each of them half a second.
     if hasattr(config, "workerinput"):
         os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
-    config.stash[LEFT_OUT] = Counter()
     for marker, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{marker}: {meaning}")
     if config.getoption("every_point"):
         os.environ[EVERY_POINT] = "1"
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    # Some files take seconds to import. What was named is collected whatever it is.
+    if collection_path.suffix != ".py" or collection_path in map(Path, config.args):
+        return None
+    file = collection_path.relative_to(config.rootpath).as_posix()
+    if config.getoption("default_tier") and is_left_out_whole(file):
+        return True
+    if config.getoption("other_tiers") and not may_have_other_tiers(file, collection_path):
+        return True
+    return None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # The whole suite was collected, so every entry has to say something.
-    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        stale = unmatched([item.nodeid for item in items])
-        if stale:
-            raise pytest.UsageError(f"tests/tiers.py names tests that do not exist: {', '.join(stale)}")
+    early: set[Path] = set()
     for item in items:
-        marker = tier_of(item.nodeid)
-        if marker:
+        if marker := tier_of(item.nodeid):
             item.add_marker(marker)
+            early.add(item.path)
     # The longest file first, then those of the tiers: a long one at the end would keep one of two workers busy alone.
-    early = {item.path for item in items if tier_of(item.nodeid)}
     items.sort(key=lambda item: (not item.nodeid.startswith(LONGEST), item.path not in early))
     default, others = config.getoption("default_tier"), config.getoption("other_tiers")
-    kept: list[pytest.Item] = []
+    selected: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
-        marker = next((name for name in TABLE if item.get_closest_marker(name)), "")
-        if (default and marker) or (others and not marker and not cuts_its_inputs(item.nodeid)):
-            left_out.append(item)
-            config.stash[LEFT_OUT][marker] += 1
-        else:
-            kept.append(item)
-    items[:] = kept
+        has_marker = any(item.get_closest_marker(name) for name in TABLE)
+        is_left_out = (default and has_marker) or (others and not has_marker and not cuts_its_inputs(item.nodeid))
+        (left_out if is_left_out else selected).append(item)
+    items[:] = selected
     config.hook.pytest_deselected(items=left_out)
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    # A worker of xdist tells the process that prints the end.
-    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output["left_out"] = dict(session.config.stash[LEFT_OUT])
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any, error: object) -> None:
-    del error
-    # Every worker has collected the same tests.
-    node.config.stash[LEFT_OUT] |= Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
     if config.getoption("default_tier") and not hasattr(config, "workerinput"):
-        counts = [f"{marker} {count}" for marker, count in config.stash[LEFT_OUT].items()]
-        print(f"Left out: {', '.join(counts)}. All of it: scripts/test --all; one file of it: scripts/test PATH")
+        tiers = ", ".join(MARKERS)
+        print(f"Left out: the tiers {tiers}. All of it: scripts/test --all; one file of it: scripts/test PATH")
 
 
 # --- where the time went ----------------------------------------------------------------------------------------------

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.support.shared import REPOSITORY
-from tests.tiers import KEPT, LONGEST, MARKERS, TABLE, cuts_its_inputs
+from tests.tiers import CUTTING, KEPT, LONGEST, MARKERS, TABLE, cuts_its_inputs
 
 ENTRIES = [*KEPT, *(entry for entries in TABLE.values() for entry in entries)]
 FILES = sorted((REPOSITORY / "tests").glob("**/test_*.py"))
 CUTTERS = ("tests.support.cuts", "tests.toolcalls.streams")
 
 
-@pytest.mark.parametrize("entry", [LONGEST, *ENTRIES])
-def test_an_entry_of_the_table_names_a_test_that_exists(entry: str) -> None:
-    path, _, name = entry.partition("::")
-    place = REPOSITORY / path
-    assert path.endswith(("/", ".py")), "the beginning of a file's name would also fit files to come"
-    assert place.is_file() or list(place.glob("**/test_*.py"))
-    if name:
-        assert f"def {name.partition('[')[0]}" in place.read_text("utf-8")
+def test_an_entry_of_the_table_names_a_test_that_exists() -> None:
+    for entry in (LONGEST, *ENTRIES, *CUTTING):
+        path, _, name = entry.partition("::")
+        named = REPOSITORY / path
+        assert path.endswith(("/", ".py")), f"{entry}: the beginning of a file's name would also fit files to come"
+        assert named.is_file() or list(named.glob("**/test_*.py")), entry
+        assert not name or f"def {name.partition('[')[0]}" in named.read_text("utf-8"), entry
 
 
 def test_every_marker_has_a_meaning_and_every_entry_is_unique() -> None:

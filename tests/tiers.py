@@ -6,7 +6,9 @@ parameter of a fixture may carry a marker of its own, as the older runtimes of `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 # Every marker and what it stands for; pytest knows them from here.
 MARKERS: Mapping[str, str] = {
@@ -112,6 +114,11 @@ LONGEST = "tests/surfaces/web/test_tour.py"
 CUTTING: Sequence[str] = ("tests/surfaces/chat/test_screen.py", "tests/toolcalls/")
 
 
+_ENTRIES = tuple(entry for entries in TABLE.values() for entry in entries)
+# A marker, or what tests/support/emulator.py gives one to.
+_OWN_MARKER = re.compile(rf"\bmark\.({'|'.join(MARKERS)})\b|\bEVERY_VERSION\b|\bemulator\b")
+
+
 def cuts_its_inputs(test: str) -> bool:
     """Whether a test cuts its inputs, in the middle or at every point."""
     return test.startswith(tuple(CUTTING))
@@ -119,12 +126,17 @@ def cuts_its_inputs(test: str) -> bool:
 
 def tier_of(test: str) -> str:
     """The marker that the table gives to a test's id; empty for the default run."""
-    if any(test.startswith(entry) for entry in KEPT):
+    if not test.startswith(_ENTRIES) or test.startswith(tuple(KEPT)):
         return ""
-    return next((marker for marker, entries in TABLE.items() if any(test.startswith(entry) for entry in entries)), "")
+    return next(marker for marker, entries in TABLE.items() if test.startswith(tuple(entries)))
 
 
-def unmatched(tests: Sequence[str]) -> list[str]:
-    """The entries of the table that no test's id begins with."""
-    entries = [entry for entries in (*TABLE.values(), KEPT) for entry in entries]
-    return [entry for entry in entries if not any(test.startswith(entry) for test in tests)]
+def is_left_out_whole(file: str) -> bool:
+    """Whether the default run has nothing of a file."""
+    return bool(tier_of(file)) and not any(test.startswith(file) for test in KEPT)
+
+
+def may_have_other_tiers(file: str, path: Path) -> bool:
+    """Whether a test of a file has a tier's marker, or cuts its inputs; a marker of its own is seen in the text."""
+    is_named = any(entry.partition("::")[0] == file for entry in _ENTRIES)
+    return is_named or bool(tier_of(file)) or cuts_its_inputs(file) or bool(_OWN_MARKER.search(path.read_text("utf-8")))

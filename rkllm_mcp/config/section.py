@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import math
 import re
 import textwrap
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -40,15 +40,18 @@ class DocumentedModel(BaseModel):
         return schema
 
 
-def _attribute_docstrings(kind: type) -> Iterator[tuple[str, str]]:
-    """Yield the fields that a class declares with a string below them."""
+@functools.cache
+def _attribute_docstrings(kind: type) -> tuple[tuple[str, str], ...]:
+    """Return the fields that a class declares with a string below them, and the strings."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    documented: list[tuple[str, str]] = []
     for field, below in pairwise(definition.body if isinstance(definition, ast.ClassDef) else ()):
         match field, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                yield name, inspect.cleandoc(text)
+                documented.append((name, inspect.cleandoc(text)))
             case _:
                 continue
+    return tuple(documented)
 
 
 class Section(DocumentedModel):
