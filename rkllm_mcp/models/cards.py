@@ -185,7 +185,7 @@ class ModelCard(Section):
 
 # Templates of families whose state is not a list of tokens: they can neither save nor share a prefix (rknn-llm #517,
 # #520).
-_RECURRENT = frozenset({"qwen3.5", "rwkv7"})
+_RECURRENT = frozenset({"lfm2", "lfm2.5", "qwen3.5", "rwkv7"})
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ NAMES = [
     "hammer2.1-3b",
     "internlm2-1.8b",
     "internvl3.5-2b",
+    "lfm2-1.2b",
+    "lfm2.5-1.2b",
     "llama3.2-1b",
     "llama3.2-3b",
     "minicpm-v-2.6",

@@ -36,6 +36,11 @@ def smollm3_differences(text: str) -> str:
     return f"{earlier.replace(empty, '')}<|im_start|>assistant\n{last}"
 
 
+def lfm25_differences(text: str) -> str:
+    """Its template writes an object as JSON; ours is Python's, as everything else of the call."""
+    return text.replace('{"radius": 1.5}', "{'radius': 1.5}")
+
+
 FAMILIES = (
     Family("qwen2.5"),
     Family("qwen3", thinks=True),
@@ -52,6 +57,8 @@ FAMILIES = (
     Family("phi3.5", tools_are_text=True, calls_are_text=True, results_are_user=True),
     Family("internlm2", "<s>"),
     Family("minicpm4", "<s>", tools_are_text=True, calls_are_text=True),
+    Family("lfm2", "<|startoftext|>", calls_are_text=True),
+    Family("lfm2.5", "<|startoftext|>", adjusted=lfm25_differences),
     Family("smollm3", calls_are_text=True, results_are_user=True, thinks=True, adjusted=smollm3_differences),
     Family("deepseek-r1", "<｜begin▁of▁sentence｜>", tools_are_text=True, only_thinking=True),
     Family("telechat2"),
