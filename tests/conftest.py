@@ -107,8 +107,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if marker := tier_of(item.nodeid):
             item.add_marker(marker)
             early.add(item.path)
-    # The longest file first, then those of the tiers: a long one at the end would keep one of two workers busy alone.
-    items.sort(key=lambda item: (not item.nodeid.startswith(LONGEST), item.path not in early))
+    # The longest files first, then those of the tiers: a long one at the end would keep one of two workers busy alone.
+    ranks = {file: rank for rank, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: (ranks.get(item.nodeid.partition("::")[0], len(ranks)), item.path not in early))
     default, others = config.getoption("default_tier"), config.getoption("other_tiers")
     selected: list[pytest.Item] = []
     left_out: list[pytest.Item] = []

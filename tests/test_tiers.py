@@ -11,7 +11,7 @@ CUTTERS = ("tests.support.cuts", "tests.toolcalls.streams")
 
 
 def test_an_entry_of_the_table_names_a_test_that_exists() -> None:
-    for entry in (LONGEST, *ENTRIES, *CUTTING):
+    for entry in (*LONGEST, *ENTRIES, *CUTTING):
         path, _, name = entry.partition("::")
         named = REPOSITORY / path
         assert path.endswith(("/", ".py")), f"{entry}: the beginning of a file's name would also fit files to come"

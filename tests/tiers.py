@@ -107,8 +107,22 @@ KEPT: Sequence[str] = (
     "tests/native/test_c_programs.py::test_the_c_tests_pass_without_a_complaint_of_the_sanitizer[131-none-",
 )
 
-# The file that takes longest; it begins first.
-LONGEST = "tests/surfaces/web/test_tour.py"
+# The files that take longest. They begin first, in this order: with a long one at the end one of two workers would have
+# nothing to do.
+LONGEST: Sequence[str] = (
+    "tests/surfaces/web/test_tour.py",
+    "tests/docs/test_readme.py",
+    "tests/end_to_end/test_load.py",
+    "tests/end_to_end/test_several_boards.py",
+    "tests/end_to_end/test_shared_store.py",
+    "tests/end_to_end/test_boards_killed.py",
+    "tests/test_packaging.py",
+    "tests/toolcalls/test_cases.py",
+    "tests/toolcalls/test_cost.py",
+    "tests/surfaces/web/test_chat.py",
+    "tests/surfaces/web/test_accessibility.py",
+    "tests/end_to_end/test_page.py",
+)
 
 # Tests that cut their inputs (tests/support/cuts.py): with --all they run a second time, and cut everywhere.
 CUTTING: Sequence[str] = ("tests/surfaces/chat/test_screen.py", "tests/toolcalls/")

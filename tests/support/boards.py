@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from tests.support.demo_app import command_line, descendants, make_demo
 NAMES = ("board1", "board2", "board3")
 _PRIVATE = ("user", "group", "chroot")
 _PATIENCE_S = 60.0
+_LOOK_S = 0.05
 
 
 @dataclass
@@ -55,6 +57,10 @@ class Board:
         """What the emulator says of every run that has ended."""
         calls = map(json.loads, self.log.read_text("utf-8").splitlines())
         return [call["run"] for call in calls if call["call"] == "rkllm_run"]
+
+    def count_runs(self, rule: str) -> int:
+        """How many runs that have ended answered by this rule of the script."""
+        return sum(run["rule"] == rule for run in self.runs())
 
     @contextmanager
     def held(self) -> Generator[None, None, None]:
@@ -136,6 +142,16 @@ class Boards:
         board = self.boards[name]
         board.process = board.begin(board.address.rpartition(":")[2])
         board.wait_until_ready()
+
+    def restore(self) -> None:
+        """Begin every board again that has ended; return when the proxy sends requests to all of them."""
+        ended = [name for name, board in self.boards.items() if board.process.poll() is not None]
+        for name in ended:
+            self.start(name)
+        until = time.monotonic() + _PATIENCE_S
+        while not all(self.is_up(name) for name in ended):
+            assert time.monotonic() < until, "the proxy sends no requests to a board that is back"
+            time.sleep(_LOOK_S)
 
     def is_up(self, name: str) -> bool:
         """Whether HAProxy sends requests to a board."""
