@@ -1,7 +1,8 @@
 """Copy what several boards share from one database to the other, either way and as often as one likes.
 
 What is there already stays as it is, so a copy that was interrupted is repeated, and two boards may copy into one
-database. Each conversation is copied in a transaction of its own.
+database; of the tokens of a day the larger total counts. Each conversation is copied in a transaction of its own.
+Not copied is what belongs to one board: its switches and outbox, its lease, and codes that are valid for minutes.
 """
 
 from __future__ import annotations
@@ -12,12 +13,19 @@ from typing import Any
 
 from rkllm_mcp.store.conversations import NEXT_CHANGE
 from rkllm_mcp.store.database import Database, Transaction
+from rkllm_mcp.store.tables import DEVICE_KEYS, daily_totals, raise_daily_totals
 
 _CONVERSATION = ("tenant", "id", "title", "system", "calls_made", "created", "updated", "settings", "pinned")
 _MESSAGE = ("tenant", "conversation", "position", "role", "text", "thinking", "context", "ending", "created", "events")
 _PICTURE = ("tenant", "conversation", "digest", "data")
 _VERSION = ("tenant", "conversation", "position", "created", "turns")
 _RESPONSE = ("tenant", "id", "previous", "items", "response", "created")
+_ANSWER = ("tenant", "conversation", "number", "board", "is_cancelled")
+_EVENTS = ("tenant", "conversation", "answer", "reader", "last", "records", "is_end", "at")
+_QUESTION = ("tenant", "id", "board", "question", "answer", "until")
+_SHIPPED = ("tenant", "id")
+_GRANT = ("server", "tool", "kind", "fingerprint", "at")
+_TEXT = ("kind", "key", "text", "at")
 _CALL = (
     *("at", "server", "tool", "arguments", "ruling", "is_error", "error", "result_chars", "seconds"),
     *("conversation", "request"),
@@ -35,17 +43,27 @@ class Copied:
     responses: int = 0
     calls: int = 0
     known: int = 0
+    permissions: int = 0
+    devices: int = 0
 
 
 async def copy_store(source: Database, target: Database, tenant: str) -> Copied:
-    """Copy the conversations, responses and calls of a tenant; a StoreError if one database cannot be used."""
+    """Copy everything of a tenant that boards share; a StoreError if one database cannot be used."""
     query = "SELECT id FROM conversations WHERE tenant = ? ORDER BY touched"
     ids = [row[0] for row in await source.rows(query, (tenant,))]
     copied = 0
     for conversation_id in ids:
         copied += await _copy_conversation(source, target, (tenant, conversation_id))
-    responses = await source.rows(f"{_select(_RESPONSE, 'responses')} WHERE tenant = ? ORDER BY position", (tenant,))
-    new_responses = await target.ask(lambda transaction: _add_responses(responses, transaction), durable=True)
+    own = "WHERE tenant = ?"
+    responses = await source.rows(f"{_select(_RESPONSE, 'responses')} {own} ORDER BY position", (tenant,))
+    new_responses = await _add_missing(target, _RESPONSE, "responses", responses)
+    for columns, table in ((_QUESTION, "questions"), (_SHIPPED, "shipped")):
+        await _add_missing(target, columns, table, await source.rows(f"{_select(columns, table)} {own}", (tenant,)))
+    permissions = await _add_missing(target, _GRANT, "grants", await source.rows(_select(_GRANT, "grants")))
+    keys = await source.rows(f"{_select(_TEXT, 'texts')} WHERE kind = ?", (DEVICE_KEYS,))
+    devices = await _add_missing(target, _TEXT, "texts", keys)
+    totals = await source.ask(daily_totals, reads=True)
+    await target.ask(lambda transaction: raise_daily_totals(totals, transaction), durable=True)
     calls = 0
     batch = await source.rows(f"{_select(('id', *_CALL), 'calls')} ORDER BY id LIMIT {_BATCH}")
     while batch:
@@ -53,7 +71,7 @@ async def copy_store(source: Database, target: Database, tenant: str) -> Copied:
         calls += await target.ask(lambda transaction, rows=rows: _add_calls(rows, transaction), durable=True)
         query = f"{_select(('id', *_CALL), 'calls')} WHERE id > ? ORDER BY id LIMIT {_BATCH}"
         batch = await source.rows(query, (batch[-1][0],))
-    return Copied(copied, new_responses, calls, len(ids) - copied)
+    return Copied(copied, new_responses, calls, len(ids) - copied, permissions, devices)
 
 
 async def _copy_conversation(source: Database, target: Database, key: tuple[str, str]) -> bool:
@@ -65,9 +83,11 @@ async def _copy_conversation(source: Database, target: Database, key: tuple[str,
         messages = transaction.execute(f"{_select(_MESSAGE, 'messages')} {where} ORDER BY position", key).fetchall()
         pictures = transaction.execute(f"{_select(_PICTURE, 'pictures')} {where}", key).fetchall()
         versions = f"{_select(('id', 'parent', *_VERSION), 'versions')} {where} ORDER BY id"
-        return heads.fetchall(), messages, pictures, transaction.execute(versions, key).fetchall()
+        answers = transaction.execute(f"{_select(_ANSWER, 'answers')} {where}", key).fetchall()
+        events = transaction.execute(f"{_select(_EVENTS, 'answer_events')} {where}", key).fetchall()
+        return heads.fetchall(), messages, pictures, answers, events, transaction.execute(versions, key).fetchall()
 
-    heads, messages, pictures, versions = await source.ask(read, reads=True)
+    heads, messages, pictures, answers, events, versions = await source.ask(read, reads=True)
 
     def write(transaction: Transaction) -> bool:
         if transaction.execute("SELECT 1 FROM conversations WHERE tenant = ? AND id = ?", key).fetchone() or not heads:
@@ -78,6 +98,8 @@ async def _copy_conversation(source: Database, target: Database, key: tuple[str,
         transaction.execute(statement, heads[0])
         transaction.executemany(_insert(_MESSAGE, "messages"), messages)
         transaction.executemany(_insert(_PICTURE, "pictures"), pictures)
+        transaction.executemany(_insert(_ANSWER, "answers"), answers)
+        transaction.executemany(_insert(_EVENTS, "answer_events"), events)
         # A version has another number there, which those that it contains name as their parent.
         numbers: dict[int, int] = {}
         for number, _, *row in versions:
@@ -93,9 +115,14 @@ async def _copy_conversation(source: Database, target: Database, key: tuple[str,
     return await target.ask(write, durable=True)
 
 
-def _add_responses(rows: Sequence[Sequence[Any]], transaction: Transaction) -> int:
-    statement = f"{_insert(_RESPONSE, 'responses')} ON CONFLICT (tenant, id) DO NOTHING"
-    return sum(transaction.execute(statement, row).rowcount for row in rows)
+async def _add_missing(target: Database, columns: Sequence[str], table: str, rows: Sequence[Sequence[Any]]) -> int:
+    """Add the rows whose keys a table has not; return their number."""
+    statement = f"{_insert(columns, table)} ON CONFLICT DO NOTHING"
+
+    def add(transaction: Transaction) -> int:
+        return sum(transaction.execute(statement, row).rowcount for row in rows)
+
+    return await target.ask(add, durable=True)
 
 
 def _add_calls(rows: Sequence[Sequence[Any]], transaction: Transaction) -> int:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ _FIRST_TEXT = "INSERT INTO texts (kind, key, text, at) VALUES (?, ?, ?, ?) ON CO
 _TEXTS = "SELECT key, text FROM texts WHERE kind = ?"
 # Kinds of texts: the tokens of the last days; of a code its hash, boot and end of validity; of a key its id, name and
 # hash.
-_TOKENS, _CODES, _KEYS = ("daily tokens", "spent"), "device codes", "device keys"
+_TOKENS, _CODES, DEVICE_KEYS = ("daily tokens", "spent"), "device codes", "device keys"
 
 
 class ApprovalTable:
@@ -159,20 +159,43 @@ class DailyUsage:
 def add_tokens(change: tuple[str, int], transaction: Transaction) -> int:
     """Add the tokens of a day and return its total."""
     day, tokens = change
-    kind, key = _TOKENS
     if tokens:
-        # Another board that adds at the same time waits here.
-        transaction.execute(_FIRST_TEXT, (kind, key, "", time.time()))
-        transaction.execute("UPDATE texts SET at = at WHERE kind = ? AND key = ?", (kind, key))
-    words = read_texts(kind, transaction).get(key, "").split()
-    totals = {date: int(spent) for date, spent in zip(words[::2], words[1::2], strict=False) if spent.isdecimal()}
+        _lock_daily_totals(transaction)
+    totals = daily_totals(transaction)
     total = totals.pop(day, 0) + tokens
     if tokens:
         # The latest one is the last, whatever its date.
-        latest = [*totals.items(), (day, total)][-_DAYS_COUNTED:]
-        text = " ".join(f"{date} {spent}" for date, spent in latest)
-        transaction.execute(_PUT_TEXT, (kind, key, text, time.time()))
+        _put_daily_totals({**totals, day: total}, transaction)
     return total
+
+
+def daily_totals(transaction: Transaction) -> dict[str, int]:
+    """Return the tokens of the last days, the latest day last."""
+    kind, key = _TOKENS
+    words = read_texts(kind, transaction).get(key, "").split()
+    return {date: int(spent) for date, spent in zip(words[::2], words[1::2], strict=False) if spent.isdecimal()}
+
+
+def raise_daily_totals(totals: Mapping[str, int], transaction: Transaction) -> None:
+    """Make the total of each day at least that of ``totals``."""
+    if totals:
+        _lock_daily_totals(transaction)
+        stored = daily_totals(transaction)
+        older = {day: total for day, total in totals.items() if day not in stored}
+        raised = {day: max(total, totals.get(day, 0)) for day, total in stored.items()}
+        _put_daily_totals({**older, **raised}, transaction)
+
+
+def _lock_daily_totals(transaction: Transaction) -> None:
+    """Have another board that adds at the same time wait for the end of the transaction."""
+    kind, key = _TOKENS
+    transaction.execute(_FIRST_TEXT, (kind, key, "", time.time()))
+    transaction.execute("UPDATE texts SET at = at WHERE kind = ? AND key = ?", (kind, key))
+
+
+def _put_daily_totals(totals: Mapping[str, int], transaction: Transaction) -> None:
+    text = " ".join(f"{date} {spent}" for date, spent in [*totals.items()][-_DAYS_COUNTED:])
+    transaction.execute(_PUT_TEXT, (*_TOKENS, text, time.time()))
 
 
 def _since_boot(_: Transaction) -> tuple[str, float]:
@@ -245,7 +268,7 @@ class DeviceKeys:
         key = f"{DEVICE_PREFIX}{device.id}-{secrets.token_urlsafe(32)}"
         # A linked device has no rights in its row, as before there were others.
         entry = [device.name, hashed(key), *([rights] if rights else [])]
-        return device, key, (_KEYS, device.id, json.dumps(entry), device.linked)
+        return device, key, (DEVICE_KEYS, device.id, json.dumps(entry), device.linked)
 
     async def find(self, key: str) -> Device | None:
         """Return the device of a key; None if it was revoked or never existed."""
@@ -266,12 +289,12 @@ class DeviceKeys:
     async def revoke(self, number: str) -> bool:
         """Delete the key of a device; return False if no device has this id."""
         query = "DELETE FROM texts WHERE kind = ? AND key = ?"
-        return await self._database.change(query, (_KEYS, number), durable=True) > 0
+        return await self._database.change(query, (DEVICE_KEYS, number), durable=True) > 0
 
     async def _devices(self) -> list[tuple[Device, str]]:
         """Return the devices, each with the hash of its key."""
         query = "SELECT key, text, at FROM texts WHERE kind = ? ORDER BY at, key"
-        rows = await self._database.rows(query, (_KEYS,))
+        rows = await self._database.rows(query, (DEVICE_KEYS,))
         devices = ((number, json.loads(text), linked) for number, text, linked in rows)
         self._latest = [
             (Device(number, name, linked, tuple(*rights)), entry) for number, (name, entry, *rights), linked in devices

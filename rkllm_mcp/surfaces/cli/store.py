@@ -24,9 +24,10 @@ async def migrate_command(
     session: Session,
     back: Annotated[bool, flag("Copy from the database into the files of this board.", "--back")] = False,
 ) -> None:
-    """Copy conversations, responses and calls of the owner and all tenants into the database of [store] url.
+    """Copy what the owner and all tenants have stored into the database of [store] url.
 
-    What is there already stays; nothing is removed. Stop the service first.
+    Conversations with their answers and pictures, responses, calls, permissions, linked devices, daily tokens. What is
+    there already stays; nothing is removed. Stop the service first.
     """
     config = session.config()
     if config.store.url is None:
@@ -36,5 +37,5 @@ async def migrate_command(
         known = f", {copied.known} conversations were there" if copied.known else ""
         session.status(
             f"{tenant or 'owner'}: {copied.conversations} conversations, {copied.responses} responses, "
-            f"{copied.calls} calls copied{known}"
+            f"{copied.calls} calls, {copied.permissions} permissions, {copied.devices} devices copied{known}"
         )
