@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -32,6 +33,11 @@ class Budget:
     def is_timed(self) -> bool:
         """True if it ends after a time."""
         return self._seconds is not None
+
+    @property
+    def left_s(self) -> float:
+        """The seconds that are left; infinite without a limit of time."""
+        return max(self._began + self._seconds - time.monotonic(), 0.0) if self._seconds else math.inf
 
     def spent(self, runs: int) -> float:
         """The share that is used up after so many runs; 1 and more is all of it."""

@@ -135,10 +135,10 @@ class MissingExtraError(KnowledgeError):
 
 @dataclass(eq=False)
 class StorageError(KnowledgeError):
-    """The database file cannot be used."""
+    """The database cannot be used."""
 
-    path: str
-    reason: str  # message of the system or of SQLite
+    path: str  # or the address, without a password
+    reason: str  # message of the system or of the database
 
 
 class StorageDamagedError(StorageError):
@@ -151,6 +151,10 @@ class StorageNewerError(StorageError):
 
 class StorageBusyError(StorageError):
     """Another process holds the write lock for too long."""
+
+
+class StorageAwayError(StorageError):
+    """The database cannot be reached; the transaction did not happen, or its end is unknown."""
 
 
 class StorageFullError(StorageError):

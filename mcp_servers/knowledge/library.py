@@ -1,6 +1,6 @@
-"""Library: the facade over one data folder, used by the tools and the importer.
+"""Library: the facade over one data folder or database, used by the tools and the importer.
 
-Methods may be called concurrently, and several processes may open the same folder. Blocking work runs in threads, in
+Methods may be called concurrently, and several processes may open the same one. Blocking work runs in threads, in
 one transaction per call. Methods raise BaseNotFoundError or AccessDeniedError for knowledge bases that do not exist or
 belong to another tenant, and StorageError if the file cannot be used.
 """
@@ -11,10 +11,9 @@ import asyncio
 import gzip
 import json
 import os
-import sqlite3
 import zlib
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -31,8 +30,9 @@ from mcp_servers.knowledge.search.pipeline import Pipeline, Trace
 from mcp_servers.knowledge.storage import bases as stored_bases
 from mcp_servers.knowledge.storage import documents as stored_documents
 from mcp_servers.knowledge.storage.bases import StoredBase
-from mcp_servers.knowledge.storage.database import Database
+from mcp_servers.knowledge.storage.database import Database, Transaction
 from mcp_servers.knowledge.storage.documents import PreparedDocument
+from mcp_servers.knowledge.storage.sqlite import SQLiteDatabase
 from mcp_servers.knowledge.storage.text_index import index_chunk, mark_text_index_stale
 from mcp_servers.knowledge.storage.vectors import (
     create_embedding,
@@ -85,10 +85,11 @@ class LibrarySettings:
     # whose vectors are searched while new ones are made; hashing is always available
     previous: tuple[Embedder, ...] = ()
     tenant_chunks: int = 0  # chunks that a tenant may store; 0 for no limit
+    database_url: str = ""  # a PostgreSQL database instead of the folder
 
 
 class Library:
-    """An open folder of knowledge bases; created by ``open_library``."""
+    """An open folder or database of knowledge bases; created by ``open_library``."""
 
     def __init__(self, database: Database, settings: LibrarySettings) -> None:
         embedder = settings.embedder
@@ -108,7 +109,7 @@ class Library:
         with self._database.writing() as connection:
             return self._create(connection, name, description, checked_access(access).tenant)
 
-    def _create(self, connection: sqlite3.Connection, name: str, description: str, tenant: str) -> KnowledgeBase:
+    def _create(self, connection: Transaction, name: str, description: str, tenant: str) -> KnowledgeBase:
         stored = stored_bases.create_base(connection, name, description, tenant)
         if self._target_embedder:
             # An empty base is complete, so this set is searched from the start.
@@ -267,6 +268,8 @@ class Library:
         with self._database.reading() as connection, _new_file(file) as partial_file:
             base = stored_bases.base_by_id(connection, base_id, UNRESTRICTED)
             documents = stored_documents.documents_of(connection, base.key, UNRESTRICTED)
+            # In the order in which they came, which decides between passages that are equal.
+            documents.sort(key=lambda document: document.created)
             about = {key: getattr(base.base, key) for key in ("name", "description", "tenant")}
             chunks = 0
             with _text_file(partial_file, file, "wt") as lines:
@@ -299,12 +302,8 @@ class Library:
     @_in_thread
     def back_up(self, file: Path) -> None:
         """Copy the database, also in use, to a new file; raise BadArgumentError if that exists or cannot be written."""
-        with (
-            self._database.reading() as connection,
-            _new_file(file) as partial_file,
-            closing(sqlite3.connect(partial_file)) as target,
-        ):
-            connection.backup(target)
+        with _new_file(file) as partial_file:
+            self._database.back_up(partial_file)
 
     async def wait_idle(self) -> None:
         """Wait until the background work is finished or blocked; ``index_state`` then has the reason."""
@@ -356,7 +355,7 @@ class Library:
                 set_next_embedding(connection, base.key, create_embedding(connection, base.key, target))
 
 
-def _summary(connection: sqlite3.Connection, base: StoredBase, access: Access) -> Summary:
+def _summary(connection: Transaction, base: StoredBase, access: Access) -> Summary:
     words = ": ".join(filter(None, (base.base.name, base.base.description)))
     return Summary(base.base.id, words, *stored_bases.counts(connection, base.key, access), stored_bases.now())
 
@@ -436,20 +435,29 @@ def _next_document(lines: IO[str], file: Path, number: int) -> NewDocument | Non
         raise BadArgumentError("path", reason, remedy) from None
 
 
-def _embedders_of(connection: sqlite3.Connection, base: StoredBase) -> dict[int, str]:
+def _embedders_of(connection: Transaction, base: StoredBase) -> dict[int, str]:
     """Return embedding key -> embedder name of a base's vector sets."""
     keys = [key for key in (base.embedding, base.next_embedding) if key is not None]
     return {key: embedding_by_key(connection, key).embedder for key in keys}
 
 
+def _open_database(folder: Path, url: str) -> Database:
+    if not url:
+        return SQLiteDatabase(folder)
+    from mcp_servers.knowledge.storage.postgres import PostgresDatabase
+
+    return PostgresDatabase(url)
+
+
 @asynccontextmanager
 async def open_library(folder: Path, settings: LibrarySettings | None = None) -> AsyncGenerator[Library, None]:
-    """Open the knowledge bases of a folder, creating it with mode 0700 if missing.
+    """Open the knowledge bases of a folder, creating it with mode 0700 if missing, or of a PostgreSQL database.
 
-    The models of ``settings`` are closed at the end. Raises StorageError if the database cannot be used.
+    The models of ``settings`` are closed at the end. Raises StorageError if the database cannot be used; one of
+    PostgreSQL that cannot be reached is asked again with each call.
     """
     settings = settings or LibrarySettings()
-    database = await anyio.to_thread.run_sync(Database, folder)
+    database = await anyio.to_thread.run_sync(_open_database, folder, settings.database_url)
     library = Library(database, settings)
     background = asyncio.create_task(library.indexer.run(), name="knowledge: indexes and vectors")
     try:

@@ -285,7 +285,7 @@ async def open_service(
     fetching = FetchLimits(allowed_networks=settings.allow_networks)
     failure: Exception | None = None
     async with (
-        open_library(settings.folder, _library_settings(settings.models, settings.tenant_chunks)) as library,
+        open_library(settings.folder, _library_settings(settings)) as library,
         open_reader(limits, fetching) as reader,
         anyio.create_task_group() as watchers,
     ):
@@ -329,14 +329,16 @@ async def _watched_base(library: Library, name: str) -> KnowledgeBase:
     return matching[0] if matching else await library.create(name)
 
 
-def _library_settings(models: ModelSettings, tenant_chunks: int) -> LibrarySettings:
+def _library_settings(settings: Settings) -> LibrarySettings:
+    models = settings.models
     limits = {"timeout_s": models.embedder_timeout_s, "batch": models.embedder_batch}
     embedder = embedder_from(models.embedder, key=models.embedder_key, **limits)
     # A key is sent only to the service it was configured for.
     is_same_service = models.previous_embedder.partition("#")[0] == models.embedder.partition("#")[0]
     previous = embedder_from(models.previous_embedder, key=models.embedder_key if is_same_service else "", **limits)
     reranker = reranker_from(models.reranker, key=models.reranker_key)
-    return LibrarySettings(embedder, reranker, (previous,) if previous else (), tenant_chunks)
+    former = (previous,) if previous else ()
+    return LibrarySettings(embedder, reranker, former, settings.tenant_chunks, settings.database_url)
 
 
 def _judge(models: ModelSettings) -> Judge | None:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, cast
+from urllib.parse import urlsplit
 
 from mcp_servers.knowledge.types import MAX_RESULTS
 from mcp_servers.program import version
@@ -86,6 +87,7 @@ class Settings:
     """Settings of the program."""
 
     folder: Path
+    database_url: str = field(default="", repr=False)  # PostgreSQL instead of the folder
     models: ModelSettings = field(default_factory=ModelSettings)
     watch: tuple[WatchedFolder, ...] = ()
     default_base: str = ""  # id, name or * for calls without one
@@ -170,6 +172,9 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Setti
         if environ.get(variable):
             values[option.name] = _read_option(option, environ[variable], variable)
         flag = flags.get(option.name)
+        if option.name == "database_url" and flag is not None and urlsplit(str(flag)).password:
+            # All users of a machine can read command lines.
+            raise SettingsError(f"--database-url has a password: give it in {variable}, or in ~/.pgpass.")
         if flag is not None:
             values[option.name] = _read_option(option, flag, f"--{option.name.replace('_', '-')}")
     return _settings(values, environ)
@@ -207,6 +212,8 @@ def _check(settings: Settings) -> None:
     for name, words in (("tenant_documents", ("own", "shared")), ("tenant_role", ("read", "write"))):
         if getattr(settings, name) not in words:
             raise SettingsError(f"{name} is {getattr(settings, name)!r}: give {' or '.join(words)}.")
+    if settings.database_url and urlsplit(settings.database_url).scheme not in ("postgresql", "postgres"):
+        raise SettingsError("database_url is no address of PostgreSQL: give postgresql://USER@HOST/NAME.")
     if settings.tenant and settings.http:
         raise SettingsError("tenant is for stdio: with http the token of a request names the tenant.")
     for section, name, most in _LIMITS:

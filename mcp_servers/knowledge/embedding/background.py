@@ -1,8 +1,8 @@
 """Background work of a library: text indexes of an older analyzer version, and missing vectors.
 
-Pending work is read from the file each time, so a killed process loses nothing and two processes at most repeat work. A
-base is searched with its old vectors until the new ones are complete, then one transaction switches. A failing embedder
-is retried with growing pauses, and at once when there is new work.
+Pending work is read from the store each time, so a killed process loses nothing and two processes at most repeat work.
+A base is searched with its old vectors until the new ones are complete, then one transaction switches. A failing
+embedder is retried with growing pauses, and at once when there is new work.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import anyio.to_thread
 from mcp_servers.knowledge.embedding import Embedder, Vectors
 from mcp_servers.knowledge.errors import BaseNotFoundError, KnowledgeError
 from mcp_servers.knowledge.storage.bases import StoredBase, base_by_key, bases
-from mcp_servers.knowledge.storage.database import BATCH_S, Database, delete_replaced_index, merge_segments, text_tables
+from mcp_servers.knowledge.storage.database import BATCH_S, Database
 from mcp_servers.knowledge.storage.text_index import (
     IndexedChunk,
     chunks_to_rebuild,
@@ -161,15 +161,15 @@ class BackgroundIndexer:
         """Merge a part of a text index; return False after the last one."""
         with self._database.writing(is_durable=False) as connection:
             base_by_key(connection, base)
-            return merge_segments(connection, f"text_{base:d}", BATCH_S)
+            return connection.terms.merge(base, BATCH_S)
 
     def _delete_replaced(self, base: int) -> bool:
         """Delete a part of the indexes and vectors that others replaced; return False after the last one."""
         with self._database.reading() as connection:
-            if not text_tables(connection, base, "replaced") and not unused_embeddings(connection, base):
+            if not connection.terms.has_replaced(base) and not unused_embeddings(connection, base):
                 return False
         with self._database.writing(is_durable=False) as connection:
-            return delete_replaced_index(connection, base) or delete_unused_vectors(connection, base)
+            return connection.terms.delete_replaced(base) or delete_unused_vectors(connection, base)
 
     def _target_embedding(self, base: int) -> int:
         """Return the vector set of the target embedder, creating and marking it as the next one if missing."""

@@ -322,7 +322,8 @@ class Pipeline:
             other_terms = ranking.select_terms(
                 {term: frequencies[term] for term in keys if term not in terms}, minimum=0
             )
-            lists = {keys[term]: self._terms.postings(connection, now, term) for term in [*chosen, *other_terms]}
+            postings = self._terms.postings(connection, now, [*chosen, *other_terms])
+            lists = {keys[term]: chunk_keys for term, chunk_keys in postings.items()}
             maximum = CANDIDATES_PER_SEARCH if query.visible.passes_everything else 0
             chunks, sums = ranking.select_chunks(weights, lists, maximum)
             best = visible_chunks(connection, chunks, query.visible, CANDIDATES_PER_SEARCH)

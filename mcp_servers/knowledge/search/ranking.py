@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcp_servers.knowledge.search.question import Alternative, Concept, UnderstoodQuery
-from mcp_servers.knowledge.storage.text_index import NO_CHUNKS, ChunkKeys, Profile, kanji_hash, term_hash
+from mcp_servers.knowledge.storage.database import NO_CHUNKS, ChunkKeys
+from mcp_servers.knowledge.storage.text_index import Profile, kanji_hash, term_hash
 
 # Cormack et al., "Reciprocal Rank Fusion outperforms Condorcet" (2009), which uses 60.
 RRF_K = 60

@@ -7,7 +7,6 @@ answers. Only changed vectors are read again. Sets of different embedders are ne
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcp_servers.knowledge.embedding import Vectors
+from mcp_servers.knowledge.storage.database import Transaction
 from mcp_servers.knowledge.storage.vectors import Embedding, float_rows, read_vectors, stored_vectors
 
 # Rows converted to floats at a time: they stay in the processor's cache.
@@ -87,7 +87,7 @@ class VectorIndex:
 
     def nearest(
         self,
-        connection: sqlite3.Connection,
+        connection: Transaction,
         base: int,
         embedding: Embedding,
         query: Vectors,
@@ -116,7 +116,7 @@ class VectorIndex:
         pairs = list(zip(chunks[top].tolist(), cosines[top].tolist(), strict=True))
         return NearestChunks(embedding.key, query, pairs, float(cosines.mean()), float(cosines.std()))
 
-    def _refresh(self, connection: sqlite3.Connection, base: int, embedding: Embedding) -> list[_Block]:
+    def _refresh(self, connection: Transaction, base: int, embedding: Embedding) -> list[_Block]:
         loaded = self._loaded.get(base)
         if loaded is None or loaded.embedding != embedding.key:
             loaded = self._loaded[base] = _LoadedVectors(embedding.key)

@@ -1,10 +1,12 @@
-"""Storage: one SQLite file per folder.
+"""Storage: one SQLite file per folder, or a PostgreSQL database for several servers.
 
-    database    transactions, schema and migrations, SQLite errors
+    database    what both are: transactions and an index of terms
+    sqlite      the file: schema and migrations, full-text tables, errors
+    postgres    the database: schema and migrations, a table of postings, errors
     bases       knowledge bases; filters that enforce access
     documents   adding and removing documents with all index entries
     text_index  full-text index and term profiles
     vectors     vectors by embedder, and chunks without one
 
-Functions take a connection inside a transaction.
+Functions take a transaction.
 """

@@ -8,14 +8,13 @@ callers are always parameters.
 
 from __future__ import annotations
 
-import sqlite3
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from mcp_servers.knowledge.errors import AccessDeniedError, BaseNotFoundError
-from mcp_servers.knowledge.storage.database import create_text_index, drop_text_tables
+from mcp_servers.knowledge.storage.database import Transaction
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION
 from mcp_servers.knowledge.types import Access, KnowledgeBase
 from mcp_servers.knowledge.validation import parse_uuid
@@ -92,18 +91,17 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="microseconds")
 
 
-def create_base(connection: sqlite3.Connection, name: str, description: str, tenant: str) -> StoredBase:
+def create_base(connection: Transaction, name: str, description: str, tenant: str) -> StoredBase:
     """Create a base with an empty text index."""
     row = (str(uuid.uuid4()), name, description, tenant, now(), ANALYZER_VERSION)
-    cursor = connection.execute(
-        "INSERT INTO base (uuid, name, description, tenant, created, analyzer) VALUES (?, ?, ?, ?, ?, ?)", row
-    )
-    key = cursor.lastrowid or 0
-    create_text_index(connection, f"text_{key:d}")
+    columns = "uuid, name, description, tenant, created, analyzer"
+    sql = f"INSERT INTO base ({columns}) VALUES (?, ?, ?, ?, ?, ?) RETURNING id"
+    key: int = connection.execute(sql, row).fetchone()[0]
+    connection.terms.create(key)
     return base_by_key(connection, key)
 
 
-def bases(connection: sqlite3.Connection, access: Access, base_id: str | None = None) -> list[StoredBase]:
+def bases(connection: Transaction, access: Access, base_id: str | None = None) -> list[StoredBase]:
     """Return the visible bases by name, or one as ``base_by_id``."""
     if base_id is not None:
         return [base_by_id(connection, base_id, access)]
@@ -114,7 +112,7 @@ def bases(connection: sqlite3.Connection, access: Access, base_id: str | None = 
     return [_base(row) for row in rows]
 
 
-def base_by_id(connection: sqlite3.Connection, base_id: str, access: Access) -> StoredBase:
+def base_by_id(connection: Transaction, base_id: str, access: Access) -> StoredBase:
     """Return one base; raise BaseNotFoundError or AccessDeniedError."""
     row = connection.execute(f"{_SELECT} WHERE uuid = ?", (parse_uuid(base_id),)).fetchone()
     if row is None:
@@ -126,7 +124,7 @@ def base_by_id(connection: sqlite3.Connection, base_id: str, access: Access) -> 
     return _base(row)
 
 
-def base_by_key(connection: sqlite3.Connection, key: int) -> StoredBase:
+def base_by_key(connection: Transaction, key: int) -> StoredBase:
     """Return one base; raise BaseNotFoundError if it was removed meanwhile."""
     row = connection.execute(f"{_SELECT} WHERE base.id = ?", (key,)).fetchone()
     if row is None:
@@ -134,17 +132,17 @@ def base_by_key(connection: sqlite3.Connection, key: int) -> StoredBase:
     return _base(row)
 
 
-def remove_base(connection: sqlite3.Connection, key: int) -> None:
+def remove_base(connection: Transaction, key: int) -> None:
     """Delete a base and its contents."""
     connection.execute("DELETE FROM document WHERE base = ?", (key,))
     connection.execute("DELETE FROM collection WHERE base = ?", (key,))
     connection.execute("UPDATE base SET embedding = NULL, becoming = NULL WHERE id = ?", (key,))
     connection.execute("DELETE FROM embedding WHERE base = ?", (key,))
     connection.execute("DELETE FROM base WHERE id = ?", (key,))
-    drop_text_tables(connection, key, "text", "rebuilt", "replaced", "vocabulary")
+    connection.terms.drop(key)
 
 
-def counts(connection: sqlite3.Connection, key: int, access: Access) -> tuple[int, int, int]:
+def counts(connection: Transaction, key: int, access: Access) -> tuple[int, int, int]:
     """Return the numbers of visible documents, collections and chunks; empty collections are visible to all."""
     visible = document_filter(access)
     documents, chunks = connection.execute(

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from mcp_servers.knowledge.errors import AccessDeniedError, DocumentNotFoundError
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_filter, document_filter, now
+from mcp_servers.knowledge.storage.database import NO_LIMIT, Transaction, marks
 from mcp_servers.knowledge.storage.text_index import IndexedChunk, add_chunks, remove_document_chunks
 from mcp_servers.knowledge.storage.vectors import Vectors, remove_vectors, store_vectors
 from mcp_servers.knowledge.types import ALL, Access, AddResult, Document, NewChunk, NewDocument, Page
@@ -58,9 +58,7 @@ class ChunkLocation:
     uri: str
 
 
-def unchanged_document(
-    connection: sqlite3.Connection, base: StoredBase, new: NewDocument, access: Access
-) -> AddResult | None:
+def unchanged_document(connection: Transaction, base: StoredBase, new: NewDocument, access: Access) -> AddResult | None:
     """Return the result of adding a document that is stored already, or None."""
     old = _existing_version(connection, base, new, access)
     if old is None or not _is_unchanged(old.document, new) or not _is_visible(connection, old.key, access):
@@ -68,9 +66,7 @@ def unchanged_document(
     return AddResult(old.document.id, old.document.version, old.document.chunks, is_new=False)
 
 
-def write_document(
-    connection: sqlite3.Connection, base: StoredBase, prepared: PreparedDocument, access: Access
-) -> AddResult:
+def write_document(connection: Transaction, base: StoredBase, prepared: PreparedDocument, access: Access) -> AddResult:
     """Add a document, replacing its previous version; raise AccessDeniedError if the caller may not see that."""
     new = prepared.document
     old = _existing_version(connection, base, new, access)
@@ -82,21 +78,21 @@ def write_document(
         delete_document(connection, old)
     document_id, version = (old.document.id, old.document.version + 1) if old else (str(uuid.uuid4()), 1)
     key = _insert(connection, base, new, document_id, version)
-    chunks = [_insert_chunk(connection, base.key, key, new, position) for position in range(len(new.chunks))]
+    chunks = _insert_chunks(connection, base.key, key, new)
     add_chunks(connection, base.key, list(zip(chunks, prepared.chunks, strict=True)))
     for embedding, vectors in prepared.vectors.items():
         store_vectors(connection, embedding, chunks, vectors)
     return AddResult(document_id, version, len(chunks), is_new=True)
 
 
-def delete_document(connection: sqlite3.Connection, stored: StoredDocument) -> None:
+def delete_document(connection: Transaction, stored: StoredDocument) -> None:
     """Delete a document with its index entries; its collection remains."""
     remove_document_chunks(connection, stored.base, stored.key)
     remove_vectors(connection, stored.key)
     connection.execute("DELETE FROM document WHERE id = ?", (stored.key,))
 
 
-def document_by_id(connection: sqlite3.Connection, document_id: str, access: Access) -> StoredDocument:
+def document_by_id(connection: Transaction, document_id: str, access: Access) -> StoredDocument:
     """Return one visible document; raise DocumentNotFoundError."""
     visible, base_visible = document_filter(access), base_filter(access)
     row = connection.execute(
@@ -109,27 +105,26 @@ def document_by_id(connection: sqlite3.Connection, document_id: str, access: Acc
 
 
 def documents_of(
-    connection: sqlite3.Connection, base: int, access: Access, uri: str | None = None, page: Page = ALL
+    connection: Transaction, base: int, access: Access, uri: str | None = None, page: Page = ALL
 ) -> list[Document]:
     """Return the visible documents of a base by title, all or those with one URI."""
     visible = document_filter(access)
     condition, parameters = ("", ()) if uri is None else (" AND uri = ?", (uri,))
     rows = connection.execute(
         f"{_SELECT} WHERE document.base = ?{condition}{visible.and_sql()} ORDER BY title, document.id LIMIT ? OFFSET ?",
-        (base, *parameters, *visible.parameters, page.limit, page.offset),
+        (base, *parameters, *visible.parameters, _limit(page), page.offset),
     )
     return [_document(row).document for row in rows]
 
 
-def locate(connection: sqlite3.Connection, chunks: Sequence[int], access: Access) -> dict[int, ChunkLocation]:
+def locate(connection: Transaction, chunks: Sequence[int], access: Access) -> dict[int, ChunkLocation]:
     """Return the locations of chunks; invisible and removed ones are missing."""
     visible = document_filter(access)
-    marks = ", ".join("?" * len(chunks))
     rows = connection.execute(
         f"""
         SELECT chunk.id, text, position, headings, page, version, document.uuid, collection.uuid, title, uri
         FROM chunk JOIN document ON document.id = chunk.document JOIN collection ON collection.id = document.collection
-        WHERE chunk.id IN ({marks}){visible.and_sql()}
+        WHERE chunk.id IN ({marks(chunks)}){visible.and_sql()}
         """,
         (*chunks, *visible.parameters),
     )
@@ -139,30 +134,34 @@ def locate(connection: sqlite3.Connection, chunks: Sequence[int], access: Access
     }
 
 
-def chunks_of(connection: sqlite3.Connection, document_id: str, page: Page = ALL) -> list[NewChunk]:
+def chunks_of(connection: Transaction, document_id: str, page: Page = ALL) -> list[NewChunk]:
     """Return the chunks of a document in order."""
     rows = connection.execute(
         "SELECT text, chunk.headings, page FROM chunk JOIN document ON document.id = chunk.document WHERE uuid = ?"
         " ORDER BY position LIMIT ? OFFSET ?",
-        (document_id, page.limit, page.offset),
+        (document_id, _limit(page), page.offset),
     )
     return [NewChunk(text, tuple(json.loads(headings)), page) for text, headings, page in rows]
 
 
-def tenant_chunks(connection: sqlite3.Connection, tenant: str) -> int:
+def _limit(page: Page) -> int:
+    return page.limit if page.limit >= 0 else NO_LIMIT
+
+
+def tenant_chunks(connection: Transaction, tenant: str) -> int:
     """Return the number of chunks of a tenant's documents."""
     sql = "SELECT COALESCE(SUM(chunks), 0) FROM document WHERE tenant = ?"
     return connection.execute(sql, (tenant,)).fetchone()[0]
 
 
-def visible_document_keys(connection: sqlite3.Connection, base: int, visible: SqlFilter) -> list[int]:
+def visible_document_keys(connection: Transaction, base: int, visible: SqlFilter) -> list[int]:
     """Return the keys of a base's documents that pass a filter."""
     rows = connection.execute(f"SELECT id FROM document WHERE base = ?{visible.and_sql()}", (base, *visible.parameters))
     return [row[0] for row in rows]
 
 
 def _existing_version(
-    connection: sqlite3.Connection, base: StoredBase, new: NewDocument, access: Access
+    connection: Transaction, base: StoredBase, new: NewDocument, access: Access
 ) -> StoredDocument | None:
     """Return the document with the same URI, or without a URI with the same content.
 
@@ -185,7 +184,7 @@ def _is_unchanged(stored: Document, new: NewDocument) -> bool:
     return is_same and stored.chunks == len(new.chunks)
 
 
-def _insert(connection: sqlite3.Connection, base: StoredBase, new: NewDocument, document_id: str, version: int) -> int:
+def _insert(connection: Transaction, base: StoredBase, new: NewDocument, document_id: str, version: int) -> int:
     copied = ("title", "uri", "content_hash", "tenant", "department", "clearance")
     row = {
         "uuid": document_id,
@@ -197,29 +196,34 @@ def _insert(connection: sqlite3.Connection, base: StoredBase, new: NewDocument, 
         "fields": json.dumps(dict(new.fields), ensure_ascii=False, sort_keys=True),
         "created": now(),
     }
-    sql = f"INSERT INTO document ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
-    key = connection.execute(sql, tuple(row.values())).lastrowid or 0
-    connection.executemany(
-        "INSERT INTO field (document, name, value) VALUES (?, ?, ?)", [(key, *pair) for pair in new.fields.items()]
-    )
+    sql = f"INSERT INTO document ({', '.join(row)}) VALUES ({', '.join('?' * len(row))}) RETURNING id"
+    key: int = connection.execute(sql, tuple(row.values())).fetchone()[0]
+    if new.fields:
+        fields = [(key, *pair) for pair in new.fields.items()]
+        connection.executemany("INSERT INTO field (document, name, value) VALUES (?, ?, ?)", fields)
     return key
 
 
-def _insert_chunk(connection: sqlite3.Connection, base: int, document: int, new: NewDocument, position: int) -> int:
-    chunk = new.chunks[position]
-    row = (document, base, position, chunk.text, json.dumps(chunk.headings, ensure_ascii=False), chunk.page)
-    sql = "INSERT INTO chunk (document, base, position, text, headings, page) VALUES (?, ?, ?, ?, ?, ?)"
-    return connection.execute(sql, row).lastrowid or 0
-
-
-def _collection(connection: sqlite3.Connection, base: int, name: str) -> int:
-    connection.execute(
-        "INSERT OR IGNORE INTO collection (uuid, base, name) VALUES (?, ?, ?)", (str(uuid.uuid4()), base, name)
+def _insert_chunks(connection: Transaction, base: int, document: int, new: NewDocument) -> list[int]:
+    """Add the chunks of a document; return their keys in order."""
+    connection.executemany(
+        "INSERT INTO chunk (document, base, position, text, headings, page) VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (document, base, position, chunk.text, json.dumps(chunk.headings, ensure_ascii=False), chunk.page)
+            for position, chunk in enumerate(new.chunks)
+        ],
     )
+    rows = connection.execute("SELECT id FROM chunk WHERE document = ? ORDER BY position", (document,))
+    return [key for (key,) in rows]
+
+
+def _collection(connection: Transaction, base: int, name: str) -> int:
+    sql = "INSERT INTO collection (uuid, base, name) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+    connection.execute(sql, (str(uuid.uuid4()), base, name))
     return connection.execute("SELECT id FROM collection WHERE base = ? AND name = ?", (base, name)).fetchone()[0]
 
 
-def _is_visible(connection: sqlite3.Connection, key: int, access: Access) -> bool:
+def _is_visible(connection: Transaction, key: int, access: Access) -> bool:
     visible = document_filter(access)
     parameters = (key, *visible.parameters)
     return bool(connection.execute(f"SELECT 1 FROM document WHERE id = ?{visible.and_sql()}", parameters).fetchone())

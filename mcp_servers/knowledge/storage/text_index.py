@@ -10,25 +10,16 @@ a million.
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase
-from mcp_servers.knowledge.storage.database import (
-    BATCH_S,
-    create_text_index,
-    drop_text_tables,
-    merge_segments,
-    replace_text_index,
-)
+from mcp_servers.knowledge.storage.database import BATCH_S, NO_LIMIT, ChunkKeys, Transaction, marks
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, analyze, indexed_text
 
 # Prefix for a kanji counted separately: a lone kanji is also a term.
@@ -40,9 +31,6 @@ _BATCH = 50
 _MAX_POSTINGS_KEPT = 2_000_000
 _MAX_TERMS_KEPT = 100_000
 _FILTERED = 1000
-
-ChunkKeys = NDArray[np.int64]
-NO_CHUNKS: ChunkKeys = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -86,11 +74,9 @@ def kanji_hash(kanji: str) -> int:
     return term_hash(_KANJI_MARK + kanji)
 
 
-def add_chunks(connection: sqlite3.Connection, base: int, chunks: Sequence[tuple[int, IndexedChunk]]) -> None:
+def add_chunks(connection: Transaction, base: int, chunks: Sequence[tuple[int, IndexedChunk]]) -> None:
     """Add chunks to the index and to the counts of the base."""
-    connection.executemany(
-        f"INSERT INTO text_{base:d} (rowid, terms) VALUES (?, ?)", ((key, chunk.terms) for key, chunk in chunks)
-    )
+    connection.terms.add(base, ((key, chunk.terms) for key, chunk in chunks))
     connection.executemany(
         "INSERT INTO profile (chunk, terms, hashes, counts) VALUES (?, ?, ?, ?)",
         ((key, chunk.length, chunk.hashes, chunk.counts) for key, chunk in chunks),
@@ -101,56 +87,55 @@ def add_chunks(connection: sqlite3.Connection, base: int, chunks: Sequence[tuple
     )
 
 
-def remove_document_chunks(connection: sqlite3.Connection, base: int, document: int) -> None:
-    """Remove a document's chunks from the index; a contentless table needs the original terms.
+def remove_document_chunks(connection: Transaction, base: int, document: int) -> None:
+    """Remove a document's chunks from the index, which needs the terms that were added.
 
     An index of another analyzer version keeps them until it is replaced: a search drops chunks that are not stored.
     """
-    term_chunks, table = _analyzed_chunks(connection, "document.id = ?", document), f"text_{base:d}"
+    chunks, version, last = _analyzed_chunks(connection, "document.id = ?", document), 0, 0
     if connection.execute("SELECT analyzer FROM base WHERE id = ?", (base,)).fetchone()[0] != ANALYZER_VERSION:
-        table, last = _rebuilt_index(connection, base)
-        term_chunks = ((key, chunk) for key, chunk in term_chunks if key <= last)
-    if table:
-        connection.executemany(
-            f"INSERT INTO {table} ({table}, rowid, terms) VALUES ('delete', ?, ?)",
-            ((key, chunk.terms) for key, chunk in term_chunks),
-        )
+        version, last = ANALYZER_VERSION, connection.terms.last(base, ANALYZER_VERSION) or 0
+        chunks = ((key, chunk) for key, chunk in chunks if key <= last)
+    if not version or last:
+        connection.terms.remove(base, ((key, chunk.terms) for key, chunk in chunks), version)
     owned = "(SELECT id FROM chunk WHERE document = ?)"
     connection.execute(
         f"""
-        UPDATE base SET (chunks, terms) = (SELECT chunks - COUNT(*), base.terms - COALESCE(SUM(profile.terms), 0)
+        UPDATE base SET (chunks, terms) = (SELECT base.chunks - COUNT(*), base.terms - COALESCE(SUM(profile.terms), 0)
         FROM profile WHERE chunk IN {owned}) WHERE id = ?
         """,
         (document, base),
     )
 
 
-def chunks_to_rebuild(connection: sqlite3.Connection, base: int) -> Iterator[tuple[int, IndexedChunk]]:
+def chunks_to_rebuild(connection: Transaction, base: int) -> Iterator[tuple[int, IndexedChunk]]:
     """Yield the next chunks that the new index of a base lacks, analyzed; none if it is complete."""
-    _, last = _rebuilt_index(connection, base)
+    last = connection.terms.last(base, ANALYZER_VERSION) or 0
     yield from _analyzed_chunks(connection, f"chunk.id > {last:d} AND chunk.base = ?", base, _BATCH)
 
 
-def extend_rebuilt_index(connection: sqlite3.Connection, base: int, chunks: Sequence[tuple[int, IndexedChunk]]) -> None:
+def extend_rebuilt_index(connection: Transaction, base: int, chunks: Sequence[tuple[int, IndexedChunk]]) -> None:
     """Add the first of these chunks to the new index beside the one that is searched; replace their profiles.
 
     As many as fit into ``BATCH_S``, and at least one.
     """
     start = time.monotonic()
-    table, last = _rebuilt_index(connection, base)
-    if not table:
-        drop_text_tables(connection, base, "rebuilt")
-        table = _new_rebuilt_index(connection, base)
-    merge_segments(connection, table, BATCH_S / 2)
-    marks = ", ".join("?" * len(chunks))
-    sql = f"SELECT id, COALESCE(terms, 0) FROM chunk LEFT JOIN profile ON chunk = id WHERE id IN ({marks})"
+    last = connection.terms.last(base, ANALYZER_VERSION)
+    if last is None:
+        connection.terms.create(base, ANALYZER_VERSION)
+        last = 0
+    connection.terms.merge(base, BATCH_S / 2, ANALYZER_VERSION)
+    sql = f"SELECT id, COALESCE(terms, 0) FROM chunk LEFT JOIN profile ON chunk = id WHERE id IN ({marks(chunks)})"
     lengths = dict(connection.execute(sql, [key for key, _ in chunks]))
     # Chunks may have been removed since they were read, or added by another process.
     added = 0
     for key, chunk in [(key, chunk) for key, chunk in chunks if key in lengths and key > last]:
-        connection.execute(f"INSERT INTO {table} (rowid, terms) VALUES (?, ?)", (key, chunk.terms))
+        connection.terms.add(base, [(key, chunk.terms)], ANALYZER_VERSION)
         connection.execute(
-            "INSERT OR REPLACE INTO profile (chunk, terms, hashes, counts) VALUES (?, ?, ?, ?)",
+            """
+            INSERT INTO profile (chunk, terms, hashes, counts) VALUES (?, ?, ?, ?)
+            ON CONFLICT (chunk) DO UPDATE SET terms = excluded.terms, hashes = excluded.hashes, counts = excluded.counts
+            """,
             (key, chunk.length, chunk.hashes, chunk.counts),
         )
         added += chunk.length - lengths[key]
@@ -159,34 +144,19 @@ def extend_rebuilt_index(connection: sqlite3.Connection, base: int, chunks: Sequ
     connection.execute("UPDATE base SET terms = terms + ? WHERE id = ?", (added, base))
 
 
-def finish_rebuilt_index(connection: sqlite3.Connection, base: int) -> bool:
+def finish_rebuilt_index(connection: Transaction, base: int) -> bool:
     """Search the new index from now on; return False if it lacks chunks that were added meanwhile."""
-    table, last = _rebuilt_index(connection, base)
-    if connection.execute("SELECT 1 FROM chunk WHERE base = ? AND id > ? LIMIT 1", (base, last)).fetchone():
+    last = connection.terms.last(base, ANALYZER_VERSION)
+    if connection.execute("SELECT 1 FROM chunk WHERE base = ? AND id > ? LIMIT 1", (base, last or 0)).fetchone():
         return False
-    table = table or _new_rebuilt_index(connection, base)
-    merge_segments(connection, table, 0, are_all=True)
-    replace_text_index(connection, base, table)
+    if last is None:
+        connection.terms.create(base, ANALYZER_VERSION)
+    connection.terms.replace(base, ANALYZER_VERSION)
     connection.execute("UPDATE base SET analyzer = ? WHERE id = ?", (ANALYZER_VERSION, base))
     return True
 
 
-def _rebuilt_index(connection: sqlite3.Connection, base: int) -> tuple[str, int]:
-    """Return the new index of the current analyzer version and its last chunk; an empty name if there is none."""
-    name = f"rebuilt_{base:d}_{ANALYZER_VERSION}"
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone():
-        return "", 0
-    row = connection.execute(f"SELECT rowid FROM {name} ORDER BY rowid DESC LIMIT 1").fetchone()
-    return name, row[0] if row else 0
-
-
-def _new_rebuilt_index(connection: sqlite3.Connection, base: int) -> str:
-    name = f"rebuilt_{base:d}_{ANALYZER_VERSION}"
-    create_text_index(connection, name)
-    return name
-
-
-def mark_text_index_stale(connection: sqlite3.Connection, base: int) -> None:
+def mark_text_index_stale(connection: Transaction, base: int) -> None:
     """Mark the index of a base for rebuilding."""
     connection.execute("UPDATE base SET analyzer = 0 WHERE id = ?", (base,))
 
@@ -207,35 +177,30 @@ class TermStatistics:
     def __init__(self) -> None:
         self._searched: dict[int, _SearchedTerms] = {}
 
-    def frequencies(self, connection: sqlite3.Connection, base: StoredBase, terms: Iterable[str]) -> dict[str, int]:
+    def frequencies(self, connection: Transaction, base: StoredBase, terms: Sequence[str]) -> dict[str, int]:
         """Return the number of chunks that contain each term."""
         counts = self._current(connection, base).counts
         if len(counts) > _MAX_TERMS_KEPT:
             counts.clear()
-        frequencies: dict[str, int] = {}
-        for term in terms:
-            # Another thread may clear the cache at any time.
-            count = counts.get(term)
-            frequencies[term] = counts[term] = (
-                _select(connection, base.key, "COUNT(*)", term) if count is None else count
-            )
-        return frequencies
+        # Another thread may clear the cache at any time.
+        frequencies = {term: count for term in terms if (count := counts.get(term)) is not None}
+        new = connection.terms.frequencies(base.key, [term for term in dict.fromkeys(terms) if term not in frequencies])
+        counts.update(new)
+        return {**frequencies, **new}
 
-    def postings(self, connection: sqlite3.Connection, base: StoredBase, term: str) -> ChunkKeys:
-        """Return the chunks that contain a term in ascending order."""
+    def postings(self, connection: Transaction, base: StoredBase, terms: Sequence[str]) -> dict[str, ChunkKeys]:
+        """Return the chunks that contain each term in ascending order."""
         searched = self._current(connection, base)
-        postings = searched.lists.get(term)
-        if postings is None:
-            if searched.postings > _MAX_POSTINGS_KEPT:
-                searched.lists.clear()
-                searched.postings = 0
-            # One string is twice as fast as a row for each chunk.
-            joined = _select(connection, base.key, "GROUP_CONCAT(rowid)", term)
-            postings = searched.lists[term] = np.fromstring(joined, np.int64, sep=",") if joined else NO_CHUNKS
-            searched.postings += postings.size
-        return postings
+        if searched.postings > _MAX_POSTINGS_KEPT:
+            searched.lists.clear()
+            searched.postings = 0
+        postings = {term: keys for term in terms if (keys := searched.lists.get(term)) is not None}
+        new = connection.terms.postings(base.key, [term for term in dict.fromkeys(terms) if term not in postings])
+        searched.lists.update(new)
+        searched.postings += sum(keys.size for keys in new.values())
+        return {**postings, **new}
 
-    def _current(self, connection: sqlite3.Connection, base: StoredBase) -> _SearchedTerms:
+    def _current(self, connection: Transaction, base: StoredBase) -> _SearchedTerms:
         # Keys of chunks are never used again, so a change of the contents changes one of these numbers.
         (newest,) = connection.execute("SELECT MAX(id) FROM chunk").fetchone()
         state = (base.analyzer, base.chunks, newest)
@@ -245,14 +210,7 @@ class TermStatistics:
         return searched
 
 
-def _select(connection: sqlite3.Connection, base: int, figure: str, term: str) -> Any:
-    # Quoted, so that terms are not parsed as operators. A single character is a prefix of bigrams.
-    phrase = f'"{term}"*' if len(term) == 1 and not term.isascii() else f'"{term}"'
-    sql = f"SELECT {figure} FROM text_{base:d} WHERE text_{base:d} MATCH ?"
-    return connection.execute(sql, (phrase,)).fetchone()[0]
-
-
-def visible_chunks(connection: sqlite3.Connection, chunks: ChunkKeys, visible: SqlFilter, maximum: int) -> list[int]:
+def visible_chunks(connection: Transaction, chunks: ChunkKeys, visible: SqlFilter, maximum: int) -> list[int]:
     """Return the places of the first chunks that are visible."""
     if visible.passes_everything:
         return list(range(min(maximum, chunks.size)))
@@ -261,7 +219,7 @@ def visible_chunks(connection: sqlite3.Connection, chunks: ChunkKeys, visible: S
         part: list[int] = chunks[start : start + _FILTERED].tolist()
         sql = f"""
             SELECT chunk.id FROM chunk JOIN document ON document.id = chunk.document
-            WHERE chunk.id IN ({", ".join("?" * len(part))}){visible.and_sql()}
+            WHERE chunk.id IN ({marks(part)}){visible.and_sql()}
         """
         passed = {key for (key,) in connection.execute(sql, (*part, *visible.parameters))}
         allowed += [start + at for at, chunk in enumerate(part) if chunk in passed]
@@ -270,23 +228,21 @@ def visible_chunks(connection: sqlite3.Connection, chunks: ChunkKeys, visible: S
     return allowed[:maximum]
 
 
-def profiles(connection: sqlite3.Connection, chunks: Sequence[int]) -> list[Profile]:
+def profiles(connection: Transaction, chunks: Sequence[int]) -> list[Profile]:
     """Return the profiles of chunks in any order; removed chunks are missing."""
-    marks = ", ".join("?" * len(chunks))
     sql = f"""
         SELECT profile.chunk, terms, hashes, counts, document FROM profile JOIN chunk ON chunk.id = profile.chunk
-        WHERE profile.chunk IN ({marks})
+        WHERE profile.chunk IN ({marks(chunks)})
     """
     rows = connection.execute(sql, tuple(chunks))
     return [Profile(*row) for row in rows]
 
 
-def heading_profiles(connection: sqlite3.Connection, chunks: Sequence[int]) -> dict[int, Profile]:
+def heading_profiles(connection: Transaction, chunks: Sequence[int]) -> dict[int, Profile]:
     """Return the profiles of the titles and headings of chunks, for chunks that may have been removed an empty one."""
-    marks = ", ".join("?" * len(chunks))
     sql = f"""
         SELECT chunk.id, document.id, title, headings FROM chunk JOIN document ON document.id = chunk.document
-        WHERE chunk.id IN ({marks})
+        WHERE chunk.id IN ({marks(chunks)})
     """
     profiles = dict.fromkeys(chunks, Profile(0, 0, b"", b""))
     for chunk, document, title, headings in connection.execute(sql, tuple(chunks)):
@@ -296,7 +252,7 @@ def heading_profiles(connection: sqlite3.Connection, chunks: Sequence[int]) -> d
 
 
 def _analyzed_chunks(
-    connection: sqlite3.Connection, condition: str, key: int, maximum: int = -1
+    connection: Transaction, condition: str, key: int, maximum: int = NO_LIMIT
 ) -> Iterator[tuple[int, IndexedChunk]]:
     rows = connection.execute(
         f"""

@@ -8,7 +8,6 @@ stored as 16-bit floats.
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,11 +17,13 @@ from numpy.typing import NDArray
 
 from mcp_servers.knowledge.embedding import Vectors
 from mcp_servers.knowledge.errors import EngineUnreachableError
-from mcp_servers.knowledge.storage.database import BATCH_S
+from mcp_servers.knowledge.storage.database import BATCH_S, Transaction, marks
 from mcp_servers.knowledge.text_analysis import embedded_text
 
 # In one statement.
 _DELETED_ROWS = 200
+# Read in one statement: neither all vectors in memory, nor a statement for each.
+_ROWS = 500
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Embedding:
     total: bytes  # sum of the vectors
 
 
-def embedding_by_key(connection: sqlite3.Connection, key: int) -> Embedding:
+def embedding_by_key(connection: Transaction, key: int) -> Embedding:
     """Return an existing set."""
     row = connection.execute(
         "SELECT id, embedder, dimensions, vectors, changes, total FROM embedding WHERE id = ?", (key,)
@@ -45,27 +46,29 @@ def embedding_by_key(connection: sqlite3.Connection, key: int) -> Embedding:
     return Embedding(*row)
 
 
-def create_embedding(connection: sqlite3.Connection, base: int, embedder: str) -> int:
+def create_embedding(connection: Transaction, base: int, embedder: str) -> int:
     """Create an empty set."""
-    return connection.execute("INSERT INTO embedding (base, embedder) VALUES (?, ?)", (base, embedder)).lastrowid or 0
+    sql = "INSERT INTO embedding (base, embedder) VALUES (?, ?) RETURNING id"
+    return connection.execute(sql, (base, embedder)).fetchone()[0]
 
 
-def set_next_embedding(connection: sqlite3.Connection, base: int, key: int | None) -> None:
+def set_next_embedding(connection: Transaction, base: int, key: int | None) -> None:
     """Set the set that becomes active when complete."""
     connection.execute("UPDATE base SET becoming = ? WHERE id = ?", (key, base))
 
 
-def set_active_embedding(connection: sqlite3.Connection, base: int, key: int) -> None:
+def set_active_embedding(connection: Transaction, base: int, key: int) -> None:
     """Make a set the active one and clear the next one."""
     connection.execute("UPDATE base SET embedding = ?, becoming = NULL WHERE id = ?", (key, base))
 
 
-def delete_unused_vectors(connection: sqlite3.Connection, base: int) -> bool:
+def delete_unused_vectors(connection: Transaction, base: int) -> bool:
     """Delete a part of the vectors of former sets, for ``BATCH_S``; return False if there are none."""
     end = time.monotonic() + BATCH_S
     for (key,) in unused_embeddings(connection, base):
-        query = "SELECT rowid FROM vector WHERE embedding = ? LIMIT ?"
-        while connection.execute(f"DELETE FROM vector WHERE rowid IN ({query})", (key, _DELETED_ROWS)).rowcount:  # noqa: S608
+        query = "SELECT chunk FROM vector WHERE embedding = ? LIMIT ?"
+        sql = f"DELETE FROM vector WHERE embedding = ? AND chunk IN ({query})"  # noqa: S608
+        while connection.execute(sql, (key, key, _DELETED_ROWS)).rowcount:
             if time.monotonic() > end:
                 return True
         connection.execute("DELETE FROM embedding WHERE id = ?", (key,))
@@ -73,7 +76,7 @@ def delete_unused_vectors(connection: sqlite3.Connection, base: int) -> bool:
     return False
 
 
-def unused_embeddings(connection: sqlite3.Connection, base: int) -> list[tuple[int]]:
+def unused_embeddings(connection: Transaction, base: int) -> list[tuple[int]]:
     """Return the keys of the sets of a base that are neither the active nor the next one."""
     return connection.execute(
         """
@@ -84,7 +87,7 @@ def unused_embeddings(connection: sqlite3.Connection, base: int) -> list[tuple[i
     ).fetchall()
 
 
-def store_vectors(connection: sqlite3.Connection, key: int, chunks: Sequence[int], vectors: Vectors) -> None:
+def store_vectors(connection: Transaction, key: int, chunks: Sequence[int], vectors: Vectors) -> None:
     """Store vectors of chunks, unless removed; raise EngineUnreachableError if their dimensions have changed."""
     embedding = embedding_by_key(connection, key)
     dimensions = int(vectors.shape[1])
@@ -93,18 +96,32 @@ def store_vectors(connection: sqlite3.Connection, key: int, chunks: Sequence[int
         raise EngineUnreachableError(embedding.embedder, reason)
     halves = vectors.astype("<f2")
     total, count = _numbers(embedding.total, dimensions), embedding.vectors
-    for chunk, half in zip(chunks, halves, strict=True):
-        written = connection.execute(
-            "INSERT OR IGNORE INTO vector (chunk, embedding, half_floats) SELECT id, ?, ? FROM chunk WHERE id = ?",
-            (key, half.tobytes(), chunk),
-        )
-        if written.rowcount:
-            total += half
-            count += 1
+    missing = _without_vector(connection, key, chunks)
+    added = [(chunk, half) for chunk, half in zip(chunks, halves, strict=True) if chunk in missing]
+    connection.executemany(
+        "INSERT INTO vector (chunk, embedding, half_floats) VALUES (?, ?, ?)",
+        [(chunk, key, half.tobytes()) for chunk, half in added],
+    )
+    for _, half in added:
+        total += half
+    count += len(added)
     _save(connection, key, dimensions, count, total)
 
 
-def remove_vectors(connection: sqlite3.Connection, document: int) -> None:
+def _without_vector(connection: Transaction, key: int, chunks: Sequence[int]) -> set[int]:
+    """Return those of the chunks that are stored and have no vector in a set."""
+    missing: set[int] = set()
+    for start in range(0, len(chunks), _ROWS):
+        part = chunks[start : start + _ROWS]
+        sql = f"""
+            SELECT id FROM chunk WHERE id IN ({marks(part)})
+            AND NOT EXISTS (SELECT 1 FROM vector WHERE vector.chunk = chunk.id AND embedding = ?)
+        """  # noqa: S608
+        missing.update(chunk for (chunk,) in connection.execute(sql, (*part, key)))
+    return missing
+
+
+def remove_vectors(connection: Transaction, document: int) -> None:
     """Delete the vectors of a document from all sets."""
     rows = connection.execute(
         "SELECT embedding, half_floats FROM vector WHERE chunk IN (SELECT id FROM chunk WHERE document = ?)",
@@ -118,9 +135,7 @@ def remove_vectors(connection: sqlite3.Connection, document: int) -> None:
     connection.execute("DELETE FROM vector WHERE chunk IN (SELECT id FROM chunk WHERE document = ?)", (document,))
 
 
-def chunks_without_vectors(
-    connection: sqlite3.Connection, base: int, key: int, after: int, maximum: int
-) -> dict[int, str]:
+def chunks_without_vectors(connection: Transaction, base: int, key: int, after: int, maximum: int) -> dict[int, str]:
     """Return the chunks after a key that have no vector in a set, with the texts to embed, in ascending order."""
     rows = connection.execute(
         """
@@ -134,16 +149,15 @@ def chunks_without_vectors(
     return {chunk: embedded_text(title, tuple(json.loads(headings)), text) for chunk, title, headings, text in rows}
 
 
-def stored_vectors(connection: sqlite3.Connection, key: int) -> NDArray[np.int64]:
+def stored_vectors(connection: Transaction, key: int) -> NDArray[np.int64]:
     """Return the chunks of a set in ascending order."""
     sql = "SELECT chunk FROM vector WHERE embedding = ? ORDER BY chunk"
     return np.fromiter((chunk for (chunk,) in connection.execute(sql, (key,))), np.int64)
 
 
-def exact_cosines(connection: sqlite3.Connection, key: int, query: Vectors, chunks: Sequence[int]) -> dict[int, float]:
+def exact_cosines(connection: Transaction, key: int, query: Vectors, chunks: Sequence[int]) -> dict[int, float]:
     """Return the cosines of chunks from their stored vectors; chunks without one are missing."""
-    marks = ", ".join("?" * len(chunks))
-    sql = f"SELECT chunk, half_floats FROM vector WHERE embedding = ? AND chunk IN ({marks})"  # noqa: S608
+    sql = f"SELECT chunk, half_floats FROM vector WHERE embedding = ? AND chunk IN ({marks(chunks)})"  # noqa: S608
     rows = connection.execute(sql, (key, *chunks)).fetchall()
     cosines: list[float] = (float_rows([half for _, half in rows], query.size) @ query).tolist()
     return dict(zip((chunk for chunk, _ in rows), cosines, strict=True))
@@ -155,19 +169,19 @@ def float_rows(stored: Sequence[bytes], dimensions: int) -> Vectors:
     return rows.astype(np.float32)
 
 
-def read_vectors(
-    connection: sqlite3.Connection, key: int, chunks: Sequence[int] | None
-) -> Iterator[tuple[int, int, bytes]]:
+def read_vectors(connection: Transaction, key: int, chunks: Sequence[int] | None) -> Iterator[tuple[int, int, bytes]]:
     """Yield chunk, document and stored vector of some or all chunks."""
-    sql = """
-        SELECT vector.chunk, document, half_floats FROM vector JOIN chunk ON chunk.id = vector.chunk
-        WHERE embedding = ?
-    """
+    sql = "SELECT vector.chunk, document, half_floats FROM vector JOIN chunk ON chunk.id = vector.chunk"
     if chunks is None:
-        yield from connection.execute(sql, (key,))
+        after = 0
+        query = f"{sql} WHERE embedding = ? AND vector.chunk > ? ORDER BY vector.chunk LIMIT ?"
+        while rows := connection.execute(query, (key, after, _ROWS)).fetchall():
+            yield from rows
+            after = rows[-1][0]
         return
-    for chunk in chunks:
-        yield from connection.execute(f"{sql} AND vector.chunk = ?", (key, chunk))
+    for start in range(0, len(chunks), _ROWS):
+        part = chunks[start : start + _ROWS]
+        yield from connection.execute(f"{sql} WHERE embedding = ? AND vector.chunk IN ({marks(part)})", (key, *part))
 
 
 def mean_direction(embedding: Embedding) -> Vectors | None:
@@ -182,7 +196,7 @@ def _numbers(stored: bytes, dimensions: int) -> NDArray[np.float64]:
     return np.array(np.frombuffer(stored, "<f8")) if stored else np.zeros(dimensions)
 
 
-def _save(connection: sqlite3.Connection, key: int, dimensions: int, count: int, total: NDArray[np.float64]) -> None:
+def _save(connection: Transaction, key: int, dimensions: int, count: int, total: NDArray[np.float64]) -> None:
     connection.execute(
         "UPDATE embedding SET dimensions = ?, vectors = ?, total = ?, changes = changes + 1 WHERE id = ?",
         (dimensions, count, total.astype("<f8").tobytes(), key),

@@ -20,7 +20,7 @@ from mcp_servers.knowledge.errors import (
     TextTooLongError,
     ThresholdError,
 )
-from mcp_servers.knowledge.library import Library, open_library
+from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
 from mcp_servers.knowledge.types import Access, KnowledgeBase, NewChunk, NewDocument, SearchRequest
 from tests.support.knowledge import document
 
@@ -31,8 +31,8 @@ STRANGER = Access(tenant="umbrella", department="sales", clearance=9)
 
 
 @pytest.fixture
-async def library(tmp_path: Path) -> AsyncIterator[Library]:
-    async with open_library(tmp_path / "knowledge") as library:
+async def library(tmp_path: Path, database_url: str) -> AsyncIterator[Library]:
+    async with open_library(tmp_path / "knowledge", LibrarySettings(database_url=database_url)) as library:
         yield library
 
 

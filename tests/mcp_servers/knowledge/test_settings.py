@@ -73,6 +73,8 @@ def test_http_needs_tokens_off_loopback_alone(tmp_path: Path) -> None:
         (["--allow-networks", "home"], {}, "allow_networks: 'home' does not appear to be"),
         (["--log-level", "LOUD"], {}, "log_level is 'LOUD': give DEBUG"),
         ([], {"KNOWLEDGE_STRICT": "perhaps"}, "KNOWLEDGE_STRICT is 'perhaps': give true or false."),
+        (["--database-url", "postgresql://a:secret@db/kb"], {}, "--database-url has a password: give it in KNOW"),
+        ([], {"KNOWLEDGE_DATABASE_URL": "mysql://db/kb"}, "database_url is no address of PostgreSQL: give postgresql:"),
         (["--config", "/none.toml"], {}, "The settings /none.toml cannot be read (No such file"),
     ],
 )
@@ -108,6 +110,7 @@ def test_secrets_have_no_flag_and_are_never_shown() -> None:
         KNOWLEDGE_EMBEDDER_KEY="key of one",
         KNOWLEDGE_RERANKER_KEY="key of two",
         KNOWLEDGE_LLM_KEY="key of three",
+        KNOWLEDGE_DATABASE_URL="postgresql://kb:key of four@db/kb",
     )
     assert settings.models.llm_key == "key of three"
     assert SECRET not in repr(settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import numpy as np
@@ -14,7 +15,7 @@ from mcp_servers.knowledge.embedding import Embedder, Vectors
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
 from mcp_servers.knowledge.service import embedder_from, reranker_from
-from mcp_servers.knowledge.storage.database import Database
+from mcp_servers.knowledge.storage.sqlite import SQLiteDatabase
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION
 from mcp_servers.knowledge.types import Access, Hit, SearchRequest
 from tests.support.knowledge import document
@@ -37,6 +38,11 @@ def model(service: ModelService, name: str = "words") -> Embedder:
     return embedder
 
 
+def settings_for(url: str, *models: Any, **more: Any) -> LibrarySettings:
+    """Settings with these models over a database."""
+    return LibrarySettings(*models, database_url=url, **more)
+
+
 async def wait_idle(library: Library) -> None:
     with anyio.fail_after(60):
         await library.wait_idle()
@@ -54,8 +60,10 @@ async def first(library: Library, base_id: str, query: str) -> Hit:
     return (await library.search(SearchRequest(query, base_id, threshold=0))).hits[0]
 
 
-async def test_a_document_has_its_words_at_once_and_its_vectors_soon(tmp_path: Path, service: ModelService) -> None:
-    async with open_library(tmp_path, LibrarySettings(model(service))) as library:
+async def test_a_document_has_its_words_at_once_and_its_vectors_soon(
+    tmp_path: Path, database_url: str, service: ModelService
+) -> None:
+    async with open_library(tmp_path, settings_for(database_url, model(service))) as library:
         base_id = await filled(library, *TEXTS)
         state = await library.index_state(base_id)
         assert (state.active_embedder, state.next_embedding, state.done, state.chunks) == ("words", "", 3, 3)
@@ -66,10 +74,10 @@ async def test_a_document_has_its_words_at_once_and_its_vectors_soon(tmp_path: P
 
 
 async def test_an_engine_that_is_down_leaves_its_stage_out_and_the_answer_says_so(
-    tmp_path: Path, service: ModelService
+    tmp_path: Path, database_url: str, service: ModelService
 ) -> None:
     reranker = reranker_from(f"{service.url}#judge")
-    async with open_library(tmp_path, LibrarySettings(model(service), reranker)) as library:
+    async with open_library(tmp_path, settings_for(database_url, model(service), reranker)) as library:
         base_id = await filled(library, *TEXTS)
         for path in ("/v1/embeddings", "/v1/rerank"):
             service.fail(path)
@@ -85,9 +93,11 @@ async def test_an_engine_that_is_down_leaves_its_stage_out_and_the_answer_says_s
         }
 
 
-async def test_the_cross_encoder_has_the_last_word_on_the_first_ten(tmp_path: Path, service: ModelService) -> None:
+async def test_the_cross_encoder_has_the_last_word_on_the_first_ten(
+    tmp_path: Path, database_url: str, service: ModelService
+) -> None:
     reranker = reranker_from(f"{service.url}#judge")
-    async with open_library(tmp_path, LibrarySettings(reranker=reranker)) as library:
+    async with open_library(tmp_path, settings_for(database_url, reranker=reranker)) as library:
         base_id = await filled(
             library, *(f"snow {number}" for number in range(11)), "sea snow with many other words in it"
         )
@@ -100,19 +110,21 @@ async def test_the_cross_encoder_has_the_last_word_on_the_first_ten(tmp_path: Pa
 
 
 async def test_chunks_that_the_cross_encoder_did_not_score_rank_below_those_it_scored(
-    tmp_path: Path, service: ModelService
+    tmp_path: Path, database_url: str, service: ModelService
 ) -> None:
     reranker = reranker_from(f"{service.url}#judge")
-    async with open_library(tmp_path, LibrarySettings(reranker=reranker)) as library:
+    async with open_library(tmp_path, settings_for(database_url, reranker=reranker)) as library:
         base_id = await filled(library, *(f"snow {number}" for number in range(12)))
         hits = (await library.search(SearchRequest("sea snow", base_id, threshold=0, max_results=12))).hits
     # Without a cross-encoder each of them would score more than 0.05 for its word.
     assert [(hit.score, hit.scores.cross_encoder) for hit in hits] == [*[(0.05, 0.05)] * 10, *[(0.05, None)] * 2]
 
 
-async def test_work_that_could_not_be_done_is_done_later(tmp_path: Path, service: ModelService) -> None:
+async def test_work_that_could_not_be_done_is_done_later(
+    tmp_path: Path, database_url: str, service: ModelService
+) -> None:
     answer = service.answers["/v1/embeddings"]
-    async with open_library(tmp_path, LibrarySettings(model(service))) as library:
+    async with open_library(tmp_path, settings_for(database_url, model(service))) as library:
         service.fail("/v1/embeddings")
         base_id = await filled(library, TEXTS[0])
         state = await library.index_state(base_id)
@@ -124,8 +136,10 @@ async def test_work_that_could_not_be_done_is_done_later(tmp_path: Path, service
         assert (state.done, state.problem) == (2, "")
 
 
-async def test_another_embedder_takes_over_when_its_vectors_are_complete(tmp_path: Path, service: ModelService) -> None:
-    async with open_library(tmp_path, LibrarySettings(HashingEmbedder())) as library:
+async def test_another_embedder_takes_over_when_its_vectors_are_complete(
+    tmp_path: Path, database_url: str, service: ModelService
+) -> None:
+    async with open_library(tmp_path, settings_for(database_url, HashingEmbedder())) as library:
         base_id = await filled(library, *(f"{TEXTS[0]} {number}" for number in range(40)))
     good = service.answers["/v1/embeddings"]
     batches = 0
@@ -137,7 +151,7 @@ async def test_another_embedder_takes_over_when_its_vectors_are_complete(tmp_pat
 
     service.answers["/v1/embeddings"] = fails_later
     # Two requests of sixteen make the first batch of 32; the third fails, and the program ends.
-    async with open_library(tmp_path, LibrarySettings(model(service))) as library:
+    async with open_library(tmp_path, settings_for(database_url, model(service))) as library:
         await wait_idle(library)
         state = await library.index_state(base_id)
         assert (state.active_embedder, state.next_embedding, state.done) == ("hashing-1024", "words", 32)
@@ -145,7 +159,7 @@ async def test_another_embedder_takes_over_when_its_vectors_are_complete(tmp_pat
         assert hit.scores.dense is not None
     service.answers["/v1/embeddings"] = good
     service.asked.clear()
-    async with open_library(tmp_path, LibrarySettings(model(service))) as library:
+    async with open_library(tmp_path, settings_for(database_url, model(service))) as library:
         await wait_idle(library)
         state = await library.index_state(base_id)
         assert (state.active_embedder, state.next_embedding, state.done) == ("words", "", 40)
@@ -153,21 +167,23 @@ async def test_another_embedder_takes_over_when_its_vectors_are_complete(tmp_pat
         assert (await first(library, base_id, "sea")).scores.dense == pytest.approx(1.0, abs=0.01)
 
 
-async def test_vectors_of_a_missing_embedder_are_not_compared(tmp_path: Path, service: ModelService) -> None:
-    async with open_library(tmp_path, LibrarySettings(model(service))) as library:
+async def test_vectors_of_a_missing_embedder_are_not_compared(
+    tmp_path: Path, database_url: str, service: ModelService
+) -> None:
+    async with open_library(tmp_path, settings_for(database_url, model(service))) as library:
         base_id = await filled(library, *TEXTS)
-    async with open_library(tmp_path) as library:
+    async with open_library(tmp_path, settings_for(database_url)) as library:
         result = await library.search(SearchRequest("mountain", base_id, threshold=0))
         assert result.left_out == (
             "the search by vectors was left out: its vectors are of words, which is not configured",
         )
         assert result.hits[0].scores.dense is None
-    async with open_library(tmp_path, LibrarySettings(previous=(model(service),))) as library:
+    async with open_library(tmp_path, settings_for(database_url, previous=(model(service),))) as library:
         assert (await first(library, base_id, "mountain")).scores.dense is not None
 
 
-async def test_vectors_of_another_length_are_refused(tmp_path: Path, service: ModelService) -> None:
-    async with open_library(tmp_path, LibrarySettings(model(service))) as library:
+async def test_vectors_of_another_length_are_refused(tmp_path: Path, database_url: str, service: ModelService) -> None:
+    async with open_library(tmp_path, settings_for(database_url, model(service))) as library:
         base_id = await filled(library, TEXTS[0])
         service.answers["/v1/embeddings"] = lambda body: (
             200,
@@ -180,8 +196,8 @@ async def test_vectors_of_another_length_are_refused(tmp_path: Path, service: Mo
         assert (result.hits[0].content, result.hits[0].scores.dense) == (TEXTS[0], None)
 
 
-async def test_reindexing_makes_everything_anew_and_goes_back_to_the_same(tmp_path: Path) -> None:
-    async with open_library(tmp_path, LibrarySettings(HashingEmbedder())) as library:
+async def test_reindexing_makes_everything_anew_and_goes_back_to_the_same(tmp_path: Path, database_url: str) -> None:
+    async with open_library(tmp_path, settings_for(database_url, HashingEmbedder())) as library:
         base_id = await filled(library, *TEXTS)
         before = await first(library, base_id, "mountain snow")
         assert (await library.reindex(base_id)).next_embedding == "hashing-1024"
@@ -191,12 +207,12 @@ async def test_reindexing_makes_everything_anew_and_goes_back_to_the_same(tmp_pa
 
 
 async def test_reindexing_twice_goes_on_and_is_logged(
-    tmp_path: Path, service: ModelService, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, database_url: str, service: ModelService, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mcp_servers")
     good = service.answers["/v1/embeddings"]
     embedder = embedder_from(f"{service.url}#words", batch=4)
-    async with open_library(tmp_path, LibrarySettings(embedder)) as library:
+    async with open_library(tmp_path, settings_for(database_url, embedder)) as library:
         base_id = await filled(library, *(f"{TEXTS[0]} {number}" for number in range(12)))
         service.asked.clear()
         service.answers["/v1/embeddings"] = lambda body: good(body) if len(service.asked) <= 2 else (503, {})
@@ -221,7 +237,7 @@ async def test_the_index_of_an_older_analyzer_is_made_anew(tmp_path: Path) -> No
     async with open_library(tmp_path) as library:
         base_id = await filled(library, *TEXTS)
         before = await first(library, base_id, "mountain")
-    database = Database(tmp_path)
+    database = SQLiteDatabase(tmp_path)
     with database.writing() as connection:
         connection.execute("UPDATE base SET analyzer = 0")
         connection.execute("DROP TABLE text_1")
@@ -239,8 +255,8 @@ async def test_the_index_of_an_older_analyzer_is_made_anew(tmp_path: Path) -> No
     database.close()
 
 
-async def test_the_vectors_in_memory_follow_changes_by_other_processes(tmp_path: Path) -> None:
-    settings = LibrarySettings(HashingEmbedder())
+async def test_the_vectors_in_memory_follow_changes_by_other_processes(tmp_path: Path, database_url: str) -> None:
+    settings = settings_for(database_url, HashingEmbedder())
     async with open_library(tmp_path, settings) as library, open_library(tmp_path, settings) as elsewhere:
         base_id = await filled(library, *TEXTS)
         assert (await first(library, base_id, "river reed")).content == TEXTS[2]
@@ -257,8 +273,10 @@ async def test_the_vectors_in_memory_follow_changes_by_other_processes(tmp_path:
         assert all(hit.scores.dense is not None for hit in hits)
 
 
-async def test_the_vector_search_sees_only_what_the_person_may_see(tmp_path: Path, service: ModelService) -> None:
-    async with open_library(tmp_path, LibrarySettings(model(service))) as library:
+async def test_the_vector_search_sees_only_what_the_person_may_see(
+    tmp_path: Path, database_url: str, service: ModelService
+) -> None:
+    async with open_library(tmp_path, settings_for(database_url, model(service))) as library:
         base = await library.create("base")
         for number in range(600):
             await library.add(base.id, document(f"sea {number}", clearance=5))
@@ -268,8 +286,8 @@ async def test_the_vector_search_sees_only_what_the_person_may_see(tmp_path: Pat
         assert [hit.content for hit in hits] == ["mountain and sea"]
 
 
-async def test_many_bases_are_narrowed_to_the_nearest(tmp_path: Path, service: ModelService) -> None:
-    async with open_library(tmp_path, LibrarySettings(model(service))) as library:
+async def test_many_bases_are_narrowed_to_the_nearest(tmp_path: Path, database_url: str, service: ModelService) -> None:
+    async with open_library(tmp_path, settings_for(database_url, model(service))) as library:
         for number in range(10):
             base = await library.create(f"base {number}")
             await library.add(base.id, document(TEXTS[0] if number < 8 else TEXTS[1]))
@@ -319,13 +337,13 @@ async def remove_base(library: Library, base_id: str) -> None:
 
 @pytest.mark.parametrize("change", [remove_document, reindex_twice, remove_base])
 async def test_what_changes_while_vectors_are_made_does_not_end_the_work(
-    tmp_path: Path, change: Callable[[Library, str], Awaitable[None]]
+    tmp_path: Path, database_url: str, change: Callable[[Library, str], Awaitable[None]]
 ) -> None:
     embedder = HeldEmbedder()
-    async with open_library(tmp_path) as library:
+    async with open_library(tmp_path, settings_for(database_url)) as library:
         changing = (await library.create("changing")).id
         await library.add(changing, document("sea"))
-    async with open_library(tmp_path, LibrarySettings(embedder)) as library:
+    async with open_library(tmp_path, settings_for(database_url, embedder)) as library:
         with anyio.fail_after(60):
             await embedder.asked.wait()
             await change(library, changing)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -29,8 +27,8 @@ def random_rows(count: int) -> Vectors:
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-async def test_the_nearest_by_bytes_have_the_cosines_of_the_stored_vectors(tmp_path: Path) -> None:
-    database, index, rows = Database(tmp_path), VectorIndex(), random_rows(ROWS)
+async def test_the_nearest_by_bytes_have_the_cosines_of_the_stored_vectors(database: Database) -> None:
+    index, rows = VectorIndex(), random_rows(ROWS)
     library = Library(database, LibrarySettings())
     base = await library.create("base")
     first = await library.add(base.id, NewDocument("one", (NewChunk("rain"),) * 1000, "1"))
@@ -53,4 +51,3 @@ async def test_the_nearest_by_bytes_have_the_cosines_of_the_stored_vectors(tmp_p
     with database.reading() as connection:
         left = index.nearest(connection, 1, embedding_by_key(connection, key), query, None, ROWS)
     assert sorted(chunk for chunk, _ in left.chunks) == list(range(1001, ROWS + 1))
-    database.close()

@@ -12,7 +12,7 @@ import anyio
 
 from mcp_servers.knowledge.library import open_library
 from mcp_servers.knowledge.storage.bases import base_by_key
-from mcp_servers.knowledge.storage.database import FILE_NAME, Database
+from mcp_servers.knowledge.storage.sqlite import FILE_NAME, SQLiteDatabase
 from mcp_servers.knowledge.storage.text_index import TermStatistics
 from mcp_servers.knowledge.text_analysis import analyze_query
 from tests.support.shared import REPOSITORY
@@ -85,12 +85,12 @@ def assert_whole(folder: Path, last: int) -> None:
 
 def assert_text_index_agrees(folder: Path, documents: dict[int, int]) -> None:
     """What the text index knows is exactly the newest versions: every number that was replaced is gone from it."""
-    database = Database(folder)
+    database = SQLiteDatabase(folder)
     with database.reading() as connection:
         for number in range(max(documents.values()) + 1):
             (term,) = analyze_query(f"title{number}").terms
-            found = TermStatistics().postings(connection, base_by_key(connection, 1), term)
-            assert found.size == (CHUNKS if number in documents.values() else 0)
+            found = TermStatistics().postings(connection, base_by_key(connection, 1), [term])
+            assert found[term].size == (CHUNKS if number in documents.values() else 0)
     database.close()
 
 

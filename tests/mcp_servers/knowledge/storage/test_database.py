@@ -21,15 +21,15 @@ from mcp_servers.knowledge.errors import (
 )
 from mcp_servers.knowledge.library import open_library
 from mcp_servers.knowledge.storage.bases import base_by_key, create_base
-from mcp_servers.knowledge.storage.database import FILE_NAME, Database
 from mcp_servers.knowledge.storage.documents import PreparedDocument, write_document
+from mcp_servers.knowledge.storage.sqlite import FILE_NAME, SQLiteDatabase
 from mcp_servers.knowledge.storage.text_index import index_chunk
 from mcp_servers.knowledge.types import UNRESTRICTED, SearchRequest
 from tests.support.knowledge import document
 from tests.support.shared import REPOSITORY
 
 
-def add(database: Database, *texts: str, uri: str) -> None:
+def add(database: SQLiteDatabase, *texts: str, uri: str) -> None:
     """A document into the first base."""
     new = document(*texts, uri=uri)
     with database.writing() as connection:
@@ -44,15 +44,15 @@ def documents(folder: Path) -> list[str]:
     return uris
 
 
-def new_database(folder: Path) -> Database:
-    database = Database(folder)
+def new_database(folder: Path) -> SQLiteDatabase:
+    database = SQLiteDatabase(folder)
     with database.writing() as connection:
         create_base(connection, "base", "", "")
     return database
 
 
 def test_the_folder_and_the_file_are_for_their_owner_alone(tmp_path: Path) -> None:
-    Database(tmp_path / "deep" / "folder").close()
+    SQLiteDatabase(tmp_path / "deep" / "folder").close()
     assert stat.S_IMODE((tmp_path / "deep" / "folder").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "deep" / "folder" / FILE_NAME).stat().st_mode) == 0o600
 
@@ -98,7 +98,7 @@ def test_a_full_disk_is_an_error_and_costs_only_the_current_write(tmp_path: Path
 def test_background_work_waits_for_searches_and_writers_but_not_forever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database = Database(tmp_path)
+    database = SQLiteDatabase(tmp_path)
     for busy, limit_s in ((database.searching, 60.0), (database.writing, 0.0)):
         monkeypatch.setattr("mcp_servers.knowledge.storage.database._GIVES_WAY_S", limit_s)
         background = threading.Thread(target=database.give_way)
@@ -114,14 +114,14 @@ def test_background_work_waits_for_searches_and_writers_but_not_forever(
 
 
 def test_a_writer_that_waits_too_long_says_so(tmp_path: Path) -> None:
-    database, elsewhere = new_database(tmp_path), Database(tmp_path, busy_timeout_s=0.05)
+    database, elsewhere = new_database(tmp_path), SQLiteDatabase(tmp_path, busy_timeout_s=0.05)
     with (
         database.writing(),
         pytest.raises(StorageBusyError, match="try again"),
         elsewhere.writing(),
     ):
         pass
-    impatient = Database(tmp_path, busy_timeout_s=0.05)
+    impatient = SQLiteDatabase(tmp_path, busy_timeout_s=0.05)
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -143,7 +143,7 @@ def test_a_writer_that_waits_too_long_says_so(tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_is_left_unchanged_and_reported(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"these are my holiday pictures" * 100)
     with pytest.raises(StorageDamagedError, match="put back a backup"):
-        Database(tmp_path)
+        SQLiteDatabase(tmp_path)
     assert (tmp_path / FILE_NAME).read_bytes() == b"these are my holiday pictures" * 100
 
 
@@ -173,13 +173,13 @@ def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     with pytest.raises(StorageNewerError, match="Update this program"):
-        Database(tmp_path)
+        SQLiteDatabase(tmp_path)
 
 
 def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="permissions"):
-        Database(tmp_path / "file" / "folder")
+        SQLiteDatabase(tmp_path / "file" / "folder")
 
 
 _WRITER = """

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
 from mcp_servers.knowledge.storage.bases import base_by_key
-from mcp_servers.knowledge.storage.database import Database, delete_replaced_index, merge_segments
+from mcp_servers.knowledge.storage.database import Database, Transaction
+from mcp_servers.knowledge.storage.sqlite import SQLiteDatabase
 from mcp_servers.knowledge.storage.text_index import (
     TermStatistics,
     chunks_to_rebuild,
@@ -22,6 +22,7 @@ from mcp_servers.knowledge.types import NewChunk, NewDocument, SearchRequest
 
 pytestmark = pytest.mark.anyio
 BASE = 1
+OLDER = ANALYZER_VERSION - 1
 
 
 async def add(library: Library, base_id: str, name: str, words: str = "rain") -> str:
@@ -34,10 +35,14 @@ async def found(library: Library, base_id: str, query: str) -> set[str]:
     return {hit.title for hit in result.hits}
 
 
-def tables(database: Database) -> set[str]:
+def indexes(database: Database) -> set[str]:
+    """The kinds of indexes in the store."""
     with database.reading() as connection:
-        rows = connection.execute("SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL%'")
-        return {name for (name,) in rows}
+        if isinstance(database, SQLiteDatabase):
+            rows = connection.execute("SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL%'").fetchall()
+            return {name.partition("_")[0] for (name,) in rows}
+        kinds = {0: "text", -1: "replaced"}
+        return {kinds.get(version, "rebuilt") for (version,) in connection.execute("SELECT version FROM term_index")}
 
 
 def rebuild(database: Database, last: int = 1_000_000) -> None:
@@ -50,13 +55,12 @@ def rebuild(database: Database, last: int = 1_000_000) -> None:
             extend_rebuilt_index(connection, BASE, chunks)
 
 
-def numbers(connection: sqlite3.Connection) -> tuple[int, int, int]:
+def numbers(connection: Transaction) -> tuple[int, int, int]:
     chunks, terms = connection.execute("SELECT chunks, terms FROM base").fetchone()
     return chunks, terms, connection.execute("SELECT SUM(terms) FROM profile").fetchone()[0]
 
 
-async def test_documents_come_and_go_while_the_index_is_rebuilt_in_parts(tmp_path: Path) -> None:
-    database = Database(tmp_path)
+async def test_documents_come_and_go_while_the_index_is_rebuilt_in_parts(database: Database) -> None:
     # Without its background work, which would rebuild as well.
     library = Library(database, LibrarySettings())
     base_id = (await library.create("rules")).id
@@ -79,46 +83,49 @@ async def test_documents_come_and_go_while_the_index_is_rebuilt_in_parts(tmp_pat
         assert counts == {"rain": 0, "snow": 60, "fourth": 60}
         chunks, terms, in_profiles = numbers(connection)
     assert (chunks, terms) == (60, in_profiles)
-    while "replaced" in "".join(tables(database)):
+    while "replaced" in indexes(database):
         with database.writing() as connection:
-            assert delete_replaced_index(connection, BASE)
-    assert tables(database) == {"text_1"}
+            assert connection.terms.delete_replaced(BASE)
+    assert indexes(database) == {"text"}
     with database.writing() as connection:
-        while merge_segments(connection, "text_1", 0):
+        while connection.terms.merge(BASE, 0):
             pass
-        assert connection.execute("SELECT COUNT(DISTINCT segid) FROM text_1_idx").fetchone() == (1,)
+        if isinstance(database, SQLiteDatabase):
+            assert connection.execute("SELECT COUNT(DISTINCT segid) FROM text_1_idx").fetchone() == (1,)
     fourth = await add(library, base_id, "fourth", "hail")
     assert await found(library, base_id, "snow") == set()
     assert await found(library, base_id, "hail") == {"fourth"}
     await library.remove(fourth)
     with database.reading() as connection:
         assert TermStatistics().frequencies(connection, base_by_key(connection, BASE), ["hail"]) == {"hail": 0}
-    database.close()
 
 
-async def test_a_rebuild_that_was_interrupted_goes_on_and_one_of_an_older_version_starts_anew(tmp_path: Path) -> None:
-    database = Database(tmp_path)
+async def test_a_rebuild_that_was_interrupted_goes_on_and_one_of_an_older_version_starts_anew(
+    tmp_path: Path, database: Database, database_url: str
+) -> None:
     library = Library(database, LibrarySettings())
     base_id = (await library.create("rules")).id
     for name in ("first", "second"):
         await add(library, base_id, name)
     with database.writing() as connection:
         mark_text_index_stale(connection, BASE)
-        connection.execute("CREATE VIRTUAL TABLE rebuilt_1_0 USING fts5(terms, content='')")
+        connection.terms.create(BASE, OLDER)
     rebuild(database, 70)
-    assert tables(database) == {"text_1", f"rebuilt_1_{ANALYZER_VERSION}"}
-    async with open_library(tmp_path) as opened:
+    with database.reading() as connection:
+        last = [connection.terms.last(BASE, version) for version in (OLDER, ANALYZER_VERSION)]
+    assert last[0] is None
+    assert last[1] is not None
+    assert 0 < last[1] <= 120
+    async with open_library(tmp_path, LibrarySettings(database_url=database_url)) as opened:
         await opened.wait_idle()
-        assert tables(database) == {"text_1"}
+        assert indexes(database) == {"text"}
         assert await found(opened, base_id, "second") == {"second"}
         await opened.reindex(base_id)
         await opened.wait_idle()
         assert await found(opened, base_id, "first") == {"first"}
-    database.close()
 
 
-async def test_a_base_is_removed_with_its_unfinished_index(tmp_path: Path) -> None:
-    database = Database(tmp_path)
+async def test_a_base_is_removed_with_its_unfinished_index(database: Database) -> None:
     library = Library(database, LibrarySettings())
     base_id = (await library.create("rules")).id
     await add(library, base_id, "first")
@@ -126,5 +133,7 @@ async def test_a_base_is_removed_with_its_unfinished_index(tmp_path: Path) -> No
         mark_text_index_stale(connection, BASE)
     rebuild(database)
     await library.remove_base(base_id)
-    assert tables(database) == set()
-    database.close()
+    while "replaced" in indexes(database):
+        with database.writing() as connection:
+            assert connection.terms.delete_replaced(BASE)
+    assert indexes(database) == set()

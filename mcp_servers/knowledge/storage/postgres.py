@@ -1,0 +1,366 @@
+"""A PostgreSQL database that several knowledge servers share: schema and migrations, transactions, a table of postings.
+
+* A search reads one snapshot (REPEATABLE READ). One transaction writes at a time, of all servers, as in a file: keys of
+chunks grow with each commit, and sums are read and written again.
+* Everything is in a schema of its own, ``knowledge``, so that the boards' conversations may be in the same database.
+* A connection that was lost is opened again; what was not committed is not there. Errors are StorageErrors.
+
+Needs no extension and no rights beside those of the database's owner. References: PostgreSQL 15, "Transaction
+Isolation", "Advisory Locks"; psycopg 3.
+"""
+
+# ruff: noqa: S608 - the SQL is put together from constants; values are parameters
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from mcp_servers.knowledge.errors import (
+    BadArgumentError,
+    MissingExtraError,
+    StorageAwayError,
+    StorageBusyError,
+    StorageError,
+    StorageFullError,
+    StorageNewerError,
+)
+from mcp_servers.knowledge.storage.database import BATCH_S, BUSY_TIMEOUT_S, NO_CHUNKS, ChunkKeys, Database, Rows
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+# One SQL file for each migration.
+_MIGRATIONS = ("postgres.sql",)
+_SCHEMA = "knowledge"
+# The locks of those who write and of those who migrate; any numbers that no other program uses.
+_WRITE_LOCK, _MIGRATION_LOCK = 7263_0039, 7263_0040
+_DRIVER = "psycopg[binary]"
+# More threads than these wait for each other.
+_CONNECTIONS = 8
+# A server without power is noticed after 10 s.
+_CONNECTING: dict[str, Any] = {
+    "connect_timeout": 3,
+    "application_name": "rkllm-mcp-knowledge",
+    "client_encoding": "utf-8",
+    "keepalives_idle": 5,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+_LONGEST_STATEMENT_S = 300
+_DELETED_ROWS = 5000
+# A B-tree has no room for longer ones.
+_TERM_BYTES = 400
+_REPLACED = -1
+
+
+@lru_cache(maxsize=500)
+def translated(statement: str) -> str:
+    """Return a statement of the store as psycopg reads it."""
+    return statement.replace("%", "%%").replace("?", "%s")
+
+
+def _storable(value: Any) -> Any:
+    # PostgreSQL has no NUL in texts.
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
+
+
+def _stored_term(term: str) -> str:
+    """Return what a term is stored as: itself, or the beginning and the digest of a very long one."""
+    if len(term) * 4 <= _TERM_BYTES or len(term.encode()) <= _TERM_BYTES:
+        return term
+    return f"{term[:50]}\x01{hashlib.sha256(term.encode()).hexdigest()}"
+
+
+def _range(term: str) -> tuple[str, str] | None:
+    """Return the first string that begins with a character and the first behind them; None for a whole term."""
+    if len(term) != 1 or term.isascii():
+        return None
+    # Behind U+D7FF there are no characters up to U+E000.
+    return term, "\ue000" if term == "\ud7ff" else chr(ord(term) + 1)
+
+
+class PostingTable:
+    """A row for each chunk and term; implements ``TermIndex``."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+
+    def create(self, base: int, version: int = 0) -> None:
+        """See ``TermIndex``."""
+        self._replace(base, "version > 0")
+        self._connection.execute("INSERT INTO term_index (base, version) VALUES (%s, %s)", (base, version))
+
+    def drop(self, base: int) -> None:
+        """See ``TermIndex``; the rows are deleted by ``delete_replaced`` of any base."""
+        self._replace(base, "TRUE")
+
+    def add(self, base: int, chunks: Iterable[tuple[int, str]], version: int = 0) -> None:
+        """See ``TermIndex``."""
+        (index, last), rows = self._index(base, version), 0
+        with self._connection.cursor() as cursor:
+            with cursor.copy("COPY posting (term_index, chunk, term) FROM STDIN") as copy:
+                for chunk, terms in chunks:
+                    last, rows = max(last, chunk), rows + 1
+                    for term in sorted({_stored_term(term) for term in terms.split()}):
+                        copy.write_row((index, chunk, term))
+            if rows:
+                cursor.execute("UPDATE term_index SET last = %s WHERE id = %s", (last, index))
+
+    def remove(self, base: int, chunks: Iterable[tuple[int, str]], version: int = 0) -> None:
+        """See ``TermIndex``."""
+        index, _ = self._index(base, version)
+        sql = "DELETE FROM posting WHERE term_index = %s AND term = ANY(%s) AND chunk = %s"
+        rows = [(index, list({_stored_term(term) for term in terms.split()}), chunk) for chunk, terms in chunks]
+        with self._connection.cursor() as cursor:
+            cursor.executemany(sql, rows)
+
+    def frequencies(self, base: int, terms: Sequence[str]) -> dict[str, int]:
+        """See ``TermIndex``."""
+        whole, frequencies = "SELECT term, COUNT(*)", dict.fromkeys(terms, 0)
+        frequencies.update(self._select(base, terms, whole, "SELECT COUNT(DISTINCT chunk)"))
+        return frequencies
+
+    def postings(self, base: int, terms: Sequence[str]) -> dict[str, ChunkKeys]:
+        """See ``TermIndex``."""
+        # One string is faster than a row for each chunk.
+        whole = "SELECT term, string_agg(chunk::text, ',' ORDER BY chunk)"
+        begun = "SELECT string_agg(DISTINCT chunk::text, ',')"
+        joined: dict[str, str | None] = self._select(base, terms, whole, begun)
+        keys = {term: np.fromstring(text, np.int64, sep=",") for term, text in joined.items() if text}
+        return {term: np.sort(keys.get(term, NO_CHUNKS)) for term in terms}
+
+    def last(self, base: int, version: int) -> int | None:
+        """See ``TermIndex``."""
+        sql = "SELECT last FROM term_index WHERE base = %s AND version = %s"
+        row = self._connection.execute(sql, (base, version)).fetchone()
+        return row[0] if row else None
+
+    def replace(self, base: int, version: int) -> None:
+        """See ``TermIndex``."""
+        self._replace(base, "version = 0")
+        self._connection.execute("UPDATE term_index SET version = 0 WHERE base = %s AND version = %s", (base, version))
+
+    def merge(self, base: int, seconds: float, version: int = 0) -> bool:
+        """See ``TermIndex``; PostgreSQL does it by itself."""
+        del base, seconds, version
+        return False
+
+    def has_replaced(self, base: int) -> bool:
+        """See ``TermIndex``."""
+        del base
+        return self._connection.execute("SELECT 1 FROM term_index WHERE version = -1 LIMIT 1").fetchone() is not None
+
+    def delete_replaced(self, base: int) -> bool:
+        """See ``TermIndex``; also of bases that were removed."""
+        del base
+        end = time.monotonic() + BATCH_S
+        row = self._connection.execute("SELECT id FROM term_index WHERE version = -1 LIMIT 1").fetchone()
+        if row is None:
+            return False
+        rows = f"ARRAY(SELECT ctid FROM posting WHERE term_index = %s LIMIT {_DELETED_ROWS})"
+        while self._connection.execute(cast("Any", f"DELETE FROM posting WHERE ctid = ANY({rows})"), row).rowcount:
+            if time.monotonic() > end:
+                return True
+        self._connection.execute("DELETE FROM term_index WHERE id = %s", row)
+        return True
+
+    def _index(self, base: int, version: int) -> tuple[int, int]:
+        sql = "SELECT id, last FROM term_index WHERE base = %s AND version = %s"
+        row = self._connection.execute(sql, (base, version)).fetchone()
+        return row or (0, 0)
+
+    def _replace(self, base: int, condition: str) -> None:
+        sql = f"UPDATE term_index SET version = {_REPLACED} WHERE base = %s AND {condition}"
+        self._connection.execute(cast("Any", sql), (base,))
+
+    def _select(self, base: int, terms: Sequence[str], whole: str, begun: str) -> dict[str, Any]:
+        """Return a figure of each term: ``whole`` selects it with the term, ``begun`` that of terms that begin so."""
+        index, _ = self._index(base, 0)
+        stored = {_stored_term(term): term for term in terms if _range(term) is None}
+        rows: Iterable[tuple[str, Any]] = ()
+        if stored:
+            sql = f"{whole} FROM posting WHERE term_index = %s AND term = ANY(%s) GROUP BY term"
+            rows = self._connection.execute(cast("Any", sql), (index, list(stored)))
+        figures = {stored[term]: figure for term, figure in rows}
+        sql = f"{begun} FROM posting WHERE term_index = %s AND term >= %s AND term < %s"
+        for term in terms:
+            if (limits := _range(term)) is not None:
+                row = self._connection.execute(cast("Any", sql), (index, *limits)).fetchone()
+                figures[term] = row[0] if row else None
+        return figures
+
+
+class PostgresTransaction:
+    """Implements ``Transaction``."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+        self.terms = PostingTable(connection)
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
+        """See ``Transaction``."""
+        values = tuple(map(_storable, parameters))
+        return cast("Rows", self._connection.execute(cast("Any", translated(sql)), values, binary=True))
+
+    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> None:
+        """See ``Transaction``."""
+        with self._connection.cursor() as cursor:
+            cursor.executemany(cast("Any", translated(sql)), [tuple(map(_storable, row)) for row in parameters])
+
+
+class PostgresDatabase(Database):
+    """The database at an address; one that cannot be reached now is asked again by each transaction.
+
+    Raises StorageNewerError, or StorageError if it refuses.
+    """
+
+    def __init__(self, url: str, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+        super().__init__(busy_timeout_s)
+        try:
+            import_module("psycopg")
+        except ImportError:
+            raise MissingExtraError("database_url", _DRIVER) from None
+        parts = urlsplit(url)
+        self.name = f"postgresql://{parts.hostname or ''}{parts.path}"
+        self._url = url
+        self._slots = threading.BoundedSemaphore(_CONNECTIONS)
+        self._idle: list[Connection[Any]] = []
+        self._idle_lock = threading.Lock()
+        self._is_closed = self._is_migrated = False
+        with suppress(StorageAwayError), self.reading():
+            pass
+
+    def close(self) -> None:
+        """See ``Database``."""
+        with self._idle_lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    @contextmanager
+    def reading(self) -> Generator[PostgresTransaction, None, None]:
+        """See ``Database``."""
+        with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as connection:
+            yield PostgresTransaction(connection)
+
+    @contextmanager
+    def writing(self, *, is_durable: bool = True) -> Generator[PostgresTransaction, None, None]:
+        """See ``Database``."""
+        if not self._writing.acquire(timeout=self._busy_timeout_s):
+            raise StorageBusyError(self.name, f"another import has been writing for {self._busy_timeout_s:g} s")
+        try:
+            begin = f"BEGIN; SET LOCAL lock_timeout = {round(self._busy_timeout_s * 1000)}"
+            if not is_durable:
+                begin += "; SET LOCAL synchronous_commit = off"
+            with self._transaction(begin) as connection:
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_WRITE_LOCK,))
+                yield PostgresTransaction(connection)
+        finally:
+            self._writing.release()
+
+    def back_up(self, file: Path) -> None:
+        """See ``Database``."""
+        del file
+        reason, remedy = "is of no use for a database of PostgreSQL", "Run pg_dump, or 'rkllm-mcp knowledge export'"
+        raise BadArgumentError("backup", reason, remedy)
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Generator[Connection[Any], None, None]:
+        with self._slots, self._translated_errors():
+            connection = self._begun(f"{begin}; SET LOCAL search_path = {_SCHEMA}")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(Exception):
+                    connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._give_back(connection)
+
+    def _begun(self, begin: str) -> Connection[Any]:
+        """Return a connection in a transaction; idle ones may have been lost."""
+        import psycopg
+
+        while True:
+            with self._idle_lock:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                break
+            try:
+                connection.execute(cast("Any", begin))
+            except (psycopg.OperationalError, psycopg.InterfaceError):
+                connection.close()
+            else:
+                return connection
+        connection = psycopg.connect(self._url, autocommit=True, **_CONNECTING)
+        try:
+            connection.execute(cast("Any", f"SET statement_timeout = '{_LONGEST_STATEMENT_S}s'"))
+            self._migrate(connection)
+            connection.execute(cast("Any", begin))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _give_back(self, connection: Connection[Any]) -> None:
+        with self._idle_lock:
+            if not self._is_closed and not connection.closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _migrate(self, connection: Connection[Any]) -> None:
+        """Run the missing migrations, one process at a time; raise StorageNewerError."""
+        if self._is_migrated:
+            return
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+            # IF NOT EXISTS needs the right to create one.
+            if connection.execute("SELECT to_regnamespace(%s)", (_SCHEMA,)).fetchone() == (None,):
+                connection.execute(cast("Any", f"CREATE SCHEMA {_SCHEMA}"))
+            connection.execute(cast("Any", f"SET LOCAL search_path = {_SCHEMA}"))
+            connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version integer PRIMARY KEY)")
+            row = connection.execute("SELECT COALESCE(MAX(version), 0) FROM schema_version").fetchone()
+            version = int(row[0]) if row else 0
+            if version > len(_MIGRATIONS):
+                reason = f"layout {version}, this program knows {len(_MIGRATIONS)}"
+                raise StorageNewerError(self.name, reason)
+            for number, step in enumerate(_MIGRATIONS[version:], version + 1):
+                connection.execute(cast("Any", Path(__file__).with_name(step).read_text("utf-8")))
+                connection.execute("INSERT INTO schema_version VALUES (%s)", (number,))
+        self._is_migrated = True
+
+    @contextmanager
+    def _translated_errors(self) -> Generator[None, None, None]:
+        import psycopg
+        from psycopg import errors
+
+        try:
+            yield
+        except errors.DiskFull as error:
+            raise StorageFullError(self.name, _one_line(error)) from error
+        except (errors.LockNotAvailable, errors.QueryCanceled, errors.TransactionRollback) as error:
+            raise StorageBusyError(self.name, _one_line(error)) from error
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            raise StorageAwayError(self.name, _one_line(error)) from error
+        except psycopg.Error as error:
+            raise StorageError(self.name, _one_line(error)) from error
+
+
+def _one_line(error: object) -> str:
+    # The first line names the reason; further ones are hints, or repeat it for each address of a name.
+    return next(iter(str(error).splitlines()), "") or type(error).__name__

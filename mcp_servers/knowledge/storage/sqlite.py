@@ -1,0 +1,359 @@
+"""The SQLite file: schema, migrations and transactions on pooled connections.
+
+* WAL: a reader sees the file as of its start; a writer waits for other writers up to a time limit.
+* ``synchronous = FULL``: committed data survives a power failure, which is frequent on boards.
+* Folder and files are accessible to the owner only (0700, 0600).
+* SQLite errors become StorageError. A damaged file is never repaired or deleted.
+* ``PRAGMA user_version`` counts migrations. Released migrations never change; newer files are left untouched.
+
+Each base has a contentless FTS5 table ``text_<base>`` (one table for all bases is seven times slower for a small base,
+docs/knowledge.md). It stores no positions and ranks nothing: searches read the chunks of each term. Terms come from
+``text_analysis``; the ``ascii`` tokenizer only splits at spaces, because all other non-ASCII characters are letters to
+it.
+
+Requires SQLite 3.37 (Ubuntu 22.04). References: SQLite, "Write-Ahead Logging", "Result and Error Codes".
+"""
+
+# ruff: noqa: S608 - the SQL is put together from constants, whole numbers and question marks; values are parameters
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+
+from mcp_servers.knowledge.errors import (
+    StorageBusyError,
+    StorageDamagedError,
+    StorageError,
+    StorageFullError,
+    StorageNewerError,
+)
+from mcp_servers.knowledge.storage.database import BATCH_S, BUSY_TIMEOUT_S, NO_CHUNKS, ChunkKeys, Database
+
+# One SQL file for each migration.
+_MIGRATIONS = ("schema.sql",)
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Run the missing migrations; raise StorageNewerError or sqlite3.Error."""
+    if schema_version(connection, path) == len(_MIGRATIONS):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Checked again: another process may have migrated meanwhile.
+        version = schema_version(connection, path)
+        for number, step in enumerate(_MIGRATIONS[version:], version + 1):
+            for statement in Path(__file__).with_name(step).read_text("utf-8").split(";\n"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def schema_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the number of migrations in the file; raise StorageNewerError if this version knows fewer."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(_MIGRATIONS):
+        raise StorageNewerError(str(path), f"layout {version}, this program knows {len(_MIGRATIONS)}")
+    return version
+
+
+class FullTextTables:
+    """The full-text tables of the bases; implements ``TermIndex``. The background work merges their segments."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def create(self, base: int, version: int = 0) -> None:
+        """See ``TermIndex``."""
+        self._drop(base, "rebuilt")
+        name = _table(base, version)
+        sql = f"CREATE VIRTUAL TABLE {name} USING fts5(terms, content='', detail='none', tokenize='ascii')"
+        self._connection.execute(sql)
+        # Merging while it writes, FTS5 takes 50 ms for some commits.
+        settings = {"automerge": 0, "crisismerge": 64}
+        self._connection.executemany(f"INSERT INTO {name} ({name}, rank) VALUES (?, ?)", settings.items())
+
+    def drop(self, base: int) -> None:
+        """See ``TermIndex``."""
+        self._drop(base, "text", "rebuilt", "replaced", "vocabulary")
+
+    def add(self, base: int, chunks: Iterable[tuple[int, str]], version: int = 0) -> None:
+        """See ``TermIndex``."""
+        self._connection.executemany(f"INSERT INTO {_table(base, version)} (rowid, terms) VALUES (?, ?)", chunks)
+
+    def remove(self, base: int, chunks: Iterable[tuple[int, str]], version: int = 0) -> None:
+        """See ``TermIndex``; a contentless table needs the original terms."""
+        name = _table(base, version)
+        self._connection.executemany(f"INSERT INTO {name} ({name}, rowid, terms) VALUES ('delete', ?, ?)", chunks)
+
+    def frequencies(self, base: int, terms: Sequence[str]) -> dict[str, int]:
+        """See ``TermIndex``."""
+        sql = f"SELECT COUNT(*) FROM text_{base:d} WHERE text_{base:d} MATCH ?"
+        return {term: self._connection.execute(sql, (_phrase(term),)).fetchone()[0] for term in terms}
+
+    def postings(self, base: int, terms: Sequence[str]) -> dict[str, ChunkKeys]:
+        """See ``TermIndex``."""
+        # One string is twice as fast as a row for each chunk.
+        sql = f"SELECT GROUP_CONCAT(rowid) FROM text_{base:d} WHERE text_{base:d} MATCH ?"
+        joined = {term: self._connection.execute(sql, (_phrase(term),)).fetchone()[0] for term in terms}
+        return {term: np.fromstring(keys, np.int64, sep=",") if keys else NO_CHUNKS for term, keys in joined.items()}
+
+    def last(self, base: int, version: int) -> int | None:
+        """See ``TermIndex``."""
+        name = _table(base, version)
+        if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone():
+            return None
+        row = self._connection.execute(f"SELECT rowid FROM {name} ORDER BY rowid DESC LIMIT 1").fetchone()
+        return row[0] if row else 0
+
+    def replace(self, base: int, version: int) -> None:
+        """See ``TermIndex``."""
+        rebuilt = _table(base, version)
+        # All segments in one are searched twice as fast as ten.
+        self._merge(rebuilt, 0, -_MERGED_PAGES)
+        # Earlier versions had a vocabulary table as well.
+        self._connection.execute(f"DROP TABLE IF EXISTS vocabulary_{base:d}")
+        (number,) = self._connection.execute("SELECT MAX(rowid) FROM sqlite_master").fetchone()
+        self._connection.execute(f"ALTER TABLE text_{base:d} RENAME TO replaced_{base:d}_{number:d}")
+        self._connection.execute(f"ALTER TABLE {rebuilt} RENAME TO text_{base:d}")
+
+    def merge(self, base: int, seconds: float, version: int = 0) -> bool:
+        """See ``TermIndex``."""
+        return self._merge(_table(base, version), seconds, _MERGED_PAGES)
+
+    def has_replaced(self, base: int) -> bool:
+        """See ``TermIndex``."""
+        return bool(self._tables(base, "replaced"))
+
+    def delete_replaced(self, base: int) -> bool:
+        """See ``TermIndex``."""
+        end = time.monotonic() + BATCH_S
+        for name in self._tables(base, "replaced"):
+            for part, rows in (("data", _DELETED_PAGES), ("docsize", 20 * _DELETED_PAGES)):
+                # The first rows describe the index.
+                query = f"SELECT rowid FROM {name}_{part} WHERE rowid > 10 LIMIT {rows}"
+                while self._connection.execute(f"DELETE FROM {name}_{part} WHERE rowid IN ({query})").rowcount:
+                    if time.monotonic() > end:
+                        return True
+            self._connection.execute(f"DROP TABLE {name}")
+            return True
+        return False
+
+    def _merge(self, name: str, seconds: float, pages: int) -> bool:
+        end = time.monotonic() + seconds
+        while True:
+            before = self._connection.total_changes
+            self._connection.execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', ?)", (pages,))
+            # SQLite, "FTS5", 6.9: fewer than two changes mean that nothing was done.
+            is_left = self._connection.total_changes - before > 1
+            if not is_left or time.monotonic() > end:
+                return is_left
+
+    def _tables(self, base: int, kind: str) -> list[str]:
+        sql = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE %' AND name GLOB ?"
+        pattern = f"{kind}_{base:d}{'' if kind in ('text', 'vocabulary') else '_*'}"
+        return [name for (name,) in self._connection.execute(sql, (pattern,))]
+
+    def _drop(self, base: int, *kinds: str) -> None:
+        for name in [name for kind in kinds for name in self._tables(base, kind)]:
+            self._connection.execute(f"DROP TABLE {name}")
+
+
+class SQLiteTransaction(sqlite3.Connection):
+    """A connection with the index of terms; implements ``Transaction``."""
+
+    @property
+    def terms(self) -> FullTextTables:
+        """The index of terms."""
+        return FullTextTables(self)
+
+
+def _table(base: int, version: int) -> str:
+    return f"rebuilt_{base:d}_{version:d}" if version else f"text_{base:d}"
+
+
+def _phrase(term: str) -> str:
+    # Quoted, so that terms are not parsed as operators. A single character is a prefix of bigrams.
+    return f'"{term}"*' if len(term) == 1 and not term.isascii() else f'"{term}"'
+
+
+FILE_NAME = "knowledge.sqlite3"
+# Of 4 KB each.
+_DELETED_PAGES, _MERGED_PAGES = 50, 8
+# Cache for frequently used pages. Memory mapping is not used: a read error of the card would kill the process.
+_CACHE_KIB = 16_384
+# SQLite reports a disk without room for its side files as an I/O error.
+_SIDE_FILES_BYTES = 65_536
+# Imports rewrite the same index pages; checkpoints at 16 MiB save writes.
+_LOG_BYTES = 16 << 20
+# Of 4 KB each. The background work makes the checkpoints, so that imports do not wait for one, unless it falls behind.
+_CHECKPOINT_PAGES = 10_000
+
+
+class SQLiteDatabase(Database):
+    """The database of a folder, created if missing; raises StorageError if it is damaged, newer or unusable."""
+
+    def __init__(self, folder: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+        super().__init__(busy_timeout_s)
+        self.path = folder / FILE_NAME
+        self._idle: list[SQLiteTransaction] = []
+        self._idle_lock = threading.Lock()
+        self._is_closed = False
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # SQLite would create it world-readable; its side files inherit this mode.
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+        except OSError as error:
+            kind = StorageFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
+            raise kind(str(self.path), error.strerror or str(error)) from error
+        with self._translate_errors():
+            connection = self._connect()
+            try:
+                migrate(connection, self.path)
+            except BaseException:
+                connection.close()
+                raise
+            self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close idle connections now and the others when they are returned."""
+        with self._idle_lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    @contextmanager
+    def reading(self) -> Generator[SQLiteTransaction, None, None]:
+        """Open a read transaction: a consistent snapshot."""
+        with self._translate_errors(), self._connection() as connection:
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+
+    @contextmanager
+    def writing(self, *, is_durable: bool = True) -> Generator[SQLiteTransaction, None, None]:
+        """Open a write transaction; one that is not durable copies a long write-ahead log into the file before."""
+        if not is_durable:
+            self.checkpoint()
+        if not self._writing.acquire(timeout=self._busy_timeout_s):
+            raise StorageBusyError(str(self.path), f"another import has been writing for {self._busy_timeout_s:g} s")
+        try:
+            with self._translate_errors(), self._connection() as connection:
+                connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    with suppress(sqlite3.Error):
+                        connection.execute("ROLLBACK")
+                    raise
+        finally:
+            self._writing.release()
+
+    def back_up(self, file: Path) -> None:
+        """Copy the database, also in use, to a file."""
+        with self.reading() as connection, closing(sqlite3.connect(file)) as target:
+            connection.backup(target)
+
+    def checkpoint(self) -> None:
+        """Copy a long write-ahead log into the file; others read and write meanwhile."""
+        with suppress(OSError), self._translate_errors(), self._connection() as connection:
+            if Path(f"{self.path}-wal").stat().st_size > _LOG_BYTES:
+                connection.execute("PRAGMA wal_checkpoint").fetchall()
+
+    @contextmanager
+    def _connection(self) -> Generator[SQLiteTransaction, None, None]:
+        with self._idle_lock:
+            connection = self._idle.pop() if self._idle else None
+        connection = connection or self._connect()
+        try:
+            yield connection
+        except sqlite3.Error:
+            connection.close()
+            raise
+        except BaseException:
+            self._give_back(connection)
+            raise
+        self._give_back(connection)
+
+    def _give_back(self, connection: SQLiteTransaction) -> None:
+        with self._idle_lock:
+            if not self._is_closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _connect(self) -> SQLiteTransaction:
+        connection = sqlite3.connect(
+            self.path,
+            timeout=self._busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=SQLiteTransaction,
+        )
+        try:
+            # Checked first: a newer file must not be modified.
+            schema_version(connection, self.path)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+            connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def _translate_errors(self) -> Generator[None, None, None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise _storage_error(str(self.path), error) from error
+
+
+def _storage_error(path: str, error: sqlite3.Error) -> StorageError:
+    # Python 3.10 has no sqlite_errorcode; SQLite's messages have been stable for ten years.
+    text = str(error)
+    # SQLite's message if the disk has no space even for its side files.
+    if "disk I/O error" in text and _is_full(path):
+        return StorageFullError(path, text)
+    for words, kind in _ERROR_CLASSES:
+        if words in text:
+            return kind(path, text)
+    return StorageError(path, text)
+
+
+def _is_full(path: str) -> bool:
+    try:
+        disk = os.statvfs(Path(path).parent)
+        return disk.f_bavail * disk.f_frsize < _SIDE_FILES_BYTES
+    except OSError:
+        return False
+
+
+_ERROR_CLASSES: tuple[tuple[str, type[StorageError]], ...] = (
+    ("disk is full", StorageFullError),
+    ("malformed", StorageDamagedError),
+    ("not a database", StorageDamagedError),
+    ("vtable constructor failed", StorageDamagedError),
+    ("locked", StorageBusyError),
+    ("busy", StorageBusyError),
+)
