@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.embedding.onnx import OnnxEmbedder, OnnxReranker
 from mcp_servers.knowledge.embedding.remote import ChatJudge, ModelAddress, RemoteEmbedder, RemoteReranker
 from mcp_servers.knowledge.embedding.sentence_encoder import SentenceEncoder
-from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError, KnowledgeError
+from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError, KnowledgeError, StorageAwayError
 from mcp_servers.knowledge.importing.documents import MEGABYTE, Blob, ParseLimits, Progress
 from mcp_servers.knowledge.importing.folders import FolderReport, WatchRules, no_progress, watch_folder
 from mcp_servers.knowledge.importing.reader import FetchLimits, Reader, open_reader
@@ -297,9 +297,10 @@ async def open_service(
                 settings = replace(settings, default_base=default_base.id if settings.default_base else "")
             # The owner's server watches the folders, which are the owner's.
             for watch in () if settings.tenant else settings.watch:
-                base = await _watched_base(library, watch.base)
-                writer = DocumentWriter(library, base.id)
-                watchers.start_soon(_watch, watch, writer, reader, watch_rules or WatchRules())
+                base: KnowledgeBase | None = None
+                with suppress(StorageAwayError):  # it is asked again by the watcher
+                    base = await _watched_base(library, watch.base)
+                watchers.start_soon(_watch, watch, library, base, reader, watch_rules or WatchRules())
             service = KnowledgeService(library, reader, settings, judge)
             with closing(service.uploads):
                 yield service
@@ -310,7 +311,18 @@ async def open_service(
         raise failure
 
 
-async def _watch(watch: WatchedFolder, writer: DocumentWriter, reader: Reader, rules: WatchRules) -> None:
+async def _watch(
+    watch: WatchedFolder, library: Library, base: KnowledgeBase | None, reader: Reader, rules: WatchRules
+) -> None:
+    """Synchronise a folder until cancelled; a base that could not be looked up is, when the database is there."""
+    while base is None:
+        await anyio.sleep(rules.interval_s)
+        try:
+            base = await _watched_base(library, watch.base)
+        except StorageAwayError as problem:
+            logger.warning("%s: %s", watch.folder, problem.words)
+    writer = DocumentWriter(library, base.id)
+
     async def report(outcome: FolderReport | KnowledgeError) -> None:
         is_bad = isinstance(outcome, KnowledgeError) or outcome.count("failed") > 0
         logger.log(logging.WARNING if is_bad else logging.INFO, "%s: %s", watch.folder, outcome)

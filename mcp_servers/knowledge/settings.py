@@ -87,7 +87,6 @@ class Settings:
     """Settings of the program."""
 
     folder: Path
-    database_url: str = field(default="", repr=False)  # PostgreSQL instead of the folder
     models: ModelSettings = field(default_factory=ModelSettings)
     watch: tuple[WatchedFolder, ...] = ()
     default_base: str = ""  # id, name or * for calls without one
@@ -102,6 +101,7 @@ class Settings:
     tenant_role: Literal["read", "write"] = "read"  # write: also changes the tenant's own documents
     http: HttpSettings | None = None  # None for stdio
     log_level: str = "WARNING"
+    database_url: str = field(default="", repr=False)  # PostgreSQL instead of the folder
 
 
 def is_loopback(host: str) -> bool:

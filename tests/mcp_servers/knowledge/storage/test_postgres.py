@@ -21,7 +21,10 @@ from mcp_servers.knowledge.errors import (
     StorageError,
     StorageNewerError,
 )
+from mcp_servers.knowledge.importing.folders import FolderRules, WatchRules
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
+from mcp_servers.knowledge.service import open_service
+from mcp_servers.knowledge.settings import Settings, WatchedFolder
 from mcp_servers.knowledge.storage.bases import bases, create_base
 from mcp_servers.knowledge.storage.postgres import PostgresDatabase
 from mcp_servers.knowledge.types import UNRESTRICTED, SearchRequest
@@ -247,6 +250,25 @@ async def test_a_server_that_starts_before_its_database_waits_for_it(tmp_path: P
         await anyio.to_thread.run_sync(mortal.start)
         base = await library.create("late")
         assert await library.bases() == (base,)
+
+
+async def test_a_watched_folder_is_read_when_the_database_is_there(tmp_path: Path, mortal: PostgresServer) -> None:
+    url, folder = mortal.new_database(), tmp_path / "notes"
+    folder.mkdir()
+    (folder / "rain.txt").write_text("rain and wind", "utf-8")
+    mortal.kill()
+    settings = Settings(tmp_path / "data", database_url=url, watch=(WatchedFolder(folder, "notes"),))
+    rules = WatchRules(FolderRules(settle_s=0.0), debounce_s=0.05, interval_s=0.2)
+    async with open_service(settings, rules) as service:
+        await anyio.to_thread.run_sync(mortal.start)
+        with anyio.fail_after(120):
+            overview = await service.library.overview()
+            while not overview or not overview[0][1].total_documents:
+                await anyio.sleep(0.1)
+                overview = await service.library.overview()
+        (base, _) = overview[0]
+        assert base.name == "notes"
+        assert await found(service.library, base.id, "rain") == [(folder / "rain.txt").as_uri()]
 
 
 async def test_a_database_killed_in_imports_and_searches_loses_nothing_and_leaves_no_halves(
