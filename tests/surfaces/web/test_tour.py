@@ -429,8 +429,8 @@ def pins_renames_exports_deletes_and_undoes(person: Person, _: Demo) -> None:
         person.press("This conversation", "この会話")
         person.press(en, ja, "menuitem")
 
-    act("Rename", "題名を変える")
-    person.write("Title", "題名", name)
+    act("Rename", "タイトルを変更")
+    person.write("Title", "タイトル", name)
     person.press("Save", "保存", within="dialog")
     person.sees(name, name, within="#title")
     act("Pin", "固定する")

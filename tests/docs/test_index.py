@@ -1,0 +1,67 @@
+"""The index of the documentation, in both languages: every page is in it, ten questions are answered in two clicks."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.shared import REPOSITORY
+
+DOCS = REPOSITORY / "docs"
+INDEXES = {"en": "index.md", "ja": "index.ja.md"}
+_LINK = re.compile(r"\[([^\]]+)\]\(([\w.-]+\.md)?(?:#[\w-]+)?\)")
+# A question; the words by which a reader knows the link, and what stands on the page behind it or behind a link of it.
+QUESTIONS = {
+    "a tool server of my own": ("own tool server|自分のツールサーバー", "servers new"),
+    "the phone": ("phone|スマートフォン", "service link"),
+    "Python": ("Python", "from rkllm_mcp import Assistant"),
+    "n8n": ("n8n", "n8n | Credentials"),
+    "Home Assistant": ("Home Assistant", "config add-key"),
+    "Claude Code": ("Claude Code", "ANTHROPIC_BASE_URL"),
+    "a model of my own": ("Getting the runtime|モデルの入手", "models add"),
+    "why it is slow": ("does not work|動かないとき", "rkllm-mcp bench"),
+    "a backup": ("back up|バックアップ", "rkllm-mcp backup"),
+    "an update": ("[Uu]pdate|更新", "rkllm-mcp update"),
+}
+
+
+def text_of(page: str) -> str:
+    return (DOCS / page).read_text("utf-8")
+
+
+def links_of(page: str) -> dict[str, str]:
+    """The labels of the links to other pages, and the pages."""
+    return {label: target for label, target in _LINK.findall(text_of(page)) if target}
+
+
+@pytest.mark.parametrize("language", INDEXES)
+def test_every_page_is_in_the_index(language: str) -> None:
+    linked = set(links_of(INDEXES[language]).values())
+    pages = {path.name for path in DOCS.glob("*.md")}
+    translated = {page.replace(".ja.md", ".md") for page in pages if page.endswith(".ja.md")}
+    others = {
+        page
+        for page in pages
+        if page not in INDEXES.values()
+        and (not page.endswith(".ja.md") if language == "en" else page.endswith(".ja.md") or page not in translated)
+    }
+    assert others - linked == set()
+
+
+@pytest.mark.parametrize("language", INDEXES)
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_is_answered_in_two_clicks(language: str, question: str) -> None:
+    words, answer = QUESTIONS[question]
+    first = [page for label, page in links_of(INDEXES[language]).items() if re.search(words, label)]
+    assert first, f"no link of {INDEXES[language]} names it"
+    near = [page for page in first if answer in text_of(page)]
+    behind = [page for each in first for page in links_of(each).values() if answer in text_of(page)]
+    assert near or behind, f"{answer!r} is not on {first}, nor behind a link there"
+    if language == "ja" and (translation := [page.replace(".md", ".ja.md") for page in near if ".ja." not in page]):
+        assert not [page for page in translation if (DOCS / page).exists()], "the Japanese page is not linked"
+
+
+def test_the_two_indexes_lead_to_each_other() -> None:
+    assert links_of("index.md")["日本語"] == "index.ja.md"
+    assert links_of("index.ja.md")["English"] == "index.md"
