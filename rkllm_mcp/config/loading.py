@@ -153,7 +153,7 @@ def load_config(
         return build_config(raw, env, name, source, mcp_enabled=enabled)
     except ConfigError as error:
         if source is not None and error.source == name:
-            error.line = line_of(source.read_text("utf-8-sig"), error.key)
+            add_line(error, source)
         raise
 
 
@@ -222,6 +222,12 @@ def _parse_toml(text: str, source: str) -> dict[str, Any]:
         is_second = str(error).startswith("Cannot declare") and "twice" in str(error)
         advice = "put its keys below the one above" if is_second else "correct that line"
         raise ConfigError(source, "", f"a TOML error: {error}", advice) from None
+
+
+def add_line(error: ConfigError, source: Path) -> ConfigError:
+    """Write the line of ``error.key`` in the TOML file ``source`` into ``error``; return it."""
+    error.line = line_of(source.read_text("utf-8-sig"), error.key)
+    return error
 
 
 def line_of(text: str, key: str) -> int:

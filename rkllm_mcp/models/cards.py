@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 import rkllm_mcp
 from rkllm_mcp.config.editing import toml_key, toml_value
-from rkllm_mcp.config.loading import read_file
+from rkllm_mcp.config.loading import add_line, read_file
 from rkllm_mcp.config.section import Names, Positive, Probability, Section, Temperature
 from rkllm_mcp.config.sections import ModelSection
 from rkllm_mcp.config.validation_errors import explain
@@ -362,7 +362,7 @@ def _read_folder(folder: Path) -> ModelFolder:
     try:
         card = ModelCard.model_validate(raw)
     except ValidationError as error:
-        raise explain(error, str(source), root=ModelCard) from None
+        raise add_line(explain(error, str(source), root=ModelCard), source) from None
     directory = folder.absolute()
     return ModelFolder(
         directory, card, directory / Path(card.file).expanduser(), directory / Path(card.tokenizer).expanduser()
@@ -374,12 +374,14 @@ def _checked(model: ModelFolder) -> ModelFolder:
     from rkllm_mcp.prompt.families import TEMPLATES
     from rkllm_mcp.toolcalls.formats import SYNTAXES
 
-    card, source = model.card, str(model.folder / CARD_NAME)
+    card, source = model.card, model.folder / CARD_NAME
     if card.template not in TEMPLATES:
-        raise ConfigError(source, "template", repr(card.template), _one_of("allowed are", card.template, TEMPLATES))
+        allowed = _one_of("allowed are", card.template, TEMPLATES)
+        raise add_line(ConfigError(str(source), "template", repr(card.template), allowed), source)
     for syntax in card.syntaxes or ():
         if syntax not in SYNTAXES:
-            raise ConfigError(source, "syntaxes", repr(syntax), _one_of("allowed are", syntax, SYNTAXES))
+            allowed = _one_of("allowed are", syntax, SYNTAXES)
+            raise add_line(ConfigError(str(source), "syntaxes", repr(syntax), allowed), source)
     return model
 
 

@@ -87,11 +87,12 @@ def test_a_missing_file_is_named_with_the_place_to_put_it(tmp_path: Path) -> Non
         ("[sampling]\ntopk = 1", "sampling.topk: found an unknown key; known here are temperature, top_k,"),
     ],
 )
-def test_a_card_that_cannot_be_used_names_its_key(tmp_path: Path, card: str, sentence: str) -> None:
-    make_model(tmp_path, "m", card)
+def test_a_card_that_cannot_be_used_names_its_key_and_line(tmp_path: Path, card: str, sentence: str) -> None:
+    make_model(tmp_path, "m", f'name = "m"\n{card}\n')
+    line = 1 + len(card.splitlines())
     with pytest.raises(ConfigError) as caught:
         load_model("m", [tmp_path])
-    assert str(caught.value).startswith(f"{tmp_path}/m/model.toml: {sentence}")
+    assert str(caught.value).startswith(f"{tmp_path}/m/model.toml:{line}: {sentence}")
 
 
 def test_without_a_name_the_only_real_model_is_chosen(tmp_path: Path) -> None:
