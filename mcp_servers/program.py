@@ -28,10 +28,17 @@ def version() -> str:
         return "0"
 
 
+# The environment of the Debian package, whose files are dpkg's: what a user adds goes to /usr/local.
+_DEBIAN_HOME = "/usr/lib/rkllm-mcp"
+
+
 def install_command(package: str) -> str:
     """Return the shell command that adds a package to the environment of this program, however that was installed."""
     if (Path(sys.prefix) / "pipx_metadata.json").exists():
         return f"pipx inject rkllm-mcp {package}"
+    if sys.prefix == _DEBIAN_HOME:
+        folder = f"/usr/local/lib/rkllm-mcp/python{sys.version_info[0]}.{sys.version_info[1]}"
+        return f"sudo apt install python3-pip && sudo python3 -m pip install --target {folder} {package}"
     python = shlex.quote(sys.executable)
     # An environment that uv made has no pip.
     has_pip = importlib.util.find_spec("pip") is not None

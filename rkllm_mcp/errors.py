@@ -55,10 +55,18 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+# The environment of the Debian package (scripts/release), whose files are dpkg's: what a user adds goes to /usr/local.
+DEBIAN_HOME = "/usr/lib/rkllm-mcp"
+
+
 def install_command(package: str) -> str:
     """Return the shell command that adds a package to the environment of this program, however that was installed."""
     if (Path(sys.prefix) / "pipx_metadata.json").exists():
         return f"pipx inject rkllm-mcp {shlex.quote(package)}"
+    if sys.prefix == DEBIAN_HOME:
+        folder = f"/usr/local/lib/rkllm-mcp/python{sys.version_info[0]}.{sys.version_info[1]}"
+        pip = f"sudo python3 -m pip install --target {folder} {shlex.quote(package)}"
+        return f"sudo apt install python3-pip && {pip}"
     python = shlex.quote(sys.executable)
     # An environment that uv made has no pip.
     pip = f"{python} -m pip install" if importlib.util.find_spec("pip") else f"uv pip install --python {python}"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,8 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from rkllm_mcp import __version__
 from tests.support.installed import need_index
 from tests.support.shared import REPOSITORY
+
+# 290 MB are compressed, or run under emulation; pytest ends a test after 600 s.
+RELEASE_LIMIT_S = 590
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +135,107 @@ def test_an_installed_package_answers_on_the_emulated_npu(wheel: Path, tmp_path:
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("◆ This is the emulated model")
     assert list((tmp_path / ".cache" / "rkllm-mcp" / "emulator").glob("*/librkllmrt.so"))
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with everything that ``scripts/release`` builds."""
+    need_index()
+    if shutil.which("dpkg-deb") is None:
+        pytest.skip("dpkg-deb is not here")
+    folder = tmp_path_factory.mktemp("release") / "dist"
+    done = subprocess.run(
+        [REPOSITORY / "scripts" / "release", folder],
+        env={**os.environ, "PYTHON": sys.executable},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=RELEASE_LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return folder
+
+
+def test_a_release_is_complete_and_its_checksums_are_right(release: Path) -> None:
+    assert sorted(path.name for path in release.iterdir()) == [
+        "SHA256SUMS",
+        f"rkllm-mcp-{__version__}.cdx.json",
+        f"rkllm-mcp_{__version__}_arm64.deb",
+        f"rkllm_mcp-{__version__}-py3-none-any.whl",
+        f"rkllm_mcp-{__version__}.tar.gz",
+        "simple",
+    ]
+    lines = (release / "SHA256SUMS").read_text().splitlines()
+    sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    files = [path for path in release.iterdir() if path.is_file() and path.name != "SHA256SUMS"]
+    assert sums == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_the_same_commit_gives_the_same_wheel_and_source_archive(release: Path, tmp_path: Path) -> None:
+    epoch = subprocess.run(
+        ["git", "log", "-1", "--format=%ct"], cwd=REPOSITORY, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", str(tmp_path)],
+        cwd=REPOSITORY,
+        env={**os.environ, "SOURCE_DATE_EPOCH": epoch},
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    for built in tmp_path.iterdir():
+        assert built.read_bytes() == (release / built.name).read_bytes()
+
+
+def test_pip_takes_the_package_from_the_index_of_a_release(release: Path, tmp_path: Path) -> None:
+    index = (release / "simple").as_uri()
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--index-url", index, "-d", str(tmp_path)]
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
+    environment = {**kept, "PIP_CONFIG_FILE": os.devnull}
+    subprocess.run([*command, "rkllm-mcp"], env=environment, check=True, capture_output=True, timeout=120)
+    (taken,) = tmp_path.iterdir()
+    assert taken.read_bytes() == (release / taken.name).read_bytes()
+
+
+def test_the_debian_package_has_modules_of_arm64_for_each_python_and_a_bill_of_all_libraries(
+    release: Path, tmp_path: Path
+) -> None:
+    (package,) = release.glob("*.deb")
+    subprocess.run(["dpkg-deb", "-x", package, tmp_path], check=True, timeout=300)
+    home = tmp_path / "usr/lib/rkllm-mcp"
+    modules = list((home / "lib/site-packages").rglob("*.so*"))
+    # The 18th and 19th byte of a library name its machine: 183 is aarch64.
+    assert {path.name for path in modules if path.read_bytes()[18:20] != b"\xb7\x00"} == set()
+    pythons = {tag for path in modules for tag in re.findall(r"\.cpython-(\d+)-aarch64", path.name)}
+    assert pythons == {"310", "311", "312", "313"}
+    core = {path.name.split(".")[1][:11] for path in modules if path.name.startswith("_pydantic_core")}
+    assert core == {"cpython-310", "cpython-311", "cpython-312", "cpython-313"}
+    assert sorted(path.name for path in (home / "lib").glob("python*")) == [
+        f"python3.{minor}" for minor in (10, 11, 12, 13)
+    ]
+    bill = json.loads((release / f"rkllm-mcp-{__version__}.cdx.json").read_text("utf-8"))
+    assert (bill["bomFormat"], bill["metadata"]["component"]["version"]) == ("CycloneDX", __version__)
+    shipped = {path.name.split("-")[0].lower() for path in home.glob("lib/site-packages/*.dist-info")} - {"rkllm_mcp"}
+    assert {part["name"].lower().replace("-", "_").replace(".", "_") for part in bill["components"]} == shipped
+    assert not [part["name"] for part in bill["components"] if not part.get("licenses")]
+    installed = (tmp_path / "usr/share/doc/rkllm-mcp/sbom.cdx.json").read_bytes()
+    assert installed == (release / f"rkllm-mcp-{__version__}.cdx.json").read_bytes()
+
+
+@pytest.mark.arm64
+def test_the_debian_package_is_installed_answers_and_is_removed_in_a_clean_root(release: Path) -> None:
+    has_qemu = shutil.which("qemu-aarch64-static") and shutil.which("proot")
+    if not has_qemu and not (REPOSITORY / ".arm64" / "host" / "ready").exists():
+        pytest.skip("qemu-user-static and proot are not installed, and scripts/arm64 has not fetched them")
+    (package,) = release.glob("*.deb")
+    done = subprocess.run(
+        [REPOSITORY / "scripts" / "arm64", "--package", package],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=RELEASE_LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "done on aarch64" in done.stdout.splitlines()[-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -16,7 +18,7 @@ import typer
 from rkllm_mcp import __version__
 from rkllm_mcp.app.preview import state_folder
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.errors import UsageError
+from rkllm_mcp.errors import DEBIAN_HOME, UsageError
 from rkllm_mcp.records import user_folder
 from rkllm_mcp.surfaces.cli import service
 from rkllm_mcp.surfaces.cli.options import AsJson, Yes, command, flag, may_proceed
@@ -25,6 +27,7 @@ from rkllm_mcp.surfaces.terminal import table
 
 _PACKAGE = "rkllm-mcp"
 _UPDATE_LIMIT_S = 1800
+_APT_LIMIT_S = 60
 
 app = typer.Typer()
 
@@ -106,6 +109,10 @@ def _conversation_count(store: Path) -> int:
 def installer_command(action: str) -> list[str] | None:
     """Return the installer's command for ``upgrade`` or ``uninstall`` of this program; None in a checkout."""
     prefix = Path(sys.prefix)
+    if sys.prefix == DEBIAN_HOME:
+        words = ["install", "--only-upgrade"] if action == "upgrade" else ["remove", "--yes"]
+        sudo = [] if os.geteuid() == 0 else ["sudo"]
+        return [*sudo, "apt-get", *words, _PACKAGE]
     if (prefix / "uv-receipt.toml").exists():
         # A package that was installed from a folder keeps its version number; it is built anew all the same.
         again = ["--reinstall-package", _PACKAGE] if action == "upgrade" else []
@@ -113,10 +120,10 @@ def installer_command(action: str) -> list[str] | None:
     if (prefix / "pipx_metadata.json").exists():
         return ["pipx", action, _PACKAGE]
     try:
-        origin = distribution(_PACKAGE).read_text("direct_url.json") or ""
+        origin = json.loads(distribution(_PACKAGE).read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
         return None
-    if '"editable": true' in origin:
+    if origin.get("dir_info", {}).get("editable"):
         return None
     words = ["install", "--upgrade"] if action == "upgrade" else ["uninstall", "--yes"]
     return [sys.executable, "-m", "pip", *words, _PACKAGE]
@@ -124,8 +131,13 @@ def installer_command(action: str) -> list[str] | None:
 
 @command(app, "update")
 def update_command(session: Session) -> int:
-    """Update the program with what installed it: uv, pipx or pip."""
+    """Update the program with what installed it: uv, pipx, pip or apt."""
     words = installer_command("upgrade")
+    if sys.prefix == DEBIAN_HOME and not _has_apt_source():
+        raise UsageError(
+            "the program was installed from a .deb file; download the newer one and run:"
+            " sudo apt install ./rkllm-mcp_VERSION_arm64.deb"
+        )
     if words is None:
         raise UsageError("this is a checkout; update it with: git pull && scripts/setup")
     session.status(" ".join(words))
@@ -135,6 +147,16 @@ def update_command(session: Session) -> int:
     if _unit_state().startswith("active"):
         session.status("The service still runs the old version: rkllm-mcp service restart")
     return EXIT_DONE
+
+
+def _has_apt_source() -> bool:
+    """Return whether apt knows an archive that has the package, besides the file that was installed."""
+    if shutil.which("apt-cache") is None:
+        return False
+    listed = subprocess.run(
+        ["apt-cache", "madison", _PACKAGE], check=False, capture_output=True, text=True, timeout=_APT_LIMIT_S
+    )
+    return bool(listed.stdout.strip())
 
 
 def _run_installer(words: list[str]) -> int:
