@@ -51,7 +51,7 @@ def _default_ssl_context(*, _trust_env: bool = True) -> ssl.SSLContext:
 
 httpcore2.default_ssl_context = _default_ssl_context
 
-pytest_plugins = ["tests.support.run_again", "tests.support.postgres"]
+pytest_plugins = ["tests.support.run_again", "tests.support.postgres", "tests.support.browser"]
 
 SLOWEST = 10
 

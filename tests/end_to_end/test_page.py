@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.models.test_suggestions import SETS
-from tests.support.browser import OFFLINE, PHONE, chromium, visiting
+from tests.support.browser import OFFLINE, PHONE, visiting
 from tests.support.cut_line import CutLine
 from tests.support.demo_app import Demo, make_demo
 from tests.support.feature_demo import make_features
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) -> None:
+def test_a_person_asks_allows_fills_in_reloads_and_looks_around(browser: Browser, tmp_path: Path) -> None:
     demo = make_features(tmp_path)
     victim = tmp_path / "one.txt"
     victim.write_text("x", "utf-8")
-    with serving(demo) as (address, _), chromium() as browser, visiting(browser, address, PHONE) as visit:
+    with serving(demo) as (address, _), visiting(browser, address, PHONE) as visit:
         page = visit.page
         assert "secretary runs on the emulated NPU" in page.inner_text("#welcome")
         assert "Paris." in visit.answered("What is the capital of France?")
@@ -87,7 +86,8 @@ def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) 
         assert {found for found in visit.addresses if not found.startswith((address, "blob:"))} == set()
 
 
-WORDS = " ".join(f"w{number}" for number in range(120))
+WORDS = " ".join(f"w{number}" for number in range(75))
+LAST = "w74"
 RULES = f"""
 rule
   user at length
@@ -96,7 +96,7 @@ rule
 
 
 def slow_demo(folder: Path) -> Demo:
-    """A model that needs more than ten seconds for its answer to 'at length'."""
+    """A model that needs several seconds for its answer to 'at length'."""
     model = scripted_model(folder / "model", RULES)
     script = model / "model.rkllm"
     script.write_text(script.read_text("utf-8").replace("speed flat", "speed prefill 5000 decode 30"), "utf-8")
@@ -105,19 +105,22 @@ def slow_demo(folder: Path) -> Demo:
     return demo
 
 
-@contextmanager
-def slow_line(folder: Path) -> Generator[tuple[str, CutLine, Browser]]:
-    """Serve the slow model; yield its address, a line to it that can be cut, and a browser."""
-    with (
-        serving(slow_demo(folder)) as (address, _),
-        CutLine(int(address.rpartition(":")[2])) as line,
-        chromium() as browser,
-    ):
-        yield address, line, browser
+@pytest.fixture(scope="module")
+def slow_board(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """The address of a board with the slow model."""
+    with serving(slow_demo(tmp_path_factory.mktemp("slow"))) as (address, _):
+        yield address
 
 
-def test_an_answer_goes_on_while_the_phone_sleeps_and_is_whole_when_it_wakes(tmp_path: Path) -> None:
-    with slow_line(tmp_path) as (_, line, browser), visiting(browser, line.url, PHONE) as visit:
+@pytest.fixture
+def line(slow_board: str) -> Generator[CutLine]:
+    """A line to it that can be cut."""
+    with CutLine(int(slow_board.rpartition(":")[2])) as between:
+        yield between
+
+
+def test_an_answer_goes_on_while_the_phone_sleeps_and_is_whole_when_it_wakes(browser: Browser, line: CutLine) -> None:
+    with visiting(browser, line.url, PHONE) as visit:
         page = visit.page
         visit.ask("at length")
         page.wait_for_selector(".message.assistant .prose >> text=w1")
@@ -136,8 +139,10 @@ def test_an_answer_goes_on_while_the_phone_sleeps_and_is_whole_when_it_wakes(tmp
         assert page.locator(".message.user").count() == 2
 
 
-def test_a_second_tab_that_lost_the_answer_reads_on_and_takes_the_question_for_no_draft(tmp_path: Path) -> None:
-    with slow_line(tmp_path) as (address, line, browser), visiting(browser, address, PHONE) as first:
+def test_a_second_tab_that_lost_the_answer_reads_on_and_takes_the_question_for_no_draft(
+    browser: Browser, slow_board: str, line: CutLine
+) -> None:
+    with visiting(browser, slow_board, PHONE) as first:
         first.ask("at length")
         first.page.wait_for_selector(".message.assistant .prose >> text=w1")
         hash_of_conversation = first.page.url.partition("#")[2]
@@ -155,8 +160,8 @@ def test_a_second_tab_that_lost_the_answer_reads_on_and_takes_the_question_for_n
             assert second.page.inner_text(".message.assistant .prose") == WORDS
 
 
-def test_an_answer_goes_on_with_the_connection_while_another_request_hangs(tmp_path: Path) -> None:
-    with slow_line(tmp_path) as (_, line, browser), visiting(browser, line.url) as visit:
+def test_an_answer_goes_on_with_the_connection_while_another_request_hangs(browser: Browser, line: CutLine) -> None:
+    with visiting(browser, line.url) as visit:
         page = visit.page
         visit.ask("at length")
         page.wait_for_selector(".message.assistant .prose >> text=w1")
@@ -170,37 +175,39 @@ def test_an_answer_goes_on_with_the_connection_while_another_request_hangs(tmp_p
         assert page.inner_text(".message.assistant .prose") == WORDS
 
 
-def test_an_answer_that_was_broken_off_with_the_board_is_shown_as_such_and_asked_again(tmp_path: Path) -> None:
+def test_an_answer_that_was_broken_off_with_the_board_is_shown_as_such_and_asked_again(
+    browser: Browser, tmp_path: Path
+) -> None:
     demo = slow_demo(tmp_path)
-    with chromium() as browser:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        with serving(demo, port) as (address, process), visiting(browser, address) as visit:
-            page = visit.page
-            visit.ask("at length")
-            page.wait_for_selector(".message.assistant .prose >> text=w1")
-            process.kill()
-            process.wait()
-            page.wait_for_selector(OFFLINE)
-            with serving(demo, port):
-                page.wait_for_selector("text=This answer was broken off")
-                page.wait_for_selector("#stop", state="hidden")
-                page.locator(".notice").get_by_role("button", name="Ask again").click()
-                page.wait_for_selector("text=w119")
-                page.wait_for_selector("#stop", state="hidden")
-                assert page.locator(".message.assistant .prose").all_inner_texts() == [WORDS]
-                visit.reload()
-                page.wait_for_selector("text=w119")
-                assert page.locator(".message").count() == 2
-                assert not page.locator(".notice >> text=Ask again").count()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with serving(demo, port) as (address, process), visiting(browser, address) as visit:
+        page = visit.page
+        visit.ask("at length")
+        page.wait_for_selector(".message.assistant .prose >> text=w1")
+        process.kill()
+        process.wait()
+        page.wait_for_selector(OFFLINE)
+        with serving(demo, port):
+            page.wait_for_selector("text=This answer was broken off")
+            page.wait_for_selector("#stop", state="hidden")
+            page.locator(".notice").get_by_role("button", name="Ask again").click()
+            page.wait_for_selector(f"text={LAST}")
+            page.wait_for_selector("#stop", state="hidden")
+            assert page.locator(".message.assistant .prose").all_inner_texts() == [WORDS]
+            visit.reload()
+            page.wait_for_selector(f"text={LAST}")
+            assert page.locator(".message").count() == 2
+            assert not page.locator(".notice >> text=Ask again").count()
 
 
-@pytest.mark.parametrize("servers", SETS)
-def test_every_suggestion_is_answered_when_it_is_clicked(tmp_path: Path, servers: str) -> None:
+# Together they have every server of ``SETS``.
+@pytest.mark.parametrize("servers", ["demo", "setup"])
+def test_every_suggestion_is_answered_when_it_is_clicked(browser: Browser, tmp_path: Path, servers: str) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "notes.txt").write_text("tea\n", "utf-8")
     demo = make_demo(tmp_path, (), extra=SETS[servers])
-    with serving(demo) as (address, _), chromium() as browser, visiting(browser, address, PHONE) as visit:
+    with serving(demo) as (address, _), visiting(browser, address, PHONE) as visit:
         page = visit.page
         page.wait_for_selector(".suggestion")
         for number in range(page.locator(".suggestion").count()):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Generator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from PIL import Image
 
-from tests.support.browser import DESKTOP, PHONE, chromium, visiting
+from tests.support.browser import DESKTOP, PHONE, visiting
 from tests.support.person import Touch
 from tests.support.pictures import BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED_ABOVE_BLUE, saved, stripes
 from tests.support.seeing_page import CHIP, IMAGE, file, give, seeing_board
@@ -21,15 +20,15 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-@contextmanager
-def eyes(folder: Path) -> Generator[tuple[str, Browser]]:
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """The page of a board whose model sees."""
-    with serving(seeing_board(folder)) as (address, _), chromium() as browser:
-        yield address, browser
+    with serving(seeing_board(tmp_path_factory.mktemp("seeing"))) as (url, _):
+        yield url
 
 
-def test_pictures_are_described_first_second_after_a_text_and_after_a_reload(tmp_path: Path) -> None:
-    with eyes(tmp_path) as (address, browser), visiting(browser, address, PHONE, has_touch=True) as visit:
+def test_pictures_are_described_first_second_after_a_text_and_after_a_reload(browser: Browser, address: str) -> None:
+    with visiting(browser, address, PHONE, has_touch=True) as visit:
         page = visit.page
         give(visit, "paste", "image.png", RED_ABOVE_BLUE)
         page.wait_for_selector(CHIP)
@@ -60,34 +59,33 @@ def test_pictures_are_described_first_second_after_a_text_and_after_a_reload(tmp
         page.wait_for_selector("dialog", state="detached")
 
 
-def test_a_finger_takes_a_photo_removes_one_and_queues_a_question_with_another(tmp_path: Path) -> None:
-    with eyes(tmp_path) as (address, browser):
-        phone: dict[str, Any] = {"has_touch": True, "is_mobile": True, "locale": "ja-JP"}
-        with visiting(browser, address, PHONE, **phone) as visit:
-            person, page = Touch(visit.page, "ja"), visit.page
+def test_a_finger_takes_a_photo_removes_one_and_queues_a_question_with_another(browser: Browser, address: str) -> None:
+    phone: dict[str, Any] = {"has_touch": True, "is_mobile": True, "locale": "ja-JP"}
+    with visiting(browser, address, PHONE, **phone) as visit:
+        person, page = Touch(visit.page, "ja"), visit.page
 
-            def photo(name: str, data: bytes) -> None:
-                person.press("Add", "追加")
-                camera = file(name, data)
-                person.choose_files(lambda: person.press("Take a photo", "写真を撮る", "menuitem"), camera)
-                page.wait_for_selector(f"#files >> text={name}")
+        def photo(name: str, data: bytes) -> None:
+            person.press("Add", "追加")
+            camera = file(name, data)
+            person.choose_files(lambda: person.press("Take a photo", "写真を撮る", "menuitem"), camera)
+            page.wait_for_selector(f"#files >> text={name}")
 
-            photo("one.png", RED_ABOVE_BLUE)
-            photo("two.png", GREEN_ABOVE_WHITE)
-            person.press("Leave the file out", "ファイルを外す")
-            person.sees_no("two.png", "two.png")
-            person.answered("What is it?", "これは何？")
-            person.sees("It is red above, blue below.", "It is red above, blue below.")
-            assert page.locator(f".bubble {IMAGE}").count() == 1
-            person.has_not_moved_sideways()
-            # Named for its picture, and large enough for a finger.
-            person.press("Show picture 1", "画像 1 を表示")
-            page.wait_for_selector("dialog img.picture-large[src^='blob:']")
-            person.press("Close", "閉じる")
+        photo("one.png", RED_ABOVE_BLUE)
+        photo("two.png", GREEN_ABOVE_WHITE)
+        person.press("Leave the file out", "ファイルを外す")
+        person.sees_no("two.png", "two.png")
+        person.answered("What is it?", "これは何？")
+        person.sees("It is red above, blue below.", "It is red above, blue below.")
+        assert page.locator(f".bubble {IMAGE}").count() == 1
+        person.has_not_moved_sideways()
+        # Named for its picture, and large enough for a finger.
+        person.press("Show picture 1", "画像 1 を表示")
+        page.wait_for_selector("dialog img.picture-large[src^='blob:']")
+        person.press("Close", "閉じる")
 
 
-def test_a_model_that_does_not_see_says_so_and_the_one_that_does_is_a_tap_away(tmp_path: Path) -> None:
-    with eyes(tmp_path) as (address, browser), visiting(browser, address, DESKTOP) as visit:
+def test_a_model_that_does_not_see_says_so_and_the_one_that_does_is_a_tap_away(browser: Browser, address: str) -> None:
+    with visiting(browser, address, DESKTOP) as visit:
         page = visit.page
         page.click("#model")
         page.get_by_role("menuitemradio", name="blind").or_(page.get_by_role("menuitem", name="blind")).click()
@@ -120,8 +118,8 @@ REFUSED = (
 )
 
 
-def test_a_picture_that_is_not_taken_costs_a_sentence(tmp_path: Path) -> None:
-    with eyes(tmp_path) as (address, browser), visiting(browser, address, PHONE) as visit:
+def test_a_picture_that_is_not_taken_costs_a_sentence(browser: Browser, address: str) -> None:
+    with visiting(browser, address, PHONE) as visit:
         for name, kind, data, words in REFUSED:
             give(visit, "drop", name, data, kind)
             visit.page.wait_for_selector(f"#files .refused >> text={words}")

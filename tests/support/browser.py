@@ -122,6 +122,14 @@ def chromium() -> Generator[Browser]:
             browser.close()
 
 
+# Not for the session: Playwright's loop runs in this thread as long as the browser does, and no other may then.
+@pytest.fixture(scope="module")
+def browser() -> Generator[Browser]:
+    """One browser for a file's tests of the page; each visits with a profile of its own."""
+    with chromium() as opened:
+        yield opened
+
+
 @contextmanager
 def visiting(
     browser: Browser, url: str, size: tuple[int, int] = DESKTOP, *, ready: str = READY, **profile: Any
