@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+import pytest
+
+from rkllm_mcp.surfaces.cli.main import main
 
 
 @dataclass(frozen=True)
@@ -16,3 +24,23 @@ class Outcome:
 
 
 Command = Callable[..., Outcome]
+
+
+def run_here(environment: Mapping[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process, with an environment of its own and nothing to read; a new Python takes a second.
+
+    What reads its environment when it is imported, as ``huggingface_hub`` does, needs a process.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ.keys() - environment.keys():
+            patch.delenv(name)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        out, errors = io.StringIO(), io.StringIO()
+        for name, stream in (("stdin", io.StringIO()), ("stdout", out), ("stderr", errors)):
+            patch.setattr(sys, name, stream)
+        with pytest.raises(SystemExit) as left:
+            main(words)
+    code = left.value.code or 0
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), errors.getvalue())

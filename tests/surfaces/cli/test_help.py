@@ -42,21 +42,19 @@ def _below(path: tuple[str, ...], command: Any) -> Iterator[tuple[str, ...]]:
         yield from _below((*path, name), inner)
 
 
-@pytest.fixture(params=["80", "120"])
-def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("COLUMNS", request.param)
-    return request.param
+WIDTH = 80
 
 
 @pytest.mark.parametrize("path", list(paths()), ids=lambda path: " ".join(path) or "rkllm-mcp")
 def test_a_help_text_is_whole_and_in_plain_words(
-    path: tuple[str, ...], width: str, capsys: pytest.CaptureFixture[str]
+    path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
     with pytest.raises(SystemExit) as ended:
         main([*path, "--help"])
     printed = capsys.readouterr().out
     assert ended.value.code == 0
-    assert max(map(len, printed.splitlines())) <= int(width)
+    assert max(map(len, printed.splitlines())) <= WIDTH
     words = " ".join(re.sub("[│╭╮╰╯─]", " ", printed).split())
     # Markup takes a word in brackets for a style and leaves it out; names of types are Python's.
     wrong = re.findall(

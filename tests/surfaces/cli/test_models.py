@@ -21,6 +21,7 @@ from tests.support.board_trees import RK3588, plant
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 from tests.support.emulator import libraries
 from tests.support.fake_hub import COMMIT, FakeHub, running
+from tests.support.outcome import run_here
 from tests.support.rkllm_files import QWEN, container, write_rkllm
 from tests.support.served import scripted_model
 from tests.support.shared import REPOSITORY
@@ -52,8 +53,13 @@ def environment(tmp_path: Path, fake: FakeHub) -> dict[str, str]:
 
 
 def run(environment: Mapping[str, str], *words: str, group: str = "models") -> subprocess.CompletedProcess[str]:
+    return run_here(environment, group, *words)
+
+
+def pull(environment: Mapping[str, str], *words: str, group: str = "models") -> subprocess.CompletedProcess[str]:
+    """A process of its own: the hub's library reads its environment when it is imported."""
     return subprocess.run(
-        [sys.executable, "-m", "rkllm_mcp", group, *words],
+        [sys.executable, "-m", "rkllm_mcp", group, "pull", *words],
         capture_output=True,
         text=True,
         timeout=120,
@@ -80,12 +86,12 @@ def listed(environment: Mapping[str, str]) -> dict[str, dict[str, object]]:
     return {entry["name"]: entry for entry in json.loads(run(environment, "list", "--json").stdout)}
 
 
-PULL = ("pull", "qwen2.5-1.5b", "--repository", "them/mine", "--file", FILE)
+PULL = ("qwen2.5-1.5b", "--repository", "them/mine", "--file", FILE)
 
 
 def test_a_model_is_pulled_listed_shown_and_removed(environment: dict[str, str], tmp_path: Path) -> None:
     assert listed(environment)["qwen2.5-1.5b"]["state"] == "to pull"
-    done = run(environment, *PULL)
+    done = pull(environment, *PULL)
     place = tmp_path / ".local" / "share" / "rkllm-mcp" / "models" / "qwen2.5-1.5b"
     assert (done.returncode, done.stdout) == (0, f"qwen2.5-1.5b: {place}\n")
     assert done.stderr == "Try it: rkllm-mcp chat --model qwen2.5-1.5b\n"
@@ -122,7 +128,7 @@ def test_what_did_not_come_from_the_user_is_not_removed(environment: dict[str, s
 
 
 def test_a_hub_out_of_reach_is_one_sentence_and_exit_code_3(environment: dict[str, str]) -> None:
-    done = run({**environment, "HF_ENDPOINT": "http://127.0.0.1:9"}, *PULL)
+    done = pull({**environment, "HF_ENDPOINT": "http://127.0.0.1:9"}, *PULL)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("Error: http://127.0.0.1:9 cannot be reached (")
     assert done.stderr.count("\n") == 1
@@ -130,7 +136,7 @@ def test_a_hub_out_of_reach_is_one_sentence_and_exit_code_3(environment: dict[st
 
 def test_offline_the_cache_is_enough_and_without_it_a_sentence(environment: dict[str, str], tmp_path: Path) -> None:
     offline = {**environment, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")}
-    done = run(offline, *PULL)
+    done = pull(offline, *PULL)
     assert done.returncode == 3
     assert done.stderr == (
         f"Error: HF_HUB_OFFLINE is set, and {tmp_path}/hf/hub does not have {FILE} of them/mine. "
@@ -142,18 +148,18 @@ def test_offline_the_cache_is_enough_and_without_it_a_sentence(environment: dict
     )
     online = {**environment, "HF_HOME": str(tmp_path / "hf")}
     subprocess.run([sys.executable, "-c", code], env=online, check=True, capture_output=True, timeout=60)
-    assert run(offline, *PULL).returncode == 0
+    assert pull(offline, *PULL).returncode == 0
     assert listed(offline)["qwen2.5-1.5b"]["state"] == "here"
 
 
 def test_a_pull_that_broke_off_goes_on(environment: dict[str, str], fake: FakeHub) -> None:
     fake.files["them/mine"][FILE] = container(FACTS, weights=bytes(12 * 2**20))
     fake.cuts, fake.statuses = [11 * 2**20], [None, 503]
-    done = run(environment, *PULL)
+    done = pull(environment, *PULL)
     assert done.returncode == 3
     assert "Try again later; the download will resume." in done.stderr
     assert listed(environment)["qwen2.5-1.5b"]["state"] == "to pull"
-    assert run(environment, *PULL).returncode == 0
+    assert pull(environment, *PULL).returncode == 0
     rest = f"bytes={11 * 2**20}-"
     assert fake.bodies() == ["", rest, rest, ""], "the last one is the tokenizer"
 
@@ -231,7 +237,7 @@ def test_without_a_user_the_missing_option_is_named() -> None:
 
 def test_a_person_at_a_terminal_watches_a_bar(environment: dict[str, str]) -> None:
     screen = io.StringIO()
-    child = at_a_terminal(environment, *PULL)
+    child = at_a_terminal(environment, "pull", *PULL)
     child.logfile_read = screen
     child.expect(pexpect.EOF)
     child.close()
@@ -251,7 +257,7 @@ def test_a_runtime_is_pulled_listed_and_chosen_in_the_configuration(
     config = tmp_path / "config.toml"
     environment |= {"RKLLM_MCP_RUNTIMES": str(tmp_path / "mirror.json")}
     pulled = tmp_path / ".local" / "share" / "rkllm-mcp" / "runtimes" / "1.3.0" / "librkllmrt.so"
-    done = run(environment, "pull", "1.3.0", group="runtime")
+    done = pull(environment, "1.3.0", group="runtime")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{pulled}\n", "Rockchip's terms\n")
     other = libraries()["1.2.3"].resolve()
     config.write_text("")

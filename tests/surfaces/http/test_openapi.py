@@ -84,34 +84,32 @@ def test_no_two_operations_have_one_name_and_every_one_has_a_summary() -> None:
     assert all(operation["summary"] for _, _, operation in OPERATIONS)
 
 
-@pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=NAMES)
-def test_an_operation_names_its_parameters_and_every_way_it_can_be_refused(
-    method: str, path: str, operation: Json
-) -> None:
-    inside = {each["name"] for each in operation.get("parameters", ()) if each["in"] == "path"}
-    assert inside == set(re.findall(r"\{(\w+)\}", path))
-    responses = operation["responses"]
-    assert {"401", "403", "500"} <= responses.keys()
-    assert any(status.startswith("2") for status in responses)
-    if "requestBody" in operation:
-        assert {"400", "408", "413", "415", "422"} <= responses.keys()
-    for status, response in responses.items():
-        if status in ("429", "503"):
-            assert "Retry-After" in response["headers"]
-        if not status.startswith("2"):
-            own = {"/api/": "OllamaError", "/v1/messages": "AnthropicError"}
-            name = next((name for begun, name in own.items() if path.startswith(begun)), "ErrorBody")
-            assert response["content"]["application/json"]["schema"] == {"$ref": f"#/components/schemas/{name}"}
+def test_an_operation_names_its_parameters_and_every_way_it_can_be_refused() -> None:
+    for method, path, operation in OPERATIONS:
+        at = f"{method} {path}"
+        inside = {each["name"] for each in operation.get("parameters", ()) if each["in"] == "path"}
+        assert inside == set(re.findall(r"\{(\w+)\}", path)), at
+        responses = operation["responses"]
+        assert {"401", "403", "500"} <= responses.keys(), at
+        assert any(status.startswith("2") for status in responses), at
+        if "requestBody" in operation:
+            assert {"400", "408", "413", "415", "422"} <= responses.keys(), at
+        own = {"/api/": "OllamaError", "/v1/messages": "AnthropicError"}
+        name = next((name for begun, name in own.items() if path.startswith(begun)), "ErrorBody")
+        for status, response in responses.items():
+            if status in ("429", "503"):
+                assert "Retry-After" in response["headers"], at
+            if not status.startswith("2"):
+                schema = response["content"]["application/json"]["schema"]
+                assert schema == {"$ref": f"#/components/schemas/{name}"}, at
 
 
-@pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, _ in OPERATIONS], ids=NAMES)
-async def test_published_operations_answer_and_unpublished_ones_do_not(method: str, path: str) -> None:
+async def test_published_operations_answer_and_unpublished_ones_do_not() -> None:
     async with desk() as it:
-        address = re.sub(r"\{\w+\}", "x", path)
-        methods = PUBLISHED["paths"][path]
-        for other in ("get", "post", "patch", "put", "delete"):
-            answer = await it.send(other.upper(), address)
-            assert (answer.status_code != 405) is (other in methods), other
+        for path, methods in PUBLISHED["paths"].items():
+            for method in ("get", "post", "patch", "put", "delete"):
+                answer = await it.send(method.upper(), re.sub(r"\{\w+\}", "x", path))
+                assert (answer.status_code != 405) is (method in methods), f"{method} {path}"
 
 
 async def test_keys_are_required_where_some_are_configured() -> None:
