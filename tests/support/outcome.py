@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -26,18 +27,29 @@ class Outcome:
 Command = Callable[..., Outcome]
 
 
-def run_here(environment: Mapping[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in this process, with an environment of its own and nothing to read; a new Python takes a second.
+def run_here(
+    environment: Mapping[str, str], *words: str, stdin: bytes = b"", folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process, with an environment and input of its own; a new Python takes a second.
 
     What reads its environment when it is imported, as ``huggingface_hub`` does, needs a process.
+
+    Args:
+        stdin: what waits in a pipe, at most 64 KiB.
+        folder: the working folder; the present one by default.
     """
-    with pytest.MonkeyPatch.context() as patch:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as pipe:
+        pipe.write(stdin)
+    out, errors = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, os.fdopen(reading, encoding="utf-8") as given:
         for name in os.environ.keys() - environment.keys():
             patch.delenv(name)
         for name, value in environment.items():
             patch.setenv(name, value)
-        out, errors = io.StringIO(), io.StringIO()
-        for name, stream in (("stdin", io.StringIO()), ("stdout", out), ("stderr", errors)):
+        if folder is not None:
+            patch.chdir(folder)
+        for name, stream in (("stdin", given), ("stdout", out), ("stderr", errors)):
             patch.setattr(sys, name, stream)
         with pytest.raises(SystemExit) as left:
             main(words)

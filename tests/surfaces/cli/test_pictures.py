@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.outcome import run_here
 from tests.support.pictures import BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED_ABOVE_BLUE
 from tests.support.seeing_model import seeing_model, without_eyes
 
@@ -25,11 +24,9 @@ def place(tmp_path: Path) -> Path:
 
 def said(place: Path, *words: str, stdin: bytes = b"") -> tuple[int, str, str]:
     own = {name: str(place / name) for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")}
-    command = [sys.executable, "-m", "rkllm_mcp", *words, "--model", "./seeing", "--runtime", "emulator"]
-    done = subprocess.run(
-        command, input=stdin, capture_output=True, timeout=120, cwd=place, env={**os.environ, **own}, check=False
-    )
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+    command = (*words, "--model", "./seeing", "--runtime", "emulator")
+    done = run_here({**os.environ, **own}, *command, stdin=stdin, folder=place)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(
