@@ -291,8 +291,8 @@ async def train(own: Sequence[Answer], embedder: Embedder | None) -> None:
     examples += await collection_examples(embedder)
     table: dict[str, Any] = json.loads(FILE.read_text("utf-8"))
     made = fit(examples)
-    table |= dict.fromkeys(("vectors", known_model(embedder.name).match), made) if embedder else {"words": made}
-    rows = ",\n".join(f'  "{key}": {json.dumps(value)}' for key, value in table.items() if key)
+    table[(known_model(embedder.name).match or "vectors") if embedder else "words"] = made
+    rows = ",\n".join(f'  "{key}": {json.dumps(value)}' for key, value in table.items())
     await anyio.Path(FILE).write_text(f"{{\n{rows}\n}}\n")
     for kind in Counter(each.set for each in examples):
         rights = [each.is_right for each in examples if each.set == kind]

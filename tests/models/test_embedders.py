@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from mcp_servers.knowledge.embedding.static import StaticEmbedder
 from mcp_servers.knowledge.library import LibrarySettings, open_library
 from mcp_servers.knowledge.service import embedder_from
 from mcp_servers.knowledge.settings import load_settings
@@ -18,7 +20,7 @@ from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.hub import Hub
 from tests.support.fake_hub import FakeHub, running
 from tests.support.knowledge import document
-from tests.support.onnx_models import write_embedder
+from tests.support.onnx_models import write_embedder, write_static_embedder
 
 pytestmark = [
     pytest.mark.anyio,
@@ -26,6 +28,7 @@ pytestmark = [
 ]
 NAME, REPOSITORY = "multilingual-e5-small", "Xenova/multilingual-e5-small"
 NETWORK = "onnx/model_quantized.onnx"
+STATIC_REPOSITORY = "hotchpotch/static-embedding-japanese"
 
 
 @pytest.fixture
@@ -35,7 +38,11 @@ def fake(tmp_path: Path) -> Iterator[FakeHub]:
     made = write_embedder(tmp_path / "made", file=NETWORK)
     files = {str(path.relative_to(made)): path.read_bytes() for path in made.rglob("*") if path.is_file()}
     others = {"onnx/model.onnx": b"float", "README.md": b"readme"}
-    with running(FakeHub({REPOSITORY: files | others, "them/none": {"tokenizer.json": b"{}"}})) as hub:
+    made = write_static_embedder(tmp_path / "static")
+    static = {str(path.relative_to(made)): path.read_bytes() for path in made.rglob("*") if path.is_file()}
+    with running(
+        FakeHub({REPOSITORY: files | others, STATIC_REPOSITORY: static, "them/none": {"tokenizer.json": b"{}"}})
+    ) as hub:
         yield hub
     close_session()
 
@@ -70,6 +77,19 @@ async def test_a_model_that_was_pulled_finds_japanese_for_an_english_question(
         await library.wait_idle()
         result = await library.search(SearchRequest("peak", base.id))
     assert result.hits[0].content == "山"
+
+
+async def test_a_static_model_that_was_pulled_needs_no_other_runtime(sources: EmbedderSources) -> None:
+    def install(package: str) -> None:
+        raise AssertionError(package)
+
+    folder = replace(sources, install=install).pull("static-embedding-japanese", None, None, quietly)
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert files == {"0_StaticEmbedding/model.safetensors", "0_StaticEmbedding/tokenizer.json"}
+    embedder = embedder_from(f"cpu:{folder}")
+    assert isinstance(embedder, StaticEmbedder)
+    near = await embedder.embed_documents(["海", "山", "川"]) @ await embedder.embed_query("peak")
+    assert near.argmax() == 1
 
 
 def test_a_model_is_chosen_stored_and_removed(sources: EmbedderSources, fake: FakeHub) -> None:

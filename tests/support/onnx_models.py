@@ -34,16 +34,39 @@ def write_embedder(
         file: where the network is in it.
         asks: what the network takes besides tokens, and does not use.
     """
-    table = np.full((len(WORDS), len(MEANINGS) + 1), 0.01, np.float32)
-    for place, words in enumerate(MEANINGS):
-        for word in words:
-            table[WORDS.index(word), -1 - place if turned else place] = 1.0
+    table = _meanings(turned=turned)
     # The marks around a text cancel each other, and tell which of the two was taken where only one is.
     table[WORDS.index("[CLS]"), -1], table[WORDS.index("[SEP]"), -1] = 0.2, -0.2
     gather = _node("Gather", ["table", "input_ids"], ["last_hidden_state"])
     inputs = [_value(name, _INT64, ("texts", "tokens")) for name in ("input_ids", asks)]
     outputs = [_value("last_hidden_state", _FLOAT, ("texts", "tokens", table.shape[1]))]
     return _write(folder, file, _model([gather], [_tensor("table", table)], inputs, outputs))
+
+
+def _meanings(*, turned: bool = False) -> NDArray[np.float32]:
+    """Return a row for each word, in which only its meaning stands out."""
+    table = np.full((len(WORDS), len(MEANINGS) + 1), 0.01, np.float32)
+    for place, words in enumerate(MEANINGS):
+        for word in words:
+            table[WORDS.index(word), -1 - place if turned else place] = 1.0
+    return table
+
+
+def write_static_embedder(
+    folder: Path, *, below: str = "0_StaticEmbedding", kind: str = "F32", matrices: int = 1
+) -> Path:
+    """The same as a static model: a matrix in a safetensors file."""
+    table = _meanings().astype(np.float16 if kind == "F16" else np.float32)
+    tensors = {
+        f"embedding.weight{number or ''}": {"dtype": kind, "shape": table.shape, "data_offsets": [0, table.nbytes]}
+        for number in range(matrices)
+    }
+    header = json.dumps({"__metadata__": {"format": "pt"}, **tensors}).encode()
+    (folder / below).mkdir(parents=True, exist_ok=True)
+    content = len(header).to_bytes(8, "little") + header + table.tobytes()
+    (folder / below / "model.safetensors").write_bytes(content)
+    _tokenizer().save(str(folder / below / "tokenizer.json"))
+    return folder
 
 
 def write_reranker(folder: Path) -> Path:
@@ -66,6 +89,12 @@ def write_reranker(folder: Path) -> Path:
 def _write(folder: Path, file: str, network: bytes) -> Path:
     (folder / file).parent.mkdir(parents=True, exist_ok=True)
     (folder / file).write_bytes(network)
+    _tokenizer().save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 16}), "utf-8")
+    return folder
+
+
+def _tokenizer() -> Tokenizer:
     tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, "[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
     tokenizer.post_processor = processors.TemplateProcessing(  # pyright: ignore[reportAttributeAccessIssue]
@@ -73,9 +102,7 @@ def _write(folder: Path, file: str, network: bytes) -> Path:
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(word, WORDS.index(word)) for word in ("[CLS]", "[SEP]")],
     )
-    tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 16}), "utf-8")
-    return folder
+    return tokenizer
 
 
 # --- onnx.proto3 -----------------------------------------------------------------------------------------------------

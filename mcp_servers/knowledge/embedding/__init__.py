@@ -2,6 +2,7 @@
 
 hashing     embedder without a model
 onnx        ONNX model folders on this machine's processor
+static      folders of a static model: a vector for each token
 remote      OpenAI-style services
 background  fills in missing vectors
 """

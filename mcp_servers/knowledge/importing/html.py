@@ -48,6 +48,16 @@ _WITHOUT_END = frozenset(_ELEMENTS["without_end"])
 _RAISED, _SIGNS = frozenset({"sup", "sub"}), frozenset("+-−–")
 _LIST_KINDS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _MAX_SPAN, _MAX_NUMBER_DIGITS = 1_000, 6
+# XHTML, as in EPUB: the parser of HTML takes its empty elements for the beginning of others, <title/> for one that
+# holds the whole page. Elements that have no end in HTML either stay.
+_XHTML = re.compile(
+    r"\s*<\?xml\b|\s*(?:<!doctype[^>]{0,200}>\s*)?<html\b[^>]{0,500}http://www\.w3\.org/1999/xhtml", re.IGNORECASE
+)
+_EMPTY_ELEMENT = re.compile(
+    r"<(?!(?:area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr)\b)"
+    r"""([a-z][\w:.-]{0,50})((?:\s[^<>]{0,500}["'\s])?)/>""",
+    re.IGNORECASE,
+)
 # Placeholder of <br> until white space is normalized; does not occur in text.
 _BREAK = "\v"
 _CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]{2,40})""", re.IGNORECASE)
@@ -63,6 +73,8 @@ def declared_charset(content: bytes) -> str:
 
 def read_html(text: str) -> tuple[str, list[Passage]]:
     """Return title (may be empty) and passages."""
+    if _XHTML.match(text):
+        text = _EMPTY_ELEMENT.sub(r"<\1\2></\1>", text)
     tree = LexborHTMLParser(_flattened(text))
     title = _title(tree)
     tree.strip_tags(_ELEMENTS["dropped"], recursive=True)
@@ -193,7 +205,7 @@ class HtmlReader:
             self._text.append(_BREAK)
         elif tag in _RAISED:
             self._text.append(_raised_mark(node, _last_character(self._text)))
-        elif tag == "a" and _SITE_LINK.match(_attribute(node, "href") or ":"):
+        elif tag == "a" and (target := _attribute(node, "href")) and _SITE_LINK.match(target):
             self._links += 1
             self._letters_in_links += _count_letters(node.text())
         elif tag == "pre" or tag in _HEADINGS:

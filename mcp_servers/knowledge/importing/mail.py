@@ -2,7 +2,6 @@
 
     eml    one message; mht is one as well, a saved web page with its pictures
     mbox   many messages, each below its subject
-    ics    an invitation, also as a part of a message
 
 Of alternatives, the one with the most text is read, because the plain one is often empty or says only that the other
 one exists. A part that is not read is named in a warning.
@@ -17,6 +16,7 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage, MIMEPart
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from mcp_servers.knowledge.importing.calendars import read_calendar
 from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.html import declared_charset, read_html
 from mcp_servers.knowledge.importing.plain_text import read_plain
@@ -37,25 +37,12 @@ _MIN_PLAIN_SHARE = 0.8
 # Parts of a saved page that show nothing of its text.
 _RESOURCE = re.compile(r"(?:image|font|audio|video)/.*|text/css|(?:application|text)/(?:x-)?javascript")
 _SAVED_PAGE = re.compile(r"saved by", re.IGNORECASE)
-_MESSAGE_START = re.compile(rb"(?:\A|(?<=\n))From \S+ [^\r\n]{0,100}\d{4}[^\r\n]{0,20}\r?\n(?=[A-Za-z][\w-]*:)")
+# Mozilla's begin with "From - ", sometimes without a date.
+_MESSAGE_START = re.compile(rb"(?:\A|(?<=\n))From (?:-|\S+ [^\r\n]{0,100}\d{4}[^\r\n]{0,20}) ?\r?\n(?=[A-Za-z][\w-]*:)")
 _QUOTED_START = re.compile(rb"^>(>*From )", re.MULTILINE)
 _PART_HEADER = re.compile(r"^Content-Type:", re.MULTILINE | re.IGNORECASE)
 _PART_NAME = re.compile(r"""\bname="?([^"\r\n]{1,200})"?""", re.IGNORECASE)
 _SHOWN_NAMES = 5
-_CALENDAR_NAMES = {
-    "SUMMARY": "Subject",
-    "DTSTART": "Start",
-    "DTEND": "End",
-    "DUE": "Due",
-    "RRULE": "Repeats",
-    "LOCATION": "Place",
-    "ORGANIZER": "Organizer",
-    "ATTENDEE": "Attendee",
-    "STATUS": "Status",
-    "DESCRIPTION": "Description",
-}
-_CALENDAR_TIME = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
-_CALENDAR_ESCAPE = re.compile(r"\\([\\;,nN])")
 
 
 def read_mail(blob: Blob, limits: ParseLimits, read_attachment: ReadAttachment) -> _Parsed:
@@ -85,34 +72,6 @@ def read_mailbox(blob: Blob, limits: ParseLimits, read_attachment: ReadAttachmen
     if len(starts) > _MAX_MESSAGES:
         warnings.append(f"Only the first {_MAX_MESSAGES:,} of {len(starts):,} messages were read.")
     return "", passages, tuple(dict.fromkeys(warnings))
-
-
-def read_calendar(text: str) -> list[Passage]:
-    """Return a passage for each event, task or note of a calendar."""
-    passages: list[Passage] = []
-    lines: list[str] = []
-    names: list[str] = []
-    for line in re.sub(r"\n[ \t]", "", text).split("\n"):
-        name, _, value = line.partition(":")
-        name = name.partition(";")[0].upper()
-        if name == "BEGIN":
-            names.append(value.strip())
-        elif name == "END":
-            if names and names.pop() in {"VEVENT", "VTODO", "VJOURNAL"}:
-                passages.append(Passage("\n".join(lines)))
-                lines = []
-        elif name in _CALENDAR_NAMES and value.strip() and names and names[-1] in {"VEVENT", "VTODO", "VJOURNAL"}:
-            lines.append(f"{_CALENDAR_NAMES[name]}: {_calendar_value(value)}")
-    return passages
-
-
-def _calendar_value(value: str) -> str:
-    time = _CALENDAR_TIME.fullmatch(value.strip())
-    if time:
-        clock = f" {time[4]}:{time[5]}{' UTC' if time[6] else ''}" if time[4] else ""
-        return f"{time[1]}-{time[2]}-{time[3]}{clock}"
-    text = _CALENDAR_ESCAPE.sub(lambda match: "\n" if match[1] in "nN" else match[1], value)
-    return re.sub(r"\Amailto:", "", text.strip(), flags=re.IGNORECASE)
 
 
 class _MessageReader:

@@ -30,6 +30,7 @@ from mcp_servers.knowledge.errors import (
     TooLargeError,
     UnsupportedFormatError,
 )
+from mcp_servers.knowledge.importing.calendars import read_calendar, read_contacts
 from mcp_servers.knowledge.importing.documents import CELL, Blob, ParsedDocument, ParseLimits, table_passage
 from mcp_servers.knowledge.importing.markdown import read_markdown
 from mcp_servers.knowledge.importing.plain_text import read_plain
@@ -102,7 +103,7 @@ _HTML_START = re.compile(
 _FLAT_START = re.compile(rb"<office:document\s")
 # A separator line and a header.
 _MAILBOX_START = re.compile(
-    rb"\AFrom \S+ [^\r\n]{0,100}\d{4}[^\r\n]{0,20}\r?\n(?:>?[A-Za-z][\w-]*:[^\r\n]*\r?\n|[ \t][^\r\n]*\r?\n)"
+    rb"\AFrom (?:-|\S+ [^\r\n]{0,100}\d{4}[^\r\n]{0,20}) ?\r?\n(?:>?[A-Za-z][\w-]*:[^\r\n]*\r?\n|[ \t][^\r\n]*\r?\n)"
 )
 _HEAD_BYTES = 1024
 
@@ -360,9 +361,11 @@ def _mailbox(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
 
 
 def _calendar(text: str, *_: object) -> tuple[str, list[Passage]]:
-    from mcp_servers.knowledge.importing.mail import read_calendar
-
     return "", read_calendar(text)
+
+
+def _contacts(text: str, *_: object) -> tuple[str, list[Passage]]:
+    return "", read_contacts(text)
 
 
 def _rich_text(blob: Blob, _: Format, __: ParseLimits) -> _Parsed:
@@ -441,6 +444,7 @@ _READERS: dict[str, _Reader] = {
     "mail": _mail,
     "mailbox": _mailbox,
     "calendar": _decoded(_calendar),
+    "contacts": _decoded(_contacts),
     "picture": _picture,
     "rtf": _rich_text,
 }

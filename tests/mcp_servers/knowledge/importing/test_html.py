@@ -121,3 +121,16 @@ def test_a_page_is_read_with_any_declaration(written: str, declared: str) -> Non
 def test_endless_nesting_is_read_at_once_and_whole(tags: str) -> None:
     _, passages = read_html(f"<p>first</p>{tags * 100_000}deep<i>er</i> text")
     assert [passage.text.removeprefix("- ") for passage in passages] == ["first", "deep er text"]
+
+
+@pytest.mark.parametrize("head", ["<title/>", '<script src="a.js"/>', "<style/>", "<title>本</title>"])
+@pytest.mark.parametrize("declared", ['<?xml version="1.0"?>', "<!DOCTYPE html>"])
+def test_empty_elements_of_xhtml_hold_nothing_of_the_page(declared: str, head: str) -> None:
+    chapter = "".join(f'<h2><a id="s{at}"/>節{at}</h2><p>段落{at}の文。</p><p>続き{at}の文。</p>' for at in range(30))
+    page = f'{declared}\n<html xmlns="http://www.w3.org/1999/xhtml"><head>{head}</head><body>{chapter}</body></html>'
+    assert len(read_html(page)[1]) == 60
+
+
+def test_anchors_are_no_links() -> None:
+    page = "".join(f'<p><a name="p{at}">第{at}段落です。</a></p>' for at in range(5))
+    assert len(read_html(f"<p>始め</p>{page}")[1]) == 6

@@ -282,6 +282,41 @@ def test_a_mailbox_an_invitation_and_alternatives_are_read_whole() -> None:
     assert {passage.headings for passage in read_box.passages} == {("点検",), ("next",)}
 
 
+def test_a_mailbox_without_dates_is_read_whole() -> None:
+    box = b"From - \nSubject: one\n\nfirst\n\nFrom - \nSubject: two\n\nsecond\n"
+    texts = [passage.text for passage in read(box, "Sent.mbox").passages]
+    assert texts == ["Subject: one", "first", "Subject: two", "second"]
+
+
+def test_a_calendar_says_who_comes_how_long_it_takes_and_what_it_is_about() -> None:
+    calendar = (
+        "BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:会議\nDTSTART:20261203T010000Z\nDURATION:PT1H\n"
+        'ORGANIZER;CN="総務: 佐藤":mailto:sato@example.com\nATTENDEE;CN=鈴木;PARTSTAT=ACCEPTED:mailto:s@example.com\n'
+        "CATEGORIES:定例\nCOMMENT:資料を\n 持参\nEND:VEVENT\nBEGIN:VTODO\nSUMMARY:報告\nDUE:20261204\nLOCATION:本社\n"
+        "END:VTODO\nEND:VCALENDAR\n"
+    )
+    meeting = (
+        "Subject: 会議\nStart: 2026-12-03 01:00 UTC\nDuration: PT1H\nOrganizer: 総務: 佐藤 <sato@example.com>\n"
+        "Attendee: 鈴木 <s@example.com>\nCategories: 定例\nComment: 資料を持参"
+    )
+    texts = [passage.text for passage in read(calendar.encode(), "a.ics").passages]
+    assert texts == [meeting, "Subject: 報告\nDue: 2026-12-04\nPlace: 本社"]
+
+
+def test_an_address_book_is_read_without_its_pictures() -> None:
+    name = "".join(f"={byte:02X}" for byte in "山田;太郎".encode("cp932"))
+    telephone = (
+        f"BEGIN:VCARD\nVERSION:2.1\nN;CHARSET=SHIFT_JIS;ENCODING=QUOTED-PRINTABLE:{name[:12]}=\n{name[12:]}\n"
+        "TEL;HOME;VOICE:03-1234-5678\nPHOTO;ENCODING=BASE64;JPEG:\n abcdef==\n\nEND:VCARD\n"
+    )
+    other = "BEGIN:VCARD\nFN:Ann Lee\nN:Lee;Ann;;;\nitem1.ADR;TYPE=HOME:;;1 Main\\, St;Town;;;\nNOTE:a\\nb\nEND:VCARD\n"
+    passages = read((telephone + other).encode(), "contacts.vcf").passages
+    assert [(passage.headings, passage.text) for passage in passages] == [
+        (("山田 太郎",), "Name: 山田 太郎\nTelephone: 03-1234-5678"),
+        (("Ann Lee",), "Name: Ann Lee\nAddress: 1 Main, St Town\nNote: a\nb"),
+    ]
+
+
 def test_cells_that_cover_others_stand_in_each_of_them_and_a_title_stands_once() -> None:
     page = (
         "<table><tr><td colspan=3>料金表</td></tr><tr><th>地域</th><th>品目</th><th>料金</th></tr>"

@@ -1,0 +1,147 @@
+"""Calendars and address books -> passages.
+
+    ics    a passage for each event, task or note; also an invitation in a mail
+    vcf    a passage for each person, below the name; pictures and keys are left out
+
+Both have lines of name, parameters and value (RFC 5545, RFC 6350). A vCard of a telephone (2.1) escapes Japanese as
+quoted-printable, often in Shift_JIS.
+"""
+
+from __future__ import annotations
+
+import quopri
+import re
+from collections.abc import Iterator, Mapping
+
+from mcp_servers.knowledge.types import Passage
+from rkllm_text.encodings import decode
+
+_CALENDAR_NAMES = {
+    "SUMMARY": "Subject",
+    "DTSTART": "Start",
+    "DTEND": "End",
+    "DUE": "Due",
+    "DURATION": "Duration",
+    "RRULE": "Repeats",
+    "LOCATION": "Place",
+    "ORGANIZER": "Organizer",
+    "ATTENDEE": "Attendee",
+    "STATUS": "Status",
+    "DESCRIPTION": "Description",
+    "COMMENT": "Comment",
+    "CATEGORIES": "Categories",
+    "CONTACT": "Contact",
+    "URL": "Link",
+}
+_TIME = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
+_ESCAPE = re.compile(r"\\([\\;,nN])")
+_CONTACT_NAMES = {
+    "NICKNAME": "Nickname",
+    "X-PHONETIC-LAST-NAME": "Reading",
+    "X-PHONETIC-FIRST-NAME": "Reading",
+    "SOUND": "Reading",
+    "ORG": "Organization",
+    "TITLE": "Title",
+    "ROLE": "Role",
+    "TEL": "Telephone",
+    "EMAIL": "Mail",
+    "ADR": "Address",
+    "BDAY": "Birthday",
+    "URL": "Link",
+    "NOTE": "Note",
+    "CATEGORIES": "Categories",
+}
+# Parts of a name or address, separated by a semicolon that is not escaped.
+_PART = re.compile(r"(?<!\\);")
+_QUOTED = "QUOTED-PRINTABLE"
+_MAX_PARAMETERS = 200
+
+
+def read_calendar(text: str) -> list[Passage]:
+    """Return a passage for each event, task or note of a calendar."""
+    passages: list[Passage] = []
+    lines: list[str] = []
+    names: list[str] = []
+    for line in _unfolded(text):
+        name, parameters, value = _property(line)
+        if name == "BEGIN":
+            names.append(value.strip())
+        elif name == "END":
+            if names and names.pop() in {"VEVENT", "VTODO", "VJOURNAL"}:
+                passages.append(Passage("\n".join(lines)))
+                lines = []
+        elif name in _CALENDAR_NAMES and value.strip() and names and names[-1] in {"VEVENT", "VTODO", "VJOURNAL"}:
+            said, person = _calendar_value(value), parameters.get("CN", "")
+            lines.append(f"{_CALENDAR_NAMES[name]}: {f'{person} <{said}>' if person and person != said else said}")
+    return passages
+
+
+def _unfolded(text: str) -> list[str]:
+    """Return the lines of a calendar or vCard; a long one continues behind white space."""
+    return re.sub(r"\n[ \t]", "", text).split("\n")
+
+
+def _property(line: str) -> tuple[str, dict[str, str], str]:
+    """Return name, parameters and value of a line; a colon in quotation marks belongs to a parameter."""
+    is_quoted, end = False, len(line)
+    for at, character in enumerate(line):
+        is_quoted ^= character == '"'
+        if character == ":" and not is_quoted:
+            end = at
+            break
+    head, value = line[:end], line[end + 1 :]
+    name, *parameters = head.split(";")
+    pairs = (parameter.partition("=") for parameter in parameters)
+    return name.upper().strip(), {key.upper(): inner.strip('"') for key, _, inner in pairs}, value
+
+
+def _calendar_value(value: str) -> str:
+    time = _TIME.fullmatch(value.strip())
+    if time:
+        clock = f" {time[4]}:{time[5]}{' UTC' if time[6] else ''}" if time[4] else ""
+        return f"{time[1]}-{time[2]}-{time[3]}{clock}"
+    text = _ESCAPE.sub(lambda match: "\n" if match[1] in "nN" else match[1], value)
+    return re.sub(r"\Amailto:", "", text.strip(), flags=re.IGNORECASE)
+
+
+def read_contacts(text: str) -> list[Passage]:
+    """Return a passage for each card of an address book, below the name of the person."""
+    passages: list[Passage] = []
+    lines: list[str] = []
+    name = parts = ""
+    for line in _card_lines(text):
+        key, parameters, raw = _property(line)
+        # Telephones group the lines of an entry: item1.TEL.
+        key = key.rpartition(".")[2]
+        if key == "BEGIN":
+            lines, name, parts = [], "", ""
+        elif key == "END":
+            heading = name or parts
+            passages += [Passage("\n".join([f"Name: {heading}", *lines]), (heading,) if heading else ())]
+        elif raw.strip(" ;") and (key in {"FN", "N"} or key in _CONTACT_NAMES):
+            value = _contact_value(raw, parameters)
+            name = value if key == "FN" else name
+            parts = value if key == "N" else parts
+            if key in _CONTACT_NAMES:
+                lines.append(f"{_CONTACT_NAMES[key]}: {value}")
+    return passages
+
+
+def _card_lines(text: str) -> Iterator[str]:
+    """Yield the lines of a vCard; a quoted-printable one continues behind a ``=`` at its end."""
+    pieces: list[str] = []
+    for line in re.sub(r"(?<!=)\n[ \t]", "", text).split("\n"):
+        pieces.append(line.lstrip() if pieces else line)
+        if line.endswith("=") and _QUOTED in pieces[0][:_MAX_PARAMETERS].upper():
+            pieces[-1] = pieces[-1].removesuffix("=")
+            continue
+        yield "".join(pieces)
+        pieces = []
+
+
+def _contact_value(raw: str, parameters: Mapping[str, str]) -> str:
+    """Return a value without its encoding, its parts separated by spaces."""
+    if _QUOTED in {parameters.get("ENCODING", "").upper(), *(name for name in parameters if not parameters[name])}:
+        raw = decode(quopri.decodestring(raw.encode()), parameters.get("CHARSET", "")).text
+    shown = (_calendar_value(part) for part in _PART.split(raw))
+    return " ".join(part for part in shown if part)
