@@ -43,7 +43,7 @@ from rkllm_mcp.protocols import (
 )
 from rkllm_mcp.providers.prefill_progress import PromptProgress
 from rkllm_mcp.records import PastCalls, StoredConversation
-from rkllm_mcp.text import Language
+from rkllm_mcp.text import Language, language_of_setting
 
 if TYPE_CHECKING:
     from rkllm_mcp.agent.sampling import ModelSampler
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.app.warmup import WarmUp
     from rkllm_mcp.mcp_client.lifecycle import AnyToolServer
     from rkllm_mcp.runtime.engine import Engine
+    from rkllm_mcp.store.tables import KeyValue
     from rkllm_mcp.tools.search import Embedder, ToolSearch
 
 # The list of tools may take this part of the context window; question, results and answer need the rest.
@@ -64,6 +65,8 @@ NO_RIGHT = "This key may not approve calls; the owner of the service can allow t
 
 # A server whose tools do not fit a question is waited for this long: then the list of tools is usually complete.
 _UNFIT_WAIT_S = 1.0
+# The stored texts about the person, and the key of the only one.
+PERSON, _ABOUT = "person", "about"
 
 
 def _names_of(servers: Sequence[AnyToolServer], among: Collection[str] | None = None) -> str:
@@ -112,8 +115,10 @@ class App:
         tenant: str,
         usage: UsageCounter,
         sampler: ModelSampler,
+        person: KeyValue,
     ) -> None:
         self.config = config
+        self._person = person
         self.model_host = model_host
         self.toolbox = tools.toolbox
         self.store = tools.store
@@ -173,10 +178,26 @@ class App:
             answer.scope.cancel()
         self._tasks.cancel_scope.cancel()
 
-    def new_conversation(self, system: str | None = None) -> Conversation:
-        """Make a conversation that begins with the system text: ``system``, or the configuration's."""
+    @property
+    def about(self) -> str:
+        """What the person says about themselves, for every conversation; empty without it."""
+        return self._person.read(_ABOUT) or ""
+
+    @about.setter
+    def about(self, text: str) -> None:
+        self._person.write(_ABOUT, text.strip())
+
+    def new_conversation(self, system: str | None = None, *, with_person: bool = True) -> Conversation:
+        """Make a conversation that begins with the system text: ``system``, or the configuration's.
+
+        The text about the person follows in the system text, unless ``with_person`` is False. It is the same in every
+        conversation, so it belongs to the beginning of the prompt that is prefilled in advance.
+        """
         agent = self.config.agent
         text = system_text(agent.system_prompt, agent.language) if system is None else system
+        if with_person and self.about:
+            person = translate("model.about", language_of_setting(agent.language), about=self.about)
+            text = "\n\n".join(filter(None, (text, person)))
         conversation = Conversation(own_system=system, tenant=self.tenant)
         if text:
             conversation.add(Message("system", text))

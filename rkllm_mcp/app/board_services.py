@@ -62,7 +62,7 @@ class BoardServices:
         end = End("failed")
         async with (
             self._admitted(),
-            aclosing(self.app.reply(self.app.new_conversation(system), prompt, options)) as events,
+            aclosing(self.app.reply(self.app.new_conversation(system, with_person=False), prompt, options)) as events,
         ):
             async for event in events:
                 if isinstance(event, Text):

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import AwareDatetime, Base64Bytes, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -22,6 +22,8 @@ from rkllm_mcp.records import ConversationSummary, StoredConversation
 Format = Literal["markdown", "json"]
 # Identifies the format of old files.
 FORMAT = "rkllm-mcp conversation 1"
+# The file with everything that is stored of a person.
+DATA_FORMAT = "rkllm-mcp data 1"
 _SPEAKERS = {"user": "You", "assistant": "Assistant"}
 
 
@@ -107,7 +109,15 @@ class _Imported(BaseModel):
     messages: list[_ImportedMessage] = Field(min_length=1)
 
 
-_ADAPTER: TypeAdapter[_Imported | list[_Imported]] = TypeAdapter(_Imported | list[_Imported], config=_LAZY)
+class _ImportedData(BaseModel):
+    model_config = _LAZY
+
+    format: Literal["rkllm-mcp data 1"]
+    conversations: list[_Imported]
+
+
+_Read: TypeAlias = _ImportedData | _Imported | list[_Imported]
+_ADAPTER: TypeAdapter[_Read] = TypeAdapter(_Read, config=_LAZY)
 
 
 def from_json(text: str | bytes) -> list[StoredConversation]:
@@ -119,6 +129,8 @@ def from_json(text: str | bytes) -> list[StoredConversation]:
         where = ".".join(str(part) for part in first["loc"] if "_Imported" not in str(part)) or "the whole"
         remedy = "'rkllm-mcp conversations export ID --format json' writes one"
         raise UsageError(f"this is no export of a conversation: {where}: {first['msg']}; {remedy}") from None
+    if isinstance(read, _ImportedData):
+        read = read.conversations
     return [_stored(conversation) for conversation in (read if isinstance(read, list) else [read])]
 
 

@@ -70,7 +70,7 @@ async def open_app(
             model_host = models.current
         from rkllm_mcp.agent.sampling import ModelSampler
         from rkllm_mcp.agent.usage import UsageCounter
-        from rkllm_mcp.app.assistant import App
+        from rkllm_mcp.app.assistant import PERSON, App
         from rkllm_mcp.app.tools import open_tools
         from rkllm_mcp.app.warmup import WarmUp
 
@@ -87,7 +87,8 @@ async def open_app(
         tools = await stack.enter_async_context(opening)
         tasks = await stack.enter_async_context(open_task_group())
         warm_up = partial(WarmUp, config, say=status, one_shot=one_shot, tenant=tenant)
-        app = App(config, model_host, tools, tasks, warm_up, tenant, usage, sampler)
+        person = await tools.store.texts(PERSON)
+        app = App(config, model_host, tools, tasks, warm_up, tenant, usage, sampler, person)
         if models is not None:
             app.models, models.on_change = models, app.use
         tasks.start_soon(app.recorder.tidy)

@@ -22,6 +22,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.environment import ModelHost
+from rkllm_mcp.app.model_catalogue import Downloads
 from rkllm_mcp.app.models import ListedModel, ModelSwitch, check_model
 from rkllm_mcp.app.root import StatusSink, open_app
 from rkllm_mcp.app.servers import Login
@@ -97,6 +98,7 @@ class Tenants:
         self._exchange = anyio.CancelScope()
         # The latest login of the owner to each server.
         self.logins: dict[str, Login] = {}
+        self.downloads = Downloads()
 
     @property
     def models(self) -> ModelSwitch:
@@ -313,6 +315,7 @@ class Tenants:
     async def _close(self, drain_s: float) -> None:
         for login in self.logins.values():
             login.cancel()
+        self.downloads.stop_all()
         apps, self._apps, self.by_name = list(self._apps.values()), {}, {}
         async with anyio.create_task_group() as closing:
             for opened in apps:

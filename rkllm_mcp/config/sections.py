@@ -164,6 +164,8 @@ class ServiceSection(Section):
     """Further names for the chat model, for programs that require a certain name; `default` is always one."""
     mcp: bool = False
     """Run the servers' tools for a chat request without tools, unless it sets `mcp` itself."""
+    registry_url: Annotated[str, Field(pattern=r"^https?://[^\s?#{}]+$")] = "https://registry.modelcontextprotocol.io"
+    """The MCP registry in which the page searches for servers when its owner asks it to; nothing is sent before."""
     history: bool = True
     """Save conversations, also those of the chat in the terminal."""
     keep_results: bool = False

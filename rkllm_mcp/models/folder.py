@@ -51,6 +51,12 @@ class ModelFolderStore:
         """Return True if a folder of this name exists."""
         return _NAME.fullmatch(name) is not None and os.path.lexists(self.root / name)
 
+    def partial_bytes(self, name: str) -> int:
+        """Return the bytes of a download that was not finished; 0 without one."""
+        if not _NAME.fullmatch(name):
+            return 0
+        return sum(path.stat().st_size for path in (self.root / f".{name}.part").glob("*.incomplete"))
+
     @contextmanager
     def workspace(self, name: str) -> Generator[Workspace]:
         """Open a folder that keeps only partial downloads at the end; a ModelFileError if it is in use or read-only."""

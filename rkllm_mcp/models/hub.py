@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from huggingface_hub import (
     constants,
@@ -126,6 +126,28 @@ class Hub:
             if not cached:
                 raise self._explained(error, file) from error
             return cached
+
+    def search(self, words: str, limit: int) -> list[str]:
+        """Return the repositories whose names match ``words``, the most fetched ones first.
+
+        Raises:
+            ModelDownloadError: the hub does not answer.
+        """
+        query = urlencode({"search": words, "sort": "downloads", "limit": limit})
+        session: Any = get_session()
+        try:
+            headers = build_hf_headers()
+            response = session.get(f"{self.address}/api/models?{query}", headers=headers, timeout=_ANSWER_TIMEOUT_S)
+            hf_raise_for_status(response)
+            entries: list[dict[str, Any]] = response.json()
+            return [str(entry["id"]) for entry in entries][:limit]
+        except download_errors() as error:
+            raise explain(
+                error, self.address, "the search", f"set HF_ENDPOINT to a mirror; or: {self.by_hand}"
+            ) from error
+        except (ValueError, TypeError, KeyError):
+            problem = f"{self.address} does not answer like a hub."
+            raise ModelDownloadError(problem, "Correct HF_ENDPOINT, or unset it.") from None
 
     def fetch(self, source: FoundFile, parts: Path, target: Path, report: Report) -> None:
         """Download a file from ``find`` to ``target`` and verify it, or raise a ModelDownloadError.

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import anyio
 
@@ -45,6 +46,7 @@ EXCHANGE = "exchange"
 RESULT_DAYS = 30
 # Length of a passage, and of its part before the search words.
 _PASSAGE_CHARS, _BEFORE_CHARS = 90, 24
+_JSON_SIGNS = re.compile(r'\\[nrt"]|[{}\[\]"]')
 _COLUMNS = """id, title, created, updated,
     (SELECT COUNT(*) FROM messages AS m WHERE m.tenant = c.tenant AND m.conversation = c.id), pinned"""
 _OF_TENANT = " FROM conversations AS c WHERE tenant = :tenant"
@@ -380,10 +382,36 @@ def _with_pictures(
 
 def _summary(row: Sequence[Any], search: str) -> ConversationSummary:
     """Return the summary of a row; of its text only the passage around the words of the search."""
-    text = " ".join(str(row[6]).split()) if len(row) > 6 and row[6] else ""
+    text = _readable(str(row[6])) if len(row) > 6 and row[6] else ""
     start = max(0, text.lower().find(search.lower()) - _BEFORE_CHARS)
-    passage = text[start : start + _PASSAGE_CHARS]
-    return ConversationSummary(*row[:5], pinned=bool(row[5]), passage=f"…{passage}" if start else passage)
+    # A word that is cut tells nothing; Japanese has no spaces and begins anywhere.
+    start = text.find(" ", start, start + _BEFORE_CHARS // 2) + 1 or start if start else 0
+    passage = text[start : start + _PASSAGE_CHARS].lstrip("· ")
+    end = "…" if start + _PASSAGE_CHARS < len(text) else ""
+    return ConversationSummary(
+        *row[:5], pinned=bool(row[5]), passage=f"…{passage}{end}" if start else f"{passage}{end}"
+    )
+
+
+def _readable(text: str) -> str:
+    """Return a text in one line; of JSON, such as many results of tools are, its names and values."""
+    if text.lstrip()[:1] in {"{", "["}:
+        try:
+            text = " · ".join(_leaves(json.loads(text)))
+        except (ValueError, RecursionError):  # Markdown, or JSON that was cut
+            text = _JSON_SIGNS.sub(" ", text)
+    return " ".join(text.split())
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, item in cast("dict[str, Any]", value).items():
+            yield from _leaves(item, key)
+    elif isinstance(value, list):
+        for item in cast("list[Any]", value):
+            yield from _leaves(item, name)
+    elif value is not None:
+        yield f"{name}: {value}" if name else str(value)
 
 
 def _sought(tenant: str, search: str) -> dict[str, Any]:

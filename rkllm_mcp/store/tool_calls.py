@@ -68,6 +68,10 @@ class CallHistory:
 
         self._database.tell(delete_old)
 
+    async def delete_all(self) -> None:
+        """Delete every record; a StoreError if the file cannot be written."""
+        await self._database.erase(lambda transaction: transaction.execute("DELETE FROM calls").rowcount)
+
     async def latest(
         self, limit: int, *, server: str | None = None, errors_only: bool = False, conversation: str | None = None
     ) -> list[CallRecord]:

@@ -192,7 +192,7 @@ class AsyncAssistant:
     def chat(self, system: str | None = None) -> AsyncChat:
         """Begin a conversation; see ``Assistant.chat``."""
         app = self.app
-        return AsyncChat(self, app.new_conversation(self._system if system is None else system))
+        return AsyncChat(self, app.new_conversation(self._system if system is None else system, with_person=False))
 
     async def ask(self, question: str, **options: Unpack[AskOptions]) -> str:
         """Return the answer to a question on its own; see ``Assistant.ask``."""

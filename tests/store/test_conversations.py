@@ -372,3 +372,20 @@ async def test_a_chain_of_responses_is_read_up_to_a_length_and_refused_as_a_whol
             responses.save("ann", stored, [item])
         assert await responses.chain("ann", "r2") == [item] * 3
         assert await responses.chain("ann", "r3") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "search", "passage"),
+    [
+        ('{"place": "Osaka", "days": [{"high": 21, "sky": "sunny"}]}', "sunny", "…high: 21 · sky: sunny"),
+        ('{"place": "Osaka", "sky": "sunny", "cut": "her', "sunny", "place : Osaka , sky : sunny , cut : her"),
+        ("a long way before it all the words around the match", "match", "…the words around the match"),
+        ("short", "short", "short"),
+        ("x" * 200, "x", "x" * 90 + "…"),
+    ],
+)
+async def test_a_hit_shows_the_words_around_it_and_no_json(place: Place, text: str, search: str, passage: str) -> None:
+    async with opened(place) as conversations:
+        await saved(conversations, "", *exchange(text))
+        (one,) = await conversations.latest("", search=search)
+        assert one.passage == passage

@@ -3,6 +3,7 @@
     HEAD, GET /OWNER/NAME/resolve/REVISION/PATH    headers x-repo-commit, etag, and for large files a redirect to
     GET /cdn/ETAG                                  where ranges are understood; under another name of this machine
     GET /api/models/OWNER/NAME/tree/REVISION       the list of files
+    GET /api/models?search=WORDS                   the repositories with these words in their names
     GET /any/other/path                            a file of ``plain``, as GitHub serves the files of a tag
 
 It can break a connection in the middle of a body, answer with a status, and forget that it understands ranges.
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs
 
 COMMIT = "c0ffee" * 6 + "c0ff"
 _TREE = re.compile(r"/api/models/([^/]+/[^/]+)/tree/[^/]+")
@@ -92,6 +94,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path.startswith("/cdn/"):
             contents = self.hub.blob(self.path.removeprefix("/cdn/"))
             self._send(404, {}) if contents is None else self._body(contents, {})
+            return
+        if self.path.startswith("/api/models?"):
+            words = parse_qs(self.path.partition("?")[2])["search"][0].lower()
+            entries = [{"id": name} for name in self.hub.files if words in name.lower()]
+            self._send(200, {"Content-Type": "application/json"}, json.dumps(entries).encode())
             return
         listed = _TREE.fullmatch(self.path.partition("?")[0])
         if listed is not None:

@@ -12,7 +12,7 @@ import json
 import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 from urllib.parse import quote_plus
 
@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from rkllm_mcp.config.gallery import gallery
+from rkllm_mcp.config.registry import matching, registry_copy
 from rkllm_mcp.surfaces.http import page
 from tests.support.browser import ELSEWHERE
 
@@ -53,6 +54,39 @@ def call(id: str, name: str, arguments: Json, server: str = "weather") -> Json: 
     return {"kind": "tool_call", "id": id, "name": name, "server": server, "arguments": arguments, "repaired": False}
 
 
+def known_model(name: str, state: str = "to pull", fits: str = "yes", **fields: Any) -> Json:
+    """A model of the catalogue."""
+    return {
+        "name": name,
+        "description": f"{name}: answers and tools.",
+        "task": "chat",
+        "state": state,
+        "fits": fits,
+        "reason": "" if fits == "yes" else "needs 9.1 GiB, 5.2 GiB available",
+        "tokens_per_second": 16.7,
+        "memory_mb": 1689,
+        "context_tokens": 4096,
+        "recommended": False,
+        "loaded": False,
+        "removable": False,
+        "partial_bytes": 0,
+        **fields,
+    }
+
+
+def download(name: str, state: str, **fields: Any) -> Json:
+    """A download of a model."""
+    return {
+        "name": name,
+        "folder": "",
+        "state": state,
+        "received": 620_000_000,
+        "total": 1_700_000_000,
+        "problem": "",
+        **fields,
+    }
+
+
 def result(id: str, name: str, said: str, *, is_error: bool = False) -> Json:  # noqa: A002
     """What came of a call."""
     return {
@@ -75,7 +109,11 @@ class PageService:
         refusals: for one question after the other, an error to answer with: status, body and headers.
         key: what has to come as a bearer; empty when nothing has to.
         storage: why nothing is stored; empty when all is well.
+        about: the text about the person.
+        catalogue: the models that the board has or could have.
+        downloads: those of models.
         can_add: the key may add servers.
+        registry_searches: the words that left the board.
         tests: what the tests of servers come to, by name; ``TESTED`` for all others.
         form_error: the error with which the first form comes back; empty when it is taken.
         markup: stands behind every name and text that is sent, and is taken out of what comes back.
@@ -87,6 +125,7 @@ class PageService:
     refusals: list[tuple[int, str, dict[str, str]]] = field(default_factory=list[tuple[int, str, dict[str, str]]])
     key: str = ""
     storage: str = ""
+    about: str = ""
     form_error: Json | None = None
     conversations: dict[str, Json] = field(default_factory=dict[str, Json])
     servers: list[Json] = field(default_factory=list[Json])
@@ -94,8 +133,11 @@ class PageService:
     calls: list[Json] = field(default_factory=list[Json])
     questions: list[Json] = field(default_factory=list[Json])
     models: list[Json] = field(default_factory=list[Json])
+    catalogue: list[Json] = field(default_factory=list[Json])
+    downloads: list[Json] = field(default_factory=list[Json])
     permissions: list[Json] = field(default_factory=list[Json])
     can_add: bool = False
+    registry_searches: list[str] = field(default_factory=list[str])
     tests: dict[str, Json] = field(default_factory=dict[str, Json])
     documents: dict[str, str] | None = None
     resources: Json = field(default_factory=lambda: {"resources": [], "templates": []})
@@ -305,6 +347,42 @@ class PageService:
         self.models = [{**each, "loaded": each["id"] == name} for each in self.models]
         return JSONResponse({})
 
+    async def person(self, request: Request) -> Response:
+        if request.method == "PUT":
+            self.about = (await request.json())["about"]
+        return JSONResponse({"about": self.about})
+
+    async def data(self, request: Request) -> Response:
+        if request.method == "DELETE":
+            self.conversations.clear()
+            self.about = ""
+        return JSONResponse({"about": self.about, "conversations": list(self.conversations.values())})
+
+    async def pull(self, request: Request) -> Response:
+        name = (await request.json())["model"]
+        self.downloads = [each for each in self.downloads if each["name"] != name]
+        if request.url.path.endswith("pull"):
+            self.downloads.append(download(name, "running"))
+        return JSONResponse({})
+
+    async def remove_model(self, request: Request) -> Response:
+        self.catalogue = [each for each in self.catalogue if each["name"] != request.path_params["name"]]
+        return JSONResponse({})
+
+    async def registry(self, request: Request) -> Response:
+        """The copy of the release; the registry itself has one server more."""
+        found, asked = registry_copy(), request.query_params
+        servers = [asdict(each) for each in matching(found.servers, asked["search"])]
+        if asked["live"] == "true":
+            self.registry_searches.append(asked["search"])
+            servers.append({**servers[0], "name": "com.example/news", "title": "News of today", "short": "news"})
+        about = {"registry": "https://registry.example", "cursor": "", "origin": "", "date": found.date}
+        return JSONResponse({**about, "servers": servers})
+
+    async def qr(self, request: Request) -> Response:
+        svg = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><path d="M0 0h9v9z"/></svg>'
+        return JSONResponse({"svg": svg, "is_linking": self.can_add})
+
     async def gallery(self, request: Request) -> Response:
         names = {server["name"] for server in self.servers}
         servers = [{**each, "installed": each["name"] in names} for each in gallery()]
@@ -353,6 +431,9 @@ class PageService:
             "/v1/prompts": {"prompts": self.prompts},
             "/v1/board": self.board,
             "/v1/models": {"data": self.models},
+            "/v1/models/catalogue": {"models": self.catalogue, "downloads": self.downloads},
+            "/v1/models/downloads": {"downloads": self.downloads},
+            "/v1/models/hub": {"hub": self.url, "repositories": ["them/Qwen-rkllm"]},
             "/v1/me": {
                 "tenant": "",
                 "language": "en",
@@ -360,6 +441,7 @@ class PageService:
                 "model": next((each["id"] for each in self.models if each["loaded"]), "demo"),
                 "context_tokens": self.board["context_tokens"],
                 "needs_key": bool(self.key),
+                "version": "0.1.0",
                 "storage": self.storage,
             },
         }
@@ -367,6 +449,7 @@ class PageService:
 
     def routes(self) -> list[Route]:
         documents = ("tools", "tools/history", "servers", "questions", "resources", "prompts", "board", "models", "me")
+        documents += ("models/catalogue", "models/downloads", "models/hub")
         return [
             *(Route(f"/v1/{name}", self.document) for name in documents),
             Route("/v1/execute", self.execute, methods=["POST"]),
@@ -382,8 +465,15 @@ class PageService:
             Route("/v1/approvals/lasting", self.forget, methods=["GET", "DELETE"]),
             Route("/v1/resources/read", self.read_resource),
             Route("/v1/servers/gallery", self.gallery),
+            Route("/v1/servers/registry", self.registry),
+            Route("/v1/devices:qr", self.qr, methods=["POST"]),
             Route("/v1/servers:try", self.try_server, methods=["POST"]),
+            Route("/v1/me/about", self.person, methods=["GET", "PUT"]),
+            Route("/v1/me/data", self.data, methods=["GET", "DELETE"]),
             Route("/v1/models:load", self.load, methods=["POST"]),
+            Route("/v1/models:pull", self.pull, methods=["POST"]),
+            Route("/v1/models:stop", self.pull, methods=["POST"]),
+            Route("/v1/models/{name}", self.remove_model, methods=["DELETE"]),
             Route("/v1/tools/{name}", self.switch, methods=["POST"]),
             Route("/v1/servers/{name}", self.switch, methods=["POST"]),
             Route("/v1/approvals/{id}", self.approval, methods=["POST"]),
@@ -482,7 +572,7 @@ def running(service: PageService) -> Generator[PageService]:
 # Values that a program reads: everything else is a name or a text.
 _WORDS = frozenset(
     {"kind", "id", "state", "role", "ending", "transport", "ruling", "language", "param", "code", "type", "failure"}
-    | {"started", "conversation", "uri", "uri_template", "url", "format"}
+    | {"started", "conversation", "uri", "uri_template", "url", "format", "fits", "task", "date"}
 )
 _REASONS = frozenset({"answered", "cancelled", "failed"})
 

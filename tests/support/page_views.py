@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.support.browser import OFFLINE, Visit
-from tests.support.page_service import HOLD, TESTED, USAGE, Json, PageService, call, result, text
+from tests.support.page_service import HOLD, TESTED, USAGE, Json, PageService, call, download, known_model, result, text
 
 LONG = "a_very_long_word_" + "x" * 90
 LOADING = "[data-say=loading]"
@@ -134,6 +134,13 @@ def busy_service() -> PageService:
             past("delete_file", 9, error="there is no such file"),
             past("a_tool_with_a_very_long_name_of_many_words", 1),
         ],
+        catalogue=[
+            known_model("demo", "emulated", loaded=True),
+            known_model("small", "here", removable=True),
+            known_model("good", recommended=True),
+            known_model(LONG, fits="no"),
+        ],
+        downloads=[download("good", "running"), download(f"them/{LONG}", "failed", problem=LONG)],
         permissions=[{"server": "files", "tool": LONG, "kind": "always"}],
         tests={
             "files": {**TESTED, "state": "failed", "failure": "key", "problem": LONG, "output": [LONG], "tools": []}
@@ -191,7 +198,7 @@ def _drawers(visit: Visit) -> Iterator[str]:
         page.wait_for_selector("#sidebar >> visible=true")
         yield "list"
         page.keyboard.press("Escape")
-    for name in ("servers", "documents", "board", "settings"):
+    for name in ("servers", "documents", "models", "board", "settings"):
         visit.open_panel(name)
         page.wait_for_selector(f"#panel-content {LOADING}", state="detached")
         page.evaluate(_UNFOLD)
@@ -199,6 +206,9 @@ def _drawers(visit: Visit) -> Iterator[str]:
             page.wait_for_selector(".tools li")
             page.wait_for_selector(".command")
             page.wait_for_selector(".timeline")
+        if name == "models":
+            page.wait_for_selector("[data-model] progress")
+            page.evaluate(_UNFOLD)
         if name == "documents":
             page.fill("#document-search", "office")
             page.press("#document-search", "Enter")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import rkllm_mcp
+from rkllm_mcp.app.model_catalogue import by_recommendation, figures, state_of
 from rkllm_mcp.config.editing import set_value
 from rkllm_mcp.config.loading import read_file
 from rkllm_mcp.config.secrets import is_hashed
@@ -31,39 +32,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.models.install import ModelSources
 
 
-# Slower models are not recommended: reading their answers takes patience.
-_FLUENT_TOKENS_PER_SECOND = 10.0
-# The share of the memory that a recommended model may take.
-_MEMORY_SHARE = 0.6
 _HEADING = ("NAME", "STATE", "SPEED", "MEMORY", "TOOLS", "FITS", "DESCRIPTION")
-
-
-def figures(folder: ModelFolder) -> tuple[float, int]:
-    """Return the published speed in tokens per second and memory in MB of a model; 0 where they are unknown."""
-    published = folder.card.published
-    return (published.decode_tokens_per_second or 0, published.memory_mb or 0) if published else (0, 0)
-
-
-def by_recommendation(sources: ModelSources, folders: Sequence[ModelFolder]) -> list[ModelFolder]:
-    """Return the models that are here or can be downloaded and fit this board, the one to take first."""
-    from rkllm_mcp.app.preview import read_gauges
-
-    total = read_gauges(sources.machine).memory_total or 0
-    offered = [
-        folder
-        for folder in folders
-        if not folder.card.emulated
-        and (not folder.missing or (folder.card.source and folder.card.source.repository))
-        and sources.fitness_of(folder).verdict in ("yes", "unknown")
-    ]
-
-    def rank(folder: ModelFolder) -> tuple[bool, bool, float]:
-        speed, memory = figures(folder)
-        is_good = speed >= _FLUENT_TOKENS_PER_SECOND and 0 < memory * 10**6 <= total * _MEMORY_SHARE
-        # Of those that are fluent the largest, of the others the fastest.
-        return (not folder.missing, is_good, memory if is_good else speed)
-
-    return sorted(offered, key=rank, reverse=True)
 
 
 def _row(sources: ModelSources, folder: ModelFolder, *, is_recommended: bool) -> tuple[str, ...]:
@@ -71,7 +40,7 @@ def _row(sources: ModelSources, folder: ModelFolder, *, is_recommended: bool) ->
     tools, fits = folder.card.tool_calls, sources.fitness_of(folder)
     return (
         f"{folder.name} *" if is_recommended else folder.name,
-        _state(folder),
+        state_of(folder),
         f"{speed:g} tok/s" if speed else "",
         f"{memory} MB" if memory else "",
         f"{tools.single_percent:.0f} %" if tools and tools.single_percent is not None else "",
@@ -80,17 +49,11 @@ def _row(sources: ModelSources, folder: ModelFolder, *, is_recommended: bool) ->
     )
 
 
-def _state(folder: ModelFolder) -> str:
-    if folder.missing:
-        return "to pull" if folder.can_be_pulled else "to convert"
-    return ("on the CPU" if folder.has_weights else "emulated") if folder.card.emulated else "here"
-
-
 def _as_dict(sources: ModelSources, folder: ModelFolder) -> dict[str, Any]:
     values = folder.card.model_dump(mode="json")
     return {
         **values,
-        "state": _state(folder),
+        "state": state_of(folder),
         "fits": asdict(sources.fitness_of(folder)),
         "file": str(folder.file),
         "tokenizer": str(folder.tokenizer),

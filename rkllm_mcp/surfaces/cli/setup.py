@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from rkllm_mcp.app.model_catalogue import by_recommendation, figures
 from rkllm_mcp.app.preview import read_gauges, state_folder
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.loading import load_config, search_order
@@ -42,7 +43,7 @@ from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 from rkllm_mcp.surfaces.cli.config import NewConfiguration
 from rkllm_mcp.surfaces.cli.files import write_whole
-from rkllm_mcp.surfaces.cli.models import by_recommendation, download_progress, figures
+from rkllm_mcp.surfaces.cli.models import download_progress
 from rkllm_mcp.surfaces.cli.options import command, flag
 from rkllm_mcp.surfaces.cli.service import (
     ServiceControlError,

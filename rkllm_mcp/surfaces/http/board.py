@@ -198,6 +198,7 @@ class Me(DocumentedModel):
         description="What a picture takes of the window; 0 until the encoder was loaded, or if the model does not see."
     )
     needs_key: bool = Field(description="Requests without a key are refused.")
+    version: str = Field(description="The release of rkllm-mcp.")
     storage: str = Field(description="Why nothing of this client is stored at present; empty where all is well.")
 
 
@@ -268,6 +269,7 @@ async def me(request: Request) -> Me:
         context_tokens=model_host.listing.context_tokens if model_host.npu else 0,
         picture_tokens=model_host.picture_tokens,
         needs_key=needs_key(service.config),
+        version=__version__,
         storage=failing.cause if failing else "",
     )
 

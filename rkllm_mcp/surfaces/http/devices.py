@@ -1,12 +1,14 @@
-"""Keys of devices and programs: exchange a code for one, make one, list them, revoke one.
+"""Keys of devices and programs: exchange a code for one, show the code to a phone, make one, list them, revoke one.
 
 Only the owner manages them.
 """
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from anyio import to_thread
 from pydantic import Field
 from starlette.requests import Request
 
@@ -14,6 +16,7 @@ from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.config.sections import RIGHTS
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.owner import refusal_of_adding
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import OWNER, tenant_of
 
@@ -34,6 +37,21 @@ class KeyBody(bodies.RequestBody):
 
     name: str = Field(min_length=1, max_length=80, description="Name of the program in the list.")
     allow: tuple[Right, ...] = Field(("chat",), min_length=1, description="What the key is for.")
+
+
+class QrBody(bodies.RequestBody):
+    """The address of the page, as the phone reaches it."""
+
+    address: str = Field(pattern=r"^https?://[A-Za-z0-9.:\[\]-]{1,253}$")
+    """Scheme, host and port."""
+
+
+class QrCode(DocumentedModel):
+    """An address to scan."""
+
+    svg: str = Field(description="The QR code, a picture in SVG.")
+    is_linking: bool
+    """It also has a code that links the phone, once and within five minutes; else the phone asks for a key."""
 
 
 class LinkedDevice(DocumentedModel):
@@ -100,6 +118,27 @@ async def revoke(request: Request) -> None:
     number: str = request.path_params["id"]
     if not await _owner(request).app.store.devices.revoke(number):
         raise HTTPError(404, f"there is no device {number!r}; GET /v1/devices lists them")
+
+
+@Route("POST", "/v1/devices:qr", body=QrBody, answers=(RouteResponse(QrCode),), problems=(403,))
+async def qr_code(request: Request) -> QrCode:
+    """Draw the address of the page as a QR code for a phone, which is linked by it where this key may."""
+    body = await bodies.read(request, QrBody)
+    tenant = _owner(request)
+    # A code makes a device that may add servers: no key gets more by it than it has.
+    is_linking = refusal_of_adding(request) is None
+    address = f"{body.address}/"
+    if is_linking:
+        address += f"#/link/{await tenant.app.store.devices.new_code()}"
+    return QrCode(svg=await to_thread.run_sync(_drawn, address), is_linking=is_linking)
+
+
+def _drawn(text: str) -> str:
+    import segno
+
+    drawn = BytesIO()
+    segno.make(text, error="l", micro=False).save(drawn, kind="svg", xmldecl=False, border=4, light="#fff")
+    return drawn.getvalue().decode()
 
 
 def _owner(request: Request) -> Tenant:

@@ -19,11 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
-from anyio import to_thread
 from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rkllm_mcp.app.model_catalogue import Download
 from rkllm_mcp.app.models import ListedModel
 from rkllm_mcp.completions.api import Positive
 from rkllm_mcp.completions.ollama import (
@@ -34,12 +34,12 @@ from rkllm_mcp.completions.ollama import (
 )
 from rkllm_mcp.completions.reply import Reply
 from rkllm_mcp.config.section import DocumentedModel
-from rkllm_mcp.config.sections import RIGHTS
-from rkllm_mcp.errors import ModelDownloadError, ModelNotFoundError, UsageError
+from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.events import to_json
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.completions import answer
 from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.model_catalogue import check_owner, remove_model
 from rkllm_mcp.surfaces.http.models import DEFAULT_MODEL, DEFAULT_TAG, choose_model, listed_models, named_models
 from rkllm_mcp.surfaces.http.openai import MOST_TEXTS, count_tokens, embedded, embedder_of
 from rkllm_mcp.surfaces.http.route import NDJSON, Route, RouteResponse
@@ -302,7 +302,7 @@ async def _model_named(request: Request, name: str) -> ListedModel:
 )
 async def pull(request: Request) -> object:
     """Download a model, as Ollama does; for the owner."""
-    _check_owner(request)
+    check_owner(request)
     body = await bodies.read(request, PullBody)
     if not body.wanted:
         raise HTTPError(400, "name the model to download", param="model")
@@ -330,20 +330,13 @@ def _wish(name: str) -> Pull:
 async def _pulled(wish: Pull, write: Write) -> None:
     """Download a model and write lines about it; what has arrived stays when the client leaves."""
     from rkllm_mcp.models.install import ModelSources
-    from rkllm_mcp.models.install import pull as download
 
-    # By file, since the last line about it: the bytes that are there, and its size.
-    progress = dict[str, tuple[int, int]]()
-    is_cancelled = False
-
-    def report(name: str, received: int, total: int | None) -> None:
-        """Note the progress of a file; called in the thread that downloads."""
-        if is_cancelled:
-            raise ModelDownloadError(f"{name} was not wanted any more.", "Ask again; the download will resume.")
-        progress[name] = (received, total or received)
+    download = Download(wish, ModelSources())
+    sent = dict[str, tuple[int, int]]()
 
     def news() -> list[str]:
-        changed = [(name, *progress.pop(name)) for name in list(progress)]
+        changed = [(name, *counts) for name, counts in download.files.copy().items() if sent.get(name) != counts]
+        sent.update({name: (received, total) for name, received, total in changed})
         return [
             to_json({"status": f"pulling {name}", "digest": name, "total": total, "completed": received})
             for name, received, total in changed
@@ -360,13 +353,11 @@ async def _pulled(wish: Pull, write: Write) -> None:
         async with open_task_group() as tasks:
             tasks.start_soon(send_news)
             try:
-                await to_thread.run_sync(download, ModelSources(), wish, report, abandon_on_cancel=True)
+                await download.run()
             finally:
                 tasks.cancel_scope.cancel()
     except ModelNotFoundError as error:
         raise HTTPError(404, str(error)) from None
-    finally:
-        is_cancelled = True
     ends = ("verifying sha256 digest", "writing manifest", "success")
     await write(lines([*news(), *(to_json({"status": status}) for status in ends)]))
 
@@ -374,26 +365,9 @@ async def _pulled(wish: Pull, write: Write) -> None:
 @Route("DELETE", "/api/delete", body=NameBody, answers=(RouteResponse(),), problems=(403, 404, 409, 503))
 async def delete(request: Request) -> None:
     """Remove an installed model that is not in use, as Ollama does; for the owner."""
-    from rkllm_mcp.models.install import ModelSources
-
-    _check_owner(request)
+    check_owner(request)
     body = await bodies.read(request, NameBody)
-    sources, name = ModelSources(), body.wanted
-    try:
-        folder = await to_thread.run_sync(sources.removable, name)
-    except UsageError as error:
-        names = {folder.name for folder in await to_thread.run_sync(sources.models)}
-        raise HTTPError(403 if name in names else 404, str(error)) from None
-    try:
-        await service_of(request).tenants.models.remove(folder, partial(sources.folders.remove, name))
-    except UsageError as error:
-        raise HTTPError(409, str(error)) from None
-
-
-def _check_owner(request: Request) -> None:
-    tenant = tenant_of(request)
-    if tenant.name or not set(RIGHTS) <= set(tenant.rights):
-        raise HTTPError(403, "only a key of the owner with all rights installs and removes models", code="key_purpose")
+    await remove_model(request, body.wanted)
 
 
 @Route("GET", "/api/version", answers=(RouteResponse(OllamaVersion),))

@@ -38,6 +38,8 @@ _TYPES: Mapping[str, str] = {
     ".webmanifest": "application/manifest+json",
 }
 _WORKER = "worker.js"
+# A comment that begins its line: those of types and modules.
+_COMMENT = re.compile(rb"^[ \t]*/\*\*.*?\*/", re.MULTILINE | re.DOTALL)
 # For the tools that check the scripts, and for no browser.
 _CHECKERS = "package.json"
 _KEPT, _ASKED_FOR = "public, max-age=31536000, immutable", "no-cache"
@@ -65,6 +67,13 @@ class PageFile:
         return gzip.compress(self.content, mtime=0)
 
 
+def _without_comments(path: Path, content: bytes) -> bytes:
+    """A script of the page as it is sent: without its comments, a fifth of its bytes, and with the same lines."""
+    if path.suffix != ".js" or "vendor" in path.parts:
+        return content
+    return _COMMENT.sub(lambda comment: b"\n" * comment[0].count(b"\n"), content)
+
+
 def _kept_files(paths: Iterable[Path]) -> list[str]:
     """The files that the worker keeps from the start: all but the page, the worker, and libraries, kept once needed."""
     names = [path.relative_to(FOLDER).as_posix() for path in paths]
@@ -85,6 +94,7 @@ def page_files() -> Mapping[str, PageFile]:
         for path in sorted(FOLDER.rglob("*"))
         if path.suffix in _TYPES and path.name != _CHECKERS
     }
+    contents = {path: _without_comments(path, content) for path, content in contents.items()}
     version = hashlib.sha256(b"".join(contents.values())).hexdigest()[:12]
     files: dict[str, PageFile] = {}
     for path, content in contents.items():

@@ -41,6 +41,10 @@ TABLE: Mapping[tuple[str, str], Row] = {
     ("POST", "/api/show"): ANY_KEY,
     # Answers, and what a key that asks questions needs for them.
     ("GET", "/v1/me"): CHAT,
+    ("GET", "/v1/me/about"): APPROVE,
+    ("PUT", "/v1/me/about"): APPROVE,
+    ("GET", "/v1/me/data"): APPROVE,
+    ("DELETE", "/v1/me/data"): APPROVE,
     ("POST", "/v1/models:load"): CHAT,
     ("POST", "/v1/chat/completions"): CHAT,
     ("POST", "/v1/completions"): CHAT,
@@ -71,6 +75,12 @@ TABLE: Mapping[tuple[str, str], Row] = {
     ("POST", "/api/embeddings"): CHAT,
     ("GET", "/api/ps"): CHAT,
     ("POST", "/api/pull"): CHAT,
+    ("GET", "/v1/models/catalogue"): CHAT,
+    ("GET", "/v1/models/downloads"): CHAT,
+    ("GET", "/v1/models/hub"): CHAT,
+    ("POST", "/v1/models:pull"): CHAT,
+    ("POST", "/v1/models:stop"): CHAT,
+    ("DELETE", "/v1/models/{model:path}"): CHAT,
     ("DELETE", "/api/delete"): CHAT,
     # The tools of servers.
     ("GET", "/v1/tools"): TOOLS,
@@ -84,6 +94,7 @@ TABLE: Mapping[tuple[str, str], Row] = {
     ("GET", "/v1/servers"): TOOLS,
     ("POST", "/v1/servers"): TOOLS,
     ("GET", "/v1/servers/gallery"): TOOLS,
+    ("GET", "/v1/servers/registry"): TOOLS,
     ("POST", "/v1/servers:try"): TOOLS,
     ("POST", "/v1/servers/{name}:enable"): TOOLS,
     ("POST", "/v1/servers/{name}:disable"): TOOLS,
@@ -98,6 +109,7 @@ TABLE: Mapping[tuple[str, str], Row] = {
     ("GET", "/v1/devices"): APPROVE,
     ("POST", "/v1/devices"): APPROVE,
     ("DELETE", "/v1/devices/{id}"): APPROVE,
+    ("POST", "/v1/devices:qr"): APPROVE,
     # Documents.
     ("POST", "/v1/documents"): WRITE,
 }

@@ -9,6 +9,7 @@ owner with all rights, and ``install_servers`` in ``[security]``.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,19 +17,21 @@ from typing import Annotated, Any
 from pydantic import Field
 from starlette.requests import Request
 
+from rkllm_mcp.app.registry import search_registry
 from rkllm_mcp.app.servers import Login, LoginState, ServerTest, start_apart, test_server
 from rkllm_mcp.config.editing import add_server, checked_servers, names_in
 from rkllm_mcp.config.gallery import gallery
+from rkllm_mcp.config.registry import matching, registry_copy
 from rkllm_mcp.config.section import DocumentedModel
-from rkllm_mcp.config.sections import RIGHTS, Config
+from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.diagnostics.doctor import gallery_server
-from rkllm_mcp.errors import ConfigError, RkllmMcpError
+from rkllm_mcp.errors import ConfigError, RkllmMcpError, ServerUnavailableError
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.middleware import LINKED_DEVICE
+from rkllm_mcp.surfaces.http.owner import refusal_of_adding, refusal_of_key
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
-from rkllm_mcp.surfaces.http.state import OWNER, ServiceState, service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import while_connected
 from rkllm_mcp.surfaces.http.tools import SWITCHED, SwitchResult, ToolShown, shown_tool
 
@@ -60,7 +63,7 @@ class Servers(DocumentedModel):
 @Route("GET", "/v1/servers", answers=(RouteResponse(Servers),))
 async def list_servers(request: Request) -> dict[str, Any]:
     """List the servers and their state."""
-    app, is_owner = tenant_of(request).app, _refusal_of_key(request) is None
+    app, is_owner = tenant_of(request).app, refusal_of_key(request) is None
     tools = (*app.toolbox.tools(), *app.toolbox.tools(disabled=True))
     servers = [
         {
@@ -104,7 +107,79 @@ async def list_gallery(request: Request) -> dict[str, Any]:
     """List the servers that can be installed by name."""
     names = {server.name for server in tenant_of(request).app.config.servers}
     servers = [{**entry, "installed": entry["name"] in names} for entry in gallery()]
-    return {"servers": servers, "can_add": _refusal_of_adding(request) is None}
+    return {"servers": servers, "can_add": refusal_of_adding(request) is None}
+
+
+class RegistryQuery(bodies.RequestBody):
+    """What to look for."""
+
+    search: str = Field("", max_length=200)
+    """Words of a name or a description; of a name alone in the registry itself."""
+    live: bool = False
+    """Ask the registry, which receives the words; else the dated copy of this release is searched."""
+    cursor: str = Field("", max_length=500, description="Of a further page of the registry.")
+
+
+class WantedValue(DocumentedModel):
+    """A header or an environment variable that a server wants."""
+
+    name: str
+    description: str
+    is_required: bool
+    is_secret: bool
+
+
+class RegistryServerShown(DocumentedModel):
+    """A server of the registry."""
+
+    name: str = Field(description="In the registry, such as io.github.owner/server.")
+    short: str = Field(description="A name for the configuration.")
+    title: str
+    description: str
+    version: str
+    url: str = Field(description="Its address; empty for a program.")
+    headers: list[WantedValue]
+    command: str = Field(description="The program, to be added in a terminal; empty for an address, or for neither.")
+    environment: list[WantedValue]
+
+
+class RegistryServers(DocumentedModel):
+    """Servers of the registry; they were not checked."""
+
+    servers: list[RegistryServerShown]
+    date: str = Field(description="Of the copy; empty for the registry itself.")
+    origin: str = Field(description="Origin of the copy; empty for the registry itself.")
+    registry: str = Field(description="Address of the registry.")
+    cursor: str = Field(description="Of the next page; empty at the end.")
+
+
+@Route(
+    "GET",
+    "/v1/servers/registry",
+    query=RegistryQuery,
+    answers=(RouteResponse(RegistryServers),),
+    problems=(403, 503),
+)
+async def search_servers(request: Request) -> dict[str, Any]:
+    """Search the dated copy of the MCP registry, or the registry itself; adds nothing."""
+    query, address = bodies.query(request, RegistryQuery), service_of(request).config.service.registry_url
+    if query.live:
+        _check(refusal_of_key(request))
+        try:
+            found = await search_registry(address, query.search, query.cursor)
+        except ServerUnavailableError as error:
+            raise HTTPError(503, str(error), code="registry") from None
+        servers = found.servers
+    else:
+        found = registry_copy()
+        servers = matching(found.servers, query.search)
+    return {
+        "servers": [asdict(server) for server in servers],
+        "date": found.date,
+        "origin": found.origin,
+        "registry": address,
+        "cursor": found.cursor,
+    }
 
 
 @Route("POST", "/v1/servers/{name}:enable", answers=SWITCHED, problems=(404,))
@@ -176,7 +251,7 @@ class AddedServer(DocumentedModel):
 async def try_server(request: Request) -> dict[str, Any]:
     """Start a server that is not in the configuration, list its tools and stop it."""
     body = await bodies.read(request, NewServerBody)
-    _check(_refusal_of_adding(request))
+    _check(refusal_of_adding(request))
     entry, new = _entry(body, service_of(request))
     config = tenant_of(request).app.config.model_copy(update={"servers": new.servers})
     return await _tested(request, entry["name"], partial(start_apart, config, entry["name"]))
@@ -186,7 +261,7 @@ async def try_server(request: Request) -> dict[str, Any]:
 async def add(request: Request) -> AddedServer:
     """Add a server to the configuration and use it."""
     body = await bodies.read(request, NewServerBody)
-    _check(_refusal_of_adding(request))
+    _check(refusal_of_adding(request))
     service = service_of(request)
     entry, _ = _entry(body, service)
     async with service.adding:
@@ -233,7 +308,7 @@ _LOGIN = (RouteResponse(LoginShown),)
 async def log_in(request: Request) -> dict[str, Any]:
     """Begin a login to a server, or hand over the address that the browser was sent to."""
     body = await bodies.read(request, LoginBody)
-    _check(_refusal_of_key(request))
+    _check(refusal_of_key(request))
     name, tenants = _server_name(request), service_of(request).tenants
     if not any(server.name == name and _has_login(server) for server in tenant_of(request).app.config.servers):
         raise HTTPError(409, f'{name!r} has no login with a browser (auth = "oauth")', param="name")
@@ -254,7 +329,7 @@ async def log_in(request: Request) -> dict[str, Any]:
 async def follow_login(request: Request) -> dict[str, Any]:
     """Wait for the progress of a login."""
     known_state = bodies.query(request, LoginQuery).known
-    _check(_refusal_of_key(request))
+    _check(refusal_of_key(request))
     login = _login(request)
     if known_state == login.state:
         await while_connected(request, lambda: login.changed(login.state, _LOGIN_NEWS_S))
@@ -279,41 +354,9 @@ def _has_login(spec: object) -> bool:
     return isinstance(spec, RemoteServer) and spec.auth == "oauth"
 
 
-def _refusal_of_key(request: Request) -> HTTPError | None:
-    """Return the refusal of a key that may not do what only the owner decides."""
-    if request.state.tenant == OWNER and set(RIGHTS) <= set(request.state.rights):
-        return None
-    return HTTPError(403, "this takes a key of the owner with all rights", code="key_purpose")
-
-
 def _check(refusal: HTTPError | None) -> None:
     if refusal is not None:
         raise refusal
-
-
-def _refusal_of_adding(request: Request) -> HTTPError | None:
-    """Return the refusal of a key that may not add servers.
-
-    A linked device is the owner at a page that a terminal of the board let in; an address is no proof of that, since
-    every program of the machine and every client of a proxy has the same. Other keys need the owner's setting.
-    """
-    if refusal := _refusal_of_key(request):
-        return refusal
-    key: str = request.state.key
-    if key.startswith(LINKED_DEVICE):
-        return None
-    if not key:
-        advice = (
-            "open the page at the address that 'rkllm-mcp service link' prints, or run 'rkllm-mcp servers' on the board"
-        )
-        return HTTPError(403, f"servers are added with a key of the owner; {advice}", code="needs_key")
-    if not service_of(request).config.security.install_servers:
-        advice = (
-            "open the page at the address that 'rkllm-mcp service link' prints, set install_servers = true in "
-            "[security], or run 'rkllm-mcp servers' on the board"
-        )
-        return HTTPError(403, f"this key may not add servers; {advice}", code="install_servers")
-    return None
 
 
 def _file(service: ServiceState) -> Path:

@@ -121,6 +121,10 @@ class OpenConversations:
         """Return the characters of each conversation."""
         return [sum(map(_characters, conversation.messages)) for _, conversation in self._open.values()]
 
+    def ids_of(self, app: App) -> list[str]:
+        """Return the ids of a tenant's open conversations."""
+        return [opened for tenant, opened in self._open if tenant == app.tenant]
+
     def drop(self, app: App, conversation_id: str) -> bool:
         """Forget a conversation; False when it was not open."""
         if self._open.pop((app.tenant, conversation_id), None) is None:

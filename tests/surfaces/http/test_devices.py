@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx2
 import pytest
+import segno
 
 from rkllm_mcp.store import open_store
 from tests.support.served import Served, scripted_model, served
@@ -90,6 +92,26 @@ def test_a_program_gets_a_key_for_questions_only_which_the_owner_revokes(service
     assert send(service, "POST", "/v1/execute", key, message="Hi").status_code == 401
     assert send(service, "POST", "/v1/devices", "all-of-the-owner", name="x", allow=[]).status_code == 422
     assert send(service, "POST", "/v1/devices", "all-of-the-owner", name="x", allow=["root"]).status_code == 422
+
+
+def test_a_qr_code_links_a_phone_only_for_a_device_that_is_linked_itself(service: Served) -> None:
+    body = {"address": "http://board.local:8080"}
+    first = send(service, "POST", "/v1/devices:exchange", code=new_code(service), name="laptop").json()["key"]
+    codes = [send(service, "POST", "/v1/devices:qr", first, **body).json() for _ in range(2)]
+    assert [code["is_linking"] for code in codes] == [True, True]
+    assert codes[0]["svg"] != codes[1]["svg"], "each has a code of its own"
+    # A key of the configuration may not add servers here, so it does not make a device that may.
+    plain = send(service, "POST", "/v1/devices:qr", "all-of-the-owner", **body).json()
+    expected = BytesIO()
+    segno.make(f"{body['address']}/", error="l", micro=False).save(
+        expected, kind="svg", xmldecl=False, border=4, light="#fff"
+    )
+    assert plain == {"svg": expected.getvalue().decode(), "is_linking": False}
+    assert plain["svg"].startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+    for key, status in (("chat-key-of-owner", 403), ("key-of-the-tenant", 403), ("", 401)):
+        assert send(service, "POST", "/v1/devices:qr", key, **body).status_code == status
+    for address in ("javascript:alert(1)", "http://board.local/path", "http://a b"):
+        assert send(service, "POST", "/v1/devices:qr", first, address=address).status_code == 422
 
 
 def test_a_key_grants_no_right_that_it_has_not(service: Served) -> None:

@@ -47,6 +47,19 @@ async def test_a_file_has_its_type_on_machines_with_other_tables_of_types(path: 
     response = await fetch(path if path == "/" else f"/static/{page_version()}/{path}")
     assert (response.status_code, response.headers["content-type"]) == (200, media)
     content = (FOLDER / (path.lstrip("/") or "index.html")).read_bytes()
+    if path.endswith(".js"):
+        assert b"/**" in content
+        assert response.content.count(b"\n") == content.count(b"\n"), "an error names the line of the source"
+        code, is_comment = list[bytes](), False
+        for line in content.splitlines():
+            is_comment = is_comment or line.lstrip().startswith(b"/**")
+            if is_comment and b"*/" not in line:
+                continue
+            # What stands behind a comment is code again.
+            code.append(line.partition(b"*/")[2] if is_comment else line)
+            is_comment = False
+        assert [line for line in response.content.splitlines() if line] == [line for line in code if line]
+        return
     assert re.sub(rb"/static/[0-9a-f]{12}/", b"/static/", response.content) == content
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import threading
 from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -294,3 +298,75 @@ def test_a_browser_that_was_linked_in_a_terminal_adds_the_shown_server_and_nothi
         assert (added.status_code, added.json()["is_in_force"]) == (201, True)
         made = ask(it, "POST", "/v1/knowledge/create_knowledge_base", {"arguments": {"name": "Documents"}}, key)
         assert made.status_code == 200, made.text
+
+
+@contextmanager
+def imitated_registry(answers: list[tuple[int, bytes]]) -> Generator[tuple[str, list[str]]]:
+    """A registry that gives one answer after the other; the last one again. Yields its address and what was asked."""
+    asked = list[str]()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            status, body = answers.pop(0) if len(answers) > 1 else answers[0]
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            del format, args
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=60)
+
+
+def test_the_registry_is_asked_only_when_the_owner_wants_it(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = {
+        "server": {
+            "name": "com.example/weather",
+            "description": "Weather",
+            "version": "1.0.0",
+            "remotes": [{"type": "streamable-http", "url": "https://weather.example/mcp"}],
+        },
+        "_meta": {"io.modelcontextprotocol.registry/official": {"status": "active", "isLatest": True}},
+    }
+    page = json.dumps({"servers": [entry], "metadata": {"nextCursor": "more of it", "count": 1}}).encode()
+    last = json.dumps({"servers": [], "metadata": {"count": 0}}).encode()
+    answers = [(200, page), (200, last), (500, b""), (200, b"<html>"), (200, b"[]"), (200, b" " * (5 << 20))]
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with imitated_registry(answers) as (address, asked):
+        monkeypatch.setenv("RKLLM_MCP_SERVICE__REGISTRY_URL", f"{address}/")
+        with served(tmp_path, model, extra=KEYS) as service:
+
+            def search(key: str = OWNER, **query: Any) -> httpx2.Response:
+                return ask(service, "GET", "/v1/servers/registry", key=key, params=query)
+
+            copy = search(search="context7").json()
+            assert [server["short"] for server in copy["servers"]] == ["context7"]
+            assert (copy["registry"], copy["cursor"], bool(copy["date"])) == (f"{address}/", "", True)
+            assert asked == [], "the copy is searched here"
+            for key in (TENANT, LIMITED):
+                assert search(key, search="weather", live=True).status_code == 403
+            assert asked == []
+            found = search(search="weather & more", live=True).json()
+            assert [(server["name"], server["url"]) for server in found["servers"]] == [
+                ("com.example/weather", "https://weather.example/mcp")
+            ]
+            assert (found["date"], found["cursor"]) == ("", "more of it")
+            assert search(search="weather & more", live=True, cursor=found["cursor"]).json()["servers"] == []
+            query = "/v0/servers?search=weather+%26+more&version=latest&limit=30"
+            assert asked == [query, f"{query}&cursor=more+of+it"]
+            for reason in ("it answered 500", "no JSON", "no list of servers", "too long"):
+                refused = search(search="x", live=True)
+                assert (refused.status_code, reason in refused.text) == (503, True), refused.text
+    assert "https://weather.example" not in (tmp_path / "mcp_config.toml").read_text("utf-8")

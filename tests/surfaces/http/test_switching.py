@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,94 @@ def test_a_model_is_pulled_with_its_progress(service: Served, monkeypatch: pytes
     assert told[-1] == {"status": "success"}
     missing = httpx2.post(f"{service.url}/api/pull", json={"model": "nobody", "stream": False}, timeout=WITHIN_S)
     assert missing.status_code == 404
+
+
+def catalogue(service: Served) -> Json:
+    return httpx2.get(f"{service.url}/v1/models/catalogue", timeout=WITHIN_S).json()
+
+
+def download_of(service: Served, *states: str) -> Json:
+    """Wait until the only download has one of these states."""
+    for _ in range(int(WITHIN_S * 50)):
+        (download,) = httpx2.get(f"{service.url}/v1/models/downloads", timeout=WITHIN_S).json()["downloads"]
+        if download["state"] in states:
+            return download
+        time.sleep(0.02)
+    raise AssertionError(f"the download is never {states}")
+
+
+def test_a_download_goes_on_without_its_client_and_is_stopped_continued_used_and_removed(
+    service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = container(FACTS, weights=bytes(range(256)) * 4000)
+    files = {
+        "Azurastar2903/Qwen2.5-1.5B-Instruct-rk3588-1.2.1": {FILE: weights},
+        "Qwen/Qwen2.5-1.5B-Instruct": {"tokenizer.json": DEMO_TOKENIZER.read_bytes()},
+    }
+    name, part = "qwen2.5-1.5b", 300_000
+    with running(FakeHub(files, stall_bytes=part)) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+        post = partial(httpx2.post, timeout=WITHIN_S)
+        begun = post(f"{service.url}/v1/models:pull", json={"model": name})
+        assert (begun.status_code, begun.json()["name"]) == (202, name)
+        assert hub.stalled.wait(WITHIN_S)
+        assert post(f"{service.url}/v1/models:pull", json={"model": name}).status_code == 409
+        download = download_of(service, "running")
+        while not download["received"]:
+            download = download_of(service, "running")
+        assert download["total"] == len(weights)
+        assert post(f"{service.url}/v1/models:stop", json={"model": name}).status_code == 204
+        hub.stall_bytes = 0
+        hub.gone.set()
+        assert download_of(service, "stopped")["problem"] == ""
+        (known,) = [model for model in catalogue(service)["models"] if model["name"] == name]
+        assert (known["state"], known["partial_bytes"] > 0, known["removable"]) == ("to pull", True, False)
+        # What has arrived is not fetched again.
+        hub.requests.clear()
+        assert post(f"{service.url}/v1/models:pull", json={"model": name}).status_code == 202
+        done = download_of(service, "ready", "failed")
+        assert (done["state"], done["problem"], done["folder"]) == ("ready", "", name)
+        assert [wanted for wanted in hub.bodies() if wanted.startswith("bytes=") and wanted != "bytes=0-"]
+    (known,) = [model for model in catalogue(service)["models"] if model["name"] == name]
+    assert (known["state"], known["partial_bytes"], known["removable"], known["loaded"]) == ("here", 0, True, False)
+    removed = httpx2.delete(f"{service.url}/v1/models/{name}", timeout=WITHIN_S)
+    assert removed.json() == {"id": name, "object": "model", "deleted": True}
+    assert httpx2.delete(f"{service.url}/v1/models/{name}", timeout=WITHIN_S).status_code == 403
+    assert httpx2.delete(f"{service.url}/v1/models/parrot", timeout=WITHIN_S).status_code == 409
+    assert httpx2.delete(f"{service.url}/v1/models/nobody", timeout=WITHIN_S).status_code == 404
+
+
+def test_a_download_that_fails_says_why_and_the_hub_is_searched_by_name(
+    service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(FakeHub({"them/qwen2.5-1.5b-rkllm": {FILE: b"<html>" * 900}, "them/qwen2.5-empty": {}})) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+        found = httpx2.get(f"{service.url}/v1/models/hub", params={"search": "Qwen2.5-1.5B"}, timeout=WITHIN_S).json()
+        assert found == {"hub": hub.url, "repositories": ["them/qwen2.5-1.5b-rkllm"]}
+        httpx2.post(f"{service.url}/v1/models:pull", json={"model": "them/qwen2.5-empty:a.rkllm"}, timeout=WITHIN_S)
+        assert "has no file 'a.rkllm'" in download_of(service, "failed")["problem"]
+        gone = httpx2.post(
+            f"{service.url}/v1/models:stop", json={"model": "them/qwen2.5-empty:a.rkllm"}, timeout=WITHIN_S
+        )
+        assert gone.status_code == 204
+        assert catalogue(service)["downloads"] == []
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    unreachable = httpx2.get(f"{service.url}/v1/models/hub", params={"search": "Qwen"}, timeout=WITHIN_S)
+    assert (unreachable.status_code, "cannot be reached" in unreachable.text) == (503, True)
+
+
+@pytest.mark.parametrize("service", [KEYS], indirect=True)
+def test_a_tenant_neither_sees_the_catalogue_nor_changes_it(service: Served) -> None:
+    for method, path in (
+        ("GET", "/v1/models/catalogue"),
+        ("GET", "/v1/models/downloads"),
+        ("GET", "/v1/models/hub?search=a"),
+        ("POST", "/v1/models:pull"),
+        ("POST", "/v1/models:stop"),
+        ("DELETE", "/v1/models/owl"),
+    ):
+        headers = {"Authorization": f"Bearer {TENANT}"}
+        body = {"model": "owl"} if method == "POST" else None
+        assert httpx2.request(method, f"{service.url}{path}", json=body, headers=headers).status_code == 403, path

@@ -15,6 +15,7 @@ import pytest
 from rkllm_mcp.surfaces.http.page import FOLDER
 from tests.support.browser import PHONE, Visit, visiting
 from tests.support.installed import installed
+from tests.support.page_service import PageService, running
 from tests.support.served import Served, scripted_model, served
 
 if TYPE_CHECKING:
@@ -57,6 +58,21 @@ def test_a_program_is_connected_with_a_key_of_its_own_that_is_revoked(browser: B
         page.get_by_role("button", name="Revoke").click()
         page.wait_for_selector("dialog li", state="detached")
     assert httpx2.get(f"{service.url}/v1/devices").json() == {"devices": []}
+
+
+def test_a_qr_code_takes_a_phone_to_the_page_and_links_it_where_the_key_may(browser: Browser) -> None:
+    for can_add, said in ((True, "It links one phone"), (False, "the phone asks for a key")):
+        with running(PageService(can_add=can_add)) as it, visiting(browser, it.url_from_elsewhere, PHONE) as visit:
+            opened(visit)
+            visit.page.get_by_role("button", name="Show a QR code for a phone").click()
+            visit.page.get_by_text(said).wait_for()
+            picture = visit.page.locator("dialog img")
+            assert picture.evaluate("(node) => node.decode().then(() => node.naturalWidth)") == 9
+            assert it.sent("/v1/devices:qr") == [{"address": it.url_from_elsewhere}]
+    with running(PageService()) as it, visiting(browser, it.url) as visit:
+        opened(visit)
+        assert visit.page.get_by_text("a phone does not reach").is_visible()
+        assert visit.page.get_by_role("button", name="Show a QR code for a phone").count() == 0
 
 
 def test_on_a_phone_every_text_fits_and_is_japanese(browser: Browser, service: Served) -> None:

@@ -56,13 +56,41 @@ def test_a_question_asked_without_a_network_waits_for_one(browser: Browser) -> N
         assert "12 degrees" in page.inner_text("#thread")
 
 
+def test_a_question_is_sent_when_the_board_is_back_if_that_is_wanted_and_the_loss_is_said_once(
+    browser: Browser,
+) -> None:
+    answers = {"x": [text("Here.")], "y": [text("There.")]}
+    with running(PageService(answers, storage="the disk is full")) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        visit.answered("x")
+        page.wait_for_selector("#storage >> visible=true")
+        page.context.set_offline(True)
+        visit.ask("y")
+        page.wait_for_selector(OFFLINE)
+        assert page.is_hidden("#storage"), "one notice at a time"
+        assert "Here." in page.inner_text("#thread")
+        visit.look_again()
+        page.wait_for_timeout(200)
+        assert (page.inner_text("#conversations-note"), page.inner_text("#welcome-note")) == ("", "")
+        assert page.locator(".conversations li > a").count() == 1, "what was listed stays"
+        when = page.get_by_role("button", name="Send when the board is back")
+        when.click()
+        page.get_by_role("button", name="It is sent when the board is back").click()
+        when.click()
+        page.context.set_offline(False)
+        page.wait_for_selector("text=There.")
+        page.wait_for_selector("#storage >> visible=true")
+        assert [body["message"] for body in service.sent("/v1/execute")] == ["x", "y"]
+        assert page.locator(".message.user").count() == 2
+
+
 def test_a_board_that_starts_again_is_found_and_the_page_says_no_longer_that_it_is_gone(browser: Browser) -> None:
     with running(PageService({"x": [text("Here.")]})) as service, visiting(browser, service.url) as visit:
         page = visit.page
         page.route("**/v1/**", lambda route: route.abort())
         page.fill("#conversation-search", "a")
-        page.wait_for_selector("#conversations-note >> text=There is no connection to the board")
         page.wait_for_selector(LONG_PAUSE)
+        assert page.inner_text("#conversations-note") == "", "the line above the field says it"
         page.unroute("**/v1/**")
         page.click("text=Try now")
         page.wait_for_selector(OFFLINE, state="detached")

@@ -137,12 +137,12 @@ def test_content_that_does_not_fit_has_choices_with_the_cost_of_each(browser: Br
 
         # The window has 4,096 tokens, of which the tools take 120.
         add("book.pdf", book)
-        page.wait_for_selector("text=2,035 tokens too many for this model")
+        page.wait_for_selector("text=book.pdf has 4 pages; about 2 fit into the model")
         page.get_by_role("button", name="Use only up to page 2").click()
         page.wait_for_selector("#files >> text=book.pdf, up to page 2")
         page.wait_for_selector("#files >> text=3,005 tokens")
         add("more.txt", "more\n" * 400)
-        page.wait_for_selector("text=1,029 tokens too many for this model")
+        page.wait_for_selector("text=book.pdf, up to page 2 has 2 pages; about 1 fit")
         # The largest is offered first, and its first page alone would fit.
         page.get_by_role("button", name="Use only up to page 1").click()
         page.wait_for_selector("#files [role=alert]", state="detached")
@@ -158,7 +158,7 @@ def test_content_that_does_not_fit_has_choices_with_the_cost_of_each(browser: Br
         assert page.locator("#files > *").count() == 0
         # The passages that fit: it goes into the documents, and the answer begins with a search.
         add("book.pdf", book)
-        page.get_by_role("button", name="Use only the passages that fit").click()
+        page.get_by_role("button", name="Put it into the documents and use the passages that fit").click()
         page.wait_for_selector("#files >> text=the answer begins with a search")
         assert service.documents == {"book.pdf": book}
         visit.ask("What is x?")

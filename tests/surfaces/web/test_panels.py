@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.support.browser import PHONE, visiting
-from tests.support.page_service import Json, PageService, running, text
+from tests.support.page_service import Json, PageService, download, known_model, running, text
 from tests.support.page_views import busy_service, server, tool
 
 if TYPE_CHECKING:
@@ -389,3 +389,123 @@ def test_another_model_is_chosen_in_the_header(browser: Browser) -> None:
         page.get_by_role("menuitem", name="With small").click()
         page.wait_for_selector("#stop", state="hidden")
         assert service.sent("/v1/execute")[-1]["model"] == "small"
+
+
+def models_service() -> PageService:
+    """A board with two models, one that fits, one that does not, and a download that is under way."""
+    here = [
+        known_model("demo", "emulated", loaded=True),
+        known_model("small", "here", removable=True),
+    ]
+    others = [
+        known_model("good", recommended=True),
+        known_model("begun", partial_bytes=400_000_000),
+        known_model("huge", fits="no"),
+        known_model("rare", "to convert"),
+    ]
+    models = [{"id": "demo", "loaded": True}, {"id": "small", "loaded": False}]
+    return PageService(catalogue=[*here, *others], models=models)
+
+
+def test_models_are_downloaded_with_progress_that_a_reload_finds_again(browser: Browser) -> None:
+    with running(models_service()) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        page.click("#model")
+        page.get_by_role("menuitem", name="More models").click()
+        page.wait_for_selector("[data-model=good]")
+        assert page.locator("[data-model=huge]").is_hidden(), "what does not fit is folded"
+        assert "recommended" in page.inner_text("[data-model=good]")
+        assert "400 MB are here" in page.inner_text("[data-model=begun]")
+        page.locator("[data-model=good]").get_by_role("button", name="Download").click()
+        page.wait_for_selector("[data-model=good] progress")
+        assert service.sent("/v1/models:pull") == [{"model": "good"}]
+        assert "620 of 1,700 MB (36 %)" in page.inner_text("[data-model=good]")
+        visit.reload()
+        visit.open_panel("models")
+        assert page.locator("[data-model=good] progress").evaluate("(bar) => bar.position") > 0.3
+        stop = page.locator("[data-model=good]").get_by_role("button", name="Stop")
+        stop.focus()
+        service.downloads = [download("good", "running", received=900_000_000)]
+        page.wait_for_selector("[data-model=good] >> text=900 of 1,700 MB (52 %)")
+        assert stop.evaluate("(node) => node === document.activeElement"), "the progress leaves the focus where it was"
+        service.catalogue[2].update(state="here", removable=True)
+        service.downloads = [download("good", "ready", folder="good")]
+        page.wait_for_selector("[data-model=good] >> text=Use it")
+        page.wait_for_selector("#announcements >> text=good is here.", state="attached")
+        asked = service.count("/v1/models/downloads")
+        page.wait_for_timeout(1500)
+        assert service.count("/v1/models/downloads") == asked, "nothing is asked for when no download goes on"
+
+
+def test_a_model_is_found_used_and_removed_and_a_failed_download_says_why(browser: Browser) -> None:
+    service = models_service()
+    service.downloads = [download("them/new-rkllm", "failed", problem="The hub cannot be reached. Check the network.")]
+    with running(service), visiting(browser, service.url) as visit:
+        page = visit.page
+        visit.open_panel("models")
+        failed = page.locator("[data-model='them/new-rkllm']")
+        failed.get_by_text("The hub cannot be reached.").wait_for()
+        failed.get_by_role("button", name="Continue the download").click()
+        failed.locator("progress").wait_for()
+        field = page.get_by_label("Search models")
+        field.fill("SMALL")
+        page.wait_for_selector("[data-model=good]", state="detached")
+        page.locator("[data-model=small]").get_by_role("button", name="Use it").click()
+        page.wait_for_selector("#model >> text=/^small$/")
+        assert service.sent("/v1/models:load") == [{"model": "small"}]
+        page.locator("[data-model=small]").get_by_role("button", name="Remove").click()
+        assert service.catalogue[1]["name"] == "small", "one press removes nothing"
+        page.locator("[data-model=small] .outcome").get_by_role("button", name="Remove").click()
+        page.wait_for_selector("[data-model=small]", state="detached")
+        field.fill("qwen")
+        page.get_by_role("button", name="Search the hub").click()
+        page.get_by_role("button", name="them/Qwen-rkllm").click()
+        assert field.input_value() == "them/Qwen-rkllm"
+        page.get_by_text("Its files were not checked.").wait_for()
+        page.locator("[data-control='pull them/Qwen-rkllm']").click()
+        page.locator("[data-model='them/Qwen-rkllm'] progress").wait_for()
+        assert service.sent("/v1/models:pull")[-1] == {"model": "them/Qwen-rkllm"}
+
+
+def test_what_was_searched_is_marked_in_the_words_around_it(browser: Browser) -> None:
+    with running(PageService()) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        visit.answered("an osaka trip")
+        service.conversations["c1"]["passage"] = "…the weather in ＯＳＡＫＡ and in Osaka"
+        page.click("#menu")
+        page.wait_for_selector(".conversations li")
+        assert page.locator(".conversations mark").count() == 0
+        page.get_by_label("Search conversations").fill("osaka")
+        page.wait_for_selector(".conversations mark")
+        assert page.locator(".conversations mark").all_inner_texts() == ["osaka", "ＯＳＡＫＡ", "Osaka"]
+
+
+def test_settings_have_the_size_of_text_a_text_about_the_person_and_all_their_data(browser: Browser) -> None:
+    with running(PageService({"x": [text("a")]})) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        visit.answered("x")
+        visit.open_panel("settings")
+        size = "parseFloat(getComputedStyle(document.querySelector('#question')).fontSize)"
+        usual = page.evaluate(size)
+        page.get_by_label("Largest").check()
+        assert page.evaluate(size) > usual * 1.5
+        visit.reload()
+        assert page.evaluate(size) > usual * 1.5, "this browser remembers it"
+        visit.open_panel("settings")
+        page.get_by_label("Usual").check()
+        page.get_by_text("rkllm-mcp 0.1.0").wait_for()
+        page.get_by_role("textbox", name="About me").fill("Taro, Osaka")
+        page.locator("#panel").get_by_role("button", name="Save", exact=True).click()
+        page.get_by_text("Saved. New conversations get it.").wait_for()
+        assert service.about == "Taro, Osaka"
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="Save everything as a file").click()
+        assert json.loads(Path(saved.value.path()).read_text("utf-8"))["about"] == "Taro, Osaka"
+        page.get_by_role("button", name="Delete everything…").click()
+        assert service.conversations, "one press deletes nothing"
+        page.get_by_role("button", name="Delete everything for good").click()
+        page.get_by_text("Everything was deleted.").wait_for()
+        page.wait_for_selector("text=Nothing was said yet.")
+        assert (service.conversations, service.about) == ({}, "")
+        assert page.get_by_role("textbox", name="About me").input_value() == ""
+        page.wait_for_selector("#welcome")

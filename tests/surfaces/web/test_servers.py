@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
@@ -144,3 +145,62 @@ def test_for_a_key_that_may_not_add_the_command_replaces_the_form(browser: Brows
         visit.page.get_by_text("install_servers = true").wait_for()
         assert visit.page.get_by_text("rkllm-mcp servers add NAME --url URL").is_visible()
         assert visit.page.get_by_role("button", name="Try it first").count() == 0
+
+
+def test_servers_of_the_registry_are_found_in_the_copy_and_asked_for_only_on_request(browser: Browser) -> None:
+    with running(PageService(can_add=True)) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        visit.open_panel("servers")
+        page.locator(".fold > summary", has_text="Add a server").click()
+        page.get_by_text("of a copy of 2026-11-27").wait_for()
+        field = page.get_by_label("Search servers")
+        field.fill("brave")
+        page.get_by_text("1 of a copy").wait_for()
+        program = page.locator("[data-registry='io.github.brave/brave-search-mcp-server']")
+        command = "rkllm-mcp servers add brave-search-mcp-server --env BRAVE_API_KEY=VALUE -- npx -y"
+        assert command in program.inner_text()
+        assert program.get_by_role("button", name="Put it into the form").count() == 0
+        field.fill("neon")
+        remote = page.locator("[data-registry='com.neon/mcp']")
+        remote.wait_for()
+        assert service.registry_searches == [], "nothing left the board"
+        page.get_by_role("button", name="Ask the registry").click()
+        page.get_by_text("News of today").wait_for()
+        assert service.registry_searches == ["neon"]
+        remote.get_by_role("button", name="Put it into the form").click()
+        form = page.locator(".server", has=page.locator("[name=url]"))
+        assert form.locator("[name=url]").input_value() == "https://mcp.neon.tech/mcp"
+        assert form.locator("[name=name]").input_value() == "mcp"
+        assert "It wants these headers: Authorization, x-read-only" in form.inner_text()
+        assert service.sent("/v1/servers:try") == []
+        form.get_by_role("button", name="Try it first").click()
+        form.get_by_role("button", name="Add it").wait_for()
+        assert service.sent("/v1/servers:try")[0]["url"] == "https://mcp.neon.tech/mcp"
+
+
+@pytest.mark.parametrize("can_add", [True, False])
+def test_an_install_link_fills_the_panel_and_adds_nothing(browser: Browser, can_add: bool) -> None:
+    evil = "https://tools.example/mcp?a='; rm -rf ~ #"
+    link = f"#add-server={quote(evil, safe='')}&name=x%3B&headers=X:1&key=k"
+    service = PageService(can_add=can_add)
+    with running(service), visiting(browser, f"{service.url}/{link}") as visit:
+        page = visit.page
+        page.get_by_text(f"A link names the server “{evil}”. Nothing was added or started").wait_for()
+        assert "add-server" not in page.url
+        if can_add:
+            assert page.locator("[name=url]").input_value() == evil
+            assert page.locator("[name=name]").input_value() == "x;"
+            assert (page.locator("[name=key]").input_value(), page.locator("[name=headers]").input_value()) == ("", "")
+        else:
+            quoted = "rkllm-mcp servers add 'x;' --url 'https://tools.example/mcp?a='\\''; rm -rf ~ #'"
+            assert page.get_by_text(quoted).is_visible()
+        page.evaluate("location.hash = '#add-server=fetch'")
+        page.get_by_text("A link names the server “fetch”").wait_for()
+        page.locator(".fold .server h3", has_text="Fetch").or_(
+            page.locator(".fold .server pre", has_text="fetch")
+        ).first.wait_for()
+        page.evaluate("location.hash = '#add-server=io.github.upstash/context7'")
+        page.locator("[data-registry='io.github.upstash/context7']").wait_for()
+        assert page.locator("[data-registry]").count() == 1
+        posted = [path for method, path, _ in service.requests if method != "GET"]
+        assert (posted, service.registry_searches) == ([], []), "opening a link adds, tries and sends nothing"

@@ -1,4 +1,4 @@
-"""Thirty tasks of a week with the page, each by keyboard alone in English and by touch at 360 px in Japanese.
+"""The tour of the page: each task by keyboard alone in English and by touch at 360 px in Japanese.
 
 A real service answers on the emulated NPU with a scripted model and real servers. A task checks what its person sees.
 Files come from the dialog of the system in both ways, as a drop needs a mouse; task 30 checks names and announcements
@@ -17,13 +17,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from tests.support import fake_hub
 from tests.support.browser import DESKTOP, PHONE, READY, visiting
 from tests.support.cut_line import CutLine
 from tests.support.demo_app import Demo
+from tests.support.demo_model import DEMO_TOKENIZER
+from tests.support.fake_hub import FakeHub
 from tests.support.imported import pdf
 from tests.support.mcp_servers.web import Mcp, echoed, serving_beside
 from tests.support.person import Keyboard, Person, Touch
+from tests.support.rkllm_files import container
 from tests.support.tour_board import serving, tour_demo
+from tests.surfaces.cli.test_models import FACTS, FILE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, FilePayload, Locator, Page
@@ -40,6 +45,13 @@ BOARDS: Mapping[str, tuple[str, int]] = {
 }
 
 
+# What the hub has for a model of the catalogue.
+HUB = {
+    "Azurastar2903/Qwen2.5-1.5B-Instruct-rk3588-1.2.1": {FILE: container(FACTS, weights=bytes(range(256)) * 400)},
+    "Qwen/Qwen2.5-1.5B-Instruct": {"tokenizer.json": DEMO_TOKENIZER.read_bytes()},
+}
+
+
 @dataclass
 class Boards:
     """The boards of this file, each started when a task first needs it."""
@@ -52,6 +64,10 @@ class Boards:
         """A board and its address."""
         if name not in self.started:
             demo = tour_demo(self.folder / name, *BOARDS[name], is_equipped=name == "equipped")
+            if name == "equipped":
+                hub = self.running.enter_context(fake_hub.running(FakeHub(HUB)))
+                hub_only = {"HF_ENDPOINT": hub.url, "NO_PROXY": "127.0.0.1,localhost"}
+                demo = Demo(demo.folder, {**demo.environment, **hub_only})
             address, _ = self.running.enter_context(serving(demo))
             self.started[name] = (demo, address)
         return self.started[name]
@@ -275,7 +291,7 @@ def takes_the_passages_of_a_pdf_that_is_too_long(person: Person, _: Demo) -> Non
 
     person.choose_files(open_menu, handbook(f"{person.language}-14"))
     person.sees("tokens too many for this model", "このモデルの上限を")
-    person.press("Use only the passages that fit", "関係する部分だけを使う")
+    person.press("Put it into the documents and use the passages that fit", "文書に登録して、関係する部分だけを使う")
     person.sees("the answer begins with a search", "回答は検索から始まります")
     person.answered("How many days of holiday in year 7?", "7 年目の休暇は？")
     person.sees("It is 17 days.", "17 日です。")
@@ -580,6 +596,91 @@ def resting_place(place: Locator) -> float:
     return seen[-1]
 
 
+def sends_a_question_when_the_board_is_back(person: Person, _: Demo) -> None:
+    """31. Ask while the board is away and have it sent when it is back."""
+    page = person.page
+    person.answered("Number 30", "番号 30")
+    page.context.set_offline(True)
+    person.ask("Number 31", "番号 31")
+    person.sees("No connection", "接続できません")
+    person.sees("Number 30 it is.", "30 番ですね。")
+    person.press("Send when the board is back", "ボードが復帰したら送信")
+    page.context.set_offline(False)
+    person.sees("Number 31 it is.", "31 番ですね。")
+
+
+def downloads_a_model_and_removes_it(person: Person, _: Demo) -> None:
+    """32. Find a model, download it, find it after a reload, remove it."""
+    give_the_key(person)
+    page = person.page
+    name = "qwen2.5-1.5b"
+    person.use(page.locator("#model"))
+    person.press("More models…", "ほかのモデル…", "menuitem")
+    person.write("Search models", "モデルを検索", name, within="#panel")
+    card = page.locator(f"[data-model='{name}']")
+    person.use(card.get_by_role("button", name=person.say("Download", "ダウンロード"), exact=True))
+    card.get_by_role("button", name=person.say("Use it", "使う"), exact=True).wait_for()
+    page.reload()
+    give_the_key_again(person)
+    open_panel(person, "Models", "モデル")
+    person.use(card.get_by_role("button", name=person.say("Remove", "削除"), exact=True))
+    person.sees(f"Remove {name} from the board?", f"{name} をボードから削除しますか？")
+    person.use(card.locator(".outcome").get_by_role("button", name=person.say("Remove", "削除"), exact=True))
+    person.write("Search models", "モデルを検索", name, within="#panel")
+    card.get_by_role("button", name=person.say("Download", "ダウンロード"), exact=True).wait_for()
+
+
+def looks_for_a_server_and_follows_an_install_link(person: Person, demo: Demo) -> None:
+    """33. Look for a server in the registry's copy; open an install link and see that it adds nothing."""
+    give_the_key(person)
+    page, before = person.page, demo.config.read_text("utf-8")
+    open_panel(person, "Servers", "サーバー")
+    person.unfold("Add a server", "サーバーを追加", within="#panel")
+    person.write("Search servers", "サーバーを検索", "neon", within="#panel")
+    card = page.locator("[data-registry='com.neon/mcp']")
+    person.use(card.get_by_role("button", name=person.say("Put it into the form", "フォームに入力")))
+    assert page.locator("[name=url]").input_value() == "https://mcp.neon.tech/mcp"
+    page.evaluate("location.hash = '#add-server=https%3A%2F%2Fshop.example%2Fmcp&name=shop'")
+    person.sees("Nothing was added or started", "まだ何も追加・起動していません", within="#panel")
+    assert page.locator("[name=url]").input_value() == "https://shop.example/mcp"
+    assert demo.config.read_text("utf-8") == before
+
+
+def sets_the_size_of_text_and_a_text_about_themselves_and_deletes_everything(person: Person, _: Demo) -> None:
+    """34. Larger text, a text about me, the version; save everything and delete it."""
+    give_the_key(person)
+    page = person.page
+    open_panel(person, "Settings", "設定")
+    person.press("Larger", "特大", "radio")
+    person.write("About me", "自分について", "Taro", within="#panel")
+    person.press("Save", "保存", within="#panel")
+    person.sees("Saved.", "保存しました。", within="#panel")
+    with page.expect_download() as file:
+        person.press("Save everything as a file", "すべてをファイルに保存")
+    saved = Path(file.value.path()).read_text("utf-8")
+    assert '"about": "Taro"' in saved
+    person.press("Delete everything…", "すべて削除…")
+    person.press("Delete everything for good", "完全に削除する")
+    person.sees("Everything was deleted.", "すべて削除しました。")
+    person.sees("rkllm-mcp 0.", "rkllm-mcp 0.", within="#panel")
+    person.press("Close", "閉じる", within="#panel")
+    page.locator("#welcome").wait_for()
+
+
+def sees_how_a_phone_reaches_the_board(person: Person, _: Demo) -> None:
+    """35. Find out how a phone reaches the board."""
+    open_panel(person, "Settings", "設定")
+    person.press("Address, key and settings to copy", "アドレス・キー・設定例を表示")
+    person.sees("rkllm-mcp service link", "rkllm-mcp service link", within="dialog")
+    person.press("Close", "閉じる", within="dialog")
+
+
+def give_the_key_again(person: Person) -> None:
+    """Give the key after a reload, unless this window still has it."""
+    if person.page.locator("dialog").count():
+        give_the_key(person)
+
+
 def give_the_key(person: Person) -> None:
     """Give the page the key that it asks for."""
     person.write("Key", "キー", KEY, within="dialog")
@@ -674,6 +775,11 @@ TASKS: Mapping[int, tuple[Callable[[Person, Demo], None], str]] = {
     28: (changes_the_model_while_one_loads_and_asks_at_once, "equipped"),
     29: (sees_why_the_board_is_slow, "usual"),
     30: (changes_language_size_and_colours_and_allows_a_call_by_its_name, "usual"),
+    31: (sends_a_question_when_the_board_is_back, "usual"),
+    32: (downloads_a_model_and_removes_it, "equipped"),
+    33: (looks_for_a_server_and_follows_an_install_link, "equipped"),
+    34: (sets_the_size_of_text_and_a_text_about_themselves_and_deletes_everything, "locked"),
+    35: (sees_how_a_phone_reaches_the_board, "usual"),
 }
 
 

@@ -90,6 +90,15 @@ export class Api {
     return this.#json("PATCH", path, body);
   }
 
+  /**
+   * @param {string} path
+   * @param {unknown} body
+   * @returns {Promise<any>}
+   */
+  put(path, body) {
+    return this.#json("PUT", path, body);
+  }
+
   /** @param {string} path */
   async delete(path) {
     // It goes through although the page is left.

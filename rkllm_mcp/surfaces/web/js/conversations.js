@@ -5,6 +5,7 @@
  *   pinned?: boolean, passage?: string}} Entry
  */
 import { api } from "./access.js";
+import { ConnectionLost } from "./api.js";
 import { button, choices, iconButton } from "./buttons.js";
 import { openDialog } from "./dialogs/dialog.js";
 import { written } from "./dialogs/small.js";
@@ -15,6 +16,7 @@ import { sentenceOf } from "./problems.js";
 import { addressOf } from "./router.js";
 import { secondsOf } from "./time.js";
 import { showToast } from "./toast.js";
+import { pieces } from "./words.js";
 
 const PAGE = 50;
 // The board lists no more at once; older ones are found by their words.
@@ -63,7 +65,8 @@ export class Conversations {
       this.#draw();
       this.#told.loaded();
     } catch (error) {
-      tell(this.#note, sentenceOf(error));
+      // The line above the field says that the board is away, and what is listed stays.
+      tell(this.#note, error instanceof ConnectionLost ? "" : sentenceOf(error));
     }
   }
 
@@ -136,14 +139,12 @@ export class Conversations {
    */
   async #export(id, title, format) {
     const blob = await api.blob(`/v1/conversations/${encodeURIComponent(id)}/export?format=${format}`);
-    const address = URL.createObjectURL(blob);
     const name =
       title
         .replaceAll(/[\\/:*?"<>|\p{Cc}]/gu, " ")
         .trim()
         .slice(0, 80) || "conversation";
-    h("a", { href: address, download: `${name}.${format === "markdown" ? "md" : "json"}` }).click();
-    setTimeout(() => URL.revokeObjectURL(address), 10_000);
+    saveAs(blob, `${name}.${format === "markdown" ? "md" : "json"}`);
   }
 
   /**
@@ -195,7 +196,7 @@ export class Conversations {
     ].filter(({ id }) => !this.#leaving.has(id));
     tell(this.#note, rows.length === 0 ? say(none) : "");
     // Drawn anew under a finger, a row would miss the click that it is about to get.
-    const drawn = JSON.stringify([rows, this.#count, this.#open, this.#running, language()]);
+    const drawn = JSON.stringify([rows, this.#search.value, this.#count, this.#open, this.#running, language()]);
     if (drawn === this.#drawn) return;
     this.#drawn = drawn;
     const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset["entry"];
@@ -218,6 +219,16 @@ export class Conversations {
       /** @type {HTMLElement | null} */ (this.#list.querySelector(`[data-entry="${CSS.escape(focused)}"]`))?.focus();
   }
 
+  /**
+   * A text with what was searched marked in it.
+   *
+   * @param {string} text
+   */
+  #marked(text) {
+    const words = this.#search.value.trim();
+    return pieces(text, words).map((piece, place) => (place % 2 ? h("mark", {}, piece) : piece));
+  }
+
   /** @param {Entry} entry */
   #row(entry) {
     const title = entry.title || t("conversations.untitled");
@@ -229,10 +240,10 @@ export class Conversations {
     const link = h(
       "a",
       { href: addressOf(entry.id), "aria-current": isOpen && "page", "data-entry": entry.id },
-      h("span", { class: "one-line", dir: "auto" }, title),
+      h("span", { class: "one-line", dir: "auto" }, this.#marked(title)),
       dots,
       when,
-      entry.passage && h("span", { class: "muted passage one-line", dir: "auto" }, entry.passage),
+      entry.passage && h("span", { class: "muted passage one-line", dir: "auto" }, this.#marked(entry.passage)),
     );
     const manage = (/** @type {Event} */ event) =>
       this.manage(/** @type {HTMLElement} */ (event.currentTarget), entry.id, entry.title);
@@ -242,6 +253,16 @@ export class Conversations {
     });
     return h("li", { class: isOpen && "open" }, link, more);
   }
+}
+
+/**
+ * @param {Blob} blob
+ * @param {string} name of the file
+ */
+export function saveAs(blob, name) {
+  const address = URL.createObjectURL(blob);
+  h("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
 /**

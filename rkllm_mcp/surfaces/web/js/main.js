@@ -1,5 +1,7 @@
 /** The page: every part is made here and receives the others; no other module knows them all. */
 import { access, api } from "./access.js";
+import { ConnectionLost } from "./api.js";
+import { applyLanguage, applyTextSize, applyTheme } from "./appearance.js";
 import { announce } from "./chat/announcer.js";
 import { Composer } from "./chat/composer.js";
 import { Desk } from "./chat/desk.js";
@@ -15,13 +17,13 @@ import { warmFonts } from "./markdown/extras.js";
 import { ModelPicker } from "./models.js";
 import { DocumentsPanel } from "./panels/documents.js";
 import { lateTab, Panel } from "./panels/panel.js";
-import { applyLanguage, applyTheme, SettingsPanel } from "./panels/settings.js";
 import { onLongPress } from "./press.js";
 import { sentenceOf } from "./problems.js";
-import { addressOf, codeOf, conversationOf } from "./router.js";
+import { addressOf, codeOf, conversationOf, serverOf } from "./router.js";
 import { showToast } from "./toast.js";
 
 applyTheme();
+applyTextSize();
 await applyLanguage();
 
 /**
@@ -39,6 +41,7 @@ access.told = {
     showConnection(true);
     // First of all: the rest may wait for a request that hangs.
     desk.comeBack();
+    desk.sendWaiting();
     void Promise.all([introduce(), look()]).then(() => panel.refresh());
   },
 };
@@ -49,10 +52,11 @@ const conversations = new Conversations({
   loaded: () => mark(),
   settings: (id) => changeSettings(id),
 });
-const models = new ModelPicker(
-  () => void introduce(),
-  () => files.look(),
-);
+const models = new ModelPicker({
+  changed: () => introduce(),
+  shown: () => files.look(),
+  more: () => panel.open("models"),
+});
 const desk = new Desk({
   models: () => models.models,
   changed: () => followDesk(),
@@ -87,16 +91,19 @@ const files = new Files({
 });
 const documents = new DocumentsPanel();
 const welcome = new Welcome({ ask: (message) => ask({ message }), open: (name, part) => panel.open(name, part) });
+const modelsTold = { use: (/** @type {string} */ name) => models.choose(name), changed: () => void introduce() };
+const keys = {
+  isSet: () => access.isKeySet,
+  change: () => access.change(),
+  forget: () => access.forget(),
+};
 const panel = new Panel(
   {
     servers: lateTab(async () => new (await import("./panels/servers.js")).ServersPanel()),
     documents,
+    models: lateTab(async () => new (await import("./panels/models.js")).ModelsPanel(modelsTold)),
     board: lateTab(async () => new (await import("./panels/board.js")).BoardPanel()),
-    settings: new SettingsPanel({
-      isSet: () => access.isKeySet,
-      change: () => access.change(),
-      forget: () => access.forget(),
-    }),
+    settings: lateTab(async () => new (await import("./panels/settings.js")).SettingsPanel(keys, { deleted })),
   },
   () => coverPage(),
 );
@@ -139,14 +146,25 @@ function mark() {
     document.title = title ? `${title} – rkllm-mcp` : "rkllm-mcp";
 }
 
+/** An install link opens the panel filled in; it adds and starts nothing. */
+function followLink() {
+  const link = serverOf(location.hash);
+  if (!link) return false;
+  history.replaceState(null, "", addressOf(desk.thread.id));
+  panel.open("servers", `add?${link}`);
+  return true;
+}
+
 async function route() {
   openDrawer(false);
+  const isLinked = followLink();
+  if (isLinked && byId("page").dataset["ready"]) return;
   // A conversation that never came about has no address to come back to.
   const { id: left, unsent } = desk.thread;
   await desk.open(conversationOf(location.hash));
   if (!left) composer.restore(unsent);
   mark();
-  if (!narrow.matches) composer.focus();
+  if (!narrow.matches && !isLinked) composer.focus();
 }
 
 /**
@@ -176,7 +194,8 @@ async function introduce() {
     files.fits(me.context_tokens, welcome.tokens, me.picture_tokens ?? 0);
     await showContext(me.context_tokens);
   } catch (error) {
-    tell(byId("welcome-note"), sentenceOf(error));
+    // One notice at a time: the line above the field says that the board is away.
+    tell(byId("welcome-note"), error instanceof ConnectionLost ? "" : sentenceOf(error));
   }
 }
 
@@ -211,6 +230,7 @@ function look() {
 /** @param {boolean} isThere */
 function showConnection(isThere) {
   byId("offline").hidden = isThere;
+  document.body.classList.toggle("is-offline", !isThere);
   announce(t(isThere ? "connection.back" : "connection.lost"));
   clearInterval(state.clock);
   if (!isThere) state.clock = setInterval(countDown, SECOND_MS);
@@ -246,6 +266,12 @@ function coverPage() {
   byId("skip").inert = byId("main").inert;
   byId("sidebar").inert = isPanelOver || (narrow.matches && !state.hasDrawer);
   byId("shade").hidden = !isDrawerOver;
+}
+
+/** All conversations are gone. */
+function deleted() {
+  location.hash = addressOf("");
+  void conversations.load();
 }
 
 /** The keys of the page; Escape closes what is open, or else stops the answer. */

@@ -1,5 +1,5 @@
 /**
- * The model in the header: with several models and the right to load, a menu loads another one.
+ * The model in the header: its menu loads another one, if there are several, and leads to those that can be had.
  *
  * @typedef {{id: string, loaded?: boolean, capabilities?: string[]}} Model
  */
@@ -17,16 +17,14 @@ export class ModelPicker {
   // The one that loads.
   #wanted = "";
   #button = /** @type {HTMLButtonElement} */ (byId("model"));
-  #changed;
-  #shown;
+  #told;
 
   /**
-   * @param {() => void} changed called when another model is loaded
-   * @param {() => void} shown called when the model that answers may be another one, or is about to be
+   * @param {{changed: () => Promise<void>, shown: () => void, more: () => void}} told called when another model is loaded, when the
+   *   model that answers may be another one or is about to be, and when models are to be downloaded or removed
    */
-  constructor(changed, shown) {
-    this.#changed = changed;
-    this.#shown = shown;
+  constructor(told) {
+    this.#told = told;
     this.#button.addEventListener("click", () => this.#open());
   }
 
@@ -40,8 +38,8 @@ export class ModelPicker {
     this.#button.textContent = name;
     const { data } = await api.get("/v1/models").catch(() => ({ data: [] }));
     this.models = data.filter((/** @type {Model} */ { capabilities }) => !capabilities || capabilities.includes("chat"));
-    this.#button.disabled = this.models.length < 2;
-    this.#shown();
+    this.#button.disabled = false;
+    this.#told.shown();
   }
 
   /** Whether the model of the next question sees pictures, and the name of another one that does; empty without one. */
@@ -57,7 +55,7 @@ export class ModelPicker {
    * @param {string} name
    */
   choose(name) {
-    void this.#load(name);
+    return this.#load(name);
   }
 
   #open() {
@@ -68,13 +66,14 @@ export class ModelPicker {
       note: t(loaded ? "model.ready" : "model.loads"),
       act: () => void this.#load(id),
     });
-    openMenu(this.#button, this.models.map(entry));
+    const more = { phrase: "models.more", act: () => this.#told.more() };
+    openMenu(this.#button, [...(this.models.length > 1 ? this.models.map(entry) : []), more]);
   }
 
   /** @param {string} name */
   async #load(name) {
     this.#wanted = name;
-    this.#shown();
+    this.#told.shown();
     this.#button.replaceChildren(say("model.loading", { model: name }));
     announce(t("model.loading", { model: name }));
     try {
@@ -86,6 +85,6 @@ export class ModelPicker {
     // Meanwhile another one may have been chosen.
     if (this.#wanted !== name) return;
     this.#wanted = "";
-    this.#changed();
+    await this.#told.changed();
   }
 }

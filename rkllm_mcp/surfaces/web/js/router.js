@@ -23,6 +23,16 @@ export function codeOf(hash) {
 }
 
 /**
+ * What an install link asks for, `#add-server=…`: a name of the gallery or of the registry, or an address.
+ *
+ * @param {string} hash of the address, `#` included
+ * @returns {string} the query of the panel that adds servers; empty without one
+ */
+export function serverOf(hash) {
+  return /^#add-server=./.test(hash) ? hash.slice(1) : "";
+}
+
+/**
  * @param {string} id empty for a new conversation
  * @returns {string}
  */

@@ -105,7 +105,7 @@ export class AnswerView {
    * The answer did not come to its end.
    *
    * @param {string} message what happened and what can be done
-   * @param {HTMLElement[]} remedies
+   * @param {(HTMLElement | false)[]} remedies
    */
   fail(message, remedies) {
     if (!this.answer.ending) this.take({ kind: "end", reason: "failed", error: null });

@@ -80,6 +80,11 @@ export class Desk {
     for (const thread of this.#unsettled) thread.comeBack();
   }
 
+  /** The board is back: ask the questions that wait for it. */
+  sendWaiting() {
+    for (const thread of this.#unsettled) thread.sendWaiting();
+  }
+
   /** Show the changes since the page was hidden or offline. */
   async refresh() {
     // The old content is better than an error, which is shown elsewhere.

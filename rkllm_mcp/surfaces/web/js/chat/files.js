@@ -239,9 +239,22 @@ export class Files {
       this.#files.map((entry) => this.#chip(entry)),
       isBlind && other && button("picture.model", () => this.#actions.choose(other), { class: "primary" }, { name: other }),
       isBlind && !other && h("p", { class: "muted small" }, say("picture.no_model")),
-      over > 0 && h("p", { class: "error", role: "alert" }, say("file.too_many", { n: over })),
+      over > 0 && h("p", { class: "error", role: "alert" }, this.#tooLong(over, large)),
       over > 0 && large && this.#choices(large, this.#cost(large) - over),
     );
+  }
+
+  /**
+   * Why it does not fit: in pages where there are some, since nobody reads in tokens.
+   *
+   * @param {number} over tokens too many
+   * @param {Attached} [large] the largest one
+   */
+  #tooLong(over, large) {
+    if (!large || large.pages.length < 2) return say("file.too_many", { n: over });
+    const { name, pages, tokens } = large;
+    const fitting = Math.max(0, Math.floor((pages.length * (tokens - over)) / tokens));
+    return say("file.too_long", { name, pages: pages.length, fitting });
   }
 
   /**

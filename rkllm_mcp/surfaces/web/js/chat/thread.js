@@ -15,11 +15,11 @@
  *   models: () => import("../models.js").Model[]}} Called when the thread gets its id and when an
  *   answer begins and ends; and the way to ask
  */
-import { api } from "../access.js";
+import { access, api } from "../access.js";
 import { ConnectionLost, Refusal } from "../api.js";
 import { button } from "../buttons.js";
 import { h } from "../dom.js";
-import { t } from "../i18n.js";
+import { say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { announce } from "./announcer.js";
 import { openMenu } from "../menu.js";
@@ -50,7 +50,8 @@ export class Thread {
   /**
    * the unanswered question, its element, and whether the board has the question
    *
-   * @type {{wish: Wish, nodes: HTMLElement[], isStored: boolean} | null}
+   * @type {{wish: Wish, nodes: HTMLElement[], isStored: boolean, send?: () => void} | null} `send` asks it again when the
+   *   board is back
    */
   #unanswered = null;
   /** @type {HTMLElement | null} the question under way, unless the board has stored it before */
@@ -96,6 +97,11 @@ export class Thread {
   async load() {
     const stored = await this.#stored();
     if (!this.isRunning) this.#draw(stored);
+  }
+
+  /** The board is back: ask what was to be asked then. */
+  sendWaiting() {
+    this.#unanswered?.send?.();
   }
 
   /** Read on an answer that has lost its connection. */
@@ -449,8 +455,9 @@ export class Thread {
       return;
     }
     // The present connection is shown elsewhere; this stays when it is back.
-    const why = error instanceof ConnectionLost ? t("chat.lost") : sentenceOf(error);
-    view.fail(why, [isUnknown ? this.#onward(wish, view) : this.#again(wish, view)]);
+    const isLost = error instanceof ConnectionLost;
+    const offer = isUnknown ? [this.#onward(wish, view)] : [this.#again(wish, view), isLost && this.#whenBack(wish, view.node)];
+    view.fail(isLost ? t("chat.lost") : sentenceOf(error), offer);
   }
 
   /**
@@ -494,6 +501,25 @@ export class Thread {
    */
   #again(wish, view) {
     return button("retry", () => this.#retry(wish, view.node));
+  }
+
+  /**
+   * Offer to ask by itself as soon as the board is back.
+   *
+   * @param {Wish} wish
+   * @param {HTMLElement} gone what offers it
+   */
+  #whenBack(wish, gone) {
+    if (!access.connection.isLost) return false;
+    const waiting = this.#unanswered;
+    const control = h("button", { type: "button", "aria-pressed": false }, say("chat.when_back"));
+    control.addEventListener("click", () => {
+      const isWanted = control.getAttribute("aria-pressed") !== "true";
+      control.setAttribute("aria-pressed", String(isWanted));
+      control.replaceChildren(say(isWanted ? "chat.goes_back" : "chat.when_back"));
+      if (waiting) waiting.send = isWanted ? () => this.#retry(wish, gone) : undefined;
+    });
+    return control;
   }
 
   /**

@@ -91,11 +91,31 @@ export async function openConnect(me) {
       return h("li", { class: "server-head" }, h("span", {}, device.name, " ", since), button("connect.revoke", revoke));
     };
 
+    const qr = h("div", { class: "qr", role: "status" });
+    const isHere = /^(localhost|127\.[\d.]+|\[::1\])$/.test(location.hostname);
+    const draw = async () => {
+      try {
+        const { svg, is_linking: isLinking } = await api.post("/v1/devices:qr", { address: location.origin });
+        const picture = h("img", { alt: t("connect.qr_alt"), width: 220, height: 220 });
+        const address = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
+        picture.addEventListener("load", () => URL.revokeObjectURL(address));
+        picture.src = address;
+        fill(qr, picture, h("p", { class: "muted small" }, say(isLinking ? "connect.qr_links" : "connect.qr_address")));
+      } catch (error) {
+        fill(qr, h("p", { class: "error" }, sentenceOf(error)));
+      }
+    };
+
     show();
     void listKeys();
     return [
       h("p", {}, say("connect.address")),
       typed(location.origin),
+      // A phone does not reach an address of the board itself.
+      isHere
+        ? h("p", { class: "muted small" }, say("connect.qr_here"))
+        : choices(button("connect.qr", () => void draw())),
+      qr,
       h("div", { class: "field" }, h("label", { for: list.id }, say("connect.program")), list),
       snippet,
       note,

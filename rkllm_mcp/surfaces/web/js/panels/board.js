@@ -6,6 +6,7 @@ import { api } from "../access.js";
 import { h, tell } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
+import { whileVisible } from "./polling.js";
 
 const PAUSE_MS = 2000;
 // The separator between two words that stay on one line.
@@ -137,37 +138,4 @@ function duration(seconds) {
  */
 function unit(value, name, digits) {
   return typeof value === "number" ? `${figure(value, digits)}${name.length > 2 ? " " : TOGETHER}${name}` : "–";
-}
-
-/**
- * Repeat work only while the page is shown.
- *
- * @param {() => Promise<void>} work
- * @param {number} pause_ms between the end of one and the beginning of the next
- * @returns {{start: () => void, stop: () => void}}
- */
-function whileVisible(work, pause_ms) {
-  let isWanted = false;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
-  let isBusy = false;
-  const round = async () => {
-    if (!isWanted || isBusy || document.visibilityState !== "visible") return;
-    isBusy = true;
-    await work();
-    isBusy = false;
-    clearTimeout(timer);
-    timer = setTimeout(round, pause_ms);
-  };
-  document.addEventListener("visibilitychange", round);
-  return {
-    start: () => {
-      isWanted = true;
-      void round();
-    },
-    stop: () => {
-      isWanted = false;
-      clearTimeout(timer);
-    },
-  };
 }

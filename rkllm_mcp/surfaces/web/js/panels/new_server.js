@@ -14,13 +14,35 @@ import { language, say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { STARTING_MS, testView } from "./server_actions.js";
 
-/** @param {Added} added */
-export async function serversToAdd(added) {
+/**
+ * @param {Added} added
+ * @param {{add: string, name: string}} [link] what an install link names: a server of the gallery or of the registry, or an address;
+ *   it fills in a form and does nothing else
+ */
+export async function serversToAdd(added, link = { add: "", name: "" }) {
   const { servers, can_add: canAdd } = await api.get("/v1/servers/gallery");
+  const place = h("div");
+  const take = (/** @type {import("./registry.js").Filled} */ filled, isFocused = true) => {
+    fill(place, byAddress(canAdd, added, filled));
+    if (!isFocused) return;
+    place.scrollIntoView({ block: "nearest" });
+    /** @type {HTMLElement | null} */ (place.querySelector("input, button"))?.focus();
+  };
+  const isAddress = /^https?:\/\//.test(link.add);
+  take({ name: link.name, url: isAddress ? link.add : "" }, false);
+  const named = servers.find((/** @type {any} */ server) => server.name === link.add);
+  const shown = named ? [named] : isAddress ? [] : servers;
+  const { registrySearch } = await import("./registry.js");
+  const notice = h("p", { class: "notice", role: "status" }, say("servers.linked", { name: link.add }));
+  const search = h("section", { class: "server" }, h("h3", {}, say("registry.title")), registrySearch(take, named || isAddress ? "" : link.add));
   return [
+    link.add && notice,
     h("p", { class: "muted small" }, say(canAdd ? "servers.trust" : "servers.add_help")),
-    ...servers.map((/** @type {any} */ server) => offered(server, canAdd, added)),
-    byAddress(canAdd, added),
+    isAddress && place,
+    ...shown.map((/** @type {any} */ server) => offered(server, canAdd, added)),
+    !isAddress && !named && search,
+    !isAddress && place,
+    (isAddress || named) && search,
   ];
 }
 
@@ -53,12 +75,21 @@ function offered(server, canAdd, added) {
 /**
  * @param {boolean} canAdd
  * @param {Added} added
+ * @param {import("./registry.js").Filled} filled
  */
-function byAddress(canAdd, added) {
+function byAddress(canAdd, added, { name, url, wants }) {
   const schema = {
     properties: {
-      name: { type: "string", title: t("servers.name"), maxLength: 64 },
-      url: { type: "string", format: "uri", title: t("servers.url"), description: t("servers.url_help"), maxLength: 200 },
+      name: { type: "string", title: t("servers.name"), maxLength: 64, default: name || undefined },
+      url: {
+        type: "string",
+        format: "uri",
+        title: t("servers.url"),
+        description: t("servers.url_help"),
+        // A longer one, of a link, is not cut.
+        maxLength: Math.max(200, url.length),
+        default: url || undefined,
+      },
       key: { type: "string", format: "password", title: t("servers.key"), description: t("servers.key_help"), maxLength: 200 },
       headers: { type: "string", title: t("servers.headers"), description: t("servers.headers_help"), maxLength: 8000 },
       oauth: { type: "boolean", title: t("servers.oauth") },
@@ -69,8 +100,18 @@ function byAddress(canAdd, added) {
     "section",
     { class: "server" },
     h("h3", {}, say("servers.by_address")),
-    canAdd ? trial(schema, entryOf, added) : typed("rkllm-mcp servers add NAME --url URL"),
+    wants && h("p", { class: "muted small" }, say("servers.wants", { headers: wants })),
+    canAdd ? trial(schema, entryOf, added) : typed(`rkllm-mcp servers add ${shellWord(name || "NAME")} --url ${shellWord(url || "URL")}`),
   );
+}
+
+/**
+ * A word of a command: what a link names may be anything.
+ *
+ * @param {string} text
+ */
+function shellWord(text) {
+  return /^[\w.:/@%+=,-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
 /**

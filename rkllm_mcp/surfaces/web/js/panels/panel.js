@@ -132,6 +132,9 @@ export class Panel {
     for (const link of document.querySelectorAll("[data-panel]")) {
       link.setAttribute("aria-expanded", String(/** @type {HTMLElement} */ (link).dataset["panel"] === this.#shown));
     }
-    return this.#markTab(this.#shown);
+    const tab = this.#markTab(this.#shown);
+    // With large text the tabs are wider than the panel.
+    tab?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    return tab;
   }
 }

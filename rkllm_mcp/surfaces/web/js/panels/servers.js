@@ -14,6 +14,7 @@ export class ServersPanel {
   #tools = new ToolsPanel();
   #history = new HistoryPanel();
   #isRevealing = false;
+  #link = { add: "", name: "" };
   #adding = this.#fold("servers.add", (place) => this.#gallery(place));
 
   constructor() {
@@ -38,8 +39,13 @@ export class ServersPanel {
    * @param {string} part
    */
   reveal(part) {
-    if (part !== "add") return;
+    const [name, query = ""] = part.split("?");
+    if (name !== "add") return;
+    const link = new URLSearchParams(query);
+    this.#link = { add: link.get("add-server") ?? "", name: link.get("name") ?? "" };
     this.#isRevealing = true;
+    // Opened again it is fetched again, for another link.
+    if (this.#adding.open) void this.#gallery(/** @type {HTMLElement} */ (this.#adding.querySelector(".fold-body")));
     this.#adding.open = true;
     this.#adding.querySelector("summary")?.focus();
   }
@@ -65,7 +71,9 @@ export class ServersPanel {
       await this.#tools.load();
       if (name) await this.#tools.test(name);
     };
-    fill(place, await serversToAdd(added));
+    const link = this.#link;
+    this.#link = { add: "", name: "" };
+    fill(place, await serversToAdd(added, link));
     // Its place is known when it has its contents.
     if (this.#isRevealing) this.#adding.scrollIntoView({ block: "start" });
     this.#isRevealing = false;

@@ -1,10 +1,19 @@
-/** The settings of this browser: language, colours, the key; and which keys do what. */
+/**
+ * The settings of this browser: language, colours, size, the key; what the board knows of its user; and which keys do
+ * what.
+ */
 import { api } from "../access.js";
-import { button, choices, toggle } from "../buttons.js";
-import { byId, fill, h } from "../dom.js";
+import { applyLanguage, applyTextSize, applyTheme } from "../appearance.js";
+import { button, choices, form, submitButton, toggle } from "../buttons.js";
+import { saveAs } from "../conversations.js";
+import { fill, h, tell } from "../dom.js";
 import { canNotify } from "../home.js";
-import { bestLanguage, say, speak, t } from "../i18n.js";
+import { say, t } from "../i18n.js";
 import { prefer, preference } from "../preferences.js";
+import { sentenceOf } from "../problems.js";
+
+// As many letters as the board takes.
+const LONGEST_ABOUT = 2000;
 
 const SHORTCUTS = /** @type {const} */ ([
   ["Enter", "keys.send"],
@@ -22,18 +31,23 @@ const SHORTCUTS = /** @type {const} */ ([
   ["Ctrl + Alt + ⌫", "keys.deny"],
 ]);
 
-/** @type {Record<string, string>} when the style sheet with the dark colours holds */
-const DARK = { light: "not all", dark: "all" };
-
 export class SettingsPanel {
   node = h("div", { class: "panel-body" });
   #key = h("p", { class: "muted" });
+  #person = h("section", { class: "field", hidden: true });
+  #data = h("section", { class: "field", hidden: true });
+  #about = h("dl", { class: "facts" });
   #keys;
+  #told;
   #forget;
 
-  /** @param {{isSet: () => boolean, change: () => Promise<void>, forget: () => void}} keys what can be done about the key */
-  constructor(keys) {
+  /**
+   * @param {{isSet: () => boolean, change: () => Promise<void>, forget: () => void}} keys what can be done about the key
+   * @param {{deleted: () => void}} told called when everything was deleted
+   */
+  constructor(keys, told) {
     this.#keys = keys;
+    this.#told = told;
     const change = button("key.change", () => keys.change().then(() => this.load()));
     this.#forget = button("key.forget", () => {
       keys.forget();
@@ -63,6 +77,18 @@ export class SettingsPanel {
         ],
         applyTheme,
       ),
+      choice(
+        "size",
+        "settings.size",
+        [
+          ["", "settings.size.usual"],
+          ["large", "settings.size.large"],
+          ["larger", "settings.size.larger"],
+          ["largest", "settings.size.largest"],
+        ],
+        applyTextSize,
+      ),
+      this.#person,
       canNotify() &&
         h(
           "section",
@@ -82,12 +108,89 @@ export class SettingsPanel {
           SHORTCUTS.flatMap(([key, phrase]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, say(phrase))]),
         ),
       ),
+      this.#data,
+      h("section", {}, h("h3", {}, say("about.title")), this.#about),
     );
   }
 
   load() {
     this.#key.replaceChildren(say(this.#keys.isSet() ? "key.is_set" : "key.is_not_set"));
     this.#forget.hidden = !this.#keys.isSet();
+    void this.#showPerson();
+    void this.#showAbout();
+  }
+
+  /** The text about the user, if this key may change it; a text that is being written stays. */
+  async #showPerson() {
+    const given = await api.get("/v1/me/about").catch(() => null);
+    this.#person.hidden = given === null;
+    this.#data.hidden = given === null;
+    if (given === null || this.#person.contains(document.activeElement)) return;
+    const field = h("textarea", { id: "about-me", rows: 4, maxlength: LONGEST_ABOUT, dir: "auto", "aria-describedby": "about-me-help" });
+    field.value = given.about;
+    const note = h("p", { class: "muted small", role: "status" });
+    const save = async () => {
+      try {
+        field.value = (await api.put("/v1/me/about", { about: field.value })).about;
+        tell(note, say("person.saved"));
+      } catch (error) {
+        tell(note, sentenceOf(error));
+      }
+    };
+    fill(
+      this.#person,
+      h("label", { for: field.id }, h("h3", {}, say("person.title"))),
+      h("p", { class: "muted small", id: "about-me-help" }, say("person.help")),
+      form(() => void save(), { class: "form" }, field, choices(submitButton("save", {})), note),
+    );
+    this.#offerData();
+  }
+
+  /** Everything as a file, and everything deleted, which is asked twice. */
+  #offerData() {
+    const note = h("div", { class: "outcome", role: "status" });
+    const attempt = async (/** @type {() => Promise<unknown>} */ work) => {
+      try {
+        await work();
+      } catch (error) {
+        fill(note, h("p", { class: "error" }, sentenceOf(error)));
+      }
+    };
+    const save = () => attempt(async () => saveAs(await api.blob("/v1/me/data"), "rkllm-mcp-data.json"));
+    const remove = () =>
+      attempt(async () => {
+        await api.delete("/v1/me/data");
+        this.#told.deleted();
+        await this.#showPerson();
+        fill(/** @type {HTMLElement} */ (this.#data.querySelector(".outcome")), h("p", {}, say("data.deleted")));
+      });
+    const sure = () => {
+      const yes = button("data.delete_all", remove, { class: "danger" });
+      fill(note, h("p", {}, say("data.sure")), choices(yes, button("cancel", () => fill(note))));
+      yes.focus();
+    };
+    fill(
+      this.#data,
+      h("h3", {}, say("data.title")),
+      h("p", { class: "muted small" }, say("data.help")),
+      choices(button("data.save", save), button("data.delete", sure, { class: "danger" })),
+      note,
+    );
+  }
+
+  async #showAbout() {
+    try {
+      const { version, model, emulated } = await api.get("/v1/me");
+      const rows = [
+        ["about.version", `rkllm-mcp ${version}`],
+        ["board.model", emulated ? [model, " (", say("emulated"), ")"] : model],
+        ["about.licence", "Apache-2.0"],
+        ["about.parts", "highlight.js (BSD-3-Clause), Temml (MIT)"],
+      ];
+      fill(this.#about, rows.flatMap(([phrase, value]) => [h("dt", {}, say(/** @type {string} */ (phrase))), h("dd", {}, value)]));
+    } catch (error) {
+      fill(this.#about, h("dd", { class: "muted" }, sentenceOf(error)));
+    }
   }
 }
 
@@ -108,20 +211,8 @@ async function notices(isOn) {
   document.querySelector("#panel-content [role=switch]")?.setAttribute("aria-checked", String(isAllowed));
 }
 
-/** Speak the language that was chosen, or the one that the browser prefers. */
-export async function applyLanguage() {
-  const chosen = preference("language");
-  await speak(chosen === "en" || chosen === "ja" ? chosen : bestLanguage(navigator.languages));
-}
-
-/** Show the colours that were chosen; without a choice those that the system wants. */
-export function applyTheme() {
-  const dark = /** @type {HTMLLinkElement} */ (byId("dark"));
-  dark.media = DARK[preference("theme")] ?? "(prefers-color-scheme: dark)";
-}
-
 /**
- * @param {"language" | "theme"} name
+ * @param {"language" | "theme" | "size"} name
  * @param {string} title
  * @param {[string, string][]} options values and phrases
  * @param {() => void} apply

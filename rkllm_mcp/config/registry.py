@@ -1,0 +1,161 @@
+"""Servers of the MCP registry: a dated copy of a few, shipped with the release, and the reader of the registry's lists.
+
+The copy is ``registry.json``, in the shape of the registry's ``/v0/servers``, with its date and origin.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+# Programs that run a package, and how they write its version.
+_RUNNERS: Mapping[str, tuple[tuple[str, ...], str]] = {"npm": (("npx", "-y"), "@"), "pypi": (("uvx",), "==")}
+_UNNAMELY = re.compile(r"[^A-Za-z0-9._-]+")
+# What a package's name and version are made of; they become words of a command.
+_IDENTIFIER = re.compile(r"@?[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?", re.ASCII)
+_VERSION = re.compile(r"[0-9][\w.+-]*", re.ASCII)
+_LONGEST = 300
+
+
+@dataclass(frozen=True)
+class RegistryValue:
+    """A header or an environment variable that a server wants."""
+
+    name: str
+    description: str = ""
+    is_required: bool = False
+    is_secret: bool = False
+
+
+@dataclass(frozen=True)
+class RegistryServer:
+    """A server of the registry, with one way to reach it."""
+
+    name: str  # of the registry, such as io.github.owner/server
+    short: str  # a name for the configuration
+    title: str
+    description: str
+    version: str
+    url: str = ""  # of a remote server
+    headers: tuple[RegistryValue, ...] = ()  # that the remote server wants
+    command: str = ""  # what runs on the board; empty for a remote server, or if no package of it can be run
+    environment: tuple[RegistryValue, ...] = ()  # that the command wants
+
+
+@dataclass(frozen=True)
+class RegistryList:
+    """Servers of the registry."""
+
+    date: str = ""  # of the copy
+    origin: str = ""  # of the copy
+    servers: tuple[RegistryServer, ...] = ()
+    cursor: str = ""  # of the next page; empty at the end
+
+
+@cache
+def registry_copy() -> RegistryList:
+    """Return the dated copy."""
+    content = json.loads(Path(__file__).with_name("registry.json").read_text("utf-8"))
+    return RegistryList(content["date"], content["origin"], read_servers(content))
+
+
+def matching(servers: Iterable[RegistryServer], words: str) -> list[RegistryServer]:
+    """Return the servers whose names, titles and descriptions contain every word, ignoring the case."""
+    wanted = words.lower().split()
+    texts = ((server, f"{server.name} {server.title} {server.description}".lower()) for server in servers)
+    return [server for server, text in texts if all(word in text for word in wanted)]
+
+
+def read_servers(content: Any) -> tuple[RegistryServer, ...]:
+    """Read a list of the registry; entries that say nothing usable are left out."""
+    entries = _mapping(content).get("servers")
+    found = [_server(_mapping(entry)) for entry in _sequence(entries)]
+    return tuple(server for server in found if server is not None)
+
+
+def next_cursor(content: Any) -> str:
+    """Return the cursor of the next page; empty at the end."""
+    metadata = _mapping(_mapping(content).get("metadata"))
+    return _text(metadata, "nextCursor") or _text(metadata, "next_cursor")
+
+
+def _server(entry: Mapping[str, Any]) -> RegistryServer | None:
+    # Older lists have the server itself where newer ones have it beside ``_meta``.
+    server = _mapping(entry.get("server")) or entry
+    official = _mapping(_mapping(entry.get("_meta")).get("io.modelcontextprotocol.registry/official"))
+    name = _text(server, "name")
+    if not name or official.get("status") == "deleted":
+        return None
+    url, headers = _remote(server)
+    command, environment = ("", ()) if url else _package(server)
+    short = _UNNAMELY.sub("-", name.rpartition("/")[2]).strip("-.")[:64] or "server"
+    title = _text(server, "title") or name.rpartition("/")[2]
+    description, version = _text(server, "description"), _text(server, "version")
+    return RegistryServer(name, short, title, description, version, url, headers, command, environment)
+
+
+def _remote(server: Mapping[str, Any]) -> tuple[str, tuple[RegistryValue, ...]]:
+    for remote in map(_mapping, _sequence(server.get("remotes"))):
+        url = _text(remote, "url")
+        # An address with a variable is none that could be filled in.
+        if remote.get("type") == "streamable-http" and url.startswith(("https://", "http://")) and "{" not in url:
+            return url, _values(remote.get("headers"))
+    return "", ()
+
+
+def _package(server: Mapping[str, Any]) -> tuple[str, tuple[RegistryValue, ...]]:
+    for package in map(_mapping, _sequence(server.get("packages"))):
+        runner = _RUNNERS.get(_text(package, "registryType"))
+        identifier, version = _text(package, "identifier"), _text(package, "version")
+        is_local = _mapping(package.get("transport")).get("type", "stdio") == "stdio"
+        if runner is None or not is_local:
+            continue
+        if not _IDENTIFIER.fullmatch(identifier) or not _VERSION.fullmatch(version):
+            continue
+        words = [*runner[0], f"{identifier}{runner[1]}{version}", *_arguments(package)]
+        return shlex.join(words), _values(package.get("environmentVariables"))
+    return "", ()
+
+
+def _arguments(package: Mapping[str, Any]) -> list[str]:
+    """Return the arguments that have a value or must have one, which the reader of the command fills in."""
+    words = list[str]()
+    for argument in map(_mapping, _sequence(package.get("packageArguments"))):
+        value = _text(argument, "value")
+        if not value and argument.get("isRequired") is not True:
+            continue
+        words += [name] if (name := _text(argument, "name")) else []
+        words.append(value or (_text(argument, "valueHint") or "VALUE").upper())
+    return words
+
+
+def _values(entries: Any) -> tuple[RegistryValue, ...]:
+    return tuple(
+        RegistryValue(
+            _text(entry, "name"),
+            _text(entry, "description"),
+            entry.get("isRequired") is True,
+            entry.get("isSecret") is True,
+        )
+        for entry in map(_mapping, _sequence(entries))
+        if _text(entry, "name")
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    return cast("Sequence[Any]", value) if isinstance(value, list) else ()
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    value = values.get(name)
+    return " ".join(value.split())[:_LONGEST] if isinstance(value, str) else ""
