@@ -15,7 +15,7 @@ import pytest
 
 from bench.tally import processes
 from mcp_servers.knowledge.library import open_library
-from mcp_servers.knowledge.storage.database import FILE_NAME
+from mcp_servers.knowledge.storage.sqlite import FILE_NAME
 from tests.support.demo_app import NO_VARIABLES, Demo, command_line, make_demo
 from tests.surfaces.http.test_switching import models_folder
 
