@@ -388,6 +388,11 @@ def level(server: Any, _: Arguments) -> str:
     return server.log_level or server.meta.get(f"{META}/logLevel", "")
 
 
+def trace(server: Any, _: Arguments) -> str:
+    """The trace that the call belongs to."""
+    return server.meta.get("traceparent", "none")
+
+
 LONG = tool("long", "Takes a while.", kind="string")
 TOOLS = [
     tool("ask_model", "Asks the model.", question="string"),
@@ -400,6 +405,7 @@ TOOLS = [
     tool("seen"),
     tool("leave"),
     tool("level"),
+    tool("trace"),
     {**LONG, "execution": {"taskSupport": "required"}},
 ]
 HANDLERS: dict[str, Handler] = {
@@ -413,6 +419,7 @@ HANDLERS: dict[str, Handler] = {
     "seen": seen,
     "leave": leave,
     "level": level,
+    "trace": trace,
     "long": long,
 }
 

@@ -7,7 +7,9 @@ import json
 import logging
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
+import httpx2
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -18,8 +20,11 @@ from rkllm_mcp.events import End, Text, ToolFinished, Usage
 from rkllm_mcp.surfaces.http.errors import begin_request
 from rkllm_mcp.surfaces.http.metrics import Traces, answered
 from rkllm_mcp.surfaces.http.server import LogFormat, log_to
+from tests.support.demo_app import NO_VARIABLES
+from tests.support.served import scripted_model, served
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+NO_APPROVALS = '[security]\napprove = "never"\n'
 USAGE = Usage(100, 40, 60, 8, 2000.0, 500.0, 2100.0)
 
 
@@ -79,6 +84,16 @@ def test_without_a_collector_nothing_is_made() -> None:
         traces.take(USAGE)
         answered(span, "GET", "/healthz", 200)
     assert not span.is_recording()
+
+
+@pytest.mark.parametrize("revision", ["legacy", "modern"])
+def test_a_call_of_a_tool_belongs_to_the_trace_of_the_request(tmp_path: Path, revision: str) -> None:
+    rules = "rule\n  results 0\n  call trace {}\n\nrule\n  results 1+\n  result ^(.*)$\n  say Trace %1\n"
+    desk = ("desk", ("-m", "tests.support.mcp_servers.asking", revision), NO_VARIABLES)
+    with served(tmp_path, scripted_model(tmp_path / "model", rules), (desk,), extra=NO_APPROVALS) as service:
+        body = {"message": "Which trace?", "stream": False}
+        answer = httpx2.post(f"{service.url}/v1/execute", json=body, headers={"traceparent": CALLER}, timeout=120)
+    assert answer.raise_for_status().json()["text"].startswith(f"Trace 00-{CALLER.split('-')[1]}-")
 
 
 @contextmanager

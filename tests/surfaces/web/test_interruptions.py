@@ -8,7 +8,7 @@ from tests.support.browser import LONG_PAUSE, OFFLINE, PHONE, visiting
 from tests.support.page_service import BREAK, END, HOLD, Json, PageService, call, result, running, text
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 
 def shown(page: Page) -> list[str]:
@@ -205,6 +205,29 @@ def test_going_back_and_forward_shows_each_conversation_as_it_was(browser: Brows
             page.wait_for_selector(f".message.assistant >> text={answer}")
             page.wait_for_selector(f"#title >> text={title}")
             assert page.locator(".message").count() == 2
+
+
+def test_a_question_asked_while_a_conversation_is_loading_comes_behind_it(browser: Browser) -> None:
+    answers = {"x": [text("One.")], "y": [text("Two.")]}
+    with running(PageService(answers)) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        visit.answered("x")
+        visit.begin_anew()
+        held: list[Route] = []
+
+        def hold(route: Route) -> None:
+            held.append(route)
+
+        page.route("**/v1/conversations/*", hold)
+        page.go_back()
+        page.wait_for_selector(".thread > [role=status]")
+        visit.ask("y")
+        page.wait_for_selector(".pending >> text=y")
+        for route in held:
+            route.continue_()
+        page.unroute("**/v1/conversations/*")
+        page.wait_for_selector(".message.assistant >> text=Two.")
+        assert [part.split()[1] for part in page.locator(".message").all_inner_texts()] == ["x", "One.", "y", "Two."]
 
 
 def with_turns(count: int, lines: int = 1) -> PageService:

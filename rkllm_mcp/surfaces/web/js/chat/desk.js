@@ -20,6 +20,8 @@ export class Desk {
   #following = new Following();
   /** @type {Set<Thread>} those that would lose something if they were fetched: an answer under way, a question in vain */
   #unsettled = new Set();
+  /** @type {Set<Thread>} those whose messages are on their way */
+  #loading = new Set();
   /** @type {Map<string, QuestionCard>} what waits for a person and belongs to no answer of this window */
   #waiting = new Map();
   #told;
@@ -95,7 +97,8 @@ export class Desk {
 
   /** @param {Wish} wish */
   ask(wish) {
-    if (this.thread.isRunning) {
+    // A question among messages that have not come yet would be drawn over.
+    if (this.thread.isRunning || this.#loading.has(this.thread)) {
       if (wish.message && wish.replaces === undefined) return this.#queue.add(this.thread, wish);
       announce(t("chat.first"));
       return false;
@@ -167,8 +170,9 @@ export class Desk {
   /** @param {Thread} thread */
   async #load(thread) {
     thread.node.replaceChildren(h("p", { class: "muted", role: "status" }, say("loading")));
+    this.#loading.add(thread);
     try {
-      await thread.load();
+      await thread.load().finally(() => this.#loading.delete(thread));
       this.#queue.go(thread);
     } catch (error) {
       thread.node.replaceChildren(
