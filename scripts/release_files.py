@@ -112,11 +112,11 @@ def _merge(source: Path, site: Path) -> None:
 
 def _entry_points(wheel: Path) -> Iterator[tuple[str, str, str]]:
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/entry_points.txt"))
+        (name,) = (path for path in archive.namelist() if path.endswith(".dist-info/entry_points.txt"))
         parser = ConfigParser()
         parser.read_string(archive.read(name).decode())
-    for program, place in parser["console_scripts"].items():
-        module, _, function = place.partition(":")
+    for program, target in parser["console_scripts"].items():
+        module, _, function = target.partition(":")
         yield program, module, function
 
 
@@ -124,8 +124,8 @@ def _write_bill(bill: Path, site: Path, folder: Path) -> None:
     """Write the CycloneDX bill of materials of what is in the Debian package."""
     environment = folder / "environment"
     _run(sys.executable, "-m", "venv", "--without-pip", environment)
-    (own,) = environment.glob("lib/python*/site-packages")
-    (own / "site.pth").write_text(f"{site}\n", "utf-8")
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "site.pth").write_text(f"{site}\n", "utf-8")
     options = ("--output-reproducible", "--pyproject", "pyproject.toml", "--mc-type", "application")
     tool = (sys.executable, "-m", "cyclonedx_py", "environment", *options, "--sv", "1.6", "-o", bill)
     _run(*tool, environment / "bin" / "python")
@@ -141,8 +141,8 @@ def _write_bill(bill: Path, site: Path, folder: Path) -> None:
 
 
 def _licences(site: Path) -> Iterator[tuple[str, str]]:
-    for each in distributions(path=[str(site)]):
-        metadata: Any = each.metadata
+    for distribution in distributions(path=[str(site)]):
+        metadata: Any = distribution.metadata
         yield metadata["Name"], metadata["License"] or ""
 
 

@@ -67,16 +67,16 @@ def registry_copy() -> RegistryList:
 
 def matching(servers: Iterable[RegistryServer], words: str) -> list[RegistryServer]:
     """Return the servers whose names, titles and descriptions contain every word, ignoring the case."""
-    wanted = words.lower().split()
+    lowered = words.lower().split()
     texts = ((server, f"{server.name} {server.title} {server.description}".lower()) for server in servers)
-    return [server for server, text in texts if all(word in text for word in wanted)]
+    return [server for server, text in texts if all(word in text for word in lowered)]
 
 
 def read_servers(content: Any) -> tuple[RegistryServer, ...]:
     """Read a list of the registry; entries that say nothing usable are left out."""
     entries = _mapping(content).get("servers")
-    found = [_server(_mapping(entry)) for entry in _sequence(entries)]
-    return tuple(server for server in found if server is not None)
+    read = [_server(_mapping(entry)) for entry in _sequence(entries)]
+    return tuple(server for server in read if server is not None)
 
 
 def next_cursor(content: Any) -> str:

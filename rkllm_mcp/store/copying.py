@@ -54,11 +54,13 @@ async def copy_store(source: Database, target: Database, tenant: str) -> Copied:
     copied = 0
     for conversation_id in ids:
         copied += await _copy_conversation(source, target, (tenant, conversation_id))
-    own = "WHERE tenant = ?"
-    responses = await source.rows(f"{_select(_RESPONSE, 'responses')} {own} ORDER BY position", (tenant,))
+    of_tenant = "WHERE tenant = ?"
+    responses = await source.rows(f"{_select(_RESPONSE, 'responses')} {of_tenant} ORDER BY position", (tenant,))
     new_responses = await _add_missing(target, _RESPONSE, "responses", responses)
     for columns, table in ((_QUESTION, "questions"), (_SHIPPED, "shipped")):
-        await _add_missing(target, columns, table, await source.rows(f"{_select(columns, table)} {own}", (tenant,)))
+        await _add_missing(
+            target, columns, table, await source.rows(f"{_select(columns, table)} {of_tenant}", (tenant,))
+        )
     permissions = await _add_missing(target, _GRANT, "grants", await source.rows(_select(_GRANT, "grants")))
     keys = await source.rows(f"{_select(_TEXT, 'texts')} WHERE kind = ?", (DEVICE_KEYS,))
     devices = await _add_missing(target, _TEXT, "texts", keys)

@@ -71,8 +71,10 @@ def read_calendar(text: str) -> list[Passage]:
                 passages.append(Passage("\n".join(lines)))
                 lines = []
         elif name in _CALENDAR_NAMES and value.strip() and names and names[-1] in {"VEVENT", "VTODO", "VJOURNAL"}:
-            said, person = _calendar_value(value), parameters.get("CN", "")
-            lines.append(f"{_CALENDAR_NAMES[name]}: {f'{person} <{said}>' if person and person != said else said}")
+            address, person = _calendar_value(value), parameters.get("CN", "")
+            lines.append(
+                f"{_CALENDAR_NAMES[name]}: {f'{person} <{address}>' if person and person != address else address}"
+            )
     return passages
 
 
@@ -143,5 +145,5 @@ def _contact_value(raw: str, parameters: Mapping[str, str]) -> str:
     """Return a value without its encoding, its parts separated by spaces."""
     if _QUOTED in {parameters.get("ENCODING", "").upper(), *(name for name in parameters if not parameters[name])}:
         raw = decode(quopri.decodestring(raw.encode()), parameters.get("CHARSET", "")).text
-    shown = (_calendar_value(part) for part in _PART.split(raw))
-    return " ".join(part for part in shown if part)
+    parts = (_calendar_value(part) for part in _PART.split(raw))
+    return " ".join(part for part in parts if part)

@@ -128,16 +128,16 @@ class PostingTable:
 
     def frequencies(self, base: int, terms: Sequence[str]) -> dict[str, int]:
         """See ``TermIndex``."""
-        whole, frequencies = "SELECT term, COUNT(*)", dict.fromkeys(terms, 0)
-        frequencies.update(self._select(base, terms, whole, "SELECT COUNT(DISTINCT chunk)"))
+        exact, frequencies = "SELECT term, COUNT(*)", dict.fromkeys(terms, 0)
+        frequencies.update(self._select(base, terms, exact, "SELECT COUNT(DISTINCT chunk)"))
         return frequencies
 
     def postings(self, base: int, terms: Sequence[str]) -> dict[str, ChunkKeys]:
         """See ``TermIndex``."""
         # One string is faster than a row for each chunk.
-        whole = "SELECT term, string_agg(chunk::text, ',' ORDER BY chunk)"
-        begun = "SELECT string_agg(DISTINCT chunk::text, ',')"
-        joined: dict[str, str | None] = self._select(base, terms, whole, begun)
+        exact = "SELECT term, string_agg(chunk::text, ',' ORDER BY chunk)"
+        prefix = "SELECT string_agg(DISTINCT chunk::text, ',')"
+        joined: dict[str, str | None] = self._select(base, terms, exact, prefix)
         keys = {term: np.fromstring(text, np.int64, sep=",") for term, text in joined.items() if text}
         return {term: np.sort(keys.get(term, NO_CHUNKS)) for term in terms}
 
@@ -185,16 +185,16 @@ class PostingTable:
         sql = f"UPDATE term_index SET version = {_REPLACED} WHERE base = %s AND {condition}"
         self._connection.execute(cast("Any", sql), (base,))
 
-    def _select(self, base: int, terms: Sequence[str], whole: str, begun: str) -> dict[str, Any]:
+    def _select(self, base: int, terms: Sequence[str], exact: str, prefix: str) -> dict[str, Any]:
         """Return a figure of each term: ``whole`` selects it with the term, ``begun`` that of terms that begin so."""
         index, _ = self._index(base, 0)
         stored = {_stored_term(term): term for term in terms if _range(term) is None}
         rows: Iterable[tuple[str, Any]] = ()
         if stored:
-            sql = f"{whole} FROM posting WHERE term_index = %s AND term = ANY(%s) GROUP BY term"
+            sql = f"{exact} FROM posting WHERE term_index = %s AND term = ANY(%s) GROUP BY term"
             rows = self._connection.execute(cast("Any", sql), (index, list(stored)))
         figures = {stored[term]: figure for term, figure in rows}
-        sql = f"{begun} FROM posting WHERE term_index = %s AND term >= %s AND term < %s"
+        sql = f"{prefix} FROM posting WHERE term_index = %s AND term >= %s AND term < %s"
         for term in terms:
             if (limits := _range(term)) is not None:
                 row = self._connection.execute(cast("Any", sql), (index, *limits)).fetchone()

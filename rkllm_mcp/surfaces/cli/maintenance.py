@@ -153,10 +153,10 @@ def _has_apt_source() -> bool:
     """Return whether apt knows an archive that has the package, besides the file that was installed."""
     if shutil.which("apt-cache") is None:
         return False
-    listed = subprocess.run(
+    query = subprocess.run(
         ["apt-cache", "madison", _PACKAGE], check=False, capture_output=True, text=True, timeout=_APT_LIMIT_S
     )
-    return bool(listed.stdout.strip())
+    return bool(query.stdout.strip())
 
 
 def _run_installer(words: list[str]) -> int:

@@ -104,7 +104,7 @@ async def list_catalogue(request: Request) -> dict[str, Any]:
     check_owner(request)
     service = service_of(request)
     models = await to_thread.run_sync(_known_models, _sources(), service.model_host.name)
-    downloads = [_shown(each) for each in service.tenants.downloads.all()]
+    downloads = [_shown(download) for download in service.tenants.downloads.all()]
     return {"models": [model.model_dump() for model in models], "downloads": downloads}
 
 
@@ -112,7 +112,7 @@ async def list_catalogue(request: Request) -> dict[str, Any]:
 async def list_downloads(request: Request) -> dict[str, Any]:
     """List the downloads of models."""
     check_owner(request)
-    return {"downloads": [_shown(each) for each in service_of(request).tenants.downloads.all()]}
+    return {"downloads": [_shown(download) for download in service_of(request).tenants.downloads.all()]}
 
 
 @Route("GET", "/v1/models/hub", query=RepositoryQuery, answers=(RouteResponse(Repositories),), problems=(403, 503))
@@ -193,10 +193,10 @@ def _sources() -> ModelSources:
 def _known_models(sources: ModelSources, loaded: str) -> list[KnownModel]:
     folders = sources.models()
     best = by_recommendation(sources, folders)[:1]
-    listed = list[KnownModel]()
+    models = list[KnownModel]()
     for folder in folders:
         fits, (speed, memory) = sources.fitness_of(folder), figures(folder)
-        listed.append(
+        models.append(
             KnownModel(
                 name=folder.folder.name,
                 description=folder.card.description,
@@ -216,7 +216,7 @@ def _known_models(sources: ModelSources, loaded: str) -> list[KnownModel]:
     order = {"yes": 0, "tight": 1, "unknown": 2}
     # Of those to download the recommended one, then what fits; the catalogue's order otherwise.
     return sorted(
-        listed,
+        models,
         key=lambda model: (
             model.state in {"to pull", "to convert"},
             not model.recommended,

@@ -166,19 +166,19 @@ async def search_servers(request: Request) -> dict[str, Any]:
     if query.live:
         _check(refusal_of_key(request))
         try:
-            found = await search_registry(address, query.search, query.cursor)
+            result = await search_registry(address, query.search, query.cursor)
         except ServerUnavailableError as error:
             raise HTTPError(503, str(error), code="registry") from None
-        servers = found.servers
+        servers = result.servers
     else:
-        found = registry_copy()
-        servers = matching(found.servers, query.search)
+        result = registry_copy()
+        servers = matching(result.servers, query.search)
     return {
         "servers": [asdict(server) for server in servers],
-        "date": found.date,
-        "origin": found.origin,
+        "date": result.date,
+        "origin": result.origin,
         "registry": address,
-        "cursor": found.cursor,
+        "cursor": result.cursor,
     }
 
 
