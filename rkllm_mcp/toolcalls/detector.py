@@ -240,6 +240,7 @@ class Detector:
         self._prose: list[str] = []
         self._pieces: list[Piece] = []
         self._tentative: list[str] = []
+        self._tail = ""  # the end of them, which may be the beginning of what ends a fenced answer
         self._cuts = 0
         self._finished = False
         self._calm: Callable[[str], object] | None = None
@@ -493,10 +494,11 @@ class Detector:
 
     def _read_fenced_answer(self, final: bool) -> bool:
         """Read an answer that began with a call in a code fence: if there is nothing else, its calls count."""
-        tail = self._tentative[-1][-_BEHIND_CHARACTERS:] if self._tentative else ""
-        text = tail + self._text[self._at :]
+        arrived = self._text[self._at :]
+        text = self._tail + arrived
         following_text = _TEXT_BEHIND.search(text)
-        self._tentative.append(text[len(tail) :])
+        self._tentative.append(arrived)
+        self._tail = text[-_BEHIND_CHARACTERS:]
         self._at = len(self._text)
         if following_text is None and not final:
             return False
@@ -635,6 +637,7 @@ class Detector:
     def _taken_tentative(self) -> str:
         text = "".join(self._tentative)
         self._tentative.clear()
+        self._tail = ""
         return text
 
     # Calls

@@ -268,6 +268,15 @@ def test_a_call_behind_a_closed_fence_is_a_call() -> None:
     assert told(f"```\ncode\n```\n{HERMES}") == ["```\ncode\n```\n", TOKYO]
 
 
+def test_a_call_behind_an_answer_that_began_in_a_fence_is_a_call() -> None:
+    fenced = '```json\n{"name": "get_weather", "arguments": {"city": "Tokyo"}}\n```\n\nAnd now:\n'
+    assert told(f"{fenced}{HERMES}") == [fenced, TOKYO]
+
+
+def test_closers_at_the_end_that_belong_to_no_call_are_left_out_however_they_arrive() -> None:
+    assert told("It is done. </tool_call> </function>") == ["It is done. "]
+
+
 def test_a_mention_and_a_call_in_one_answer_are_distinguished() -> None:
     assert told(f"A <tool_call> follows: {HERMES}") == ["A <tool_call> follows: ", TOKYO]
 
