@@ -5,8 +5,8 @@ from __future__ import annotations
 from bench.boards_killed import common_queue, killed
 
 
-def test_a_minute_in_which_every_part_is_killed_loses_no_question_and_no_answer() -> None:
-    report = killed(minutes=1.0)
+def test_a_minute_and_a_half_in_which_every_part_is_killed_loses_no_question_and_no_answer() -> None:
+    report = killed(minutes=1.5)
     assert report.tally.findings == [], report.as_json()
     assert set(report.kills) == {"board1", "PostgreSQL", "board2", "HAProxy", "board3"}
     assert report.endings["answered"] >= 20

@@ -142,7 +142,7 @@ def stops_an_answer_that_is_being_read(person: Person, _: Demo) -> None:
     person.sees("2 s", "2 秒", within=".waiting-line")
     if not person.shortcut("Escape"):
         person.press("Stop the answer", "回答を止める")
-    person.sees("Stopping when reading ends", "読み取りが終わりしだい停止します")
+    person.sees("Stopping when reading ends", "プロンプト処理が終わりしだい停止します")
     person.sees("Stopped.", "中止しました。")
     person.is_over()
 
@@ -290,7 +290,7 @@ def takes_the_passages_of_a_pdf_that_is_too_long(person: Person, _: Demo) -> Non
         person.press("Choose files", "ファイルを選ぶ", "menuitem")
 
     person.choose_files(open_menu, handbook(f"{person.language}-14"))
-    person.sees("tokens too many for this model", "このモデルの上限を")
+    person.sees("fit into the model’s window", "モデルに入るのは約")
     person.press("Put it into the documents and use the passages that fit", "文書に登録して、関係する部分だけを使う")
     person.sees("the answer begins with a search", "回答は検索から始まります")
     person.answered("How many days of holiday in year 7?", "7 年目の休暇は？")
@@ -614,6 +614,8 @@ def downloads_a_model_and_removes_it(person: Person, _: Demo) -> None:
     give_the_key(person)
     page = person.page
     name = "qwen2.5-1.5b"
+    # The header moves until the page knows the board.
+    page.locator("#welcome li button").first.wait_for()
     person.use(page.locator("#model"))
     person.press("More models…", "ほかのモデル…", "menuitem")
     person.write("Search models", "モデルを検索", name, within="#panel")
@@ -639,10 +641,11 @@ def looks_for_a_server_and_follows_an_install_link(person: Person, demo: Demo) -
     person.write("Search servers", "サーバーを検索", "neon", within="#panel")
     card = page.locator("[data-registry='com.neon/mcp']")
     person.use(card.get_by_role("button", name=person.say("Put it into the form", "フォームに入力")))
-    assert page.locator("[name=url]").input_value() == "https://mcp.neon.tech/mcp"
+    has_address = "address => document.querySelector('[name=url]')?.value === address"
+    page.wait_for_function(has_address, arg="https://mcp.neon.tech/mcp")
     page.evaluate("location.hash = '#add-server=https%3A%2F%2Fshop.example%2Fmcp&name=shop'")
     person.sees("Nothing was added or started", "まだ何も追加・起動していません", within="#panel")
-    assert page.locator("[name=url]").input_value() == "https://shop.example/mcp"
+    page.wait_for_function(has_address, arg="https://shop.example/mcp")
     assert demo.config.read_text("utf-8") == before
 
 
