@@ -103,8 +103,9 @@ async def list_catalogue(request: Request) -> dict[str, Any]:
     """List the models that this board has or could have."""
     check_owner(request)
     service = service_of(request)
-    models = await to_thread.run_sync(_known_models, _sources(), service.model_host.name)
+    # First, so that one that ends meanwhile is under way for who reads this, and is asked about again.
     downloads = [_shown(download) for download in service.tenants.downloads.all()]
+    models = await to_thread.run_sync(known_models, _sources(), service.model_host.name)
     return {"models": [model.model_dump() for model in models], "downloads": downloads}
 
 
@@ -190,7 +191,8 @@ def _sources() -> ModelSources:
     return ModelSources()
 
 
-def _known_models(sources: ModelSources, loaded: str) -> list[KnownModel]:
+def known_models(sources: ModelSources, loaded: str) -> list[KnownModel]:
+    """Return the models that this board has or could have, of which ``loaded`` answers."""
     folders = sources.models()
     best = by_recommendation(sources, folders)[:1]
     models = list[KnownModel]()

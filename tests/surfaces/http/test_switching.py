@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from rkllm_mcp.surfaces.http import model_catalogue
 from tests.support.demo_model import DEMO_TOKENIZER
 from tests.support.fake_hub import FakeHub, running
 from tests.support.rkllm_files import container
@@ -224,10 +225,20 @@ def test_a_download_goes_on_without_its_client_and_is_stopped_continued_used_and
         while not download["received"]:
             download = download_of(service, "running")
         assert download["total"] == len(weights)
-        assert post(f"{service.url}/v1/models:stop", json={"model": name}).status_code == 204
-        hub.stall_bytes = 0
-        hub.gone.set()
-        assert download_of(service, "stopped")["problem"] == ""
+        list_models = model_catalogue.known_models
+
+        def stopped_meanwhile(*arguments: Any) -> Any:
+            known = list_models(*arguments)
+            assert post(f"{service.url}/v1/models:stop", json={"model": name}).status_code == 204
+            hub.stall_bytes = 0
+            hub.gone.set()
+            assert download_of(service, "stopped")["problem"] == ""
+            return known
+
+        with monkeypatch.context() as patch:
+            patch.setattr(model_catalogue, "known_models", stopped_meanwhile)
+            # A reader of the list before it asks again about what was under way.
+            assert [download["state"] for download in catalogue(service)["downloads"]] == ["running"]
         (known,) = [model for model in catalogue(service)["models"] if model["name"] == name]
         assert (known["state"], known["partial_bytes"] > 0, known["removable"]) == ("to pull", True, False)
         # What has arrived is not fetched again.

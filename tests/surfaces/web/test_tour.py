@@ -619,6 +619,7 @@ def downloads_a_model_and_removes_it(person: Person, _: Demo) -> None:
     person.use(page.locator("#model"))
     person.press("More models…", "ほかのモデル…", "menuitem")
     person.write("Search models", "モデルを検索", name, within="#panel")
+    page.wait_for_function("() => document.querySelectorAll('[data-model]').length === 1")
     card = page.locator(f"[data-model='{name}']")
     person.use(card.get_by_role("button", name=person.say("Download", "ダウンロード"), exact=True))
     card.get_by_role("button", name=person.say("Use it", "使う"), exact=True).wait_for()

@@ -39,6 +39,8 @@ export class ModelsPanel {
   /** @type {Map<string, HTMLElement>} by the name of the download: drawn anew a button would lose the focus */
   #bars = new Map();
   #loading = "";
+  /** The list as it was drawn, as JSON. */
+  #state = "";
   #polling = whileVisible(() => this.#look(), PAUSE_MS);
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #typing;
@@ -61,11 +63,14 @@ export class ModelsPanel {
   async load() {
     try {
       const { models, downloads } = await api.get("/v1/models/catalogue");
+      const state = JSON.stringify([models, downloads]);
       this.#models = models;
       this.#downloads = downloads;
       this.#body.hidden = false;
       tell(this.#note, "");
-      this.#draw();
+      // What is about to be pressed stays where it is.
+      if (state !== this.#state) this.#draw();
+      this.#state = state;
       this.#watch();
     } catch (error) {
       this.#body.hidden = true;
@@ -319,7 +324,7 @@ export class ModelsPanel {
     this.#loading = name;
     this.#draw();
     await this.#told.use(name);
-    this.#loading = "";
+    this.#loading = this.#state = "";
     await this.load();
   }
 
