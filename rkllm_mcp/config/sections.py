@@ -254,8 +254,8 @@ class StoreSection(Section):
 
     url: Annotated[str, Field(pattern=r"^postgres(ql)?://")] | None = None
     """A PostgreSQL database that several boards share, such as `postgresql://rkllm:${PASSWORD}@db.lan/rkllm`:
-    conversations, responses, calls, permissions, linked devices and daily tokens. Needs the extra `postgres`. A file of
-    this board when not given.
+    conversations, responses, calls, permissions, what is switched off, linked devices and daily tokens. Needs the extra
+    `postgres`. A file of this board when not given.
     """
 
 

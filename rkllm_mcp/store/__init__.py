@@ -36,7 +36,7 @@ class Store:
     """Stored data of one user."""
 
     database: SQLiteDatabase
-    # The same, or the one that several boards share: all but switches and ``texts``.
+    # The same, or the one that several boards share: all but ``texts``.
     shared: Database
     calls: CallHistory  # history of tool calls
     grants: ApprovalTable  # approvals and refusals of tools
@@ -124,8 +124,8 @@ async def open_store(
             database,
             shared,
             CallHistory(shared, retention or Retention()),
-            ApprovalTable(shared, database),
-            SwitchTable(database),
+            ApprovalTable(shared),
+            SwitchTable(shared),
             Conversations(shared, limits, leases=leases, outbox=outbox),
             DailyUsage(shared, outbox),
             devices,

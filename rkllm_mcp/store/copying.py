@@ -2,7 +2,7 @@
 
 What is there already stays as it is, so a copy that was interrupted is repeated, and two boards may copy into one
 database; of the tokens of a day the larger total counts. Each conversation is copied in a transaction of its own.
-Not copied is what belongs to one board: its switches and outbox, its lease, and codes that are valid for minutes.
+Not copied is what belongs to one board: its outbox, its lease, and codes that are valid for minutes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _EVENTS = ("tenant", "conversation", "answer", "reader", "last", "records", "is_
 _QUESTION = ("tenant", "id", "board", "question", "answer", "until")
 _SHIPPED = ("tenant", "id")
 _GRANT = ("server", "tool", "kind", "fingerprint", "at")
+_SWITCH = ("server", "tool", "is_on", "at")
 _TEXT = ("kind", "key", "text", "at")
 _CALL = (
     *("at", "server", "tool", "arguments", "ruling", "is_error", "error", "result_chars", "seconds"),
@@ -62,6 +63,7 @@ async def copy_store(source: Database, target: Database, tenant: str) -> Copied:
             target, columns, table, await source.rows(f"{_select(columns, table)} {of_tenant}", (tenant,))
         )
     permissions = await _add_missing(target, _GRANT, "grants", await source.rows(_select(_GRANT, "grants")))
+    await _add_missing(target, _SWITCH, "switches", await source.rows(_select(_SWITCH, "switches")))
     keys = await source.rows(f"{_select(_TEXT, 'texts')} WHERE kind = ?", (DEVICE_KEYS,))
     devices = await _add_missing(target, _TEXT, "texts", keys)
     totals = await source.ask(daily_totals, reads=True)

@@ -70,7 +70,7 @@ _REWRITTEN = (
     (" LIKE ", " ILIKE "),
 )
 _REPLACE = re.compile(r"INSERT OR REPLACE INTO (\w+) \(([^)]*)\) VALUES \(([^)]*)\)")
-_KEYS = {"grants": ("server", "tool"), "texts": ("kind", "key")}
+_KEYS = {"grants": ("server", "tool"), "switches": ("server", "tool"), "texts": ("kind", "key")}
 _MARK = re.compile(r"\?|(?<!:):([a-z_]+)")
 
 _Result = TypeVar("_Result")

@@ -182,3 +182,17 @@ CREATE POLICY own ON questions USING (tenant = current_setting('rkllm.tenant'));
 ALTER TABLE shipped ENABLE ROW LEVEL SECURITY;
 ALTER TABLE shipped FORCE ROW LEVEL SECURITY;
 CREATE POLICY own ON shipped USING (tenant = current_setting('rkllm.tenant'));
+
+-- migration 5
+-- Tools and servers that are switched off, on every board.
+CREATE TABLE switches (
+    tenant text NOT NULL DEFAULT current_setting('rkllm.tenant'),
+    server text NOT NULL,
+    tool text NOT NULL,
+    is_on integer NOT NULL,
+    at double precision NOT NULL,
+    PRIMARY KEY (tenant, server, tool)
+);
+ALTER TABLE switches ENABLE ROW LEVEL SECURITY;
+ALTER TABLE switches FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON switches USING (tenant = current_setting('rkllm.tenant'));

@@ -39,15 +39,14 @@ _TOKENS, _CODES, DEVICE_KEYS = ("daily tokens", "spent"), "device codes", "devic
 class ApprovalTable:
     """Stored approvals and refusals of tools; implements ``ApprovalStore``."""
 
-    def __init__(self, database: Database, switches: Database | None = None) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._switches = switches or database  # the database that has the switches
         self._could_read = True
 
     @property
     def is_readable(self) -> bool:
         """False if refusals or switches of before are lost, or were not readable at the last look."""
-        return self._could_read and not {"grants", "switches"} & self._switches.lost_tables
+        return self._could_read and not {"grants", "switches"} & self._database.lost_tables
 
     async def find(self, server: str, tool: str) -> StoredApproval | None:
         """Return the stored decision for a tool; None if it is missing, or cannot be read (see ``is_readable``)."""

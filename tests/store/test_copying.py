@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from rkllm_mcp.messages import Conversation, Picture, StoredTurn
-from rkllm_mcp.records import CallRecord, StoredApproval, StoredConversation
+from rkllm_mcp.records import CallRecord, StoredApproval, StoredConversation, Switch
 from rkllm_mcp.store.conversations import Conversations, StoredResponses
 from rkllm_mcp.store.copying import Copied, copy_store
 from rkllm_mcp.store.database import Database, Transaction, open_database
 from rkllm_mcp.store.postgres import open_postgres
-from rkllm_mcp.store.tables import ApprovalTable, DailyUsage, DeviceKeys, daily_totals
+from rkllm_mcp.store.tables import ApprovalTable, DailyUsage, DeviceKeys, SwitchTable, daily_totals
 from rkllm_mcp.store.tool_calls import CallHistory, Retention
 from tests.support.postgres import PostgresServer
 
@@ -49,6 +49,7 @@ async def filled(database: Database) -> None:
     for at in (1.5, 2.5):
         calls.record(replace(CALL, at=at))
     ApprovalTable(database).keep("files", "write_file", StoredApproval("always", "abc"))
+    SwitchTable(database).keep([Switch("files", "write_file", False)])
     await DeviceKeys(database).add("the doorbell", ("chat",))
     await DailyUsage(database).add("2026-11-26", 300)
     await DailyUsage(database).add("2026-11-27", 40)
@@ -67,8 +68,8 @@ def add_running(tenant: str, transaction: Transaction) -> None:
         transaction.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * (len(row) + 1))})", (tenant, *row))
 
 
-# Of one board: its switches, changes that wait for the shared database, and that it lives now.
-NOT_COPIED = {"switches", "outbox", "boards"}
+# Of one board: changes that wait for the shared database, and that it lives now.
+NOT_COPIED = {"outbox", "boards"}
 # Numbers that each database gives itself, and the time of the copy.
 OWN_COLUMNS = {"versions": {"id", "parent"}, "calls": {"id"}, "responses": {"position"}, "conversations": {"touched"}}
 

@@ -210,7 +210,7 @@ async def test_tokens_that_boards_add_at_once_are_counted_together(postgres: Pos
         assert [await board.tally.add("2026-11-26") for board in boards] == [300] * 4
 
 
-async def test_a_permission_counts_on_every_board_and_not_for_another_tenant(
+async def test_a_permission_and_a_switch_count_on_every_board_and_not_for_another_tenant(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     never, always = StoredApproval("never", "f"), StoredApproval("always", "f")
@@ -223,8 +223,10 @@ async def test_a_permission_counts_on_every_board_and_not_for_another_tenant(
         assert (await here.grants.find("files", "write_file"), here.grants.is_readable) == (None, True)
         here.switches.keep([Switch("files", "write_file", False)])
         await here.settled()
-        # A switch is its board's own.
-        assert [len(await board.switches.all() or ()) for board in (here, there)] == [1, 0]
+        assert await there.switches.all() == [Switch("files", "write_file", False)]
+        there.switches.keep([Switch("files", "write_file", None), Switch("notes", "", False)])
+        await there.settled()
+        assert await here.switches.all() == [Switch("notes", "", False)]
 
 
 async def test_linked_devices_are_known_and_tools_ask_while_the_database_is_away(

@@ -26,8 +26,8 @@ async def migrate_command(
 ) -> None:
     """Copy what the owner and all tenants have stored into the database of [store] url.
 
-    Conversations with their answers and pictures, responses, calls, permissions, linked devices, daily tokens. What is
-    there already stays; nothing is removed. Stop the service first.
+    Conversations with their answers and pictures, responses, calls, permissions, what is switched off, linked devices,
+    daily tokens. What is there already stays; nothing is removed. Stop the service first.
     """
     config = session.config()
     if config.store.url is None:
