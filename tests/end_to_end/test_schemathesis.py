@@ -61,6 +61,11 @@ negative_data_rejection = { expected-statuses = [400, 401, 403, 404, 405, 406, 4
 [[operations]]
 include-path = "/v1/resources/read"
 checks = { not_a_server_error = { expected-statuses = ["2xx", "4xx", 502] } }
+
+# They ask a service of others, which may be away.
+[[operations]]
+include-path = ["/v1/models/hub", "/v1/servers/registry"]
+checks = { not_a_server_error = { expected-statuses = ["2xx", "4xx", 503] } }
 """
 
 

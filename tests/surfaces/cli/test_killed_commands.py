@@ -139,12 +139,12 @@ def test_a_download_of_a_model_that_is_killed_shows_no_model_and_is_completed_by
 ) -> None:
     place = home / ".local/share/rkllm-mcp/models"
     kills = 0
-    for _ in killed_from_one_beginning(home, commands, "models", *PULL):
+    for _ in killed_from_one_beginning(home, commands, "models", "pull", *PULL):
         kills += 1
         for folder in place.glob("[!.]*"):
             assert load_model(str(folder)).missing == ()
         if not (place / "qwen2.5-1.5b").exists():
-            commands.run("models", *PULL)
+            commands.run("models", "pull", *PULL)
         assert [path.name for path in place.glob("[!.]*")] == ["qwen2.5-1.5b"]
         # Killed behind its last step, it leaves an empty file.
         assert [path.name for path in place.glob(".*/*")] in ([], ["lock"])
@@ -156,14 +156,14 @@ def test_a_download_of_a_model_that_is_killed_shows_no_model_and_is_completed_by
 
 def test_a_model_whose_removal_is_killed_is_whole_or_gone(home: Path, commands: Commands) -> None:
     place = home / ".local/share/rkllm-mcp/models"
-    commands.run("models", *PULL)
+    commands.run("models", "pull", *PULL)
     kills = 0
     for _ in killed_from_one_beginning(home, commands, "models", "remove", "qwen2.5-1.5b", "--yes"):
         kills += 1
         for folder in place.glob("[!.]*"):
             assert load_model(str(folder)).missing == ()
             commands.run("models", "remove", "qwen2.5-1.5b", "--yes")
-        commands.run("models", *PULL)
+        commands.run("models", "pull", *PULL)
         commands.run("models", "remove", "qwen2.5-1.5b", "--yes")
         assert leftovers(home) == []
     assert kills >= 3

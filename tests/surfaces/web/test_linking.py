@@ -83,7 +83,7 @@ def test_a_used_code_leads_to_the_question_for_a_key_with_the_reason(browser: Br
         page.wait_for_selector("dialog")
         assert page.locator("#key-error").inner_text() == "", "nothing is wrong yet"
     with phone(browser, f"{service.url}/#/link/used", "ja-JP") as page:
-        page.wait_for_selector("#key-error:has-text('コードは使用済みか、5分を過ぎています')")
+        page.wait_for_selector("#key-error:has-text('コードは使用済みか、5 分の期限が過ぎています')")
         page.fill("#key", "all-of-the-owner")
         page.keyboard.press("Enter")
         asks_and_hears(page)

@@ -117,6 +117,8 @@ export class ModelsPanel {
     this.#bars.clear();
     fill(
       this.#list,
+      // Above the names of models, also where none of the headings below is shown.
+      h("h3", { class: "visually-hidden" }, say("panel.models")),
       REPOSITORY.test(words) && this.#repository(words),
       this.#downloads.filter(({ name, state }) => !isNamed(name) && state !== "ready").map((each) => this.#foreign(each)),
       wanted.length === 0 && h("p", { class: "muted" }, say("models.none")),
