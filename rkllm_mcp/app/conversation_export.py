@@ -10,9 +10,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
-from pydantic import AwareDatetime, Base64Bytes, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AwareDatetime,
+    Base64Bytes,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+)
 
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import UsageError
@@ -116,7 +126,19 @@ class _ImportedData(BaseModel):
     conversations: list[_Imported]
 
 
-_Read: TypeAlias = _ImportedData | _Imported | list[_Imported]
+def _kind_of(read: Any) -> str:
+    if isinstance(read, list):
+        return "several"
+    is_data = isinstance(read, dict) and cast("dict[str, Any]", read).get("format") == DATA_FORMAT
+    return "data" if is_data else "one"
+
+
+_Read: TypeAlias = Annotated[
+    Annotated[_ImportedData, Tag("data")]
+    | Annotated[_Imported, Tag("one")]
+    | Annotated[list[_Imported], Tag("several")],
+    Discriminator(_kind_of),
+]
 _ADAPTER: TypeAdapter[_Read] = TypeAdapter(_Read, config=_LAZY)
 
 
@@ -126,7 +148,7 @@ def from_json(text: str | bytes) -> list[StoredConversation]:
         read = _ADAPTER.validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"] if "_Imported" not in str(part)) or "the whole"
+        where = ".".join(str(part) for part in first["loc"] if part not in {"data", "one", "several"}) or "the whole"
         remedy = "'rkllm-mcp conversations export ID --format json' writes one"
         raise UsageError(f"this is no export of a conversation: {where}: {first['msg']}; {remedy}") from None
     if isinstance(read, _ImportedData):

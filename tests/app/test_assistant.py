@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import aclosing
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ModelNotFoundError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
-from tests.support.demo_app import descendants, make_demo, open_descriptors, reply_of, running
+from tests.support.demo_app import make_demo, open_descriptors, own_processes, reply_of, running
 
 pytestmark = pytest.mark.anyio
 
@@ -120,6 +119,6 @@ async def test_closing_leaves_no_process_and_no_descriptor(tmp_path: Path) -> No
     for _ in range(2):
         async with running(make_demo(tmp_path, ())) as app:
             await app.ready()
-            assert descendants(os.getpid())
-        assert descendants(os.getpid()) == set()
+            assert own_processes()
+        assert own_processes() == set()
     assert open_descriptors() == before

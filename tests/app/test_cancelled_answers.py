@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from contextlib import aclosing
@@ -16,7 +15,7 @@ from rkllm_mcp.app.assistant import App
 from rkllm_mcp.errors import ModelNotFoundError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text, ToolFinished, Usage
 from rkllm_mcp.messages import Conversation
-from tests.support.demo_app import TIME_SERVER, Demo, descendants, make_demo, reply_of, running
+from tests.support.demo_app import TIME_SERVER, Demo, make_demo, own_processes, reply_of, running
 from tests.support.demo_model import DEMO_FOLDER
 from tests.support.turn_events import FunctionSink
 
@@ -141,7 +140,7 @@ async def test_closing_ends_an_answer_under_way_for_its_reader(tmp_path: Path) -
         readers.start_soon(read, app)
         await has_begun.wait()
     assert seen[-1] == End("cancelled")
-    assert descendants(os.getpid()) == set()
+    assert own_processes() == set()
     with pytest.raises(UsageError, match="this assistant is closed"):
         await reply_of(app, "Hello")
 
@@ -206,7 +205,7 @@ async def test_an_answer_that_is_pushed_ends_with_its_cancellation(tmp_path: Pat
             assert (await reply_of(app, "こんにちは", conversation))[-1] == End("answered")
     ends = [event for event in seen if isinstance(event, End)]
     assert ends == ([] if how == "leave" else [End("cancelled")])
-    assert descendants(os.getpid()) == set()
+    assert own_processes() == set()
 
 
 @pytest.mark.parametrize("error", [KeyError("mine"), ModelNotFoundError("none", "")])
@@ -215,7 +214,7 @@ async def test_an_error_of_the_caller_comes_out_as_it_is(tmp_path: Path, error: 
         async with running(make_demo(tmp_path, [TIME_SERVER])):
             raise error
     assert caught.value is error
-    assert descendants(os.getpid()) == set()
+    assert own_processes() == set()
 
 
 async def test_a_tokenizer_that_does_not_fit_is_one_clear_error(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ async def test_no_prompt_is_prefilled_in_advance_where_that_saves_no_time(
 
 def test_the_families_that_cannot_keep_prompts_are_known() -> None:
     cannot = {folder.card.template for folder in list_models() if not folder.keeps_prompts}
-    assert cannot == {"qwen3.5", "rwkv7"}
+    assert cannot == {"lfm2", "lfm2.5", "qwen3.5", "rwkv7"}
 
 
 async def test_a_family_that_cannot_keep_prompts_is_left_alone_and_the_wish_is_answered(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.settings import EngineSettings
 from rkllm_mcp.runtime.supervisor import load_warnings
 from tests.support.clock import standing_clock, turn
+from tests.support.demo_app import command_line
 from tests.support.emulator import IM_END, Emulator, libraries, prompt_of
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +60,10 @@ async def failing(engine: Engine, text: str, error: type[Exception]) -> tuple[st
 
 
 def children() -> set[int]:
-    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    """The children of this process, without the database that tests share."""
+    tasks = Path("/proc/self/task").iterdir()
+    pids = {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
+    return {pid for pid in pids if "postgres" not in command_line(pid)}
 
 
 def descriptors() -> dict[str, str]:

@@ -169,6 +169,11 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
+def own_processes() -> set[int]:
+    """Every process under this one, without the database that tests share."""
+    return {pid for pid in descendants(os.getpid()) if "postgres" not in command_line(pid)}
+
+
 def open_descriptors() -> int:
     """How many descriptors this process holds."""
     return len(list(Path("/proc/self/fd").iterdir()))
