@@ -640,6 +640,7 @@ def looks_for_a_server_and_follows_an_install_link(person: Person, demo: Demo) -
     open_panel(person, "Servers", "サーバー")
     person.unfold("Add a server", "サーバーを追加", within="#panel")
     person.write("Search servers", "サーバーを検索", "neon", within="#panel")
+    page.wait_for_function("() => document.querySelectorAll('[data-registry]').length === 1")
     card = page.locator("[data-registry='com.neon/mcp']")
     person.use(card.get_by_role("button", name=person.say("Put it into the form", "フォームに入力")))
     has_address = "address => document.querySelector('[name=url]')?.value === address"
