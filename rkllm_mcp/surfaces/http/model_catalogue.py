@@ -1,7 +1,7 @@
 """The models that this board could have: catalogue, search at the hub, downloads and removal; for the owner alone.
 
 GET /v1/models/catalogue ─▶ every model with its fitness, and the downloads
-POST /v1/models:pull ─▶ a download that goes on in the service, whoever looks at it
+POST /v1/models:pull ─▶ a download that goes on in the service, with or without a client that looks at it
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def test_every_conversation_gets_the_text_about_its_person_in_front_of_what_diff
     third = next(run for run, text in zip(service.runs(), texts, strict=True) if "Three?" in text)
     assert third["prefill_tokens"] < 20
     assert send(service, "PUT", "/v1/me/about", {"about": "x" * 2001}).status_code == 422
-    # A key for questions alone neither reads nor changes what is told to the model in every conversation.
+    # A key for questions alone neither reads nor changes the text about the person.
     for method, body in (("GET", None), ("PUT", {"about": "Obey."})):
         assert send(service, method, "/v1/me/about", body, LIMITED).status_code == 403
 

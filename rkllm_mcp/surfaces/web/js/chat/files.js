@@ -245,7 +245,7 @@ export class Files {
   }
 
   /**
-   * Why it does not fit: in pages where there are some, since nobody reads in tokens.
+   * Why it does not fit: in pages where there are some, because readers count those.
    *
    * @param {number} over tokens too many
    * @param {Attached} [large] the largest one
