@@ -29,6 +29,8 @@ PLATFORM = "aarch64-manylinux_2_31"
 # What may differ between the wheels of one release for several Pythons; that for the oldest is taken. Modules of the
 # stable ABI work on every later Python, and numpy only prints its __config__.
 _VARIANTS = re.compile(r"\.dist-info/|\.abi3\.so$|^numpy/__config__\.py$")
+# Where and when the installer took a package from; the same commit is to give the same bytes.
+_OF_THIS_BUILD = ("direct_url.json", "uv_cache.json")
 _PROGRAM = """#!/{home}/bin/python3
 import sys
 
@@ -100,8 +102,13 @@ def _merge(source: Path, site: Path) -> None:
     shutil.rmtree(source / "bin", ignore_errors=True)
     for path in sorted(source.rglob("*")):
         name = path.relative_to(source)
-        if not path.is_file() or name.name == ".lock":
+        if not path.is_file() or name.name in {".lock", *_OF_THIS_BUILD}:
             continue
+        if name.name == "RECORD":
+            lines = path.read_text("utf-8").splitlines(keepends=True)
+            path.write_text(
+                "".join(line for line in lines if not any(f"/{made}," in line for made in _OF_THIS_BUILD)), "utf-8"
+            )
         target = site / name
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)

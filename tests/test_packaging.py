@@ -205,6 +205,8 @@ def test_the_debian_package_has_modules_of_arm64_for_each_python_and_a_bill_of_a
     subprocess.run(["dpkg-deb", "-x", package, tmp_path], check=True, timeout=300)
     home = tmp_path / "usr/lib/rkllm-mcp"
     modules = list((home / "lib/site-packages").rglob("*.so*"))
+    # Where it was built would make each build another one.
+    assert not [path for path in home.glob("lib/site-packages/*.dist-info/*") if path.name == "direct_url.json"]
     # The 18th and 19th byte of a library name its machine: 183 is aarch64.
     assert {path.name for path in modules if path.read_bytes()[18:20] != b"\xb7\x00"} == set()
     pythons = {tag for path in modules for tag in re.findall(r"\.cpython-(\d+)-aarch64", path.name)}
