@@ -43,7 +43,8 @@ class PendingRequests:
 
     def open(self) -> tuple[PendingRequest, ...]:
         """Return the open requests, oldest first."""
-        return tuple(question for question, _ in self._open.values())
+        # A request with its response stays until ``ask`` runs again: a second response would seem to count.
+        return tuple(question for question, answer in self._open.values() if not answer.done())
 
     def decide(self, question_id: str, decision: Decision) -> bool:
         """Respond to an approval request; return False if none with this id is open."""

@@ -119,6 +119,22 @@ async def test_an_answer_of_the_wrong_kind_is_not_taken() -> None:
 
 
 @pytest.mark.anyio
+async def test_a_request_is_not_open_between_its_response_and_the_caller_that_goes_on() -> None:
+    questions = PendingRequests()
+    seen: list[object] = []
+
+    @FunctionSink
+    def sink(event: Event) -> None:
+        if isinstance(event, Approval):
+            seen.extend((len(questions.open()), questions.decide(event.id, "deny"), questions.open()))
+            seen.append(questions.decide(event.id, "once"))
+
+    with anyio.fail_after(60):
+        assert await StreamApprover(questions, sink).approve(DELETE) == "deny"
+    assert seen == [1, True, (), False]
+
+
+@pytest.mark.anyio
 async def test_the_surface_that_shows_a_question_learns_when_it_no_longer_waits() -> None:
     questions = PendingRequests()
     with anyio.fail_after(60):

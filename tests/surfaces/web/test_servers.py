@@ -180,6 +180,8 @@ def test_servers_of_the_registry_are_found_in_the_copy_and_asked_for_only_on_req
 
 @pytest.mark.parametrize("can_add", [True, False])
 def test_an_install_link_fills_the_panel_and_adds_nothing(browser: Browser, can_add: bool) -> None:
+    from playwright.sync_api import expect
+
     evil = "https://tools.example/mcp?a='; rm -rf ~ #"
     link = f"#add-server={quote(evil, safe='')}&name=x%3B&headers=X:1&key=k"
     service = PageService(can_add=can_add)
@@ -200,7 +202,8 @@ def test_an_install_link_fills_the_panel_and_adds_nothing(browser: Browser, can_
             page.locator(".fold .server pre", has_text="fetch")
         ).first.wait_for()
         page.evaluate("location.hash = '#add-server=io.github.upstash/context7'")
-        page.locator("[data-registry='io.github.upstash/context7']").wait_for()
-        assert page.locator("[data-registry]").count() == 1
+        # The whole list stands there until the search is over.
+        expect(page.locator("[data-registry]")).to_have_count(1)
+        assert page.locator("[data-registry='io.github.upstash/context7']").is_visible()
         posted = [path for method, path, _ in service.requests if method != "GET"]
         assert (posted, service.registry_searches) == ([], []), "opening a link adds, tries and sends nothing"
