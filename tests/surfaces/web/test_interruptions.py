@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.support.browser import LONG_PAUSE, OFFLINE, PHONE, visiting
 from tests.support.page_service import BREAK, END, HOLD, Json, PageService, call, result, running, text
+from tests.support.pictures import RED_ABOVE_BLUE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -81,6 +82,85 @@ def test_a_question_is_sent_when_the_board_is_back_if_that_is_wanted_and_the_los
         page.wait_for_selector("text=There.")
         page.wait_for_selector("#storage >> visible=true")
         assert [body["message"] for body in service.sent("/v1/execute")] == ["x", "y"]
+        assert page.locator(".message.user").count() == 2
+
+
+def test_a_question_that_waits_for_the_board_is_sent_once_after_the_page_is_loaded_again(browser: Browser) -> None:
+    answers = {"x": [text("Here.")], "y": [text("There.")], "z": [text("Where.")]}
+    with running(PageService(answers)) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        visit.answered("x")
+        # The files of the page come; the board behind does not answer.
+        page.route("**/v1/**", lambda route: route.abort())
+        visit.ask("y")
+        page.get_by_role("button", name="Send when the board is back").click()
+        visit.begin_anew()
+        visit.await_question("")
+        visit.ask("z")
+        page.get_by_role("button", name="Send when the board is back").click()
+        visit.reload()
+        page.wait_for_selector(".message.user >> text=z")
+        page.get_by_role("button", name="It is sent when the board is back").wait_for()
+        visit.await_question("")
+        page.go_back()
+        page.wait_for_selector(".message.user >> text=y")
+        page.get_by_role("button", name="It is sent when the board is back").wait_for()
+        page.unroute("**/v1/**")
+        page.click("text=Try now")
+        page.wait_for_selector("text=There.")
+        assert [part.split()[1] for part in shown(page)] == ["x", "Here.", "y", "There."]
+        page.wait_for_function("document.querySelectorAll('.conversations li > a').length === 2")
+        asked = [(body["message"], body.get("conversation")) for body in service.sent("/v1/execute")]
+        assert sorted(asked, key=str) == [("x", None), ("y", "c1"), ("z", None)]
+        visit.reload()
+        page.wait_for_selector("text=There.")
+        assert service.count("/v1/execute") == 3
+
+
+def test_a_question_that_waits_is_sent_with_its_pictures_by_a_page_that_finds_the_board_loading(
+    browser: Browser,
+) -> None:
+    refusals = [(503, "the model is loading", {"Retry-After": "1"})]
+    seeing: Json = {"id": "eyes", "loaded": True, "capabilities": ["chat", "vision"]}
+    service = PageService({"x": [text("Seen.")]}, models=[seeing])
+    with running(service), visiting(browser, service.url) as visit:
+        page = visit.page
+        page.click("#attach")
+        with page.expect_file_chooser() as chooser:
+            page.get_by_role("menuitem", name="Choose files").click()
+        chooser.value.set_files([{"name": "a.png", "mimeType": "image/png", "buffer": RED_ABOVE_BLUE}])
+        page.wait_for_selector("#files img[src]")
+        page.route("**/v1/**", lambda route: route.abort())
+        visit.ask("x")
+        page.get_by_role("button", name="Send when the board is back").click()
+        service.refusals = refusals
+        page.unroute("**/v1/**")
+        visit.reload()
+        page.wait_for_selector("text=Seen.")
+        first, second = service.sent("/v1/execute")
+        assert first["pictures"] == second["pictures"]
+        assert len(first["pictures"]) == 1
+
+
+def test_a_question_that_got_through_before_the_page_was_loaded_again_is_not_sent_twice(browser: Browser) -> None:
+    answers = {"x": [text("Here.")], "y": [text("There.")]}
+    with running(PageService(answers)) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        visit.answered("x")
+
+        def lose(route: Route) -> None:
+            route.fetch()
+            route.abort()
+
+        page.route("**/v1/execute", lose)
+        page.route("**/v1/me", lambda route: route.abort())
+        visit.ask("y")
+        page.get_by_role("button", name="Send when the board is back").click()
+        page.unroute("**/v1/me")
+        page.unroute("**/v1/execute")
+        visit.reload()
+        page.wait_for_selector("text=There.")
+        assert service.count("/v1/execute") == 2
         assert page.locator(".message.user").count() == 2
 
 

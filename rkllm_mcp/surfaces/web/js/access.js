@@ -128,7 +128,7 @@ class Connection {
 
   /**
    * @param {() => Promise<boolean>} probe asks the board for something small; whether there was any answer
-   * @param {{lost: () => void, back: () => void}} called once each, in turn
+   * @param {{lost: () => void, back: () => void}} told called once each, in turn
    */
   constructor(probe, told) {
     this.#probe = probe;

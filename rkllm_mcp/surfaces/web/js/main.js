@@ -111,7 +111,7 @@ const narrow = matchMedia("(max-width: 60rem)");
 const SECOND_MS = 1000;
 
 /**
- * @param {import("./chat/thread.js").Wish} wish
+ * @param {import("./chat/unanswered.js").Wish} wish
  * @returns {boolean}
  */
 function ask(wish) {
@@ -359,7 +359,9 @@ if (code) {
   history.replaceState(null, "", addressOf(""));
   await access.link(code);
 }
+desk.takeUp(conversationOf(location.hash));
 await route();
+if (!access.connection.isLost) desk.sendWaiting();
 await Promise.all([introduce(), conversations.load(), showQuestions()]);
 byId("page").dataset["ready"] = "yes";
 void warmFonts();

@@ -24,7 +24,7 @@ export function prefer(name, value) {
 /**
  * The draft of this window, which survives a reload.
  *
- * @param {string} name `draft`, or `queued.` and the id of a conversation
+ * @param {string} name `draft`, `waiting` (for the board), or `queued.` and the id of a conversation
  * @returns {any} undefined or null without a draft
  */
 export function typed(name) {
@@ -33,10 +33,13 @@ export function typed(name) {
 
 /**
  * @param {string} name
- * @param {string | import("./chat/queue.js").Waiting[]} value an empty one is forgotten
+ * @param {string | object[]} value an empty one is forgotten
+ * @returns {boolean} whether the browser had room for it; otherwise nothing is left under this name
  */
 export function keepTyped(name, value) {
-  put("sessionStorage", name, value.length ? JSON.stringify(value) : "");
+  if (value.length > 0 && put("sessionStorage", name, JSON.stringify(value))) return true;
+  put("sessionStorage", name, "");
+  return value.length === 0;
 }
 
 /** The key for the board, stored in this window only, or on this device if the user chooses so. */
@@ -60,7 +63,12 @@ export class Keyring {
  * @param {string} value an empty one is forgotten
  */
 function put(storage, name, value) {
-  attempt(() => (value ? window[storage].setItem(PREFIX + name, value) : window[storage].removeItem(PREFIX + name)));
+  const isPut = attempt(() => {
+    if (value) window[storage].setItem(PREFIX + name, value);
+    else window[storage].removeItem(PREFIX + name);
+    return true;
+  });
+  return isPut ?? false;
 }
 
 /**

@@ -1,13 +1,13 @@
 /**
  * The conversations that are open in this window: one is on the page, others may be answered behind it.
  *
- * @typedef {import("./thread.js").Wish} Wish
+ * @typedef {import("./unanswered.js").Wish} Wish
  */
 import { api } from "../access.js";
 import { Refusal } from "../api.js";
 import { byId, h, icon } from "../dom.js";
 import { say, t } from "../i18n.js";
-import { typed } from "../preferences.js";
+import { keepTyped, typed } from "../preferences.js";
 import { sentenceOf } from "../problems.js";
 import { announce } from "./announcer.js";
 import { Following } from "./following.js";
@@ -24,12 +24,14 @@ export class Desk {
   #loading = new Set();
   /** @type {Map<string, QuestionCard>} what waits for a person and belongs to no answer of this window */
   #waiting = new Map();
+  /** @type {Thread | undefined} the new conversation of the page that was loaded again */
+  #begun;
   #told;
   #queue;
 
   /**
    * @param {{changed: () => void, ask: (wish: Wish) => boolean, edit: (asked: import("./queue.js").Waiting) => void,
-   *   models: () => import("../models.js").Model[]}} called when an answer begins or ends, and when a conversation
+   *   models: () => import("../models.js").Model[]}} told called when an answer begins or ends, and when a conversation
    *   gets its id; and the way to ask
    */
   constructor(told) {
@@ -44,6 +46,22 @@ export class Desk {
       stop: () => this.stop(),
     });
     this.thread = this.#blank("");
+  }
+
+  /**
+   * Take up the questions that an earlier page was to ask when the board is back.
+   *
+   * @param {string} id of the conversation that is opened; empty for a new one
+   */
+  takeUp(id) {
+    const waiting = /** @type {import("./unanswered.js").Kept[]} */ (typed("waiting") ?? []);
+    for (const kept of waiting) {
+      const thread = this.#blank(kept.id);
+      thread.takeUp(kept);
+      this.#unsettled.add(thread);
+      if (kept.id === id && !id) this.#begun = thread;
+    }
+    this.#keep();
   }
 
   get isRunning() {
@@ -64,7 +82,8 @@ export class Desk {
    */
   async open(id) {
     if (id && this.thread.id === id) return;
-    const kept = [...this.#unsettled].find((thread) => thread.id === id && id !== "");
+    const kept = id ? [...this.#unsettled].find((thread) => thread.id === id) : this.#begun;
+    this.#begun = undefined;
     const thread = kept ?? this.#blank(id);
     this.thread = thread;
     this.#show(thread);
@@ -84,7 +103,7 @@ export class Desk {
 
   /** The board is back: ask the questions that wait for it. */
   sendWaiting() {
-    for (const thread of this.#unsettled) thread.sendWaiting();
+    for (const thread of this.#unsettled) void thread.sendWaiting();
   }
 
   /** Show the changes since the page was hidden or offline. */
@@ -153,9 +172,18 @@ export class Desk {
   #noted(thread) {
     if (thread.isUnsettled) this.#unsettled.add(thread);
     else this.#unsettled.delete(thread);
+    this.#keep();
     this.#queue.go(thread);
     if (thread === this.thread) this.#queue.show(thread);
     this.#told.changed();
+  }
+
+  /** Store the questions that wait for the board; what the browser has no room for is left as a draft. */
+  #keep() {
+    // Tokens of servers are never stored.
+    const threads = [...this.#unsettled].filter(({ waiting }) => waiting && !waiting.wish.options?.tokens);
+    const isKept = keepTyped("waiting", threads.map(({ waiting }) => /** @type {object} */ (waiting)));
+    for (const thread of this.#unsettled) thread.isKept = isKept && threads.includes(thread);
   }
 
   /** @param {Thread} thread */

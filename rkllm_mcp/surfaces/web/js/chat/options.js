@@ -3,7 +3,7 @@
  * servers, as long as the window is there. Both are chosen in a dialog and stand above the question. Nothing of it is
  * stored.
  *
- * @typedef {import("./thread.js").Options} Options
+ * @typedef {import("./unanswered.js").Options} Options
  * @typedef {{name: string, shown: string}} Tool by the name that no other has, and by the one that people read; both empty
  *   for none
  * @typedef {{tool: Tool, tokens: Record<string, string>}} Chosen

@@ -4,22 +4,21 @@
  *
  * @typedef {import("./past.js").Message} Message
  * @typedef {import("./answer_view.js").AnswerView} AnswerView
- * @typedef {{force_tool?: string, allowed_tools?: string[], model?: string, tokens?: Record<string, string>}} Options
  * @typedef {import("./pictures.js").Picture} Picture
- * @typedef {{role: string, text: string, pictures?: Picture[]}} Said
- * @typedef {{message: string, pictures?: Picture[], goOn?: HTMLElement,
- *   prompt?: {name: string, arguments: Record<string, string>}, options?: Options, history?: Said[], again?: boolean,
- *   replaces?: number}} Wish `replaces` is the position of the question of which this is another version, `goOn` the visible
- *   part of the answer to continue
+ * @typedef {import("./unanswered.js").Options} Options
+ * @typedef {import("./unanswered.js").Wish} Wish
+ * @typedef {import("./unanswered.js").Said} Said
+ * @typedef {import("./unanswered.js").Kept} Kept
+ * @typedef {import("./unanswered.js").Unanswered} Unanswered
  * @typedef {{changed: (thread: Thread) => void, ask: (wish: Wish) => boolean,
- *   models: () => import("../models.js").Model[]}} Called when the thread gets its id and when an
+ *   models: () => import("../models.js").Model[]}} Told called when the thread gets its id and when an
  *   answer begins and ends; and the way to ask
  */
 import { access, api } from "../access.js";
 import { ConnectionLost, Refusal } from "../api.js";
-import { button } from "../buttons.js";
+import { button, choices } from "../buttons.js";
 import { h } from "../dom.js";
-import { say, t } from "../i18n.js";
+import { t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { announce } from "./announcer.js";
 import { openMenu } from "../menu.js";
@@ -28,10 +27,12 @@ import { lastOf, notice } from "./past.js";
 import { dataOf, storedPictures } from "./pictures.js";
 import { QuestionView } from "./question_view.js";
 import { Reading } from "./reading.js";
+import { hasReached, isTriedAgain, whenBackButton } from "./unanswered.js";
 
 // How long the board may take to end an answer by itself before the connection is cut, which ends it as well.
 const STOPPING_MS = 4000;
 const NOT_FOUND = 404;
+const LOADING_MS = 5000;
 
 export class Thread {
   node = h("div", { class: "thread" });
@@ -47,11 +48,13 @@ export class Thread {
   used = 0;
   /** @type {Said[]} the visible messages of both sides */
   #said = [];
+  /** whether the browser has stored the question that waits for the board */
+  isKept = false;
   /**
-   * the unanswered question, its element, and whether the board has the question
+   * the unanswered question, its position and number of versions, its elements, what offers to ask it again, and whether
+   * the board has it
    *
-   * @type {{wish: Wish, nodes: HTMLElement[], isStored: boolean, send?: () => void} | null} `send` asks it again when the
-   *   board is back
+   * @type {Unanswered | null}
    */
   #unanswered = null;
   /** @type {HTMLElement | null} the question under way, unless the board has stored it before */
@@ -79,9 +82,21 @@ export class Thread {
     return this.node.childElementCount === 0;
   }
 
-  /** An unanswered question that exists on this page only; empty without one. */
+  /** An unanswered question that exists on this page only; empty without one, and if it is sent by itself. */
   get unsent() {
-    return this.#unanswered?.isStored ? "" : (this.#unanswered?.wish.message ?? "");
+    if (!this.#unanswered || this.#unanswered.isStored) return "";
+    return this.isKept ? "" : this.#unanswered.wish.message;
+  }
+
+  /**
+   * The question that is to be asked when the board is back.
+   *
+   * @returns {Kept | null}
+   */
+  get waiting() {
+    if (!this.#unanswered?.wish.whenBack) return null;
+    const { wish, position, versions } = this.#unanswered;
+    return { id: this.id, wish, position, versions, begin: this.begin };
   }
 
   /** Whether something of it would be gone if it were fetched again: an answer under way, a question in vain. */
@@ -99,9 +114,28 @@ export class Thread {
     if (!this.isRunning) this.#draw(stored);
   }
 
-  /** The board is back: ask what was to be asked then. */
-  sendWaiting() {
-    this.#unanswered?.send?.();
+  /**
+   * Go on with a question that the page was to ask when it was left.
+   *
+   * @param {Kept} kept
+   */
+  takeUp({ wish, position, versions, begin }) {
+    this.begin = begin;
+    this.title = wish.message || (wish.prompt?.name ?? "");
+    this.#putUnanswered(wish, position, versions);
+  }
+
+  /** The board is back: ask what was to be asked then, unless it has got through. */
+  async sendWaiting() {
+    if (!this.waiting) return;
+    try {
+      await this.refresh();
+    } catch (error) {
+      if (error instanceof ConnectionLost) return;
+    }
+    if (!this.#unanswered?.wish.whenBack || this.isRunning) return;
+    const { wish, offer } = this.#unanswered;
+    this.#retry({ ...wish, tries: (wish.tries ?? 0) + 1 }, offer);
   }
 
   /** Read on an answer that has lost its connection. */
@@ -117,9 +151,10 @@ export class Thread {
   async refresh() {
     this.comeBack();
     if (this.isRunning || !this.id) return false;
+    const known = this.#said.length;
     const stored = await this.#stored();
-    // A question may have been asked since.
-    if (this.isRunning) return false;
+    // A question may have been asked since, and even answered.
+    if (this.isRunning || this.#said.length !== known) return false;
     const isOther = this.#said.some(({ role, text }, place) => role === "user" && text !== stored.messages[place]?.text);
     if (isOther) this.#draw(stored);
     else if (stored.messages.length > this.#said.length) this.#add(stored);
@@ -152,7 +187,8 @@ export class Thread {
     const over = ending === "running" ? messages.slice(0, -2) : messages;
     const known = this.#said.length;
     const news = over.slice(known);
-    for (const node of this.#unanswered?.nodes ?? []) node.remove();
+    const unanswered = this.#unanswered;
+    for (const node of unanswered?.nodes ?? []) node.remove();
     if (known === 0) this.node.replaceChildren();
     if (news.length > 0) this.#takeBackOffers();
     const last = news.length - 1;
@@ -169,15 +205,18 @@ export class Thread {
       pictures: this.#picturesOf(message),
     }));
     this.isStopped = ending !== undefined && ending !== "answered" && ending !== "running";
+    const waiting = unanswered?.wish.whenBack ? unanswered : null;
+    const isNew = waiting !== null && !hasReached(messages, waiting);
     if (ending === "running") {
       this.#unanswered = null;
+      if (isNew) this.queued.push({ message: waiting.wish.message, pictures: waiting.wish.pictures });
       this.#asked = this.#past(question, over.length);
       this.node.append(this.#asked);
       void this.#answer(asked, true);
-    } else if (ending === "interrupted" && messages.at(-2)?.role === "user") {
+    } else if (!isNew && ending === "interrupted" && messages.at(-2)?.role === "user") {
       this.#unanswered = null;
-      this.#offerAgain(asked);
-    } else if (this.#unanswered) this.#settle(this.#unanswered.wish, news);
+      this.#offerAgain(asked, waiting?.wish);
+    } else if (unanswered) this.#settle(unanswered, messages);
   }
 
   /** @param {Message} message */
@@ -189,18 +228,20 @@ export class Thread {
    * The last answer was broken off with the board: its question can be asked again in its place.
    *
    * @param {{message: string, pictures: Picture[]}} asked
+   * @param {Wish} [waiting] the same question, if it is to be asked by itself
    */
-  #offerAgain(asked) {
+  #offerAgain(asked, waiting) {
     const broken = [...this.node.querySelectorAll("article.assistant")].at(-1);
     const line = notice("chat.broken_off");
     const again = () => {
       if (this.isRunning) return;
       broken?.remove();
       this.#said.splice(-2);
-      this.#retry({ ...asked, again: true }, line);
+      this.#retry({ ...asked, again: true, whenBack: waiting?.whenBack, tries: (waiting?.tries ?? 0) + 1 }, line);
     };
     line.append(button("retry", again));
     this.node.append(line);
+    if (waiting) again();
   }
 
   /**
@@ -447,17 +488,24 @@ export class Thread {
    * @param {boolean} isStored the board has the question
    */
   #failed(wish, view, error, isStored) {
-    this.#unanswered = { wish, nodes: [view.node, ...(this.#asked ? [this.#asked] : [])], isStored };
+    const isLost = error instanceof ConnectionLost;
+    if (wish.whenBack) wish = { ...wish, whenBack: isTriedAgain(wish, error) };
+    const position = wish.replaces ?? this.#said.length;
+    const versions = this.#questions.get(position)?.versions ?? 1;
+    const nodes = [view.node, ...(this.#asked ? [this.#asked] : [])];
+    this.#unanswered = { wish, position, versions, nodes, offer: view.node, isStored };
     const isUnknown = error instanceof Refusal && error.status === NOT_FOUND && error.param === "conversation";
     if (isStored && error instanceof Refusal) {
       // It goes on, but for its own window alone, or it is over by now.
       view.fail(t("problem.under_way"), [button("chat.look", () => void this.load().catch(() => undefined))]);
       return;
     }
+    const isAway = (isLost && access.connection.isLost) || wish.whenBack;
+    const offer = isUnknown ? [this.#onward(wish, view)] : [this.#again(wish, view), isAway === true && whenBackButton(wish, () => this.#told.changed(this))];
     // The present connection is shown elsewhere; this stays when it is back.
-    const isLost = error instanceof ConnectionLost;
-    const offer = isUnknown ? [this.#onward(wish, view)] : [this.#again(wish, view), isLost && this.#whenBack(wish, view.node)];
     view.fail(isLost ? t("chat.lost") : sentenceOf(error), offer);
+    if (wish.whenBack && error instanceof Refusal)
+      setTimeout(() => void this.sendWaiting(), error.retryAfter_s * 1000 || LOADING_MS);
   }
 
   /**
@@ -477,22 +525,37 @@ export class Thread {
   /**
    * What became of a question that did not get through.
    *
-   * @param {Wish} wish
-   * @param {Message[]} news the messages stored since
+   * @param {Unanswered} unanswered
+   * @param {Message[]} messages the stored ones
    */
-  #settle(wish, news) {
-    const last = news.at(-1);
+  #settle({ wish, position, versions }, messages) {
     this.#unanswered = null;
-    if (last?.role === "assistant" && news.at(-2)?.text === wish.message) {
+    const last = messages.at(-1)?.role;
+    const isThere = hasReached(messages, { wish, position, versions });
+    if (isThere && last === "assistant") {
       this.node.append(notice("chat.reloaded"));
       return;
     }
-    this.#asked = last?.role === "user" ? null : this.#question(wish, this.#said.length);
+    this.#putUnanswered(wish, wish.replaces ?? this.#said.length, versions, isThere);
+  }
+
+  /**
+   * Show a question that has not been answered, unless it is there, and offer to ask it again.
+   *
+   * @param {Wish} wish
+   * @param {number} position
+   * @param {number} versions
+   * @param {boolean} [isThere] as a stored message
+   */
+  #putUnanswered(wish, position, versions, isThere = false) {
+    const before = this.#questions.get(position);
+    if (before && wish.replaces !== undefined && !isThere) this.#dropFrom(before.node, position);
+    this.#asked = isThere ? null : this.#question({ ...wish, version: versions, versions }, position);
     const line = notice("chat.unanswered");
-    line.append(button("retry", () => this.#retry(wish, line)));
     const nodes = this.#asked ? [this.#asked, line] : [line];
+    this.#unanswered = { wish, position, versions, nodes, offer: line, isStored: false };
+    line.append(choices(button("retry", () => this.#retry(wish, line)), wish.whenBack && whenBackButton(wish, () => this.#told.changed(this))));
     this.node.append(...nodes);
-    this.#unanswered = { wish, nodes, isStored: false };
   }
 
   /**
@@ -501,25 +564,6 @@ export class Thread {
    */
   #again(wish, view) {
     return button("retry", () => this.#retry(wish, view.node));
-  }
-
-  /**
-   * Offer to ask by itself as soon as the board is back.
-   *
-   * @param {Wish} wish
-   * @param {HTMLElement} gone what offers it
-   */
-  #whenBack(wish, gone) {
-    if (!access.connection.isLost) return false;
-    const waiting = this.#unanswered;
-    const control = h("button", { type: "button", "aria-pressed": false }, say("chat.when_back"));
-    control.addEventListener("click", () => {
-      const isWanted = control.getAttribute("aria-pressed") !== "true";
-      control.setAttribute("aria-pressed", String(isWanted));
-      control.replaceChildren(say(isWanted ? "chat.goes_back" : "chat.when_back"));
-      if (waiting) waiting.send = isWanted ? () => this.#retry(wish, gone) : undefined;
-    });
-    return control;
   }
 
   /**
