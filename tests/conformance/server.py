@@ -6,7 +6,6 @@ python -m tests.conformance.server PORT        serves http://127.0.0.1:PORT/mcp;
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from typing import Any
 
@@ -18,6 +17,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 
+from rkllm_http.listener import listening_socket
 from tests.conformance.fixtures import PNG, TOOLS, Call, embedded, form, needs
 
 Context = ServerRequestContext[Any]
@@ -176,7 +176,7 @@ def create_server() -> Server[Any]:
 
 def main(port: int) -> None:
     """Serve until interrupted."""
-    listener = socket.create_server(("127.0.0.1", port))
+    listener = listening_socket("127.0.0.1", port)
     print(listener.getsockname()[1], flush=True)
     app = create_server().streamable_http_app(retry_interval=500)
     uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[listener])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
+
+from rkllm_http.listener import listening_socket
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
 
@@ -51,7 +52,7 @@ class _Server(uvicorn.Server):
 @asynccontextmanager
 async def open_api() -> AsyncGenerator[LocalApi]:
     """An API that is gone when the block is left."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = listening_socket("127.0.0.1", 0)
     api = LocalApi(f"http://127.0.0.1:{listener.getsockname()[1]}")
     config = uvicorn.Config(_app(api), lifespan="off", log_config=None, timeout_graceful_shutdown=1)
     server = _Server(config)

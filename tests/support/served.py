@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import anyio.to_thread
 import pytest
 import uvicorn
 
+from rkllm_http.listener import listening_socket
 from rkllm_mcp.app.tenants import open_tenants
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.surfaces.http.app import create_app
@@ -119,7 +119,7 @@ def _run(it: Served, config: Path, stop: threading.Event) -> None:
             settings = uvicorn.Config(create_app(service), log_level="error", lifespan="off")
             server = uvicorn.Server(settings)
             # It listens before the server does: whoever connects early waits.
-            listener = socket.create_server(("127.0.0.1", 0))
+            listener = listening_socket("127.0.0.1", 0)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.serve, [listener])
                 it.url, it.service = f"http://127.0.0.1:{listener.getsockname()[1]}", service

@@ -27,6 +27,7 @@ from rkllm_http.listener import (
     MOST_OF_ONE_ADDRESS,
     PatientConnection,
     WaitingConnections,
+    listening_socket,
     waiting_connections,
 )
 from tests.support.clock import STANDING, Backend, turn
@@ -98,7 +99,7 @@ async def listening(
         await server.serve([listener])
         is_over.set()
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with listening_socket("127.0.0.1", 0) as listener:
         if early is not None:
             await early(listener.getsockname()[1])
         async with anyio.create_task_group() as tasks:

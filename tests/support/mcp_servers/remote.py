@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 
 import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
+
+from rkllm_http.listener import listening_socket
 
 server = MCPServer("remote")
 
@@ -33,7 +34,7 @@ def die() -> str:
 
 def main() -> None:
     app = server.sse_app() if sys.argv[1] == "sse" else server.streamable_http_app()
-    listener = socket.create_server(("127.0.0.1", int(sys.argv[2]) if len(sys.argv) > 2 else 0))
+    listener = listening_socket("127.0.0.1", int(sys.argv[2]) if len(sys.argv) > 2 else 0)
     print(listener.getsockname()[1], flush=True)
     uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[listener])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
+from rkllm_http.listener import listening_socket
 from tests.support.mcp_servers.tiny import HANDLERS, LEGACY, MODERN, TOOLS, Arguments, TinyServer, tool
 
 
@@ -62,7 +62,7 @@ class Sockets:
 @asynccontextmanager
 async def sockets(server: Sockets) -> AsyncGenerator[str]:
     silent = logging.Logger("server", logging.CRITICAL)  # noqa: LOG001  (this server alone)
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = listening_socket("127.0.0.1", 0)
     async with serve(
         server.handle,
         sock=listener,

@@ -130,6 +130,7 @@ class _Named(BaseHTTPRequestHandler):
 
     name = ""
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", "0")))

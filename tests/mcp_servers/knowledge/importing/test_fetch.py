@@ -25,6 +25,7 @@ from mcp_servers.knowledge.errors import (
 from mcp_servers.knowledge.importing.documents import Blob
 from mcp_servers.knowledge.importing.reader import FetchLimits, fetch, is_allowed, open_reader
 from mcp_servers.program import redact_url
+from rkllm_http.listener import listening_socket
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +57,7 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def open_site() -> AsyncGenerator[Site]:
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = listening_socket("127.0.0.1", 0)
     port = int(listener.getsockname()[1])
     site = Site(f"http://127.0.0.1:{port}", port)
     app = Starlette(
