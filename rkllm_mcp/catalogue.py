@@ -6,6 +6,7 @@ The first part of a key is its subject; the texts of ``model`` are read by the m
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +30,17 @@ class Catalogue:
     def table(self, key: str) -> Mapping[Any, Any]:
         """Return the texts of ``key`` by what they are about."""
         return self.entries[key]
+
+    def translated(self, key: str, text: str) -> str:
+        """Return an English text of ours that stands elsewhere, in this language; as it is without a translation.
+
+        The entry of ``key`` has the translations by text, or by a pattern that is all of it.
+        """
+        table = self.table(key)
+        if text in table:
+            return table[text]
+        found = ((re.fullmatch(pattern, text), translation) for pattern, translation in table.items())
+        return next((match.expand(translation) for match, translation in found if match), text)
 
 
 @cache

@@ -12,14 +12,21 @@ from typing import Any, cast
 import pytest
 
 import rkllm_mcp
+from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.catalogue import read_catalogue, translate
+from rkllm_mcp.models.cards import list_models
+from rkllm_mcp.models.compatibility import fitness
 from rkllm_mcp.text import LANGUAGES, Language
+from tests.support.board_trees import RK3588, plant
 from tests.support.shared import REPOSITORY
 
 # Functions whose argument is a key.
-_READERS = frozenset({"translate", "_translate", "sentence", "table", "_show_listing", "tell", "step", "is_agreed"})
-# Tables with keys of a language's own: the words that a person may type; English sentences of doctor, translated.
-_OWN_KEYS = frozenset({"answer.send_keys", "setup.findings"})
+_READERS = frozenset(
+    {"translate", "_translate", "sentence", "table", "_show_listing", "tell", "step", "is_agreed", "translated"}
+)
+# Tables with keys of a language's own: the words that a person may type; English sentences of doctor and of the models'
+# cards, translated.
+_OWN_KEYS = frozenset({"answer.send_keys", "setup.findings", "models.phrases"})
 
 
 def blanks(entry: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -64,6 +71,26 @@ def test_every_text_is_used_and_every_used_text_exists() -> None:
     assert sorted(keys - everywhere) == []
     sections = tuple({f"{key.partition('.')[0]}." for key in keys})
     assert sorted(key for key in arguments - keys if key.startswith(sections)) == []
+
+
+@pytest.mark.parametrize("language", [language for language in LANGUAGES if language != "en"])
+def test_every_model_of_the_catalogue_is_described_in_every_language(language: Language, tmp_path: Path) -> None:
+    catalogue = read_catalogue(language)
+    board = {**RK3588, "proc/meminfo": "MemTotal: 8000000 kB\nMemAvailable: 1000000 kB\n"}
+    machine = Machine(plant(tmp_path / "board", board))
+    checks = (
+        (machine, "RK3588", 3 << 30),
+        (machine, "RK3588", 0),
+        (machine, "RK3576", 1),
+        (Machine(tmp_path), None, 1),
+    )
+    reasons = [fitness(*check).reason for check in checks]
+    ours = [*(folder.card.description for folder in list_models([REPOSITORY / "models"])), *reasons]
+    assert [text for text in ours if catalogue.translated("models.phrases", text) == text] == []
+    patterns = catalogue.table("models.phrases")
+    assert [
+        pattern for pattern in patterns if not any(text == pattern or re.fullmatch(pattern, text) for text in ours)
+    ] == []
 
 
 def test_a_value_is_inserted_and_not_read_as_a_template() -> None:

@@ -434,7 +434,8 @@ async def _model(state: ChatState, argument: str) -> None:
     if model_host.npu is not None:
         model = model_host.npu.model
         files = (("file", str(model.file)), ("template", model.card.template))
-        rows[1:1] = [("description", model.card.description), *files]
+        description = state.phrases.translated("models.phrases", model.card.description)
+        rows[1:1] = [("description", description), *files]
     state.terminal.answer(table((), [(labels[name], value) for name, value in rows if value], state.terminal.columns))
 
 

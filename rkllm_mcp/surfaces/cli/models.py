@@ -14,11 +14,12 @@ import typer
 
 import rkllm_mcp
 from rkllm_mcp.app.model_catalogue import by_recommendation, figures, state_of
+from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.config.editing import set_value
 from rkllm_mcp.config.loading import read_file
 from rkllm_mcp.config.secrets import is_hashed
-from rkllm_mcp.config.sections import web_address
-from rkllm_mcp.errors import UsageError
+from rkllm_mcp.config.sections import Config, web_address
+from rkllm_mcp.errors import ConfigError, UsageError
 from rkllm_mcp.models.cards import load_model
 from rkllm_mcp.models.compatibility import gib
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _HEADING = ("NAME", "STATE", "SPEED", "MEMORY", "TOOLS", "FITS", "DESCRIPTION")
 
 
-def _row(sources: ModelSources, folder: ModelFolder, *, is_recommended: bool) -> tuple[str, ...]:
+def _row(sources: ModelSources, folder: ModelFolder, phrases: Catalogue, *, is_recommended: bool) -> tuple[str, ...]:
     speed, memory = figures(folder)
     tools, fits = folder.card.tool_calls, sources.fitness_of(folder)
     return (
@@ -44,8 +45,8 @@ def _row(sources: ModelSources, folder: ModelFolder, *, is_recommended: bool) ->
         f"{speed:g} tok/s" if speed else "",
         f"{memory} MB" if memory else "",
         f"{tools.single_percent:.0f} %" if tools and tools.single_percent is not None else "",
-        f"{fits.verdict}: {fits.reason}" if fits.reason else fits.verdict,
-        folder.card.description,
+        f"{fits.verdict}: {phrases.translated('models.phrases', fits.reason)}" if fits.reason else fits.verdict,
+        phrases.translated("models.phrases", folder.card.description),
     )
 
 
@@ -86,6 +87,14 @@ def _load_in_service(session: Session, name: str) -> str:
     if answer.status_code in {401, 403, 404, 405}:
         return "The running service takes it over with 'systemctl reload rkllm-mcp', or when it is started again."
     raise UsageError(f"the running service did not load {name!r}: {answer.text[:500]}")
+
+
+def _phrases(session: Session) -> Catalogue:
+    try:
+        return read_catalogue(session.language(session.config()))
+    except ConfigError:
+        # Models are listed all the same; perhaps the file names one that is looked for here.
+        return read_catalogue(session.language(Config()))
 
 
 def _sources(session: Session) -> ModelSources:
@@ -225,7 +234,8 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
         return
     # Installed models first: the catalogue is longer.
     folders.sort(key=lambda folder: bool(folder.missing))
-    rows = [_row(sources, folder, is_recommended=folder in best) for folder in folders]
+    phrases = _phrases(session)
+    rows = [_row(sources, folder, phrases, is_recommended=folder in best) for folder in folders]
     sys.stdout.write(table(_HEADING, rows, session.terminal.columns))
     for folder in best:
         use = f"models pull {folder.folder.name}" if folder.missing else f"models use {folder.folder.name}"
@@ -249,6 +259,10 @@ def show_command(
     sources = _sources(session)
     installed = next((folder for folder in sources.models() if folder.folder.name == name), None)
     values = _as_dict(sources, installed or load_model(name))
+    if not as_json:
+        phrases = _phrases(session)
+        values["description"] = phrases.translated("models.phrases", values["description"])
+        values["fits"]["reason"] = phrases.translated("models.phrases", values["fits"]["reason"])
     session.show_value(values, as_json=as_json)
 
 

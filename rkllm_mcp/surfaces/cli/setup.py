@@ -12,7 +12,6 @@ import hashlib
 import importlib.util
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -21,7 +20,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,7 +134,6 @@ class _Setup:
         self.cpu = cpu
         self.language = session.language(Config())
         self.texts = read_catalogue(self.language)
-        self._findings = self.texts.table("setup.findings")
         self.asker = TerminalApprover(session.terminal)
         self.state = state_folder()
         self.journal = Journal.read(self.state / "setup.json")
@@ -192,10 +190,10 @@ class _Setup:
             findings += [*checks.check_driver(machine), *checks.check_device(machine), *checks.check_gomp(machine)]
         for finding in findings:
             mark = {"ok": "✓", "fail": "✗" if has_npu else "·"}.get(finding.status, "!")
-            self.say(f"{mark} {translated(finding.found, self._findings)}")
+            self.say(f"{mark} {self.texts.translated('setup.findings', finding.found)}")
             if has_npu and finding.status != "ok":
                 for line in (
-                    translated(finding.remedy, self._findings),
+                    self.texts.translated("setup.findings", finding.remedy),
                     f"$ {finding.command}" if finding.command else "",
                 ):
                     self.say(f"    {line}" if line else "")
@@ -368,7 +366,8 @@ class _Setup:
         for count, folder in enumerate(best, 1):
             speed, memory = figures(folder)
             published = f"{f'{speed:g}' if speed else '?'} tok/s, {memory or '?'} MB"
-            self.say(f"  {count}  {folder.folder.name}  ({published})  {folder.card.description}")
+            description = self.texts.translated("models.phrases", folder.card.description)
+            self.say(f"  {count}  {folder.folder.name}  ({published})  {description}")
         return self._picked([folder.folder.name for folder in best], [folder.folder.name for folder in folders])
 
     def _fetch_model(self, name: str) -> None:
@@ -619,14 +618,6 @@ def _free_port(host: str) -> int:
             probe.bind((host, port))
             return port
     return _PORTS[0]
-
-
-def translated(text: str, findings: Mapping[str, str]) -> str:
-    """Return a sentence of the checks in the reader's language; as it is if no pattern of ``findings`` is all of it."""
-    for pattern, translation in findings.items():
-        if match := re.fullmatch(pattern, text):
-            return match.expand(translation)
-    return text
 
 
 def _end(program: subprocess.Popen[bytes]) -> None:

@@ -14,6 +14,7 @@ from pydantic import Field
 from starlette.requests import Request
 
 from rkllm_mcp.app.model_catalogue import Download, DownloadState, ModelState, by_recommendation, figures, state_of
+from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.config.sections import RIGHTS
 from rkllm_mcp.errors import UsageError
@@ -21,6 +22,7 @@ from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import OWNER, service_of, tenant_of
+from rkllm_mcp.text import language_of_header
 
 if TYPE_CHECKING:
     from rkllm_mcp.models.install import ModelSources
@@ -105,7 +107,8 @@ async def list_catalogue(request: Request) -> dict[str, Any]:
     service = service_of(request)
     # First, so that one that ends meanwhile is under way for who reads this, and is asked about again.
     downloads = [_shown(download) for download in service.tenants.downloads.all()]
-    models = await to_thread.run_sync(known_models, _sources(), service.model_host.name)
+    texts = read_catalogue(language_of_header(request.headers.get("accept-language", "")) or "en")
+    models = await to_thread.run_sync(known_models, _sources(), service.model_host.name, texts)
     return {"models": [model.model_dump() for model in models], "downloads": downloads}
 
 
@@ -191,8 +194,8 @@ def _sources() -> ModelSources:
     return ModelSources()
 
 
-def known_models(sources: ModelSources, loaded: str) -> list[KnownModel]:
-    """Return the models that this board has or could have, of which ``loaded`` answers."""
+def known_models(sources: ModelSources, loaded: str, texts: Catalogue) -> list[KnownModel]:
+    """Return the models that this board has or could have, of which ``loaded`` answers, described in a language."""
     folders = sources.models()
     best = by_recommendation(sources, folders)[:1]
     models = list[KnownModel]()
@@ -201,11 +204,11 @@ def known_models(sources: ModelSources, loaded: str) -> list[KnownModel]:
         models.append(
             KnownModel(
                 name=folder.folder.name,
-                description=folder.card.description,
+                description=texts.translated("models.phrases", folder.card.description),
                 task=folder.card.task,
                 state=state_of(folder),
                 fits=fits.verdict,
-                reason=fits.reason,
+                reason=texts.translated("models.phrases", fits.reason),
                 tokens_per_second=speed or None,
                 memory_mb=memory or None,
                 context_tokens=folder.card.context_tokens,

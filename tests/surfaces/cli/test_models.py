@@ -186,6 +186,24 @@ def test_on_a_board_the_list_marks_the_model_to_begin_with(environment: dict[str
     assert recommended == [marked.split()[0]]
 
 
+def test_in_a_japanese_terminal_models_are_described_in_japanese_and_to_programs_in_english(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "rkllm-mcp.toml").write_text("not TOML", "utf-8")
+    japanese = {**environment, "LANG": "ja_JP.UTF-8", "COLUMNS": "300"}
+    japanese.pop("LC_ALL", None)
+    broken = ("--config", str(tmp_path / "rkllm-mcp.toml"))
+    for listed in (run_here(japanese, "models", "list"), run_here(japanese, *broken, "models", "list")):
+        assert "Qwen3 4B。ツールが得意ですが、低速です" in listed.stdout
+        assert ": NPU がありません" in listed.stdout
+    assert "Qwen3 4B。ツールが得意ですが、低速です" in run(japanese, "show", "qwen3-4b").stdout
+    shown = json.loads(run(japanese, "show", "qwen3-4b", "--json").stdout)
+    listed_models = json.loads(run(japanese, "list", "--json").stdout)
+    for model in (shown, *(each for each in listed_models if each["name"] == "qwen3-4b")):
+        english = ("Qwen3 4B: strong with tools, and slow", "no NPU here")
+        assert (model["description"], model["fits"]["reason"]) == english
+
+
 def test_a_model_that_is_not_here_is_shown_all_the_same(environment: dict[str, str]) -> None:
     shown = json.loads(run(environment, "show", "qwen3-0.6b", "--json").stdout)
     assert (shown["state"], len(shown["missing"])) == ("to pull", 2)

@@ -23,7 +23,6 @@ from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.diagnostics import checks
 from rkllm_mcp.store import open_store
-from rkllm_mcp.surfaces.cli import setup
 from rkllm_mcp.surfaces.cli.service import qr_text
 from tests.models.test_gguf import write_talking_gguf
 from tests.support.board_trees import LAPTOP, MAINLINE_ROCK_5B, ORANGE_PI_5, RK3562, RK3576, RK3588, ROCK_5B_OLD, plant
@@ -277,7 +276,7 @@ def test_every_finding_about_a_board_has_a_japanese_text(tmp_path: Path, name: s
         for finding in check(machine):
             for sentence in filter(None, (finding.found, finding.remedy)):
                 assert any(re.fullmatch(pattern, sentence) for pattern in texts), sentence
-                words = setup.translated(sentence, texts)
+                words = read_catalogue("ja").translated("setup.findings", sentence)
                 english = re.findall(r"\b(?:the|which|this|that|install|with|no|not)\b", words, re.IGNORECASE)
                 assert not english, words
 

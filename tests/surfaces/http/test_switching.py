@@ -190,8 +190,9 @@ def test_a_model_is_pulled_with_its_progress(service: Served, monkeypatch: pytes
     assert missing.status_code == 404
 
 
-def catalogue(service: Served) -> Json:
-    return httpx2.get(f"{service.url}/v1/models/catalogue", timeout=WITHIN_S).json()
+def catalogue(service: Served, language: str = "en") -> Json:
+    headers = {"Accept-Language": language}
+    return httpx2.get(f"{service.url}/v1/models/catalogue", headers=headers, timeout=WITHIN_S).json()
 
 
 def download_of(service: Served, *states: str) -> Json:
@@ -272,6 +273,14 @@ def test_a_download_that_fails_says_why_and_the_hub_is_searched_by_name(
         assert gone.status_code == 204
         assert catalogue(service)["downloads"] == []
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    described = {
+        language: [each["description"] for each in catalogue(service, language)["models"] if each["name"] == "qwen3-4b"]
+        for language in ("ja, en;q=0.5", "fr")
+    }
+    assert list(described.values()) == [
+        ["Qwen3 4B。ツールが得意ですが、低速です"],
+        ["Qwen3 4B: strong with tools, and slow"],
+    ]
     unreachable = httpx2.get(f"{service.url}/v1/models/hub", params={"search": "Qwen"}, timeout=WITHIN_S)
     assert (unreachable.status_code, "cannot be reached" in unreachable.text) == (503, True)
 

@@ -159,9 +159,9 @@ export class ModelsPanel {
         model.recommended && h("span", { class: "badge" }, say("models.recommended")),
         state === "emulated" ? h("span", { class: "badge caution" }, say("emulated")) : fit,
       ),
-      description && h("p", { lang: "en" }, description),
+      description && h("p", {}, description),
       h("p", { class: "muted small" }, facts),
-      reason && fits !== "yes" && h("p", { class: "muted small", lang: "en" }, reason),
+      reason && fits !== "yes" && h("p", { class: "muted small" }, reason),
       this.#actions(model, isHere),
     );
   }
