@@ -467,6 +467,31 @@ def test_a_model_is_found_used_and_removed_and_a_failed_download_says_why(browse
         assert service.sent("/v1/models:pull")[-1] == {"model": "them/Qwen-rkllm"}
 
 
+def test_a_list_of_models_that_is_drawn_anew_keeps_the_keyboard_where_it_was(browser: Browser) -> None:
+    service = models_service()
+    service.downloads = [download("good", "running")]
+    focused = "document.activeElement.closest('[data-model]')?.dataset.model + ' ' + document.activeElement.innerText"
+    with running(service), visiting(browser, service.url) as visit:
+        page = visit.page
+        visit.open_panel("models")
+        page.wait_for_selector("[data-model=good] progress")
+        page.get_by_label("Search models").fill("o")
+        more = page.locator("[data-model=small]").get_by_role("button", name="Remove").first
+        more.focus()
+        page.keyboard.press("Enter")
+        assert page.evaluate(focused) == "small Remove"
+        page.keyboard.press("Tab")
+        assert page.evaluate(focused) == "small Cancel"
+        # The download ends, and the list is another one.
+        service.downloads = [download("good", "failed", problem="The hub cannot be reached.")]
+        page.get_by_text("The hub cannot be reached.").wait_for()
+        assert page.evaluate("document.activeElement.closest('[data-model]')?.dataset.model") == "small"
+        page.locator("[data-model=good]").get_by_role("button", name="Continue the download").focus()
+        page.keyboard.press("Enter")
+        page.wait_for_selector("[data-model=good] progress")
+        assert page.evaluate(focused) == "good Stop"
+
+
 def test_what_was_searched_is_marked_in_the_words_around_it(browser: Browser) -> None:
     with running(PageService()) as service, visiting(browser, service.url, PHONE) as visit:
         page = visit.page

@@ -160,6 +160,14 @@ def test_servers_of_the_registry_are_found_in_the_copy_and_asked_for_only_on_req
         command = "rkllm-mcp servers add brave-search-mcp-server --env BRAVE_API_KEY=VALUE -- npx -y"
         assert command in program.inner_text()
         assert program.get_by_role("button", name="Put it into the form").count() == 0
+        # What is searched for comes while the keyboard is in the list already.
+        field.fill("neo")
+        page.evaluate("document.querySelector('[data-registry] button, [data-registry] pre').focus()")
+        focused = page.evaluate("document.activeElement.closest('[data-registry]').dataset.registry")
+        page.get_by_text("1 of a copy").wait_for()
+        page.wait_for_selector("[data-registry='io.github.brave/brave-search-mcp-server']", state="detached")
+        assert focused == "io.github.brave/brave-search-mcp-server"
+        assert page.evaluate("document.activeElement.id") == "registry-search", "not at the top of the page"
         field.fill("neon")
         remote = page.locator("[data-registry='com.neon/mcp']")
         remote.wait_for()

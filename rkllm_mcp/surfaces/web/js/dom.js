@@ -82,6 +82,34 @@ export function fill(element, ...children) {
 }
 
 /**
+ * Draw a list anew; the focus stays on the same control of the same entry. Where that is gone it goes to another of the
+ * entry, else to `instead`: at the top of the page a keyboard would begin again.
+ *
+ * @param {HTMLElement} root its entries have `data-entry`; a control whose words change has `data-control`
+ * @param {() => void} draw
+ * @param {HTMLElement} instead
+ */
+export function redraw(root, draw, instead) {
+  const focused = /** @type {HTMLElement | null} */ (document.activeElement);
+  const hadFocus = focused !== null && root.contains(focused);
+  const name = focused && nameOf(focused);
+  const entry = /** @type {HTMLElement | null} */ (focused?.closest("[data-entry]") ?? null)?.dataset["entry"];
+  draw();
+  // It may not have been drawn anew.
+  if (!hadFocus || root.contains(document.activeElement)) return;
+  const place = entry === undefined ? root : root.querySelector(`[data-entry="${CSS.escape(entry)}"]`);
+  const controls = [...(place?.querySelectorAll("button, a[href], input, select, textarea, summary, [tabindex]") ?? [])];
+  const same = controls.find((control) => nameOf(control) === name) ?? (entry === undefined ? undefined : controls[0]);
+  /** @type {HTMLElement} */ (same ?? instead).focus({ preventScroll: same === undefined });
+}
+
+/** @param {Element} control */
+function nameOf(control) {
+  const { control: name } = /** @type {HTMLElement} */ (control).dataset;
+  return name ?? `${control.tagName} ${control.getAttribute("aria-label") ?? control.textContent}`;
+}
+
+/**
  * The facts that exist, in one line.
  *
  * @param {Child[]} facts

@@ -10,7 +10,7 @@
 import { api } from "../access.js";
 import { button, choices, form, submitButton } from "../buttons.js";
 import { announce } from "../chat/announcer.js";
-import { fill, h, joined, tell } from "../dom.js";
+import { fill, h, joined, redraw, tell } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { holds } from "../words.js";
@@ -106,7 +106,11 @@ export class ModelsPanel {
   }
 
   #draw() {
-    const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset["control"];
+    redraw(this.#list, () => this.#fillList(), this.#words);
+  }
+
+  #fillList() {
+    const isUnfolded = this.#list.querySelector("details")?.open === true;
     const words = this.#words.value.trim();
     const wanted = this.#models.filter((model) => holds(`${model.name} ${model.description} ${model.task}`, words));
     const here = wanted.filter(({ state }) => USABLE.has(state));
@@ -129,13 +133,11 @@ export class ModelsPanel {
       unfit.length > 0 &&
         h(
           "details",
-          { class: "fold", open: words !== "" || !others.some(isFit) },
+          { class: "fold", open: isUnfolded || words !== "" || !others.some(isFit) },
           h("summary", {}, say("models.unfit", { count: unfit.length })),
           h("div", { class: "fold-body" }, unfit.map((model) => this.#card(model))),
         ),
     );
-    if (focused)
-      /** @type {HTMLElement | null} */ (this.#list.querySelector(`[data-control="${CSS.escape(focused)}"]`))?.focus();
   }
 
   /** @param {KnownModel} model */
@@ -150,7 +152,7 @@ export class ModelsPanel {
     const fit = h("span", { class: fits === "yes" ? "badge" : "badge caution", title: reason }, say(`models.fits.${fits}`));
     return h(
       "section",
-      { class: "server", "data-model": name },
+      { class: "server", "data-model": name, "data-entry": name },
       h(
         "div",
         { class: "names" },
@@ -257,7 +259,7 @@ export class ModelsPanel {
     const forget = button("models.forget", () => this.#stop(download.name), { class: "quiet" });
     return h(
       "section",
-      { class: "server", "data-model": download.name },
+      { class: "server", "data-model": download.name, "data-entry": download.name },
       h("h4", {}, download.name),
       this.#bar(download),
       !UNDER_WAY.has(download.state) && choices(forget),

@@ -9,7 +9,7 @@
  */
 import { api } from "../access.js";
 import { button, choices, form, submitButton, typed } from "../buttons.js";
-import { fill, h } from "../dom.js";
+import { fill, h, redraw } from "../dom.js";
 import { say } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 
@@ -36,11 +36,14 @@ export function registrySearch(take, begin = "") {
       const { servers, date, registry } = found;
       fill(note, live ? say("registry.asked", { registry }) : say("registry.copy", { date, count: servers.length, registry }));
       const cards = servers.map((/** @type {Found} */ each) => card(each, take));
-      if (!cursor) fill(list);
-      list.querySelector(".more")?.remove();
-      list.append(...cards);
-      if (servers.length === 0) list.append(h("p", { class: "muted" }, say("registry.none")));
-      if (found.cursor) list.append(button("documents.more", () => search(true, found.cursor), { class: "quiet more" }));
+      const draw = () => {
+        if (!cursor) fill(list);
+        list.querySelector(".more")?.remove();
+        list.append(...cards);
+        if (servers.length === 0) list.append(h("p", { class: "muted" }, say("registry.none")));
+        if (found.cursor) list.append(button("documents.more", () => search(true, found.cursor), { class: "quiet more" }));
+      };
+      redraw(list, draw, (cursor && cards[0]) || words);
     } catch (error) {
       if (number === state.number) fill(note, h("span", { class: "error" }, sentenceOf(error)));
     }
@@ -68,7 +71,7 @@ function card(found, take) {
   );
   return h(
     "section",
-    { class: "server", "data-registry": name },
+    { class: "server", "data-registry": name, "data-entry": name, tabindex: -1 },
     h("div", { class: "names" }, h("h4", {}, title), h("span", { class: "muted small" }, version)),
     h("p", { class: "muted small address" }, name),
     description && h("p", { lang: "en" }, description),

@@ -7,7 +7,7 @@
  */
 import { api } from "../access.js";
 import { toggle } from "../buttons.js";
-import { fill, h, joined, tell } from "../dom.js";
+import { fill, h, joined, redraw, tell } from "../dom.js";
 import { language, say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { nameOf } from "../tools.js";
@@ -84,7 +84,10 @@ export class ToolsPanel {
   }
 
   #show() {
-    const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset["control"];
+    redraw(this.#list, () => this.#fillList(), this.#field.hidden ? this.#list : this.#search);
+  }
+
+  #fillList() {
     const { servers, tools } = this.#found;
     const words = this.#field.hidden ? "" : this.#search.value.trim();
     const wanted = tools.filter((tool) => holds(`${tool.name} ${tool.server} ${tool.description}`, words));
@@ -98,8 +101,6 @@ export class ToolsPanel {
     const title = h("h3", {}, say("tools.own"));
     if (own.length > 0) cards.push(h("section", { class: "server" }, title, this.#tools("", own, words !== "")));
     this.#list.replaceChildren(...cards);
-    if (focused)
-      /** @type {HTMLElement | null} */ (this.#list.querySelector(`[data-control="${CSS.escape(focused)}"]`))?.focus();
   }
 
   /**
@@ -126,7 +127,7 @@ export class ToolsPanel {
     const lines = [description && h("p", {}, description), h("p", { class: "muted" }, joined(facts))];
     const error = server.error && !server.can_log_in && h("p", { class: "error" }, server.error);
     const list = tools.length > 0 && this.#tools(server.name, tools, isOpen);
-    return h("section", { class: "server" }, head, lines, error, this.#actionsOf(server.name).show(server), list);
+    return h("section", { class: "server", "data-entry": server.name }, head, lines, error, this.#actionsOf(server.name).show(server), list);
   }
 
   /**
