@@ -236,6 +236,7 @@ class GenerationOptions:
     # The tenant that the run belongs to, empty for the owner of the service. None for the service itself: every tenant
     # may learn what its prompts left in the KV cache.
     owner: str | None = ""
+    gives_way: bool = False  # the run ends early, as a success, once anything else is asked of the engine
 
 
 FinishReason = Literal["stop", "length", "paused"]
@@ -265,6 +266,7 @@ class RunStats:
     # Upper limit of the prompt tokens reported as reused from the KV cache: those that this owner or the service put
     # there. None without a limit, if no other owner's prompt was in the cache.
     own_tokens: int | None = None
+    gave_way: bool = False  # something else was asked of the engine, for which the run ended early
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,11 @@ class Answer:
         """True once its ``End`` is decided, which a cancellation does not change any more."""
         return self._is_ending
 
+    @property
+    def has_answered(self) -> bool:
+        """True if it has ended with an answer."""
+        return self._is_ending and self.end is not None and self.end.reason == "answered"
+
     def feed(self, batch: Sequence[Event]) -> None:
         """Pass events through the steps to the sink."""
         for step in self._steps:

@@ -27,6 +27,7 @@ from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.answer import Answer, EventQueue
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, restored_turns
 from rkllm_mcp.app.settings import starting_lines
+from rkllm_mcp.app.titles import Titles
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import UsageError
@@ -116,6 +117,8 @@ class App:
         usage: UsageCounter,
         sampler: ModelSampler,
         person: KeyValue,
+        *,
+        writes_titles: bool = False,
     ) -> None:
         self.config = config
         self._person = person
@@ -132,6 +135,9 @@ class App:
         self._new_warm_up = new_warm_up
         self._warm_up: WarmUp | None = None
         self._answers: dict[str, Answer] = {}
+        self._titles = Titles(
+            tools.store.conversations, tenant, usage, tasks, lambda: not self._answers, is_on=writes_titles
+        )
         # Servers that were still starting when an answer went on without them.
         self._waited_for: set[str] = set()
         self._idle = anyio.Event()
@@ -177,6 +183,11 @@ class App:
         for answer in self._answers.values():
             answer.scope.cancel()
         self._tasks.cancel_scope.cancel()
+
+    @property
+    def writes_titles(self) -> bool:
+        """True if the model writes the titles of saved conversations while nobody waits for it."""
+        return self._titles.are_written_by(self.model_host)
 
     @property
     def about(self) -> str:
@@ -454,6 +465,8 @@ class App:
     async def _make_answer(self, answer: Answer, question: str | PromptQuestion, options: AnswerOptions) -> None:
         """Answer the question with the model and the servers' tools."""
         conversation, agent = answer.conversation, self.config.agent
+        if answer.record is not None and conversation.kept_turns == 0:
+            self._titles.begin(conversation)
         async with answer.making():
             await anyio.lowlevel.checkpoint_if_cancelled()
             if answer.record is not None:
@@ -497,6 +510,8 @@ class App:
                             )
                     finally:
                         model.over(conversation.id)
+        if answer.record is not None and answer.has_answered:
+            self._titles.answered(conversation, self.model_host)
 
     async def _prepare_question(
         self, question: str | PromptQuestion, options: AnswerOptions, context: CallContext

@@ -88,7 +88,9 @@ async def open_app(
         tasks = await stack.enter_async_context(open_task_group())
         warm_up = partial(WarmUp, config, say=status, one_shot=one_shot, tenant=tenant)
         person = await tools.store.texts(PERSON)
-        app = App(config, model_host, tools, tasks, warm_up, tenant, usage, sampler, person)
+        # The answer to the only question is the end of the process.
+        is_titled = config.service.titles and config.service.history and not one_shot
+        app = App(config, model_host, tools, tasks, warm_up, tenant, usage, sampler, person, writes_titles=is_titled)
         if models is not None:
             app.models, models.on_change = models, app.use
         tasks.start_soon(app.recorder.tidy)

@@ -168,6 +168,10 @@ class ServiceSection(Section):
     """The MCP registry in which the page searches for servers when its owner asks it to; nothing is sent before."""
     history: bool = True
     """Save conversations, also those of the chat in the terminal."""
+    titles: bool = True
+    """Let the model on the NPU write a short title for each saved conversation while nobody waits for it; otherwise
+    the beginning of the first question is the title.
+    """
     keep_results: bool = False
     """Save the results of tools with the conversation, for 30 days. Off: saved ones are erased at the next start."""
     history_days: Annotated[float, Field(gt=0)] | None = None

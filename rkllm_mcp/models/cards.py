@@ -213,7 +213,12 @@ class ModelFolder:
     @property
     def keeps_prompts(self) -> bool:
         """True if the runtime can save and share the model's prefilled prompts."""
-        return self.card.template not in _RECURRENT if self.card.prompt_cache is None else self.card.prompt_cache
+        return not self.is_recurrent if self.card.prompt_cache is None else self.card.prompt_cache
+
+    @property
+    def is_recurrent(self) -> bool:
+        """True if its state is not a list of tokens, so that what was read last cannot be taken back."""
+        return self.card.template in _RECURRENT
 
     @property
     def has_weights(self) -> bool:

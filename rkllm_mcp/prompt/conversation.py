@@ -127,6 +127,26 @@ class ConversationPrompt:
         shown = tuple(picture for picture in seen if picture.digest in pictures.digests)
         return Prompt(ids, budget.new_tokens_after(len(ids)), self._prefix_end, shown, notice)
 
+    def aside(self, question: Message, last: Message, budget: Budget) -> Prompt | None:
+        """Return the prompt for a question behind the answer ``last`` that does not become part of the conversation.
+
+        It begins with all ids of the conversation, and asks for an answer without thinking. Nothing is stored: the
+        next prompt continues behind ``last``. None if that is not the end of the ledger, if the whole conversation does
+        not fit with the question, or has pictures, or if only another prefix would switch thinking off.
+        """
+        end = self._turns[-1] if self._turns else None
+        is_fixed = self._thinking and bool(self._template.head_form.thinking_preface)
+        if end is None or end.message != last or last.calls or last.role != "assistant" or is_fixed:
+            return None
+        if any(turn.message.all_pictures for turn in self._turns):
+            return None
+        added = self._template.turn(question, before_next(last))
+        opening = self._template.opening(thinking=False, before=before_next(question))
+        ids = [*self._ledger[: end.end], *self._tokenizer.encode(added), *self._tokenizer.encode(opening)]
+        if len(ids) > budget.prompt_limit_tokens:
+            return None
+        return Prompt(ids, budget.new_tokens_after(len(ids)), self._prefix_end)
+
     def _use_pictures(self, pictures: PictureText) -> None:
         """Forget the turns from the first one on whose pictures have another text from now on."""
         if pictures == self._pictures:

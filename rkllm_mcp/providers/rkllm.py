@@ -34,12 +34,12 @@ from rkllm_mcp.generation import (
     Vision,
     common_prefix,
 )
-from rkllm_mcp.messages import Conversation, ToolSpec
+from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.prompt.budget import Budget
 from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, stop_ids
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
-from rkllm_mcp.protocols import EventSink, Turn
+from rkllm_mcp.protocols import DISCARD_EVENTS, EventSink, Turn
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.sight import Sight, image_input, is_shown_in_vain, see
 from rkllm_mcp.providers.stream_parts import FinishPart
@@ -283,6 +283,45 @@ class RkllmModel:
             if options.continues:
                 del conversation.messages[-1]
             conversation.add(message)
+
+    async def aside(
+        self,
+        conversation: Conversation,
+        question: str,
+        max_new_tokens: int,
+        most_prefilled: int,
+        used: Callable[[Usage], object],
+    ) -> Turn | None:
+        """Ask something about a conversation whose prompt is in the KV cache, without making it part of it.
+
+        The run gives way to any other, and ``used`` receives what it has cost.
+
+        Returns:
+            The turn; None if the run gave way, if more than ``most_prefilled`` tokens would have to be prefilled, or if
+            ``ConversationPrompt.aside`` has no prompt for it.
+        """
+        conversation_prompt = self._prompts.get(conversation.id)
+        if conversation_prompt is None or not conversation.messages:
+            return None
+        budget = Budget(self._engine.context_tokens, max_new_tokens)
+        prompt = conversation_prompt.aside(Message("user", question), conversation.messages[-1], budget)
+        if prompt is None or self._engine.uncached(prompt.ids, conversation.tenant) > most_prefilled:
+            return None
+        own = Conversation(tenant=conversation.tenant)
+        options = ModelOptions(thinking=False, tool_choice="none", sampling=SamplingOverrides(temperature=0))
+        run = self._new_run(own, (), options, prompt, Sight(conversation.messages))
+        limits = GenerationOptions(
+            prompt.max_new_tokens, self._stops, run.sampling, owner=conversation.tenant, gives_way=True
+        )
+        async with self._engine.generation(prompt.ids, limits) as generation:
+            await generation.deliver(partial(self._feed_tokens, run, generation, DISCARD_EVENTS))
+            stats = generation.stats()
+        if stats.finish == "length":
+            run.turn.add(FinishPart("length"))
+        run.turn.finish()
+        usage = next(each for each in _figures(len(prompt.ids), stats) if isinstance(each, Usage))
+        used(usage)
+        return None if stats.gave_way else run.turn.turn(usage)
 
     def head(self, conversation: Conversation, lists: Sequence[Sequence[ToolSpec]]) -> list[int]:
         """Return the common prefix of the prompts of a conversation with each of these tool lists."""

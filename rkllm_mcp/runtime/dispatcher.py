@@ -192,7 +192,8 @@ class Dispatcher:
         return self._current is None and self._deferred is None and not self.waiting and not self.calls
 
     async def idle(self) -> None:
-        """Wait until no run or call goes on or waits."""
+        """Wait until no run or call goes on or waits; a run that gives way ends for this."""
+        self.make_way()
         while not self.is_idle:
             await self._settled.wait()
 
@@ -206,8 +207,14 @@ class Dispatcher:
         """Token ids that are in the KV cache, or will be after the prefill of the current run; empty if unknown."""
         return self.cache.ids if self._current is None else self._current.tokens
 
+    def make_way(self) -> None:
+        """End the current run early if it gives way."""
+        if self._current is not None:
+            self._current.give_way()
+
     def submit(self, run: Run) -> None:
         """Queue a run."""
+        self.make_way()
         self.waiting.append(run)
         self._start_next()
 
@@ -241,6 +248,7 @@ class Dispatcher:
 
         ``setting`` is that of ``Calls.ask``; ``change`` records the call's effect on the KV cache.
         """
+        self.make_way()
         if self._current is None and not self.calls:
             # Before sending: the worker may print errors of the call before ``ask`` returns.
             self._log_mark = self._printed()

@@ -239,7 +239,7 @@ class Engine:
         return self._dispatcher.is_idle
 
     async def idle(self) -> None:
-        """Wait until no run or call goes on or waits."""
+        """Wait until no run or call goes on or waits; a run that gives way ends for this."""
         await self._dispatcher.idle()
 
     def expect(self, tokens: Sequence[int]) -> None:
@@ -298,6 +298,7 @@ class Engine:
 
     async def unload(self) -> None:
         """Stop the worker, which frees the model's memory; what still runs fails."""
+        self._dispatcher.make_way()
         await self._supervisor.unload()
 
     def load(self) -> None:

@@ -103,6 +103,7 @@ class Run:
         self._count = 0
         # Set when the answer is complete; failures after that do not matter.
         self._finish: FinishReason | None = None
+        self._gave_way = False
         self._error: RkllmMcpError | None = None
         self._report = RunReport()
         self._requested_ns = time.monotonic_ns()
@@ -262,6 +263,12 @@ class Run:
         self._stop(StopReason.CONSUMER_LEFT)
         self._tokens.clear()
 
+    def give_way(self) -> None:
+        """Any → STOPPING if the option is set and the answer is not complete: something else waits for the engine."""
+        if self.options.gives_way and self._finish is None:
+            self._gave_way = True
+            self.finish_early()
+
     # Called by the consumer
 
     async def next_batch(self) -> list[Token]:
@@ -329,6 +336,7 @@ class Run:
             stop_string=self._stops.found if self._stops else None,
             callback_ms=_ms(report.callback_ns),
             own_tokens=self._own_tokens,
+            gave_way=self._gave_way,
         )
 
     def _accepts_tokens(self) -> bool:

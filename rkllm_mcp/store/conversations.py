@@ -653,9 +653,16 @@ class Conversations:
         query = f"SELECT COUNT(*){_OF_TENANT}{_WITH_WORDS if search else ''}"
         return int((await self._database.rows(query, _sought(tenant, search)))[0][0])
 
-    async def rename(self, tenant: str, conversation_id: str, title: str) -> bool:
-        """Change a conversation's title; return False if no conversation has that id."""
-        return await self.change(tenant, conversation_id, {"title": title})
+    async def rename(self, tenant: str, conversation_id: str, title: str, *, instead_of: str | None = None) -> bool:
+        """Change a conversation's title; return False if no conversation has that id.
+
+        With ``instead_of`` also if it has another title than this by now.
+        """
+        if instead_of is None:
+            return await self.change(tenant, conversation_id, {"title": title})
+        query = "UPDATE conversations SET title = ? WHERE tenant = ? AND id = ? AND title = ?"
+        values = (title_of(title), tenant, conversation_id, instead_of)
+        return await self._database.change(query, values, durable=True) > 0
 
     async def change(self, tenant: str, conversation_id: str, values: Mapping[str, Any]) -> bool:
         """Set title, pinned, settings or system; return False if no conversation has that id."""

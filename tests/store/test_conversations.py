@@ -172,6 +172,18 @@ async def test_a_search_finds_words_as_they_stand(place: Place, search: str, fou
         assert await conversations.count("", search) == len(found)
 
 
+async def test_a_title_replaces_the_one_that_was_there_when_it_was_written_and_no_other(place: Place) -> None:
+    async with opened(place) as conversations:
+        await saved(conversations, "", *exchange("How is the weather?"), name="c1")
+        first = "How is the weather?"
+        assert not await conversations.rename("", "c2", "Weather", instead_of=first)
+        assert not await conversations.rename("leo", "c1", "Weather", instead_of=first)
+        await conversations.rename("", "c1", "Mine")
+        assert not await conversations.rename("", "c1", "Weather", instead_of=first)
+        assert await conversations.rename("", "c1", "Weather", instead_of="Mine")
+        assert [one.title for one in await conversations.latest("")] == ["Weather"]
+
+
 async def test_an_id_may_be_shortened_while_it_is_one(place: Place) -> None:
     async with opened(place) as conversations:
         for name in ("abc1", "abc", "abd", "a_d"):

@@ -109,6 +109,7 @@ class PageService:
         refusals: for one question after the other, an error to answer with: status, body and headers.
         key: what has to come as a bearer; empty when nothing has to.
         storage: why nothing is stored; empty when all is well.
+        titles: whether the board writes titles of conversations.
         about: the text about the person.
         catalogue: the models that the board has or could have.
         downloads: those of models.
@@ -125,6 +126,7 @@ class PageService:
     refusals: list[tuple[int, str, dict[str, str]]] = field(default_factory=list[tuple[int, str, dict[str, str]]])
     key: str = ""
     storage: str = ""
+    titles: bool = False
     about: str = ""
     form_error: Json | None = None
     conversations: dict[str, Json] = field(default_factory=dict[str, Json])
@@ -443,6 +445,7 @@ class PageService:
                 "needs_key": bool(self.key),
                 "version": "0.1.0",
                 "storage": self.storage,
+                "titles": self.titles,
             },
         }
         return JSONResponse(documents[request.url.path])

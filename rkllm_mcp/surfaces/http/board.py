@@ -199,6 +199,7 @@ class Me(DocumentedModel):
     )
     needs_key: bool = Field(description="Requests without a key are refused.")
     version: str = Field(description="The release of rkllm-mcp.")
+    titles: bool = Field(description="The model writes titles of saved conversations, seconds after the first answer.")
     storage: str = Field(description="Why nothing of this client is stored at present; empty where all is well.")
 
 
@@ -270,6 +271,7 @@ async def me(request: Request) -> Me:
         picture_tokens=model_host.picture_tokens,
         needs_key=needs_key(service.config),
         version=__version__,
+        titles=tenant.app.writes_titles,
         storage=failing.cause if failing else "",
     )
 

@@ -43,7 +43,7 @@ class Summary(DocumentedModel):
     """A conversation without its words."""
 
     id: str
-    title: str = Field(description="The first words of its first question, or what it was renamed to.")
+    title: str = Field(description="The first words of its first question until the model or a person names it.")
     created: str = Field(description="When its first question was asked, ISO 8601.")
     updated: str = Field(description="When its last answer ended, ISO 8601.")
     messages: int = Field(description="How many turns it has.")

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support.browser import PHONE, visiting
 from tests.support.page_service import Json, PageService, download, known_model, running, text
 from tests.support.page_views import busy_service, server, tool
@@ -150,6 +152,34 @@ def test_conversations_are_found_renamed_exported_and_deleted(browser: Browser) 
                 with page.expect_response(lambda response: response.request.method == "DELETE"):
                     page.evaluate("dispatchEvent(new Event('pagehide'))")
             assert list(service.conversations) == left
+
+
+@pytest.mark.parametrize("titles", [True, False])
+def test_the_title_that_the_board_writes_after_the_answer_is_shown_and_looked_for_twice_at_most(
+    browser: Browser, titles: bool
+) -> None:
+    service = PageService({"x": [text("a")], "y": [text("b")]}, titles=titles)
+    with running(service) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        page.clock.install()
+        visit.answered("x")
+        page.wait_for_selector(".conversations li > a >> text=x")
+        service.conversations["c1"]["title"] = "A short title"
+        if titles:
+            with page.expect_response("**/v1/conversations?*"):
+                page.clock.run_for(9000)
+            page.wait_for_selector(".conversations li > a >> text=A short title")
+            page.wait_for_selector("#title:has-text('A short title')")
+            # Of a title that does not come
+            visit.answered("y")
+        page.evaluate("fetch('/v1/me')")
+        listed = service.count("/v1/conversations")
+        for pause_ms in (9_000, 21_000) if titles else ():
+            with page.expect_response("**/v1/conversations?*"):
+                page.clock.run_for(pause_ms)
+        page.clock.run_for(60_000)
+        page.evaluate("fetch('/v1/me')")
+        assert service.count("/v1/conversations") - listed == (2 if titles else 0)
 
 
 def test_a_conversation_has_settings_of_its_own_before_and_after_its_first_question(browser: Browser) -> None:

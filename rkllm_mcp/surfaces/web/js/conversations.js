@@ -22,6 +22,9 @@ const PAGE = 50;
 // The board lists no more at once; older ones are found by their words.
 const MOST = 500;
 const TYPING_MS = 200;
+// The board writes a title some seconds after the first answers, a slow one after more of them.
+const TITLED_MS = [8_000, 20_000];
+const MOST_UNTITLED = 6;
 const DAY_MS = 86_400_000;
 
 export class Conversations {
@@ -41,6 +44,8 @@ export class Conversations {
   #leaving = new Map();
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #typing;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #titling;
 
   /**
    * @param {{gone: (id: string) => void, loaded: () => void, settings: (id: string) => Promise<void>}} told callbacks for the deleted one,
@@ -68,6 +73,23 @@ export class Conversations {
       // The line above the field says that the board is away, and what is listed stays.
       tell(this.#note, error instanceof ConnectionLost ? "" : sentenceOf(error));
     }
+  }
+
+  /**
+   * Load the list again once the board has had time to write a title; twice at most.
+   *
+   * @param {string} id of a conversation that was answered
+   */
+  awaitTitle(id, pauses = TITLED_MS) {
+    const entry = this.#entries.find((each) => each.id === id);
+    const [pause, ...rest] = pauses;
+    clearTimeout(this.#titling);
+    if (!entry || entry.messages > MOST_UNTITLED || pause === undefined) return;
+    this.#titling = setTimeout(async () => {
+      // A page that comes back loads the list anyway.
+      if (document.visibilityState === "visible") await this.load();
+      if (this.titleOf(id) === entry.title) this.awaitTitle(id, rest);
+    }, pause);
   }
 
   /**

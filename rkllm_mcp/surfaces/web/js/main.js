@@ -28,9 +28,10 @@ await applyLanguage();
 
 /**
  * @type {{hasDrawer: boolean, running: {id: string, title: string}[], look: Promise<unknown> | null,
- *   clock: ReturnType<typeof setInterval> | undefined, context: import("./chat/context.js").ContextBar | null}}
+ *   clock: ReturnType<typeof setInterval> | undefined, context: import("./chat/context.js").ContextBar | null,
+ *   hasTitles: boolean}} ``hasTitles`` if the board writes titles of conversations
  */
-const state = { hasDrawer: false, running: [], look: null, clock: undefined, context: null };
+const state = { hasDrawer: false, running: [], look: null, clock: undefined, context: null, hasTitles: false };
 access.told = {
   changed: () => {
     options.forget();
@@ -132,7 +133,7 @@ function followDesk() {
   state.running = desk.running;
   if (over.length === 0) return;
   for (const { id, title } of over) void notify(conversations.titleOf(id) || title || "rkllm-mcp", addressOf(id));
-  void conversations.load();
+  void conversations.load().then(() => state.hasTitles && conversations.awaitTitle(over[0]?.id ?? ""));
   void introduce();
   panel.refresh();
 }
@@ -186,6 +187,7 @@ async function introduce() {
   try {
     const me = await api.get("/v1/me");
     void models.show(me.model);
+    state.hasTitles = me.titles;
     byId("emulated").hidden = !me.emulated;
     byId("storage").hidden = !me.storage;
     tell(byId("storage"), say("storage.failing", { why: me.storage ?? "" }));

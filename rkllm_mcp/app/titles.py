@@ -1,0 +1,202 @@
+"""Short titles of saved conversations, which the model on the NPU writes while nobody waits for it.
+
+    first answer is saved ─▶ nothing runs for IDLE_S ─▶ request behind the conversation's prompt ─▶ clean ─▶ store
+
+* The request continues the prompt that is in the KV cache, so its own tokens alone are prefilled. Neither it nor its
+  answer becomes part of the conversation, whose next question finds the prompt in the cache as before.
+* Whatever else is asked of the NPU ends the request at once. After the next answer there is another attempt, and
+  ``MOST_ATTEMPTS`` of them in all.
+* If the answer is no title, or if somebody has renamed the conversation meanwhile, its title stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+
+import anyio
+from anyio.abc import TaskGroup
+
+from rkllm_mcp.agent.usage import UsageCounter
+from rkllm_mcp.app.environment import LocalModel, ModelHost
+from rkllm_mcp.catalogue import translate
+from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.events import Usage
+from rkllm_mcp.messages import Conversation
+from rkllm_mcp.protocols import Turn
+from rkllm_mcp.store.conversations import Conversations, title_of
+from rkllm_mcp.text import collapse_whitespace, language_of_text
+from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
+
+logger = logging.getLogger(__name__)
+
+# The pause after an answer, in which its reader may ask the next question, seconds.
+IDLE_S = 3.0
+MOST_ATTEMPTS = 2
+# The request has about 25 tokens, more in vocabularies that spell Japanese out. What is left of the prompt behind the
+# KV cache comes on top; a longer rest means that another prompt is in the cache.
+MOST_PREFILLED = 96
+MOST_GENERATED = 32
+# The model is asked for 6 words or 20 characters; a little more is still a title.
+MOST_WORDS = 8
+MOST_JAPANESE_CHARS = 24
+_MOST_CHARS = 60
+# Conversations whose title may still be written; of an older one it stays.
+_MOST_PENDING = 200
+
+_JAPANESE = re.compile(f"[{HIRAGANA}{KATAKANA}{KANJI}]")
+_LABEL = re.compile(
+    r"^(?:(?:the |conversation |chat |short |suggested )*title|タイトル|題名|表題)\s*(?:is\b|は|[:：])\s*",
+    re.IGNORECASE,
+)
+# Marks of headings and lists before a title, and of emphasis and quotes around it.
+_LEADING = re.compile(r"^(?:#+|[-*+•]|\d+[.)])\s+")
+_EMPHASIS = " \t*_`~|"
+_QUOTES = ('""', "''", "“”", "‘’", "「」", "『』", "《》", "【】", "«»")
+# Text of a call, of a control token or of a program.
+_NO_TITLE = re.compile(r"[{}<>\\]|\[/?[A-Z_]+\]|https?://|tool_call")
+# The beginning of an answer to the request instead of a title, or of a refusal.
+_TALK = re.compile(
+    r"^(?:sure\b|certainly\b|of course\b|here(?:'s| is| are)\b|i(?:'m| am| can| cannot|'d| would| will|'ll| do)\b"
+    r"|sorry\b|as an ai\b|please\b|you can\b|はい|もちろん|申し訳|すみません|承知|以下)",
+    re.IGNORECASE,
+)
+
+
+def cleaned_title(answer: str, question: str, *, is_cut: bool = False) -> str:
+    """Return the title in a model's answer without its decoration; empty if there is none.
+
+    Args:
+        answer: the text of the answer, without thinking.
+        question: the first question of the conversation, in whose language the title has to be.
+        is_cut: the token limit ended the answer, so its last line is not complete.
+    """
+    lines = [undecorated for line in answer.strip().splitlines() if (undecorated := _undecorated(line))]
+    if is_cut and len(answer.strip().splitlines()) < 2:
+        return ""
+    # "Here is a title:" and the title below
+    while len(lines) > 1 and lines[0].endswith((":", "：")):
+        del lines[0]
+    title = lines[0] if lines else ""
+    has_japanese = bool(_JAPANESE.search(title))
+    is_short = len(title) <= (MOST_JAPANESE_CHARS if has_japanese else _MOST_CHARS)
+    if not is_short or len(title.split()) > MOST_WORDS or not any(map(str.isalnum, title)):
+        return ""
+    if _NO_TITLE.search(title) or _TALK.match(title) or title.endswith((":", "：")):
+        return ""
+    # A name may stand in another script, such as that of a product in a Japanese question.
+    is_foreign = has_japanese != bool(_JAPANESE.search(question)) and title.lower() not in question.lower()
+    return "" if is_foreign else title
+
+
+def _undecorated(line: str) -> str:
+    """Return a line without label, markup, quotes and full stop."""
+    text = collapse_whitespace(line)
+    before = None
+    while text != before:
+        before = text
+        text = _LABEL.sub("", _LEADING.sub("", text)).strip(_EMPHASIS)
+        for opening, closing in _QUOTES:
+            if len(text) > 1 and text.startswith(opening) and text.endswith(closing):
+                text = text[1:-1].strip()
+        text = text.rstrip("。．").removesuffix("...").removesuffix("…")
+        # The full stop of an abbreviation such as "U.S." stays.
+        text = re.sub(r"(?<=[^\W\d_]{2})\.$|(?<=\d)\.$", "", text)
+    return text
+
+
+class Titles:
+    """Writes the titles of one assistant's conversations.
+
+    Args:
+        conversations: the store.
+        tenant: the tenant's name; empty for the owner.
+        usage: counts the tokens of the requests.
+        tasks: the assistant's tasks, which end with it.
+        is_free: returns True while the assistant makes no answer.
+        is_on: titles are wanted.
+    """
+
+    def __init__(
+        self,
+        conversations: Conversations,
+        tenant: str,
+        usage: UsageCounter,
+        tasks: TaskGroup,
+        is_free: Callable[[], bool],
+        *,
+        is_on: bool,
+    ) -> None:
+        self._conversations = conversations
+        self._tenant = tenant
+        self._usage = usage
+        self._tasks = tasks
+        self._is_free = is_free
+        self._is_on = is_on
+        # Attempts that are left, by conversation.
+        self._attempts: OrderedDict[str, int] = OrderedDict()
+        self._answers = 0
+
+    def are_written_by(self, host: ModelHost) -> bool:
+        """Return True if conversations with this model get titles from it.
+
+        A remote service would be paid for it, a script has no answer, and a recurrent model would have to read the
+        whole conversation again.
+        """
+        return self._is_on and host.npu is not None and not host.answers_from_script and not host.npu.model.is_recurrent
+
+    def begin(self, conversation: Conversation) -> None:
+        """Note a conversation that is being saved for the first time."""
+        self._attempts[conversation.id] = MOST_ATTEMPTS
+        if len(self._attempts) > _MOST_PENDING:
+            self._attempts.popitem(last=False)
+
+    def answered(self, conversation: Conversation, host: ModelHost) -> None:
+        """Note that a question was answered and saved; soon write the title of a conversation that needs one."""
+        self._answers += 1
+        if host.npu is not None and conversation.id in self._attempts and self.are_written_by(host):
+            self._tasks.start_soon(self._write, conversation, host.npu, self._answers)
+
+    async def _write(self, conversation: Conversation, npu: LocalModel, answers: int) -> None:
+        await anyio.sleep(IDLE_S)
+        if answers != self._answers:
+            return
+        engine = npu.engine
+        if not (engine.is_ready and engine.is_idle and self._is_free()) or engine.expected:
+            return
+        left = self._attempts.pop(conversation.id, 0) - 1
+        if left < 0:
+            return
+        try:
+            if not await self._named(conversation, npu) and left:
+                self._attempts[conversation.id] = left
+        except RkllmMcpError as error:
+            logger.info("no title for a conversation: %s", error)
+        except Exception:
+            logger.exception("the title of a conversation could not be written")
+
+    async def _named(self, conversation: Conversation, npu: LocalModel) -> bool:
+        """Ask for a title and store it; return False if another attempt may succeed."""
+        question = next((message.text for message in conversation.messages if message.role == "user"), "")
+        first_words = title_of(question)
+        summaries = await self._conversations.matching(self._tenant, conversation.id, 1)
+        if not summaries or summaries[0].id != conversation.id or summaries[0].title != first_words:
+            return True
+        request = translate("model.title", language_of_text(question))
+        turn = await npu.chat_model.aside(conversation, request, MOST_GENERATED, MOST_PREFILLED, self._used)
+        if turn is None:
+            return False
+        if title := _title_in(turn, question):
+            await self._conversations.rename(self._tenant, conversation.id, title, instead_of=first_words)
+        return bool(title)
+
+    def _used(self, usage: Usage) -> None:
+        self._usage.add(usage.prefilled_tokens + usage.generated_tokens)
+
+
+def _title_in(turn: Turn, question: str) -> str:
+    if turn.calls or turn.failures:
+        return ""
+    return cleaned_title(turn.message.text, question, is_cut=turn.is_cut)
