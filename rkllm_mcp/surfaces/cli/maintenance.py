@@ -9,7 +9,8 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib import invalidate_caches
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -125,8 +126,9 @@ def installer_command(action: str) -> list[str] | None:
         return None
     if origin.get("dir_info", {}).get("editable"):
         return None
-    words = ["install", "--upgrade"] if action == "upgrade" else ["uninstall", "--yes"]
-    return [sys.executable, "-m", "pip", *words, _PACKAGE]
+    # Without --quiet pip names every library that stays as it is.
+    words = ["install", "--upgrade", "--quiet"] if action == "upgrade" else ["uninstall", "--yes"]
+    return [sys.executable, "-m", "pip", "--disable-pip-version-check", *words, _PACKAGE]
 
 
 @command(app, "update")
@@ -144,9 +146,20 @@ def update_command(session: Session) -> int:
     code = _run_installer(words)
     if code:
         return code
+    installed = _installed_version()
+    if installed == __version__:
+        session.status(f"rkllm-mcp {installed} is up to date.")
+    else:
+        session.status(f"Updated from {__version__} to {installed}.")
     if _unit_state().startswith("active"):
         session.status("The service still runs the old version: rkllm-mcp service restart")
     return EXIT_DONE
+
+
+def _installed_version() -> str:
+    """Return the version that is installed now, which this process may not be."""
+    invalidate_caches()
+    return version(_PACKAGE)
 
 
 def _has_apt_source() -> bool:

@@ -236,13 +236,15 @@ def uninstall(session: Session, is_user: _User = False) -> int:
     unit = UnitLocation(is_user)
     if not unit.file.is_file():
         raise UsageError(f"there is no {unit.file}; nothing was installed{'' if is_user else ', or was with --user'}")
-    _need_systemctl()
-    unit.run("disable", "--now", UNIT_NAME)
+    is_controlled = has_systemd()
+    if is_controlled:
+        unit.run("disable", "--now", UNIT_NAME)
     try:
         unit.file.unlink()
     except OSError as error:
         raise UsageError(f"{unit.file} cannot be removed ({error.strerror}){unit.advice}") from None
-    unit.run("daemon-reload")
+    if is_controlled:
+        unit.run("daemon-reload")
     session.status(f"Removed {unit.file}; what it remembered stays in its state folder")
     return EXIT_DONE
 
@@ -378,8 +380,18 @@ def _group(device: str) -> Iterator[str]:
 
 
 def _need_systemctl() -> None:
+    if not has_systemd():
+        problem = "does not run" if shutil.which("systemctl") else "is not installed"
+        raise UsageError(f"systemd {problem} on this machine; start the assistant another way: rkllm-mcp serve")
+
+
+def has_systemd() -> bool:
+    """Return whether systemd runs here; in most containers it does not, even where it is installed."""
     if shutil.which("systemctl") is None:
-        raise UsageError("this machine has no systemctl; start the service another way: rkllm-mcp serve")
+        return False
+    words = ["systemctl", "is-system-running"]
+    state = subprocess.run(words, check=False, capture_output=True, text=True, timeout=_LIMIT_S)
+    return state.stdout.strip() != "offline"
 
 
 def _setting_line(name: str, value: str) -> str:

@@ -47,6 +47,7 @@ from rkllm_mcp.surfaces.cli.options import command, flag
 from rkllm_mcp.surfaces.cli.service import (
     ServiceControlError,
     UnitLocation,
+    has_systemd,
     install,
     local_address,
     show_link,
@@ -487,7 +488,7 @@ class _Setup:
         """Offer the service; returns True if it runs."""
         self.step("setup.step_service")
         is_user = os.geteuid() != 0
-        if self.no_service or shutil.which("systemctl") is None:
+        if self.no_service or not has_systemd():
             self.tell("setup.serve_yourself" if self.no_service else "setup.no_systemd")
             return False
         who = self.texts.sentence("setup.who_user" if is_user else "setup.who_system")

@@ -9,6 +9,7 @@ import pytest
 from tests.support.demo_app import Demo, make_demo
 
 SYSTEMCTL = """#!/bin/sh
+if [ "$*" = is-system-running ]; then [ ! -e "$OFFLINE" ] || echo offline; exit; fi
 echo "$*" >>"$NOTES"
 case " $* " in
     *" show "*) cat "$SHOWN" ;;
@@ -30,6 +31,7 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.notes, self.shown, self.broken = folder / "notes", folder / "shown", folder / "broken"
+        self.offline = folder / "offline"
         self.shown.write_text(ACTIVE, "utf-8")
         programs = folder / "bin"
         programs.mkdir()
@@ -38,6 +40,7 @@ class Machine:
         demo = make_demo(folder / "home", [])
         environment = {**demo.environment, "PATH": f"{programs}:{demo.environment['PATH']}"}
         environment |= {"NOTES": str(self.notes), "SHOWN": str(self.shown), "BROKEN": str(self.broken)}
+        environment["OFFLINE"] = str(self.offline)
         self.demo = Demo(demo.folder, environment)
 
     @property
@@ -119,6 +122,24 @@ def test_uninstall_takes_the_unit_away_and_a_second_time_says_so(machine: Machin
     again = machine.demo.run("service", "uninstall", "--user")
     assert again.returncode == 2
     assert "nothing was installed" in again.stderr
+
+
+@pytest.mark.parametrize("words", ["status", "install", "start", "logs"])
+def test_where_systemd_does_not_run_nothing_is_written_and_the_way_without_it_is_named(
+    machine: Machine, words: str
+) -> None:
+    machine.offline.touch()
+    refused = machine.demo.run("service", words, "--user")
+    expected = "systemd does not run on this machine; start the assistant another way: rkllm-mcp serve"
+    assert (refused.returncode, expected in refused.stderr.replace("\n", " ")) == (2, True), refused.stderr
+    assert not machine.unit.exists()
+
+
+def test_a_unit_is_taken_away_where_systemd_does_not_run_any_more(machine: Machine) -> None:
+    machine.demo.run("service", "install", "--user", "--no-start")
+    machine.offline.touch()
+    done = machine.demo.run("service", "uninstall", "--user")
+    assert (done.returncode, machine.unit.exists()) == (0, False), done.stderr
 
 
 def test_a_machine_without_systemd_gets_instructions(tmp_path: Path) -> None:
