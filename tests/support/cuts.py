@@ -14,6 +14,11 @@ EVERY_POINT = "RKLLM_TEST_EVERY_POINT"
 _STRIDE = 32
 
 
+def has_every_point() -> bool:
+    """Return True where inputs are cut at each point."""
+    return EVERY_POINT in os.environ
+
+
 def splits(whole: Cuttable) -> Iterator[list[Cuttable]]:
     """The input whole, one element at a time, and cut in two in the middle.
 
@@ -22,7 +27,7 @@ def splits(whole: Cuttable) -> Iterator[list[Cuttable]]:
     """
     yield [whole]
     yield [whole[at : at + 1] for at in range(len(whole))]
-    if EVERY_POINT not in os.environ:
+    if not has_every_point():
         middle = len(whole) // 2
         yield [whole[:middle], whole[middle:]]
         return
