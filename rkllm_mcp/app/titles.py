@@ -43,10 +43,13 @@ MOST_GENERATED = 32
 MOST_WORDS = 8
 MOST_JAPANESE_CHARS = 24
 _MOST_CHARS = 60
+# An answer that is a name of at most so many characters may be the title as well.
+_LONGEST_NAME = 12
 # Conversations whose title may still be written; of an older one it stays.
 _MOST_PENDING = 200
 
 _JAPANESE = re.compile(f"[{HIRAGANA}{KATAKANA}{KANJI}]")
+_KANJI = re.compile(f"[{KANJI}]")
 _LABEL = re.compile(
     r"^(?:(?:the |conversation |chat |short |suggested )*title|タイトル|題名|表題)\s*(?:is\b|は|[:：])\s*",
     re.IGNORECASE,
@@ -55,8 +58,8 @@ _LABEL = re.compile(
 _LEADING = re.compile(r"^(?:#+|[-*+•]|\d+[.)])\s+")
 _EMPHASIS = " \t*_`~|"
 _QUOTES = ('""', "''", "“”", "‘’", "「」", "『』", "《》", "【】", "«»")
-# Text of a call, of a control token or of a program.
-_NO_TITLE = re.compile(r"[{}<>\\]|\[/?[A-Z_]+\]|https?://|tool_call")
+# Text of a call, a control token, a program or a letter, and the end of half a sentence.
+_NO_TITLE = re.compile(r"[{}<>\\\[\]]|https?://|tool_call|[:：,、;；]$")
 # The beginning of an answer to the request instead of a title, or of a refusal.
 _TALK = re.compile(
     r"^(?:sure\b|certainly\b|of course\b|here(?:'s| is| are)\b|i(?:'m| am| can| cannot|'d| would| will|'ll| do)\b"
@@ -65,12 +68,13 @@ _TALK = re.compile(
 )
 
 
-def cleaned_title(answer: str, question: str, *, is_cut: bool = False) -> str:
+def cleaned_title(answer: str, question: str, said: str = "", *, is_cut: bool = False) -> str:
     """Return the title in a model's answer without its decoration; empty if there is none.
 
     Args:
         answer: the text of the answer, without thinking.
         question: the first question of the conversation, in whose language the title has to be.
+        said: what the model has said before, which the smallest models say again instead of a title.
         is_cut: the token limit ended the answer, so its last line is not complete.
     """
     lines = [undecorated for line in answer.strip().splitlines() if (undecorated := _undecorated(line))]
@@ -84,11 +88,20 @@ def cleaned_title(answer: str, question: str, *, is_cut: bool = False) -> str:
     is_short = len(title) <= (MOST_JAPANESE_CHARS if has_japanese else _MOST_CHARS)
     if not is_short or len(title.split()) > MOST_WORDS or not any(map(str.isalnum, title)):
         return ""
-    if _NO_TITLE.search(title) or _TALK.match(title) or title.endswith((":", "：")):
+    if _NO_TITLE.search(title) or _TALK.match(title):
         return ""
-    # A name may stand in another script, such as that of a product in a Japanese question.
-    is_foreign = has_japanese != bool(_JAPANESE.search(question)) and title.lower() not in question.lower()
-    return "" if is_foreign else title
+    if len(title) > _LONGEST_NAME and collapse_whitespace(said).casefold().startswith(title.casefold()):
+        return ""
+    return title if _is_in_language_of(question, title) else ""
+
+
+def _is_in_language_of(question: str, title: str) -> bool:
+    """Return True unless the scripts differ; a name may stand in another one, and characters of the question may be."""
+    if bool(_JAPANESE.search(title)) != bool(_JAPANESE.search(question)):
+        return title.casefold() in question.casefold()
+    # Models from China write simplified characters into Japanese, which its encodings lack.
+    new = "".join(character for character in _KANJI.findall(title) if character not in question)
+    return language_of_text(question) != "ja" or new.encode("cp932", "ignore").decode("cp932") == new
 
 
 def _undecorated(line: str) -> str:
@@ -188,7 +201,7 @@ class Titles:
         turn = await npu.chat_model.aside(conversation, request, MOST_GENERATED, MOST_PREFILLED, self._used)
         if turn is None:
             return False
-        if title := _title_in(turn, question):
+        if title := _title_in(turn, question, conversation.messages[-1].text):
             await self._conversations.rename(self._tenant, conversation.id, title, instead_of=first_words)
         return bool(title)
 
@@ -196,7 +209,7 @@ class Titles:
         self._usage.add(usage.prefilled_tokens + usage.generated_tokens)
 
 
-def _title_in(turn: Turn, question: str) -> str:
+def _title_in(turn: Turn, question: str, said: str) -> str:
     if turn.calls or turn.failures:
         return ""
-    return cleaned_title(turn.message.text, question, is_cut=turn.is_cut)
+    return cleaned_title(turn.message.text, question, said, is_cut=turn.is_cut)

@@ -88,15 +88,26 @@ SAVED = AnswerOptions(save=True)
         ("申し訳ありません。", "題は？", ""),
         ('{"name": "get_weather", "arguments": {}}', "", ""),
         ("<tool_call>", "", ""),
+        ("Dear [Landlord's name],", "", ""),
+        ("Dear landlord,", "", ""),
         ("The weather in Rome will be fine tomorrow and it will rain the day after", "", ""),
         ("Donaudampfschifffahrtsgesellschaftskapitänsmützenabzeichenhersteller", "", ""),
         ("ローマの明日の天気は晴れですが明後日は雨が降るでしょう", "ローマの天気は？", ""),
         ("Weather in Rome", "ローマの天気は？", ""),
+        ("東京から京都まで約2小时", "東京から京都までどのくらい？", ""),
+        ("东京的天气", "东京天气怎么样", "东京的天气"),
         ("ローマの天気", "What is the weather in Rome?", ""),
     ],
 )
 def test_the_title_is_taken_out_of_the_answer(answer: str, question: str, title: str) -> None:
     assert cleaned_title(answer, question) == title
+
+
+def test_an_answer_that_is_said_again_is_no_title_but_a_name_may_be() -> None:
+    said = "The capital of France\nis Paris."
+    assert cleaned_title("The capital of France is Paris.", "", said) == ""
+    assert cleaned_title("Capital of France", "", said) == "Capital of France"
+    assert cleaned_title("Paris", "", "Paris.") == "Paris"
 
 
 def test_a_line_that_the_limit_has_cut_is_no_title() -> None:
