@@ -114,7 +114,7 @@ def _with_headings(text: str, mentions: Sequence[_Mention]) -> str:
 
 
 async def _mentions(text: str, source: ResourceSource) -> list[_Mention]:
-    servers = sorted(source.server_names(), key=len, reverse=True)
+    servers = source.server_names()
     if "@" not in text or not servers:
         return []
     # Not inside a word: user@notes:x is an address of another kind.

@@ -49,8 +49,9 @@ class Shelf:
 
 
 MONDAY, TUESDAY, LIST = "notes:memo://monday", "notes:memo://tuesday", "notes:memo://買い物"
+BOOK = f"{LIST}帳"  # begins like the list
 SPACED = "my docs:file:///a b.txt"
-SHELF = {MONDAY: "Milk.", TUESDAY: "Bread.", LIST: "牛乳", SPACED: "A b.", "notes2:x": "X"}
+SHELF = {MONDAY: "Milk.", TUESDAY: "Bread.", LIST: "牛乳", BOOK: "卵", SPACED: "A b.", "notes2:x": "X"}
 
 
 async def attached(text: str, limit_chars: int = 1000, shelf: Shelf | None = None) -> tuple[Question, list[Event]]:
@@ -80,6 +81,7 @@ async def test_a_mention_becomes_the_heading_of_its_resource_and_is_announced() 
         ),
         ("@notes:memo://mondayを要約して", f"[resource {MONDAY}]を要約して", [MONDAY]),
         ("@notes:memo://買い物を読んで", f"[resource {LIST}]を読んで", [LIST]),
+        ("@notes:memo://買い物帳を読んで", f"[resource {BOOK}]を読んで", [BOOK]),
         ("買うものは@notes:memo://買い物。", f"買うものは[resource {LIST}]。", [LIST]),
         (
             "read @my docs:<file:///a b.txt> now",
