@@ -17,6 +17,8 @@ GIB = 2**30
         ("RK3588", 2 * GIB, Fitness("yes")),
         (None, 2 * GIB, Fitness("yes")),
         ("RK3588", 13 * GIB, Fitness("tight", "needs 13.0 GiB, 12.0 GiB available")),
+        # 15.5 GiB in all: nothing would be left to the system.
+        ("RK3588", 15 * GIB, Fitness("no", "needs 15.0 GiB, 12.0 GiB available")),
         ("RK3588", 16 * GIB, Fitness("no", "needs 16.0 GiB, 12.0 GiB available")),
         ("RK3576", 1 * GIB, Fitness("no", "for RK3576")),
         ("RK3588", 0, Fitness("unknown", "memory not known")),
