@@ -11,6 +11,8 @@ Language: TypeAlias = Literal["en", "ja"]
 """A language that the texts of this program exist in."""
 LANGUAGES: tuple[Language, ...] = ("en", "ja")
 
+# What a file in front of a question begins with: its name, and the fence that its text ends with as well.
+_FILE = re.compile(r"\s*(?:([^\n`]{1,255}):\n)?(`{4,})\n")
 _KANA = re.compile(f"[{HIRAGANA}{KATAKANA}]")
 
 
@@ -27,6 +29,22 @@ def collapse_whitespace(text: str) -> str:
 def first_line(text: str) -> str:
     """Return the first line of ``text`` that is not empty."""
     return text.strip().partition("\n")[0]
+
+
+def without_files(question: str) -> str:
+    """Return a question with the names of the files in front of it in place of their texts."""
+    names: list[str] = []
+    end = 0
+    while (match := _FILE.match(question, end)) is not None:
+        # No pattern: the text may have megabytes.
+        close = question.find(f"\n{match[2]}", match.end() - 1)
+        if close < 0:
+            break
+        names += [match[1]] if match[1] else []
+        end = close + 1 + len(match[2])
+    words = question[end:].strip()
+    unnamed = ", ".join(name for name in dict.fromkeys(names) if name not in words)
+    return ": ".join(filter(None, (unnamed, words))) or question
 
 
 def language_of_setting(setting: str | None) -> Language:

@@ -15,10 +15,31 @@ from rkllm_mcp.text import (
     language_of_setting,
     language_of_text,
     shorten,
+    without_files,
 )
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("question", "shown"),
+    [
+        ("What is it?", "What is it?"),
+        ("a.txt:\n````\nbuy milk\n````\n\nSummarise a.txt", "Summarise a.txt"),
+        (
+            "a.txt:\n````\nbuy\n````\n\nメモ 1.md:\n`````\n````\nx\n````\n`````\n\n要約して",
+            "a.txt, メモ 1.md: 要約して",
+        ),
+        ("````\npiped\n````\n\nWhat is it?", "What is it?"),
+        ("a.txt:\n````\nnothing else\n````", "a.txt"),
+        ("````\npiped alone\n````", "````\npiped alone\n````"),
+        ("a.txt:\n````\nwithout an end", "a.txt:\n````\nwithout an end"),
+        ("Look:\n```\ncode\n```\nWhy?", "Look:\n```\ncode\n```\nWhy?"),
+    ],
+)
+def test_a_question_is_shown_with_the_names_of_its_files_and_not_with_their_texts(question: str, shown: str) -> None:
+    assert without_files(question) == shown
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from rkllm_mcp.records import ConversationSummary, StoredConversation, without_r
 from rkllm_mcp.store.boards import STILL_OWN, AnsweredElsewhereError, Leases, end_answer, is_own
 from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database, Transaction
 from rkllm_mcp.store.outbox import Outbox
+from rkllm_mcp.text import without_files
 
 TITLE_CHARS = 60
 # A shared database that takes longer gets an exchange later; writing it twice adds nothing.
@@ -141,7 +142,7 @@ class HistoryLimits:
 def title_of(words: str) -> str:
     """Return the first words of a text on one line, ending at a blank if possible."""
     # More words than a title has characters are not needed: splitting megabytes holds the interpreter's lock.
-    line = " ".join(_utf8(words).split(None, TITLE_CHARS)[:TITLE_CHARS])
+    line = " ".join(_utf8(without_files(words)).split(None, TITLE_CHARS)[:TITLE_CHARS])
     if len(line) <= TITLE_CHARS:
         return line
     head = line[: TITLE_CHARS - 1]

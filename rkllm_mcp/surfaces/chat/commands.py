@@ -41,7 +41,7 @@ from rkllm_mcp.surfaces.tables import (
     tool_text,
 )
 from rkllm_mcp.surfaces.terminal import table, wrapped
-from rkllm_mcp.text import collapse_whitespace, shorten
+from rkllm_mcp.text import collapse_whitespace, shorten, without_files
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import App
@@ -221,7 +221,7 @@ def _last_pictures(state: ChatState) -> tuple[Picture, ...]:
 
 async def _reply(state: ChatState, question: str, pictures: tuple[Picture, ...]) -> None:
     """Answer a question that was not typed now, and show its beginning."""
-    state.terminal.note(f"❯ {shorten(collapse_whitespace(question), _SHOWN_CHARS)}")
+    state.terminal.note(f"❯ {_shown(question)}")
     options = replace(state.options, pictures=pictures)
     await state.answer(state.app.reply(state.conversation, question, options))
 
@@ -236,8 +236,11 @@ async def retry(state: ChatState, _argument: str) -> None:
 async def undo(state: ChatState, _argument: str) -> None:
     """Take back the last question and its answer; the next question takes their place."""
     if question := await _taken_back(state):
-        line = shorten(collapse_whitespace(question), _SHOWN_CHARS)
-        state.terminal.note(state.phrases.sentence("chat.undone", question=line))
+        state.terminal.note(state.phrases.sentence("chat.undone", question=_shown(question)))
+
+
+def _shown(question: str) -> str:
+    return shorten(collapse_whitespace(without_files(question)), _SHOWN_CHARS)
 
 
 async def edit(state: ChatState, _argument: str) -> None:

@@ -92,6 +92,15 @@ def test_another_model_goes_on_with_the_conversation(tmp_path: Path) -> None:
     assert "There is no model 'nobody' here. There is demo, owl." in done.stderr
 
 
+def test_a_question_with_a_file_is_named_by_its_words_and_not_by_the_text_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("eggs", encoding="utf-8")
+    lines = ["@notes.txt Hello", "/retry", "/conversations", "/undo", "/quit"]
+    done = make_demo(tmp_path, servers=()).run("chat", stdin="\n".join(lines))
+    assert "❯ notes.txt Hello\n" in done.stderr
+    assert "Taken back: notes.txt Hello\n" in done.stderr
+    assert "\nnotes.txt Hello " in done.stdout, "the title"
+
+
 def test_the_last_question_is_asked_again_taken_back_and_replaced(tmp_path: Path) -> None:
     (tmp_path / "メモ 1.txt").write_text("牛乳を買う", encoding="utf-8")
     lines = [
