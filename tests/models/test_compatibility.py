@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.models.compatibility import Fitness, fitness, needed_bytes, platform_of
+from rkllm_mcp.board.system import RUNTIME_BYTES
+from rkllm_mcp.errors import ModelFileError
+from rkllm_mcp.models.compatibility import Fitness, check_pair, fitness, needed_bytes, platform_of
+from rkllm_mcp.models.rkllm_header import RkllmFile
+from rkllm_mcp.models.rknn_header import RknnFile
 from tests.support.board_trees import LAPTOP, RK3588, plant
 
 GIB = 2**30
@@ -47,3 +51,18 @@ def test_a_board_takes_the_files_of_its_chip(tmp_path: Path, compatible: str, pl
 
 def test_unmeasured_memory_is_the_file_size_and_a_margin() -> None:
     assert needed_bytes(1000) == 1200
+
+
+def test_memory_is_the_file_a_full_context_and_what_the_runtime_takes() -> None:
+    assert needed_bytes(1000, 4096, 28672) == 1000 + 4096 * 28672 + RUNTIME_BYTES
+    assert needed_bytes(0, 4096, 28672) == 0
+
+
+@pytest.mark.parametrize(("encoder", "model"), [("RK3588", None), (None, "RK3588"), ("RK3576", "RK3576")])
+def test_an_encoder_fits_a_model_of_whose_chip_nothing_else_is_known(encoder: str | None, model: str | None) -> None:
+    check_pair(RknnFile(Path("a.rknn"), 1, encoder), RkllmFile(Path("b.rkllm"), 1, model))
+
+
+def test_an_encoder_for_another_chip_is_refused() -> None:
+    with pytest.raises(ModelFileError, match=r"a\.rknn is for the RK3576, and b\.rkllm for the RK3588"):
+        check_pair(RknnFile(Path("a.rknn"), 1, "RK3576"), RkllmFile(Path("b.rkllm"), 1, "RK3588"))

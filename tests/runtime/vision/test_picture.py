@@ -52,6 +52,12 @@ def translucent() -> bytes:
     return saved(image)
 
 
+def translucent_grey() -> bytes:
+    image = Image.new("LA", (100, 100), (0, 0))
+    image.paste((128, 255), (0, 0, 100, 50))
+    return saved(image)
+
+
 def sixteen_bits() -> bytes:
     image = Image.new("I;16", (40, 40), 0)
     image.paste(0x8080, (0, 0, 40, 20))
@@ -70,6 +76,7 @@ def sixteen_bits() -> bytes:
         (turned_photo(), RED, BLUE),
         (two_frames(), RED, BLUE),
         (translucent(), RED, (255, 255, 255)),
+        (translucent_grey(), GREY, (255, 255, 255)),
         (sixteen_bits(), GREY, (0, 0, 0)),
         (saved(Image.new("CMYK", (30, 30), (0, 0, 0, 0)), "JPEG"), (255, 255, 255), (255, 255, 255)),
         (saved(Image.new("P", (30, 30), 0)), (0, 0, 0), (0, 0, 0)),
@@ -87,6 +94,13 @@ def test_a_wide_picture_is_centred_on_grey_and_not_distorted() -> None:
     pixels = fitted_pixels(stripes((RED, BLUE), (200, 100)), 64, 64)
     rows = [pixels[y * 64 * 3 + 96 : y * 64 * 3 + 99] for y in range(64)]
     assert [bytes(GREY) == row for row in rows] == [y < 16 or y >= 48 for y in range(64)]
+
+
+def test_a_picture_keeps_the_details_that_an_encoder_of_another_shape_has_room_for() -> None:
+    colours = (RED, BLUE) * 32
+    pixels = fitted_pixels(stripes(colours, (64, 512)), 32, 256)
+    rows = [tuple(pixels[y * 96 + 48 : y * 96 + 51]) for y in range(256)]
+    assert rows[1::4] == list(colours)
 
 
 def _png(width: int, height: int, content: bytes) -> bytes:
@@ -112,6 +126,10 @@ def _png(width: int, height: int, content: bytes) -> bytes:
         (stripes((RED, BLUE), (400, 400))[:300], "damaged or incomplete"),
         (_png(20_000, 10_000, bytes(1_000_000)), "megapixels; send a smaller one"),
         (_png(7_000, 7_000, bytes(1000)), "7000 x 7000 pixels, more than 40 megapixels"),
+        (
+            saved(Image.new("RGB", (4000, 3001)), "WEBP", quality=1, method=0),
+            "x 3001 pixels, more than 12 megapixels",
+        ),
         (_png(60_000, 60_000, bytes(10_000_000)), "megapixels; send a smaller one"),
         (_png(300, 300, bytes(3000)), "damaged or incomplete"),
     ],
