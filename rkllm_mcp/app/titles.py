@@ -201,7 +201,7 @@ class Titles:
         turn = await npu.chat_model.aside(conversation, request, MOST_GENERATED, MOST_PREFILLED, self._used)
         if turn is None:
             return False
-        if title := _title_in(turn, question, conversation.messages[-1].text):
+        if title := _title_in(turn, question, conversation.messages[-1].text, request):
             await self._conversations.rename(self._tenant, conversation.id, title, instead_of=first_words)
         return bool(title)
 
@@ -209,7 +209,9 @@ class Titles:
         self._usage.add(usage.prefilled_tokens + usage.generated_tokens)
 
 
-def _title_in(turn: Turn, question: str, said: str) -> str:
+def _title_in(turn: Turn, question: str, said: str, request: str) -> str:
     if turn.calls or turn.failures:
         return ""
-    return cleaned_title(turn.message.text, question, said, is_cut=turn.is_cut)
+    title = cleaned_title(turn.message.text, question, said, is_cut=turn.is_cut)
+    # The smallest models repeat what they are asked.
+    return "" if title in request else title

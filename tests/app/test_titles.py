@@ -49,6 +49,7 @@ rule no title
 rule
   say I see.
 """
+ECHO = RUBBISH.replace("I am sorry, but I cannot do that for you.", "Write only the title.")
 # Of four seconds at four tokens a second.
 SLOW = """
 rule the title
@@ -265,8 +266,9 @@ async def test_a_conversation_that_was_renamed_meanwhile_keeps_its_name(tmp_path
         assert len(it.runs()) == runs + 1
 
 
-async def test_what_is_no_title_is_tried_twice_and_never_stored(tmp_path: Path) -> None:
-    async with board(tmp_path, RUBBISH) as it:
+@pytest.mark.parametrize("rules", [RUBBISH, ECHO], ids=["refusal", "echo"])
+async def test_what_is_no_title_is_tried_twice_and_never_stored(tmp_path: Path, rules: str) -> None:
+    async with board(tmp_path, rules) as it:
         conversation = it.app.new_conversation()
         questions = 4
         for _ in range(questions):
