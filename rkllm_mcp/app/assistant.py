@@ -330,8 +330,8 @@ class App:
         if self._has_announced:
             return ()
         self._has_announced = True
-        lines = starting_lines(self.model_host.name if self.model_host.npu else None, len(self.toolbox.connections))
-        return tuple(map(Status, lines))
+        model, language = self.model_host.name if self.model_host.npu else None, self.config.status_language
+        return tuple(map(Status, starting_lines(model, len(self.toolbox.connections), language)))
 
     async def ready(self) -> None:
         """Wait until the model is loaded and every server is connected or has failed.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ConfigError, RuntimeUnusableError
 from rkllm_mcp.generation import ImageTags, Sampling, SamplingByPurpose
@@ -15,6 +16,7 @@ from rkllm_mcp.models.cards import ModelCard, ModelFolder, SamplingCard, Samplin
 
 if TYPE_CHECKING:
     from rkllm_mcp.runtime.settings import EngineSettings
+    from rkllm_mcp.text import Language
 
 AUTOMATIC = "auto"
 EMULATOR = "emulator"
@@ -109,10 +111,11 @@ def blindness(name: str, *, emulated: bool | None = None) -> str:
     return f"{name} does not see pictures; {advice}"
 
 
-def starting_lines(model: str | None, servers: int) -> tuple[str, ...]:
+def starting_lines(model: str | None, servers: int, language: Language = "en") -> tuple[str, ...]:
     """Return a line about the model that loads, None for a remote service, and one about the servers that connect."""
-    lines = () if model is None else (f"[NPU: Loading model '{model}']",)
-    return (*lines, f"[MCP: Connecting to {servers} server{'s' if servers > 1 else ''}]") if servers else lines
+    lines = () if model is None else (translate("chat.loading", language, name=model),)
+    key = "servers.connecting" if servers > 1 else "servers.connecting_one"
+    return (*lines, translate(key, language, count=servers)) if servers else lines
 
 
 def unset_rights(config: Config) -> list[str]:

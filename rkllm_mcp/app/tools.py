@@ -73,6 +73,7 @@ async def open_tools(
             switches=Switches(await store.switches.all() or (), store.switches.keep),
             result_chars=config.agent.tool_result_chars,
             escape_description=without_markers,
+            language=config.status_language,
         )
         if not config.active_servers:
             yield ToolEnvironment(Toolbox(lambda _: {}, _no_resources, status, policies), store)

@@ -496,6 +496,7 @@ class Origin:
     unset: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     remarks: tuple[str, ...] = ()  # one line for each ignored part of the file
     tenant: str = ""  # name of the tenant; empty for the owner
+    locale: str = ""  # the terminal's, such as ja_JP.UTF-8; empty for a program
 
 
 class Config(Sections):
@@ -507,6 +508,11 @@ class Config(Sections):
     def origin(self) -> Origin:
         """Facts that are not in the sections."""
         return self._origin
+
+    @property
+    def status_language(self) -> Language:
+        """Language of status lines: the configured one, else the terminal's."""
+        return language_of_setting(self.agent.language or self.origin.locale)
 
     def with_origin(self, **changes: Any) -> Config:
         """Return the same configuration with changed fields of ``origin``."""

@@ -82,6 +82,10 @@ EXIT_UNUSABLE = 3
 EXIT_INTERRUPTED = 130
 
 
+def _locale(environment: Mapping[str, str]) -> str:
+    return next(filter(None, (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
+
+
 @dataclass
 class Session:
     """Global options of one invocation."""
@@ -103,6 +107,7 @@ class Session:
         from rkllm_mcp.config.loading import load_config
 
         config = load_config(self.config_path, env=environment)
+        config = config.with_origin(locale=_locale(environment))
         return config.overridden(model=self.model, library=self.runtime, tools=not self.no_mcp)
 
     @cached_property
@@ -112,8 +117,7 @@ class Session:
 
     def language(self, config: Config, environment: Mapping[str, str] = os.environ) -> Language:
         """Return the language of our own texts: the configured one, else the locale's."""
-        locale = next(filter(None, (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), None)
-        return language_of_setting(config.agent.language or locale)
+        return language_of_setting(config.agent.language or _locale(environment))
 
     def note_configuration(self, config: Config) -> None:
         """Say in the first line if there is no configuration file, or which of two is used."""

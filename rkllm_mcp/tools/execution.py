@@ -17,7 +17,7 @@ from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import CallContext, Deadline
 from rkllm_mcp.records import CallRecord, CallRecorder
-from rkllm_mcp.text import first_line
+from rkllm_mcp.text import Language, first_line
 from rkllm_mcp.toolcalls.results import cut, paging_arguments, pictures_of, result_text, sources_of
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 from rkllm_mcp.tools.approvals import Approvals, Switches
@@ -39,6 +39,7 @@ class ExecutionPolicies:
     switches: Switches = field(default_factory=Switches)
     result_chars: int = RESULT_CHARS  # longer results are truncated
     escape_description: Callable[[str], str] = str  # escapes call markup in tool descriptions
+    language: Language = "en"  # of status lines
 
 
 class CallableServer(Protocol):

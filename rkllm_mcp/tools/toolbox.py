@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.header_templates import claimed_by
 from rkllm_mcp.config.servers import OpenAPIServer, RemoteServer, ServerConfig
 from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError
@@ -301,14 +302,16 @@ class Toolbox:
         self._index = None
         if self._on_status is None or connection.state in ("waiting", "connecting", "stopped"):
             return
+        language, name = self._policies.language, connection.spec.name
         if connection.state == "ready":
             count = len(connection.tools)
-            self._on_status(f"[MCP: Server '{connection.spec.name}' is ready: {count} tool{'' if count == 1 else 's'}]")
+            key = "servers.ready_one" if count == 1 else "servers.ready"
+            self._on_status(translate(key, language, server=name, count=count))
             return
-        what = "is left out" if connection.state == "failed" else "is gone"
+        key = "servers.failed" if connection.state == "failed" else "servers.gone"
         lines = connection.notes.shown()[-_SHOWN_LINES:]
         output = "".join(f"\n    {line}" for line in lines)
-        self._on_status(f"[MCP: Server '{connection.spec.name}' {what}: {connection.explanation()}]{output}")
+        self._on_status(f"{translate(key, language, server=name, reason=connection.explanation())}{output}")
 
 
 def _headers_of(spec: ServerConfig) -> Mapping[str, str]:

@@ -38,11 +38,13 @@ def status_command(session: Session, as_json: AsJson = False) -> int:
     """Show whether the assistant runs, where, and with which model; exit code 1 unless it answers."""
     config = session.config()
     values = _status(config)
+    # "running: no" says it already.
+    shown = {name: value for name, value in values.items() if name != "state" or values["running"]}
     if not values["running"]:
-        values["start"] = _start_command()
+        values["start"] = shown["start"] = _start_command()
     session.show(
         values,
-        table((), [(name, _text(value)) for name, value in values.items()], session.terminal.columns),
+        table((), [(name, _text(value)) for name, value in shown.items()], session.terminal.columns),
         as_json=as_json,
     )
     return EXIT_DONE if values["running"] else EXIT_ANSWER_FAILED

@@ -183,7 +183,7 @@ def run(
     show = show_json if as_json else _terminal_renderer(session, language).show
     if note := session.configuration_note(config):
         show(Status(note))
-    for line in starting_lines(model, len(config.active_servers)):
+    for line in starting_lines(model, len(config.active_servers), language):
         show(Status(line))
 
     from rkllm_mcp.app.root import open_app

@@ -12,7 +12,7 @@ from rkllm_mcp.surfaces.chat.commands import COMMANDS
 from rkllm_mcp.surfaces.chat.render import transcript
 from rkllm_mcp.surfaces.invocation import Session, emulation_note
 from rkllm_mcp.text import LANGUAGES
-from tests.support.demo_app import make_demo
+from tests.support.demo_app import Demo, make_demo
 from tests.support.feature_demo import DESK, make_features
 from tests.support.served import scripted_model
 
@@ -158,6 +158,15 @@ def test_every_command_is_explained_in_every_language() -> None:
         assert [name for name, (usage, *_) in explained.items() if " " in usage and "[" not in usage.split()[1]] == [
             name for name, texts in explained.items() if len(texts) > 2 and name not in ("/approve", "/set")
         ]
+
+
+def test_in_a_japanese_terminal_servers_are_told_of_in_japanese(tmp_path: Path) -> None:
+    servers = '[[servers]]\nname = "local"\ntransport = "builtin"\ntools = [{ name = "clock" }]\n'
+    demo = make_demo(tmp_path, servers=(), extra=servers)
+    demo = Demo(demo.folder, {**demo.environment, "LC_ALL": "ja_JP.UTF-8"})
+    for done in (demo.run("chat", stdin="こんにちは\n/quit\n"), demo.run("run", "こんにちは")):
+        assert "[MCP: サーバー「local」の準備完了: ツール 1 個]\n" in done.stderr
+        assert not [line for line in done.stderr.splitlines() if "is ready" in line or "Connecting" in line]
 
 
 def test_a_japanese_chat_explains_itself_in_japanese(tmp_path: Path) -> None:

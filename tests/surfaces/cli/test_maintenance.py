@@ -51,7 +51,9 @@ def test_status_shows_what_is_here_and_how_it_is_started(home: Path, command: Co
         "conversations": 1,
         "start": "rkllm-mcp serve",
     }
-    assert ["running", "no"] in [line.split() for line in command("status").out.splitlines()]
+    rows = [line.split() for line in command("status").out.splitlines()]
+    assert ["running", "no"] in rows
+    assert not [row for row in rows if row[0] == "state"], "said once"
 
 
 def test_a_checkout_is_updated_with_git(home: Path, command: Command) -> None:
