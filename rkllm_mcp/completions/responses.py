@@ -36,13 +36,16 @@ from rkllm_mcp.completions.request import (
     model_options,
 )
 from rkllm_mcp.messages import as_list, as_mapping
+from rkllm_mcp.records import NOT_STORED
 
 _Metadata = Annotated[dict[str, str], Field(max_length=16)]
 # A tool of free text has this argument here.
 _INPUT = "input"
 _PREFIX = "resp_"
 _CALLS = ("function_call", "custom_tool_call")
-_READ = frozenset({"message", *_CALLS, *(f"{call}_output" for call in _CALLS)})
+# A call of a server's tool, which has its result with it.
+_SERVER_CALL = "mcp_call"
+_READ = frozenset({"message", _SERVER_CALL, *_CALLS, *(f"{call}_output" for call in _CALLS)})
 # Items that bring tools, which Codex sends in place of the request's (from 0.150 on), or has searched for.
 _BRINGING = frozenset({"additional_tools", "tool_search_output"})
 
@@ -51,7 +54,7 @@ _Contents = str | Annotated[list[api.ContentPart], Field(max_length=api.MOST_PAR
 
 
 class InputItem(api.ApiBody):
-    """A message, a call, the output of a call, or thinking, which is not read again."""
+    """A message, a call, the output of a call, both in one (``mcp_call``), or thinking, which is not read again."""
 
     type: str = "message"
     role: api.Role | None = None
@@ -348,13 +351,18 @@ def _add_item(history: MessageHistory, item: InputItem, place: str, *, is_questi
             history.add_answer("".join(map(content_text, blocks)), continues=True)
         else:
             history.add(item.role, content, place, is_question=is_question)
-    elif item.type in _CALLS:
+    elif item.type in (*_CALLS, _SERVER_CALL):
         call_id = item.call_id or item.id
         if not call_id or item.name is None:
             raise RequestRefusedError("a call has a call_id and a name; send both", place)
+        result = item.output if item.error is None else item.error
+        if item.type == _SERVER_CALL and result in (None, NOT_STORED):
+            return  # the model would take it for one that failed
         arguments = {_INPUT: item.input or ""} if item.type == "custom_tool_call" else item.arguments
         name = _joined(item.namespace, item.name)
         history.add_answer("", [HistoryCall(call_id, name, arguments)], continues=True)
+        if item.type == _SERVER_CALL:
+            history.add_result(result, call_id)
     else:
         history.add_result(item.output, item.call_id)
 
@@ -496,7 +504,13 @@ class ResponsesShape(ReplyShape):
         outcome: Json = {"output": None, "error": None}
         if not is_open:
             outcome["error" if part.result.is_error else "output"] = part.result.text
-        return {**called, "type": "mcp_call", "server_label": part.call.server, **outcome, "approval_request_id": None}
+        return {
+            **called,
+            "type": _SERVER_CALL,
+            "server_label": part.call.server,
+            **outcome,
+            "approval_request_id": None,
+        }
 
     def _named(self, shown: str) -> tuple[str, Json]:
         """Return the name of a call and its namespace, if it has one."""

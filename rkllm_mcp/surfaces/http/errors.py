@@ -92,6 +92,12 @@ NOT_OFFERED: Mapping[str, str] = {
     **dict.fromkeys(["/v1/assistants", "/v1/threads", "/v1/messages/batches"], _COMPLETIONS),
     **dict.fromkeys(["/api/push", "/api/create", "/api/copy", "/api/blobs"], _STOCKING),
 }
+# How addresses of the APIs end, behind a base URL that people write into programs with a /v1 too many or too few.
+_ENDINGS: Mapping[str, str] = {
+    **dict.fromkeys(["/chat/completions", "/completions", "/responses", "/embeddings", "/models"], "/v1"),
+    **dict.fromkeys(["/v1/messages", "/v1/messages/count_tokens"], ""),
+    **dict.fromkeys(["/api/chat", "/api/generate", "/api/tags", "/api/embed", "/api/version"], ""),
+}
 
 
 class ErrorDetail(DocumentedModel):
@@ -248,6 +254,16 @@ def hide_internal_error(event: T) -> T | End:
     return replace(event, error=unforeseen())
 
 
+def _with_base_url(path: str, message: str) -> tuple[str, str]:
+    """Return the address that a program means with another base URL, and a sentence about it; else both unchanged."""
+    end = max((end for end in _ENDINGS if path.endswith(end)), key=len, default="")
+    meant = f"{_ENDINGS[end]}{end}" if end else path
+    if meant == path:
+        return path, message
+    base = "ends in /v1, once" if _ENDINGS[end] else "is the address of this service without a path"
+    return meant, f"there is nothing at this address; the API is at {meant}, so the base URL in the program {base}"
+
+
 def response_to(error: BaseException, path: str = "") -> Response:
     """The answer to a request for ``path`` that ended in an error."""
     if isinstance(error, (ClientDisconnect, ClientGoneError)):
@@ -257,6 +273,7 @@ def response_to(error: BaseException, path: str = "") -> Response:
         message = _SENTENCES.get(error.status_code, error.detail)
         if error.status_code == 404:
             message = next((says for prefix, says in NOT_OFFERED.items() if path.startswith(prefix)), message)
+            path, message = _with_base_url(path, message)
         headers = dict(error.headers or {})
         if "Allow" in headers:
             headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))

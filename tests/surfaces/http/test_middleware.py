@@ -369,3 +369,23 @@ async def test_an_error_alone_in_a_task_group_is_that_error() -> None:
 
 def test_a_client_that_has_left_is_a_status_of_its_own() -> None:
     assert response_to(ClientGoneError()).status_code == 499
+
+
+@pytest.mark.parametrize(
+    ("sent", "meant", "base"),
+    [
+        ("/v1/v1/messages", "/v1/messages", "is the address of this service without a path"),
+        ("/api/v1/messages/count_tokens", "/v1/messages/count_tokens", "is the address of this service without a path"),
+        ("/v1/api/chat", "/api/chat", "is the address of this service without a path"),
+        ("/chat/completions", "/v1/chat/completions", "ends in /v1, once"),
+        ("/v1/v1/chat/completions", "/v1/chat/completions", "ends in /v1, once"),
+        ("/v1/v1/responses", "/v1/responses", "ends in /v1, once"),
+    ],
+)
+async def test_a_program_with_another_base_url_gets_the_right_one(sent: str, meant: str, base: str) -> None:
+    async with desk() as client:
+        refused = await client.send("POST", sent, {"content-type": "application/json"}, b"{}")
+    assert refused.status_code == 404
+    expected = f"there is nothing at this address; the API is at {meant}, so the base URL in the program {base}"
+    error = refused.json()["error"]
+    assert (error if isinstance(error, str) else error["message"]) == expected

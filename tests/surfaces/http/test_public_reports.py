@@ -52,6 +52,13 @@ ITEMS: list[tuple[str, Json, str, str]] = [
     ("openai/codex#39532", _added([{"type": "custom", "name": "exec", "description": "d"}]), "hello", HEARD),
     ("envoyproxy/ai-gateway PR 2455", {"type": "agent_message", "content": [{"text": "x"}]}, "hello", HEARD),
     ("envoyproxy/ai-gateway PR 2455", {"type": "agent_reasoning", "text": "x"}, "hello", HEARD),
+    ("james-6-23/codex2api PR 98", {"type": "compaction", "encrypted_content": "gAAA"}, "hello", HEARD),
+    (
+        "openai/openai-python#2670",
+        {"type": "mcp_call", "id": "m", "status": "completed", "name": "f", "server_label": "x", "output": "4"},
+        "hello",
+        HEARD,
+    ),
     ("CommandCodeAI/command-code#893", {"type": "tool_search_call", "call_id": "c"}, "hello", HEARD),
     ("CommandCodeAI/command-code#893", {"type": "tool_search_output", "tools": [TOOL]}, "hello", HEARD),
 ]
@@ -71,6 +78,20 @@ REQUESTS: list[tuple[str, str, Json, int, str]] = [
         200,
         HEARD,
     ),
+    (
+        "github/app#2903",
+        CHAT,
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "image_url", "image_url": {"url": PIXEL}}]},
+                {"role": "assistant", "content": "a", "refusal": None, "audio": None, "annotations": []},
+                HELLO,
+            ]
+        },
+        200,
+        HEARD,
+    ),
+    ("anthropics/claude-code#20416", "/v1/v1/messages", {"messages": [HELLO]}, 404, "the API is at /v1/messages, so"),
     (
         "peonist-ai/halogen-flash-server#32",
         CHAT,

@@ -13,6 +13,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
 from tests.support.chat_script import ANNS_KEY, CITY, OWN_TOOLS, OWNERS_KEY, RULES, Json
+from tests.support.demo_model import demo_vocabulary
 from tests.support.served import Served, scripted_model, served
 
 MODEL = "parrot"
@@ -152,6 +153,20 @@ def test_a_call_and_its_output_go_on_by_items_and_by_the_id_of_the_response(clie
     reference = [question, *({"type": "item_reference", "id": item.id} for item in called.output), output]
     assert ask(client, reference, **settings).output_text == by_items.output_text
     assert ask(client, "hello from ann", previous_response_id=by_id.id, **settings).output_text.startswith("Hello, ann")
+
+
+def test_the_model_reads_the_result_of_a_servers_tool_again(client: openai.OpenAI, service: Served) -> None:
+    question, server = "how much is 2 and 3", {"type": "mcp", "server_label": "own"}
+    first = ask(client, question, tools=[server], store=False)
+    (call,) = [item for item in first.output if item.type == "mcp_call"]
+    items: list[Json] = [{"role": "user", "content": question}, *(item.model_dump() for item in first.output)]
+    ask(client, [*items, {"role": "user", "content": "hello from ann"}], tools=[server], store=False)
+    read = demo_vocabulary().decode
+    assert f"<tool_response>\n{call.output}\n</tool_response>" in read(service.runs()[-1]["prompt"])
+    # Without its result a call would look as if it had failed.
+    next(item for item in items if item.get("type") == "mcp_call")["output"] = None
+    ask(client, [*items, {"role": "user", "content": "hello from ann"}], tools=[server], store=False)
+    assert "<tool_response>" not in read(service.runs()[-1]["prompt"])
 
 
 def test_a_response_is_shown_deleted_and_not_stored_when_that_is_asked(client: openai.OpenAI) -> None:
