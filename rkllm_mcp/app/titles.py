@@ -41,7 +41,8 @@ MOST_PREFILLED = 96
 MOST_GENERATED = 32
 # The model is asked for 6 words or 20 characters; a little more is still a title.
 MOST_WORDS = 8
-MOST_JAPANESE_CHARS = 24
+# Of which a Japanese character takes two.
+MOST_JAPANESE_COLUMNS = 50
 _MOST_CHARS = 60
 # An answer that is a name of at most so many characters may be the title as well.
 _LONGEST_NAME = 12
@@ -84,8 +85,8 @@ def cleaned_title(answer: str, question: str, said: str = "", *, is_cut: bool = 
     while len(lines) > 1 and lines[0].endswith((":", "：")):
         del lines[0]
     title = lines[0] if lines else ""
-    has_japanese = bool(_JAPANESE.search(title))
-    is_short = len(title) <= (MOST_JAPANESE_CHARS if has_japanese else _MOST_CHARS)
+    japanese = len(_JAPANESE.findall(title))
+    is_short = len(title) + japanese <= (MOST_JAPANESE_COLUMNS if japanese else _MOST_CHARS)
     if not is_short or len(title.split()) > MOST_WORDS or not any(map(str.isalnum, title)):
         return ""
     if _NO_TITLE.search(title) or _TALK.match(title):

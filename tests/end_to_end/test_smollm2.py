@@ -29,6 +29,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from mcp_servers.knowledge.settings import ModelSettings, Settings
+from rkllm_mcp.app import titles
 from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.llama import has_llama, llama_folder, pull_llama
 from rkllm_mcp.app.root import open_app
@@ -179,6 +180,41 @@ async def test_the_ids_of_eight_turns_are_those_of_the_template_in_the_file_and_
     for before, after in itertools.pairwise(usages):
         assert after.cached_tokens >= before.prompt_tokens
         assert after.prompt_tokens == (after.prefilled_tokens or 0) + (after.cached_tokens or 0)
+
+
+async def test_a_title_is_short_or_the_question_and_the_conversation_goes_on_as_without_it(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(titles, "IDLE_S", 0.0)
+    options = AnswerOptions(ModelOptions(24, sampling=SamplingOverrides(temperature=0)), tools=False, save=True)
+    question = "What is the capital of France?"
+
+    async def ask_saved(app: App, conversation: Conversation, text: str) -> Usage:
+        async with aclosing(app.reply(conversation, text, options)) as stream:
+            return next(event for event in [event async for event in stream] if isinstance(event, Usage))
+
+    async def until_idle(app: App, *, is_idle: bool) -> None:
+        # ``Engine.idle`` would end the request.
+        while True:
+            if app.engine.is_idle == is_idle:
+                return
+            await anyio.sleep(0.01)
+
+    async with model.app(tmp_path / "home") as app:
+        assert app.writes_titles
+        conversation = app.new_conversation()
+        await ask_saved(app, conversation, question)
+        await until_idle(app, is_idle=False)
+        await until_idle(app, is_idle=True)
+        usage = await ask_saved(app, conversation, "And of Italy?")
+        (row,) = await app.store.conversations.matching("", conversation.id)
+    lines = [json.loads(line) for line in (tmp_path / "home" / "calls.jsonl").read_text("utf-8").splitlines()]
+    runs = [line["run"] for line in lines if line["call"] in {"rkllm_run", "rkllm_run_async"}]
+    tokenizer = ModelTokenizer((model.folder / "tokenizer.json").read_text("utf-8"))
+    request = next(run for run in runs if "Give this conversation a title" in tokenizer.decode(run["prompt"]))
+    assert request["prefill_tokens"] < 48
+    assert usage.prefilled_tokens < 24
+    assert row.title == question or len(row.title.split()) <= titles.MOST_WORDS
 
 
 async def test_texts_of_tokens_that_cut_characters_come_out_whole(model: Model, tmp_path: Path) -> None:
