@@ -23,7 +23,7 @@ from typer.main import get_command, get_group
 from rkllm_mcp import __version__
 from rkllm_mcp.config.secrets import redact_record
 from rkllm_mcp.errors import RkllmMcpError, UsageError
-from rkllm_mcp.surfaces.cli.options import flag, option, prepare_help
+from rkllm_mcp.surfaces.cli.options import flag, option, prepare_help, usable_models
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_INTERRUPTED, Session
 
 
@@ -220,7 +220,9 @@ def _version(value: bool) -> None:
 def _global_options(
     context: typer.Context,
     config: Annotated[str | None, option("Configuration file, TOML or JSON.", "FILE")] = None,
-    model: Annotated[str | None, option("Model to use; 'models list' lists them.", "NAME|PATH")] = None,
+    model: Annotated[
+        str | None, option("Model to use; 'models list' lists them.", "NAME|PATH", autocompletion=usable_models)
+    ] = None,
     runtime: Annotated[
         str | None, option("Runtime library to use; emulator runs without an NPU.", "auto|emulator|PATH")
     ] = None,

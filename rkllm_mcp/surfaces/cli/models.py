@@ -23,7 +23,17 @@ from rkllm_mcp.errors import ConfigError, UsageError
 from rkllm_mcp.models.cards import load_model
 from rkllm_mcp.models.compatibility import gib
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
-from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, may_remove, option
+from rkllm_mcp.surfaces.cli.options import (
+    AsJson,
+    Yes,
+    argument,
+    command,
+    flag,
+    may_remove,
+    model_names,
+    option,
+    usable_models,
+)
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.terminal import table, write_json
 
@@ -252,7 +262,7 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
 @command(app, "show")
 def show_command(
     session: Session,
-    name: Annotated[str, argument("Name of the model, or path of its folder.")],
+    name: Annotated[str, argument("Name of the model, or path of its folder.", autocompletion=model_names)],
     as_json: AsJson = False,
 ) -> None:
     """Show one model's card and files."""
@@ -274,6 +284,7 @@ def pull_command(
         argument(
             "Name from 'models list', a repository on Hugging Face, or a new name with --repository and --file.",
             "NAME|OWNER/NAME[:FILE]",
+            autocompletion=model_names,
         ),
     ],
     repository: Annotated[str | None, option("Repository on Hugging Face.", "OWNER/NAME")] = None,
@@ -333,7 +344,9 @@ def convert_command(context: typer.Context) -> None:
 
 
 @command(app, "use")
-def use_command(session: Session, name: Annotated[str, argument("Name of an installed model.")]) -> None:
+def use_command(
+    session: Session, name: Annotated[str, argument("Name of an installed model.", autocompletion=usable_models)]
+) -> None:
     """Use an installed model from now on: it is written into the configuration, and a running service loads it."""
     folder, target = load_model(name), session.target_file()
     loaded = _load_in_service(session, folder.name)
@@ -348,7 +361,7 @@ def use_command(session: Session, name: Annotated[str, argument("Name of an inst
 @command(app, "remove")
 def remove_command(
     session: Session,
-    name: Annotated[str, argument("Name of the model.")],
+    name: Annotated[str, argument("Name of the model.", autocompletion=usable_models)],
     yes: Yes = False,
 ) -> None:
     """Remove a model that was downloaded or added."""

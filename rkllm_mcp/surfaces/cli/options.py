@@ -31,9 +31,9 @@ else:
 _GROUP_EXAMPLES = 4
 
 
-def argument(text: str, metavar: str | None = None) -> Any:
+def argument(text: str, metavar: str | None = None, **settings: Any) -> Any:
     """Return an argument with its help; its name stands for the value unless ``metavar`` does."""
-    return typer.Argument(metavar=metavar, help=text)
+    return typer.Argument(metavar=metavar, help=text, **settings)
 
 
 def option(text: str, metavar: str, *names: str, **limits: Any) -> Any:
@@ -44,6 +44,21 @@ def option(text: str, metavar: str, *names: str, **limits: Any) -> Any:
 def flag(text: str, *names: str, **settings: Any) -> Any:
     """Return an option without a value, with its help."""
     return typer.Option(*names, metavar="", help=text, **settings)
+
+
+def model_names(incomplete: str) -> list[str]:
+    """Return the names of models that a shell completes."""
+    from rkllm_mcp.models.cards import list_models
+
+    return [folder.folder.name for folder in list_models() if folder.folder.name.startswith(incomplete)]
+
+
+def usable_models(incomplete: str) -> list[str]:
+    """Return the names of models whose files are here, for a shell to complete."""
+    from rkllm_mcp.models.cards import list_models
+
+    models = (folder for folder in list_models() if not folder.missing)
+    return [folder.folder.name for folder in models if folder.folder.name.startswith(incomplete)]
 
 
 def _no_type(ctx: Any) -> None:

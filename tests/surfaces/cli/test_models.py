@@ -204,6 +204,19 @@ def test_in_a_japanese_terminal_models_are_described_in_japanese_and_to_programs
         assert (model["description"], model["fits"]["reason"]) == english
 
 
+def test_a_shell_completes_the_names_of_models(environment: dict[str, str]) -> None:
+    def completed(line: str) -> list[str]:
+        asked = {"_RKLLM_MCP_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+        command = [sys.executable, "-m", "rkllm_mcp"]
+        return subprocess.run(
+            command, env={**environment, **asked}, capture_output=True, text=True, timeout=60, check=False
+        ).stdout.split()
+
+    assert completed("rkllm-mcp models pull qwen3-4") == ["qwen3-4b", "qwen3-4b-2507"]
+    assert completed("rkllm-mcp models use d") == ["demo"], "one that is here"
+    assert completed("rkllm-mcp --model d") == ["demo"]
+
+
 def test_a_model_that_is_not_here_is_shown_all_the_same(environment: dict[str, str]) -> None:
     shown = json.loads(run(environment, "show", "qwen3-0.6b", "--json").stdout)
     assert (shown["state"], len(shown["missing"])) == ("to pull", 2)
