@@ -46,19 +46,24 @@ def flag(text: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, metavar="", help=text, **settings)
 
 
-def model_names(incomplete: str) -> list[str]:
-    """Return the names of models that a shell completes."""
+def model_names(incomplete: str) -> list[tuple[str, str]]:
+    """Return the names of models that a shell completes, with their descriptions."""
     from rkllm_mcp.models.cards import list_models
 
-    return [folder.folder.name for folder in list_models() if folder.folder.name.startswith(incomplete)]
+    # Without a description zsh completes nothing; its colons would end it.
+    return [
+        (folder.folder.name, folder.card.description.replace(":", ",") or str(folder.folder))
+        for folder in list_models()
+        if folder.folder.name.startswith(incomplete)
+    ]
 
 
-def usable_models(incomplete: str) -> list[str]:
-    """Return the names of models whose files are here, for a shell to complete."""
+def usable_models(incomplete: str) -> list[tuple[str, str]]:
+    """Return those of ``model_names`` whose files are here."""
     from rkllm_mcp.models.cards import list_models
 
-    models = (folder for folder in list_models() if not folder.missing)
-    return [folder.folder.name for folder in models if folder.folder.name.startswith(incomplete)]
+    usable = {folder.folder.name for folder in list_models() if not folder.missing}
+    return [(name, description) for name, description in model_names(incomplete) if name in usable]
 
 
 def _no_type(ctx: Any) -> None:

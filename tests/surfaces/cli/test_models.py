@@ -205,8 +205,9 @@ def test_in_a_japanese_terminal_models_are_described_in_japanese_and_to_programs
 
 
 def test_a_shell_completes_the_names_of_models(environment: dict[str, str]) -> None:
-    def completed(line: str) -> list[str]:
-        asked = {"_RKLLM_MCP_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    def completed(line: str, shell: str = "bash") -> list[str]:
+        asked = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_TYPER_COMPLETE_ARGS": line}
+        asked["_RKLLM_MCP_COMPLETE"] = f"complete_{shell}"
         command = [sys.executable, "-m", "rkllm_mcp"]
         return subprocess.run(
             command, env={**environment, **asked}, capture_output=True, text=True, timeout=60, check=False
@@ -215,6 +216,9 @@ def test_a_shell_completes_the_names_of_models(environment: dict[str, str]) -> N
     assert completed("rkllm-mcp models pull qwen3-4") == ["qwen3-4b", "qwen3-4b-2507"]
     assert completed("rkllm-mcp models use d") == ["demo"], "one that is here"
     assert completed("rkllm-mcp --model d") == ["demo"]
+    # Zsh completes nothing without a description, and a colon would end it.
+    shown = " ".join(completed("rkllm-mcp models pull qwen3-4b-", "zsh"))
+    assert '"qwen3-4b-2507":"Qwen3 4B Instruct 2507, strong with tools' in shown
 
 
 def test_a_model_that_is_not_here_is_shown_all_the_same(environment: dict[str, str]) -> None:
