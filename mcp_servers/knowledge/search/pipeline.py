@@ -374,11 +374,13 @@ class Pipeline:
             headings = heading_profiles(connection, [chunks[at] for at in best])
         covered = ranking.covered_shares(words.weights, [profiles_by_chunk[at] for at in best])
         in_heading = ranking.covered_shares(words.weights, [headings[chunks[at]] for at in best])
+        rivals = ranking.rivals(shares, profiles_by_chunk)
         ranked: list[_ScoredChunk] = []
         least, size = 1.0, math.log(max(now.chunks, 1))
         for row, at in enumerate(best):
             chunk, share = chunks[at], float(shares[at])
-            figures = PassageFigures(share, float(covered[row]), words.weights.absent, float(in_heading[row]), size)
+            shared = (share, float(covered[row]), words.weights.absent, float(in_heading[row]), size)
+            figures = PassageFigures(*shared, rivals=rivals)
             if deviations is not None:
                 deviations_behind = float(deviations.max() - deviations[at])
                 figures = replace(figures, deviation=float(deviations[at]), behind=deviations_behind)

@@ -31,6 +31,7 @@ class PassageFigures:
     absent: float  # share of the question's weight that no passage of the base has
     heading: float  # share of the question's weight in title and headings
     size: float  # logarithm of the number of passages in the base, because more of them have words by chance
+    rivals: float = 1.0  # stretches of documents that have as much of the question as the best passage
     deviation: float | None = None  # cosine in standard deviations above the mean of the base; None without vectors
     behind: float = 0.0  # deviations behind the nearest passage
 
@@ -39,7 +40,10 @@ class PassageFigures:
         """The numbers of the regression; logarithms, because a passage without any of the words is no answer."""
         share, covered = (math.log(each + _LEAST_SHARE) for each in (self.share, self.covered))
         words = (share, covered, self.absent, self.heading, self.size)
-        return words if self.deviation is None else (*words, self.deviation, self.behind)
+        if self.deviation is None:
+            return (*words, math.log(max(self.rivals, 1.0)))
+        # With vectors it is the distance to the nearest passage that says how many others are as likely.
+        return (*words, self.deviation, self.behind)
 
 
 @dataclass(frozen=True)

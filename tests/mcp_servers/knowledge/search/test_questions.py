@@ -65,6 +65,25 @@ async def test_each_example_query_finds_its_document_above_its_threshold(
     assert hits[0].score >= threshold
 
 
+async def test_words_that_are_all_over_a_base_answer_with_less_certainty(tmp_path: Path) -> None:
+    others = {f"課{at}": f"{at}課の電話は内線{at}番です。" for at in range(30)}
+    alone = others | {"予約": "会議室の予約は総務課に電話で申し込みます。"}
+    many = {title: f"{text}会議室の予約は総務課に電話で申し込みます。" for title, text in others.items()}
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "many").mkdir()
+    sure, *_ = await found(tmp_path / "alone", alone, "会議室の予約")
+    unsure, *_ = await found(tmp_path / "many", many, "会議室の予約")
+    assert (sure.title, sure.is_weak) == ("予約", False)
+    assert unsure.score < sure.score
+    assert unsure.is_weak
+
+
+async def test_a_verb_finds_the_noun_of_its_kanji(tmp_path: Path) -> None:
+    documents = {"枠": "枠の線を描く道具です。", "切断": "切断の位置は枠で決めます。", "色": "色の名前を書きます。"}
+    hits = await found(tmp_path, documents, "枠で切る", 0.0)
+    assert hits[0].title == "切断"
+
+
 @pytest.mark.parametrize(
     ("query", "text"),
     [

@@ -18,6 +18,7 @@ from mcp_servers.knowledge.search.ranking import (
     fuse,
     fused_order,
     query_weights,
+    rivals,
     select_chunks,
     select_terms,
     term_keys,
@@ -98,6 +99,13 @@ def test_kanji_are_counted_where_no_pair_fits() -> None:
     assert related > unrelated == 0
 
 
+def test_a_kanji_that_is_a_word_finds_the_words_it_is_part_of() -> None:
+    noun, other = shares("紙に刷る", "印刷と用紙", "紙に書く紙")
+    assert noun > 1.2 * other
+    # In 印刷 it is only part of a word, so a passage on 刷新 has little of that.
+    assert shares("紙に刷る", "刷新")[0] > 1.5 * shares("印刷の紙", "刷新")[0]
+
+
 def test_a_tiny_base_does_not_make_the_words_it_has_look_worthless() -> None:
     found, *_ = shares("リモートワーク手当の金額", "リモートワーク手当は月額5,000円です。", chunks=1)
     assert found > 0.3
@@ -116,6 +124,8 @@ def test_the_score_grows_with_each_figure_and_stays_a_share() -> None:
         replace(weak, heading=0.5),
         replace(weak, absent=0.0),
     )
+    weak = replace(weak, rivals=3)
+    better = (*better, replace(weak, rivals=2))
     assert all(0 < probability(weak) < probability(each) < 1 for each in better)
     assert probability(replace(weak, deviation=5.0)) > probability(replace(weak, deviation=1.0, behind=2.0))
     assert probability(replace(weak, deviation=1e9)) <= 1
@@ -124,6 +134,16 @@ def test_the_score_grows_with_each_figure_and_stays_a_share() -> None:
 def test_a_large_base_has_words_by_chance() -> None:
     small = PassageFigures(share=0.4, covered=0.7, absent=0.1, heading=0.2, size=math.log(50))
     assert probability(small) > probability(replace(small, size=math.log(5000)))
+
+
+def test_rivals_are_stretches_of_documents_with_as_much() -> None:
+    chunks = ((1, 1), (2, 1), (40, 1), (60, 2), (61, 3))
+    profiles = [Profile(chunk, 1, b"", b"", document) for chunk, document in chunks]
+    # The neighbour of the first is no rival, the third is far away in the same document, the fourth has nearly as much.
+    assert rivals(np.array([0.5, 0.5, 0.5, 0.45, 0.1]), profiles) == pytest.approx(1 + 1 + 0.9**8, abs=1e-3)
+    assert rivals(np.array([0.5, 0.4, 0.1, 0.1, 0.1]), profiles) == pytest.approx(1, abs=1e-3)
+    assert rivals(np.zeros(5), profiles) == 0
+    assert rivals(np.zeros(0), []) == 0
 
 
 def test_vectors_lead_where_the_words_of_their_model_weigh_little() -> None:
