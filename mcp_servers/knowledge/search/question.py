@@ -131,11 +131,14 @@ def _concepts(text: str) -> Iterator[Concept]:
     groups = _synonyms().groups
     end_of_last = 0
     for start in range(len(text)):
+        if _cuts_run(text, start):
+            continue
         for end in range(min(start + _LONGEST_WORD, len(text)), start, -1):
             word = text[start:end]
-            synonyms = groups.get(word) if _may_begin(text, start, word) else None
+            synonyms = groups.get(word)
             # A word inside the previous one adds nothing: 有給 in 有給休暇.
-            if synonyms and end > end_of_last and not _is_part(text, start, end):
+            is_new = bool(synonyms) and end > end_of_last and _may_begin(text, start, word)
+            if synonyms and is_new and not _cuts_run(text, end):
                 end_of_last = end
                 words = [other for group in synonyms for other in group if other != word]
                 alternatives = [_alternative(other) for other in dict.fromkeys(words)]
@@ -154,9 +157,9 @@ def _concepts(text: str) -> Iterator[Concept]:
         yield Concept(analyze(word), (_alternative(other, is_spelling=True),))
 
 
-def _is_part(text: str, start: int, end: int) -> bool:
-    """True if the span cuts a run of katakana or Latin letters."""
-    return any(_INSIDE_RUN.fullmatch(text[max(at - 1, 0) : at + 1]) for at in (start, end))
+def _cuts_run(text: str, at: int) -> bool:
+    """Return True if a word that begins or ends at ``at`` cuts a run of katakana or Latin letters."""
+    return bool(_INSIDE_RUN.fullmatch(text[max(at - 1, 0) : at + 1]))
 
 
 def _may_begin(text: str, start: int, word: str) -> bool:

@@ -15,6 +15,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -246,9 +247,15 @@ def heading_profiles(connection: Transaction, chunks: Sequence[int]) -> dict[int
     """
     profiles = dict.fromkeys(chunks, Profile(0, 0, b"", b""))
     for chunk, document, title, headings in connection.execute(sql, tuple(chunks)):
-        indexed = index_chunk(title, tuple(json.loads(headings)), "")
+        indexed = _indexed_headings(title, headings)
         profiles[chunk] = Profile(chunk, indexed.length, indexed.hashes, indexed.counts, document)
     return profiles
+
+
+@lru_cache(maxsize=2_048)
+def _indexed_headings(title: str, headings: str) -> IndexedChunk:
+    """Analyze a title and headings in JSON; the passages of a page have many in common."""
+    return index_chunk(title, tuple(json.loads(headings)), "")
 
 
 def _analyzed_chunks(
