@@ -39,8 +39,8 @@ class Catalogue:
         table = self.table(key)
         if text in table:
             return table[text]
-        found = ((re.fullmatch(pattern, text), translation) for pattern, translation in table.items())
-        return next((match.expand(translation) for match, translation in found if match), text)
+        matches = ((re.fullmatch(pattern, text), translation) for pattern, translation in table.items())
+        return next((match.expand(translation) for match, translation in matches if match), text)
 
 
 @cache

@@ -180,12 +180,12 @@ class Titles:
         engine = npu.engine
         if not (engine.is_ready and engine.is_idle and self._is_free()) or engine.expected:
             return
-        left = self._attempts.pop(conversation.id, 0) - 1
-        if left < 0:
+        remaining = self._attempts.pop(conversation.id, 0) - 1
+        if remaining < 0:
             return
         try:
-            if not await self._named(conversation, npu) and left:
-                self._attempts[conversation.id] = left
+            if not await self._named(conversation, npu) and remaining:
+                self._attempts[conversation.id] = remaining
         except RkllmMcpError as error:
             logger.info("no title for a conversation: %s", error)
         except Exception:

@@ -307,9 +307,9 @@ class RkllmModel:
         prompt = conversation_prompt.aside(Message("user", question), conversation.messages[-1], budget)
         if prompt is None or self._engine.uncached(prompt.ids, conversation.tenant) > most_prefilled:
             return None
-        own = Conversation(tenant=conversation.tenant)
+        scratch = Conversation(tenant=conversation.tenant)
         options = ModelOptions(thinking=False, tool_choice="none", sampling=SamplingOverrides(temperature=0))
-        run = self._new_run(own, (), options, prompt, Sight(conversation.messages))
+        run = self._new_run(scratch, (), options, prompt, Sight(conversation.messages))
         limits = GenerationOptions(
             prompt.max_new_tokens, self._stops, run.sampling, owner=conversation.tenant, gives_way=True
         )
@@ -319,7 +319,7 @@ class RkllmModel:
         if stats.finish == "length":
             run.turn.add(FinishPart("length"))
         run.turn.finish()
-        usage = next(each for each in _figures(len(prompt.ids), stats) if isinstance(each, Usage))
+        usage = next(event for event in _figures(len(prompt.ids), stats) if isinstance(event, Usage))
         used(usage)
         return None if stats.gave_way else run.turn.turn(usage)
 

@@ -117,7 +117,10 @@ _CALL_KEYS = (
 _UNKNOWN_CALL = [
     (*name, r"[^\"'\\\n{}\[\]]{1,64}", _QUOTE, SPACE, ",", SPACE, *arguments)
     for name in _keyed(("name",), _QUOTE)
-    for arguments in _keyed(("arguments", "parameters"), '[{"]')
+    for arguments in (
+        *_keyed(("arguments", "parameters"), '[{"]'),
+        *_keyed(("arguments", "parameters"), *literal("null")),
+    )
 ]
 
 

@@ -296,6 +296,8 @@ def _json_call(value: dict[str, Any], reading: ParsedValue) -> ParsedCall:
     arguments_key = next((key for key in ARGUMENT_KEYS if key in fields), "")
     arguments: Any = fields.pop(arguments_key, None)
     fields = {key: item for key, item in fields.items() if key not in _IGNORED_KEYS}
+    if arguments_key and arguments is None and not fields:
+        arguments = {}
     return ParsedCall(name.strip(), arguments, fields, reading.repaired, reading.guessed)
 
 

@@ -384,6 +384,7 @@ OBJECTS = {
     "without a required key": ('{"name": "get_weather", "arguments": {"days": 3}}', "Call again: get_weather(city"),
     "of another tool": ('{"name": "get_wether", "arguments": {"city": "Tokyo"}}\n', "did you mean 'get_weather'?"),
     "of no tool": ('{"name": "poem", "arguments": {"about": "autumn"}}', "unknown tool 'poem'"),
+    "without arguments": ('{"name": "joyful", "arguments": null}', "unknown tool 'joyful'"),
     "with a result": ('{"name": "poem", "arguments": {}, "response": "Leaves"}', "unknown tool 'poem'"),
     "of words for a name": (
         '{"name": "good morning!", "arguments": {"to": "Bonjour"}}',

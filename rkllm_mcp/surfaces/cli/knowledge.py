@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.errors import ToolboxError, UsageError
 from rkllm_mcp.models.embedders import CATALOGUE, RECOMMENDED, EmbedderSources
 from rkllm_mcp.surfaces.cli.knowledge_client import Facts, open_knowledge
@@ -139,6 +140,8 @@ def add_command(
                     session.status(f"There is nothing to add in {name}.")
         if as_json:
             write_json(answers)
+        elif answers and not any(map(is_knowledge, session.config().servers)):
+            session.status("The assistant does not search it yet: 'rkllm-mcp servers install knowledge'.")
         return EXIT_ANSWER_FAILED if failed else EXIT_DONE
 
     return in_loop(session, add_all)

@@ -39,12 +39,12 @@ def status_command(session: Session, as_json: AsJson = False) -> int:
     config = session.config()
     values = _status(config)
     # "running: no" says it already.
-    shown = {name: value for name, value in values.items() if name != "state" or values["running"]}
+    rows = {name: value for name, value in values.items() if name != "state" or values["running"]}
     if not values["running"]:
-        values["start"] = shown["start"] = _start_command()
+        values["start"] = rows["start"] = _start_command()
     session.show(
         values,
-        table((), [(name, _text(value)) for name, value in shown.items()], session.terminal.columns),
+        table((), [(name, _text(value)) for name, value in rows.items()], session.terminal.columns),
         as_json=as_json,
     )
     return EXIT_DONE if values["running"] else EXIT_ANSWER_FAILED

@@ -172,10 +172,13 @@ def may_remove(session: Session, what: str, *, yes: bool) -> bool:
 
 
 def may_proceed(session: Session, question: str, *, yes: bool) -> bool:
-    """Return True with ``--yes``, or if the person answers yes; a UsageError if no person is there."""
+    """Return True with ``--yes``, or if the person answers yes; a UsageError if no person is there.
+
+    For what cannot be undone: Enter alone means no.
+    """
     from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 
-    if yes or TerminalApprover(session.terminal).confirm(question, "--yes"):
+    if yes or TerminalApprover(session.terminal).confirm(question, "--yes", default=False):
         return True
     session.status("Nothing was changed.")
     return False

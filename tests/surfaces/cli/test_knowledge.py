@@ -68,6 +68,7 @@ def test_the_first_document_makes_its_knowledge_base(
     first = command("knowledge", "add", "rules.md")
     assert (first.code, first.out.partition("  ")[2]) == (0, "added  就業規則\n")
     assert "Created the knowledge base 'documents'." in first.err
+    assert first.err.endswith("The assistant does not search it yet: 'rkllm-mcp servers install knowledge'.\n")
     # A name that is mistyped later makes no second one.
     assert command("knowledge", "add", "rules.md", "--base", "document").code == 2
     bases = json.loads(command("knowledge", "list", "--json").out)
@@ -90,6 +91,7 @@ def test_documents_go_in_are_found_and_go_out_again(kb: Command, tmp_path: Path)
     assert "failed: docs/broken.pdf is damaged" in added.err
     again = kb("add", "docs/rules.md", "--base", base_id, "--collection", "人事")
     assert again.out.endswith("  unchanged  就業規則\n")
+    assert "does not search it yet" not in added.err + again.err
 
     found = kb("search", "リモートワーク手当の金額は？", "-b", name, "--explain")
     score, _, citation = found.out.partition("\n")[0].partition("  ")

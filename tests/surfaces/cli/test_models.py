@@ -253,12 +253,15 @@ def test_a_person_at_a_terminal_is_asked_for_missing_values(environment: dict[st
     assert listed(environment)["best"]["template"] == "chatml"
 
 
-def test_a_person_who_says_no_keeps_the_model(environment: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("answer", ["n", ""])
+def test_a_person_who_does_not_say_yes_keeps_the_model(
+    environment: dict[str, str], tmp_path: Path, answer: str
+) -> None:
     path = write_rkllm(tmp_path / "x" / FILE, FACTS)
     run(environment, "add", str(path), "--tokenizer", str(DEMO_TOKENIZER), "--name", "mine")
     child = at_a_terminal(environment, "remove", "mine")
-    child.expect_exact("[Y/n] ")
-    child.sendline("n")
+    child.expect_exact("[y/N] ")
+    child.sendline(answer)
     child.expect_exact("Nothing was changed.")
     child.expect(pexpect.EOF)
     child.close()
