@@ -114,8 +114,10 @@ async def test_chunks_that_the_cross_encoder_did_not_score_rank_below_those_it_s
 ) -> None:
     reranker = reranker_from(f"{service.url}#judge")
     async with open_library(tmp_path, settings_for(database_url, reranker=reranker)) as library:
-        base_id = await filled(library, *(f"snow {number}" for number in range(12)))
-        hits = (await library.search(SearchRequest("sea snow", base_id, threshold=0, max_results=12))).hits
+        base = await library.create("base")
+        # Of one document: several that answer as well would lower the score of each.
+        await library.add(base.id, document(*(f"snow {number}" for number in range(12))))
+        hits = (await library.search(SearchRequest("sea snow", base.id, threshold=0, max_results=12))).hits
     # Without a cross-encoder each of them would score more than 0.05 for its word.
     assert [(hit.score, hit.scores.cross_encoder) for hit in hits] == [*[(0.05, 0.05)] * 10, *[(0.05, None)] * 2]
 
