@@ -186,7 +186,7 @@ class App:
 
     @property
     def writes_titles(self) -> bool:
-        """True if the model writes the titles of saved conversations while nobody waits for it."""
+        """True if the model writes the titles of saved conversations while it is idle."""
         return self._titles.are_written_by(self.model_host)
 
     @property

@@ -1,4 +1,4 @@
-"""Short titles of saved conversations, which the model on the NPU writes while nobody waits for it.
+"""Short titles of saved conversations, which the model on the NPU writes while it is idle.
 
     first answer is saved ─▶ nothing runs for IDLE_S ─▶ request behind the conversation's prompt ─▶ clean ─▶ store
 
@@ -6,7 +6,7 @@
   answer becomes part of the conversation, whose next question finds the prompt in the cache as before.
 * Whatever else is asked of the NPU ends the request at once. After the next answer there is another attempt, and
   ``MOST_ATTEMPTS`` of them in all.
-* If the answer is no title, or if somebody has renamed the conversation meanwhile, its title stays.
+* If the answer is no title, or if the conversation was renamed meanwhile, its title stays.
 """
 
 from __future__ import annotations

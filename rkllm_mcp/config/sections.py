@@ -169,7 +169,7 @@ class ServiceSection(Section):
     history: bool = True
     """Save conversations, also those of the chat in the terminal."""
     titles: bool = True
-    """Let the model on the NPU write a short title for each saved conversation while nobody waits for it; otherwise
+    """Let the model on the NPU write a short title for each saved conversation while it is idle; otherwise
     the beginning of the first question is the title.
     """
     keep_results: bool = False

@@ -1,4 +1,4 @@
-"""The model writes the titles of saved conversations while nobody waits for it."""
+"""The model writes the titles of saved conversations while it is idle."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class Board:
 
 @pytest.fixture(autouse=True)
 def counted_as_real(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script counts as a model, and nobody needs seconds to ask the next question."""
+    """A script counts as a model, and a title is written at once."""
     monkeypatch.setattr(ModelHost, "answers_from_script", False)
     monkeypatch.setattr(titles, "IDLE_S", 0.05)
 
