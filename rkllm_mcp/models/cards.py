@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -362,16 +363,27 @@ def _without_card(file: Path) -> ModelFolder:
 
 
 def _read_folder(folder: Path) -> ModelFolder:
-    source = folder / CARD_NAME
-    raw: dict[str, Any] = {"name": folder.name, **read_file(source)}
+    source, directory = folder / CARD_NAME, folder.absolute()
     try:
-        card = ModelCard.model_validate(raw)
-    except ValidationError as error:
-        raise add_line(explain(error, str(source), root=ModelCard), source) from None
-    directory = folder.absolute()
+        status = source.stat()
+        version = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+    except OSError:
+        version = ()
+    card = _read_card(source, version)
     return ModelFolder(
         directory, card, directory / Path(card.file).expanduser(), directory / Path(card.tokenizer).expanduser()
     )
+
+
+# A service reads every card for each list of models, and for each request that names another model.
+@functools.lru_cache(maxsize=256)
+def _read_card(source: Path, version: tuple[int, ...]) -> ModelCard:
+    del version  # a file that was changed is read again
+    raw: dict[str, Any] = {"name": source.parent.name, **read_file(source)}
+    try:
+        return ModelCard.model_validate(raw)
+    except ValidationError as error:
+        raise add_line(explain(error, str(source), root=ModelCard), source) from None
 
 
 def _checked(model: ModelFolder) -> ModelFolder:

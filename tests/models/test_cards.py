@@ -2,7 +2,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rkllm_mcp.models.cards import ModelCard, PublishedCard, SamplingCard, SourceCard, card_text, load_model
+import pytest
+
+from rkllm_mcp.config.loading import read_file
+from rkllm_mcp.models import cards
+from rkllm_mcp.models.cards import (
+    ModelCard,
+    PublishedCard,
+    SamplingCard,
+    SourceCard,
+    card_text,
+    list_models,
+    load_model,
+)
 
 
 def test_a_card_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -30,3 +42,17 @@ def test_what_goes_without_saying_is_left_out() -> None:
     assert card_text(ModelCard(name="mine", source=SourceCard(platform="RK3576"))) == (
         'name = "mine"\n\n[source]\nplatform = "RK3576"\n'
     )
+
+
+def test_an_unchanged_card_is_read_once_and_a_changed_one_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    monkeypatch.setattr(cards, "read_file", lambda file: read.append(file) or read_file(file))
+    file = tmp_path / "mine" / "model.toml"
+    file.parent.mkdir()
+    for context_tokens in (2048, 4096):
+        file.with_suffix(".new").write_text(f"context_tokens = {context_tokens}\n", "utf-8")
+        file.with_suffix(".new").replace(file)
+        assert [list_models([tmp_path])[0].card.context_tokens for _ in range(2)] == 2 * [context_tokens]
+    assert read == [file, file]
