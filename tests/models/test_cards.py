@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,12 @@ def test_an_unchanged_card_is_read_once_and_a_changed_one_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Path] = []
-    monkeypatch.setattr(cards, "read_file", lambda file: read.append(file) or read_file(file))
+
+    def read_and_note(file: Path) -> dict[str, Any]:
+        read.append(file)
+        return read_file(file)
+
+    monkeypatch.setattr(cards, "read_file", read_and_note)
     file = tmp_path / "mine" / "model.toml"
     file.parent.mkdir()
     for context_tokens in (2048, 4096):
