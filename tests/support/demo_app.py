@@ -24,6 +24,7 @@ from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import Event
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.messages import Conversation
+from tests.support.outcome import run_here
 from tests.support.shared import REPOSITORY
 
 Json = dict[str, Any]
@@ -64,6 +65,14 @@ class Demo:
             cwd=self.folder,
             timeout=120,
         )
+
+    def run_here(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, stdin: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in this process: a new Python takes a second, on a busy machine five."""
+        words = ("--config", str(self.config), *arguments)
+        variables = {**self.environment, **(environment or {})}
+        return run_here(variables, *words, stdin=stdin.encode(), folder=self.folder)
 
     @contextmanager
     def started(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any, cast
@@ -75,8 +76,9 @@ def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:
     schemas = PUBLISHED["components"]["schemas"]
     references = set(every(PUBLISHED, "$ref"))
     assert {f"#/components/schemas/{name}" for name in schemas} >= references
-    for schema in [*schemas.values(), *every(PUBLISHED["paths"], "schema")]:
-        Draft202012Validator.check_schema(schema)
+    # Most routes have the same ones.
+    for written in {json.dumps(schema) for schema in [*schemas.values(), *every(PUBLISHED["paths"], "schema")]}:
+        Draft202012Validator.check_schema(json.loads(written))
 
 
 def test_no_two_operations_have_one_name_and_every_one_has_a_summary() -> None:

@@ -59,7 +59,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_install_writes_the_unit_starts_it_and_shows_how_it_is(machine: Machine) -> None:
-    done = machine.demo.run("service", "install", "--user")
+    done = machine.demo.run_here("service", "install", "--user")
     assert done.returncode == 0, done.stderr
     assert "WantedBy=default.target" in machine.unit.read_text("utf-8")
     orders = ["daemon-reload", "enable rkllm-mcp.service", "restart rkllm-mcp.service"]
@@ -70,7 +70,7 @@ def test_install_writes_the_unit_starts_it_and_shows_how_it_is(machine: Machine)
 
 
 def test_install_may_leave_the_start_to_its_owner(machine: Machine) -> None:
-    done = machine.demo.run("service", "install", "--user", "--no-start")
+    done = machine.demo.run_here("service", "install", "--user", "--no-start")
     assert done.returncode == 0
     assert not any("restart" in line for line in machine.told())
     assert "systemctl --user start rkllm-mcp.service" in done.stderr
@@ -78,7 +78,7 @@ def test_install_may_leave_the_start_to_its_owner(machine: Machine) -> None:
 
 def test_a_service_that_does_not_start_says_where_its_log_is(machine: Machine) -> None:
     machine.broken.touch()
-    done = machine.demo.run("service", "install", "--user")
+    done = machine.demo.run_here("service", "install", "--user")
     assert done.returncode == 1
     assert "Job for rkllm-mcp.service failed" in done.stderr
     assert "journalctl --user -u rkllm-mcp.service" in done.stderr
@@ -86,40 +86,41 @@ def test_a_service_that_does_not_start_says_where_its_log_is(machine: Machine) -
 
 def test_status_of_a_service_that_failed_is_an_exit_code(machine: Machine) -> None:
     machine.shown.write_text(ACTIVE.replace("=active", "=failed"), "utf-8")
-    done = machine.demo.run("service", "status", "--user")
+    done = machine.demo.run_here("service", "status", "--user")
     assert done.returncode == 1
     assert "failed" in done.stdout
     machine.shown.write_text("LoadState=not-found\nActiveState=inactive\n", "utf-8")
-    assert "service install --user" in machine.demo.run("service", "status", "--user").stderr
+    assert "service install --user" in machine.demo.run_here("service", "status", "--user").stderr
 
 
 @pytest.mark.parametrize(("verb", "said"), [("start", "Started."), ("stop", "Stopped."), ("restart", "Restarted.")])
 def test_the_service_is_controlled_where_it_is_installed(machine: Machine, verb: str, said: str) -> None:
-    missing = machine.demo.run("service", verb)
+    missing = machine.demo.run_here("service", verb)
     assert (missing.returncode, "rkllm-mcp service install" in missing.stderr) == (2, True)
-    machine.demo.run("service", "install", "--user", "--no-start")
+    machine.demo.run_here("service", "install", "--user", "--no-start")
     # Only the user's unit exists, so --user is not needed.
-    done = machine.demo.run("service", verb)
+    done = machine.demo.run_here("service", verb)
     assert (done.returncode, done.stderr) == (0, f"{said}\n")
     assert machine.told()[-1] == f"--user {verb} rkllm-mcp.service"
 
 
-def test_the_log_of_the_service_is_the_journals(machine: Machine) -> None:
+def test_the_log_of_the_service_is_the_journals(machine: Machine, capfd: pytest.CaptureFixture[str]) -> None:
     journalctl = machine.folder / "bin" / "journalctl"
     journalctl.write_text('#!/bin/sh\necho "journal $*"\n', "utf-8")
     journalctl.chmod(0o755)
-    machine.demo.run("service", "install", "--user", "--no-start")
-    done = machine.demo.run("service", "logs", "-n", "7")
-    assert (done.returncode, done.stdout) == (0, "journal --user -u rkllm-mcp.service -n 7 --no-pager\n")
+    machine.demo.run_here("service", "install", "--user", "--no-start")
+    done = machine.demo.run_here("service", "logs", "-n", "7")
+    # It writes to the terminal itself.
+    assert (done.returncode, capfd.readouterr().out) == (0, "journal --user -u rkllm-mcp.service -n 7 --no-pager\n")
 
 
 def test_uninstall_takes_the_unit_away_and_a_second_time_says_so(machine: Machine) -> None:
-    machine.demo.run("service", "install", "--user", "--no-start")
-    done = machine.demo.run("service", "uninstall", "--user")
+    machine.demo.run_here("service", "install", "--user", "--no-start")
+    done = machine.demo.run_here("service", "uninstall", "--user")
     assert done.returncode == 0, done.stderr
     assert not machine.unit.exists()
     assert "--user disable --now rkllm-mcp.service" in machine.told()
-    again = machine.demo.run("service", "uninstall", "--user")
+    again = machine.demo.run_here("service", "uninstall", "--user")
     assert again.returncode == 2
     assert "nothing was installed" in again.stderr
 
@@ -129,21 +130,21 @@ def test_where_systemd_does_not_run_nothing_is_written_and_the_way_without_it_is
     machine: Machine, words: str
 ) -> None:
     machine.offline.touch()
-    refused = machine.demo.run("service", words, "--user")
+    refused = machine.demo.run_here("service", words, "--user")
     expected = "systemd does not run on this machine; start the assistant another way: rkllm-mcp serve"
     assert (refused.returncode, expected in refused.stderr.replace("\n", " ")) == (2, True), refused.stderr
     assert not machine.unit.exists()
 
 
 def test_a_unit_is_taken_away_where_systemd_does_not_run_any_more(machine: Machine) -> None:
-    machine.demo.run("service", "install", "--user", "--no-start")
+    machine.demo.run_here("service", "install", "--user", "--no-start")
     machine.offline.touch()
-    done = machine.demo.run("service", "uninstall", "--user")
+    done = machine.demo.run_here("service", "uninstall", "--user")
     assert (done.returncode, machine.unit.exists()) == (0, False), done.stderr
 
 
 def test_a_machine_without_systemd_gets_instructions(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, [])
-    done = Demo(tmp_path, {**demo.environment, "PATH": str(tmp_path)}).run("service", "status")
+    done = Demo(tmp_path, {**demo.environment, "PATH": str(tmp_path)}).run_here("service", "status")
     assert done.returncode == 2
     assert "rkllm-mcp serve" in done.stderr

@@ -109,7 +109,7 @@ def test_a_word_is_written_as_it_is() -> None:
 @needs_systemd
 def test_the_printed_unit_is_for_the_configuration_in_use(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, [])
-    done = demo.run("service", "install", "--print")
+    done = demo.run_here("service", "install", "--print")
     assert done.returncode == 0, done.stderr
     assert f"--config {demo.config} serve" in done.stdout
     folder = tmp_path / "unit"
@@ -121,20 +121,20 @@ def test_a_credential_is_a_variable_of_the_configuration(tmp_path: Path) -> None
     demo = make_demo(tmp_path, [], extra='[service]\napi_keys = ["${BOARD_KEY}"]\n')
     secret = tmp_path / "key"
     secret.write_text("s3cret\n", "utf-8")
-    assert "BOARD_KEY" in demo.run("service", "install", "--print").stderr
-    done = demo.run("service", "install", "--print", "--credential", f"BOARD_KEY={secret}")
+    assert "BOARD_KEY" in demo.run_here("service", "install", "--print").stderr
+    done = demo.run_here("service", "install", "--print", "--credential", f"BOARD_KEY={secret}")
     assert f"LoadCredential=BOARD_KEY:{secret}" in done.stdout, done.stderr
     assert "s3cret" not in done.stdout
     credentials = tmp_path / "credentials"
     credentials.mkdir()
     secret.rename(credentials / "BOARD_KEY")
-    checked = demo.run("config", "check", environment={"CREDENTIALS_DIRECTORY": str(credentials)})
+    checked = demo.run_here("config", "check", environment={"CREDENTIALS_DIRECTORY": str(credentials)})
     assert checked.returncode == 0, checked.stderr
 
 
 @pytest.mark.parametrize("credential", ["KEY", "KEY=/nowhere/at/all", "a key=/etc/hostname", "=x"])
 def test_a_credential_that_is_none_is_refused(tmp_path: Path, credential: str) -> None:
-    done = make_demo(tmp_path, []).run("service", "install", "--print", "--credential", credential)
+    done = make_demo(tmp_path, []).run_here("service", "install", "--print", "--credential", credential)
     assert done.returncode == 2
     assert "is not NAME=FILE" in done.stderr
 
@@ -142,5 +142,5 @@ def test_a_credential_that_is_none_is_refused(tmp_path: Path, credential: str) -
 def test_without_a_configuration_file_no_service_is_installed(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, [])
     demo.config.unlink()
-    done = Demo(tmp_path, demo.environment).run("service", "install", "--print")
+    done = Demo(tmp_path, demo.environment).run_here("service", "install", "--print")
     assert done.returncode == 2
