@@ -105,7 +105,7 @@ def words_of(lines: list[str]) -> str:
     return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk.get("choices"))
 
 
-def test_it_names_its_address_ends_when_terminated_and_leaves_nothing_behind(demo: Demo) -> None:
+def test_it_names_its_address_sleeps_when_idle_ends_when_terminated_and_leaves_nothing_behind(demo: Demo) -> None:
     with running(demo) as it:
         assert it.line() == f"The page: {it.url}/"
         assert it.line() == "[NPU: emulated; model 'parrot' answers from a script, not from a language model]"
@@ -113,8 +113,12 @@ def test_it_names_its_address_ends_when_terminated_and_leaves_nothing_behind(dem
         assert it.until("Ready") == "Ready: parrot"
         assert it.get("/readyz").status_code == 200
         assert "text/html" in it.get("/").headers["content-type"]
+        # Idle, it does not wake up, and its answers have the date of now all the same.
+        wait_asleep(it.process.pid)
+        dated = parsedate_to_datetime(it.get("/healthz").headers["date"])
+        assert abs(time.time() - dated.timestamp()) < 60
         port = it.url.rpartition(":")[2]
-        taken = demo.run("serve", "--port", port)
+        taken = demo.run_here("serve", "--port", port)
         assert taken.returncode == 2
         name = Path(f"/proc/{it.process.pid}/comm").read_text("utf-8").strip()
         assert taken.stderr == (
@@ -126,15 +130,6 @@ def test_it_names_its_address_ends_when_terminated_and_leaves_nothing_behind(dem
         it.process.send_signal(signal.SIGTERM)
         assert it.process.wait(60) == 0
         assert [pid for pid in children if is_alive(pid)] == []
-
-
-def test_an_idle_service_does_not_wake_up_and_its_answers_have_the_date(demo: Demo) -> None:
-    with running(demo) as it:
-        it.until("Ready")
-        assert it.get("/readyz").status_code == 200
-        wait_asleep(it.process.pid)
-        dated = parsedate_to_datetime(it.get("/healthz").headers["date"])
-        assert abs(time.time() - dated.timestamp()) < 60
 
 
 def test_a_terminated_service_lets_answers_end_and_takes_no_more(demo: Demo) -> None:
@@ -219,17 +214,17 @@ def test_a_changed_configuration_is_put_in_force_while_an_answer_goes_on(demo: D
 
 def test_a_model_that_cannot_be_loaded_ends_the_service_with_the_reason(demo: Demo) -> None:
     rewrite(demo.folder.parent / "parrot" / "model.rkllm", "context 4096", "context 4096\nfault init-fails")
-    ended = demo.run("serve", "--port", "0")
+    ended = demo.run_here("serve", "--port", "0")
     assert ended.returncode == 3
     assert "Serving at http://127.0.0.1:" in ended.stderr
     assert "Error: " in ended.stderr
 
 
 def test_off_loopback_it_does_not_start_without_a_key(demo: Demo) -> None:
-    refused = demo.run("serve", "--port", "0", "--host", "0.0.0.0")
+    refused = demo.run_here("serve", "--port", "0", "--host", "0.0.0.0")
     assert (refused.returncode, refused.stderr) == (
         2,
         "Error: 0.0.0.0: off loopback a key is required; 'rkllm-mcp config add-key' makes one\n",
     )
-    nowhere = demo.run("serve", "--host", "127.0.0.1.invalid")
+    nowhere = demo.run_here("serve", "--host", "127.0.0.1.invalid")
     assert nowhere.returncode == 2
