@@ -29,14 +29,17 @@ from tests.support.feature_demo import make_features
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 @asynccontextmanager
-async def board(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, embedding: str | None = None
-) -> AsyncGenerator[Client, None]:
+async def board(folder: Path, embedding: str | None = None) -> AsyncGenerator[Client, None]:
     """A client of the services, in this process."""
-    for name, value in make_demo(folder, []).environment.items():
-        monkeypatch.setenv(name, value)
-    with anyio.fail_after(60):
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in make_demo(folder, []).environment.items():
+            patch.setenv(name, value)
         async with (
             open_board_services(load_config(folder / "mcp_config.toml"), embedding) as services,
             Client(BoardServer(services)) as client,
@@ -44,13 +47,19 @@ async def board(
             yield client
 
 
-async def test_a_prompt_is_answered_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Client, None]:
+    async with board(tmp_path_factory.mktemp("board")) as it:
+        yield it
+
+
+async def test_a_prompt_is_answered_piece_by_piece(client: Client) -> None:
     heard: list[tuple[float, float | None, str | None]] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, total, message))
 
-    async with board(tmp_path, monkeypatch) as client:
+    with anyio.fail_after(60):
         arguments = {"prompt": "Hello", "system": "Be brief.", "max_tokens": 5}
         result = await client.call_tool("generate", arguments, progress_callback=hear)
         assert result.structured_content is not None
@@ -72,17 +81,15 @@ WRONG: tuple[tuple[str, dict[str, Any], str], ...] = (
 )
 
 
-async def test_arguments_that_do_not_fit_are_named_in_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with board(tmp_path, monkeypatch) as client:
+async def test_arguments_that_do_not_fit_are_named_in_a_sentence(client: Client) -> None:
+    with anyio.fail_after(60):
         for tool, arguments, sentence in WRONG:
             result = await client.call_tool(tool, arguments)
             assert (result.is_error, [getattr(part, "text", "") for part in result.content]) == (True, [sentence])
 
 
-async def test_texts_become_vectors_and_what_fails_is_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with board(tmp_path, monkeypatch) as client:
+async def test_texts_become_vectors_and_what_fails_is_a_result(client: Client) -> None:
+    with anyio.fail_after(60):
         texts = ["a cat and a dog", "the dog and the cat", "weather tomorrow"]
         result = await client.call_tool("embed", {"texts": texts, "dimensions": 64})
         assert result.structured_content is not None
@@ -97,24 +104,23 @@ async def test_texts_become_vectors_and_what_fails_is_a_result(tmp_path: Path, m
         assert "Qwen3-Reranker" in str(unranked.content)
 
 
-async def test_another_model_embeds_where_one_is_named_and_the_board_says_how_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_another_model_embeds_where_one_is_named_and_the_board_says_how_it_is(tmp_path: Path) -> None:
     other = make_features(tmp_path / "other", []).folder / "secretary"
-    async with board(tmp_path, monkeypatch, str(other)) as client:
-        result = await client.call_tool("embed", {"texts": ["x"]})
-        assert result.structured_content is not None
-        assert result.structured_content["model"] == "secretary"
-        status = await client.call_tool("board_status", {})
-        assert status.structured_content is not None
-        assert status.structured_content["embedding model"] == "secretary"
-        assert status.structured_content["model"] == "demo"
-        assert [resource.uri for resource in (await client.list_resources()).resources] == [
-            "board://status",
-            "board://model",
-        ]
-        read = await client.read_resource("board://model")
-        assert json.loads(getattr(read.contents[0], "text", ""))["context_tokens"] == 4096
+    with anyio.fail_after(60):
+        async with board(tmp_path, str(other)) as client:
+            result = await client.call_tool("embed", {"texts": ["x"]})
+            assert result.structured_content is not None
+            assert result.structured_content["model"] == "secretary"
+            status = await client.call_tool("board_status", {})
+            assert status.structured_content is not None
+            assert status.structured_content["embedding model"] == "secretary"
+            assert status.structured_content["model"] == "demo"
+            assert [resource.uri for resource in (await client.list_resources()).resources] == [
+                "board://status",
+                "board://model",
+            ]
+            read = await client.read_resource("board://model")
+            assert json.loads(getattr(read.contents[0], "text", ""))["context_tokens"] == 4096
 
 
 async def test_a_client_that_cancels_stops_its_run_and_the_next_is_answered(
@@ -126,7 +132,7 @@ async def test_a_client_that_cancels_stops_its_run_and_the_next_is_answered(
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         begun.set()
 
-    async with board(tmp_path, monkeypatch) as client:
+    async with board(tmp_path) as client:
         monkeypatch.setenv("RKLLM_EMULATOR_SPEED", "flat")
         async with anyio.create_task_group() as tasks:
 
@@ -145,24 +151,25 @@ def demo(tmp_path: Path) -> Demo:
     return make_demo(tmp_path, [])
 
 
-async def test_another_host_starts_it_over_stdio(demo: Demo) -> None:
-    command, *arguments = demo.command("tools", "serve")
-    with anyio.fail_after(60):
-        async with MCPClient(command, arguments, dict(demo.environment)) as client:
-            result = await client.call_tool("generate", {"prompt": "Hello", "max_tokens": 3})
-            assert result["isError"] is False
-
-
-def test_a_client_that_says_nothing_does_not_keep_it_from_ending(demo: Demo) -> None:
-    request = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+def test_another_host_starts_it_over_stdio_and_its_silence_does_not_keep_it_from_ending(demo: Demo) -> None:
+    who = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "host", "version": "1"}}
+    call = {"name": "generate", "arguments": {"prompt": "Hello", "max_tokens": 3}}
+    sent: tuple[dict[str, Any], ...] = (
+        {"id": 1, "method": "initialize", "params": who},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": call},
+    )
     with subprocess.Popen(
         demo.command("tools", "serve"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=demo.environment, text=True
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            print(json.dumps(request), file=process.stdin, flush=True)
-            assert json.loads(process.stdout.readline())["id"] == 1
+            for message in sent:
+                print(json.dumps({"jsonrpc": "2.0", **message}), file=process.stdin, flush=True)
+            answers = (json.loads(line) for line in process.stdout)
+            result = next(answer for answer in answers if answer.get("id") == 2)["result"]
+            assert (result["isError"], result["structuredContent"]["generated_tokens"]) == (False, 3)
             children = descendants(process.pid)
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 128 + signal.SIGTERM
