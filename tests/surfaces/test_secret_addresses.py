@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
+from tests.support.outcome import run_here
 from tests.support.served import scripted_model, served
 
 TENANT_KEY = "key-of-the-kitchen"
@@ -39,10 +39,9 @@ args = ["--api-key", "fifth-secret", "https://h/?token=sixth-secret"]
 """
 
 
-def program(folder: Path, *arguments: str) -> str:
+def printed(folder: Path, *arguments: str) -> str:
     """Return what the command line prints, on both streams."""
-    command = [sys.executable, "-m", "rkllm_mcp", "--config", str(folder / "mcp_config.toml"), *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    done = run_here(dict(os.environ), "--config", str(folder / "mcp_config.toml"), *arguments)
     return done.stdout + done.stderr
 
 
@@ -62,10 +61,10 @@ def test_no_secret_of_an_unreachable_server_is_shown(tmp_path: Path) -> None:
     model = scripted_model(tmp_path / "model", "rule\n  say Hello.\n")
     with served(tmp_path, model, extra=SERVERS) as service:
         servers = settled_servers(service.url)
-        doctor = program(tmp_path, "doctor")
-        listed = program(tmp_path, "servers", "list")
+        doctor = printed(tmp_path, "doctor")
+        listed = printed(tmp_path, "servers", "list")
         tried = "".join(
-            program(tmp_path, "--debug", "servers", "test", name) for name in ("one", "two", "three", "four")
+            printed(tmp_path, "--debug", "servers", "test", name) for name in ("one", "two", "three", "four")
         )
     shown = {"GET /v1/servers": str(servers), "doctor": doctor, "servers list": listed, "servers test": tried}
     assert {server["name"] for server in servers if server["error"]} == {"one", "two", "three", "four", "five"}

@@ -109,30 +109,6 @@ async def test_a_model_that_was_given_up_is_the_reason_of_every_refusal(tmp_path
         assert (events[-1].reason, (events[-1].error or "")[: len(REASON)]) == ("failed", REASON)
 
 
-@pytest.mark.anyio
-async def test_a_second_model_that_was_given_up_costs_its_own_requests_alone(tmp_path: Path) -> None:
-    async with in_house(demo_in(tmp_path, f"[service]\n{embedding_in(tmp_path)}")) as (tenants, client):
-        (auxiliary,) = tenants.model_host.auxiliary_models.values()
-        await kill_until_given_up(auxiliary.engine)
-        refused = await client.post("/v1/embeddings", json={"input": "Hi"})
-        assert (refused.status_code, refused.json()["error"]["message"][: len(REASON)]) == (503, REASON)
-        for path in ("/healthz", "/readyz"):
-            assert (await client.get(path)).status_code == 200
-        answer = await client.post("/v1/chat/completions", json=QUESTION)
-        assert answer.json()["choices"][0]["message"]["content"] == "Hello."
-
-
-@pytest.mark.anyio
-async def test_a_fallback_answers_for_a_model_that_was_given_up(tmp_path: Path) -> None:
-    with ChatService(openai_reply("Here.")) as remote:
-        async with in_house(demo_in(tmp_path, FALLBACK.format(url=remote.url))) as (tenants, client):
-            await kill_until_given_up(tenants.model_host.board.engine)
-            for path in ("/healthz", "/readyz"):
-                assert (await client.get(path)).status_code == 200
-            answer = await client.post("/v1/chat/completions", json=QUESTION)
-    assert answer.json()["choices"][0]["message"]["content"] == "Here."
-
-
 # --- rkllm-mcp serve -------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +158,11 @@ def running(demo: Demo) -> Generator[Running, None, None]:
         yield Running(process)
 
 
+def healths(url: str) -> list[Json]:
+    """What a service says to whoever looks after it."""
+    return [httpx2.get(f"{url}/{path}", timeout=60).json() for path in ("healthz", "readyz")]
+
+
 def test_an_idle_worker_that_dies_again_and_again_ends_the_service_with_its_reason(tmp_path: Path) -> None:
     with running(demo_in(tmp_path, '[service]\nlog = "text"\n')) as it:
         killed, error = it.kill_until("parrot", "Error: ")
@@ -203,10 +184,14 @@ def test_the_service_goes_on_where_a_fallback_answers_and_logs_the_reason(tmp_pa
             killed, line = it.kill_until("mapper", '"level": "error"')
             message = f"model 'mapper' {loaded}, its requests are refused: {REASON}"
             assert (killed, json.loads(line)["message"][: len(message)]) == (4, message)
+            # A second model costs its own requests alone.
+            refused = httpx2.post(f"{url}/v1/embeddings", json={"input": "Hi"}, timeout=60)
+            assert (refused.status_code, refused.json()["error"]["message"][: len(REASON)]) == (503, REASON)
+            assert healths(url) == [{"status": "ok"}] * 2
             killed, line = it.kill_until("parrot", '"level": "error"')
             message = f"model 'parrot' {loaded}, the fallback answers: {REASON}"
             assert (killed, json.loads(line)["message"][: len(message)]) == (4, message)
-            assert httpx2.get(f"{url}/healthz", timeout=60).json() == {"status": "ok"}
+            assert healths(url) == [{"status": "ok"}] * 2
             answer = httpx2.post(f"{url}/v1/chat/completions", json=QUESTION, timeout=60).json()
             assert answer["choices"][0]["message"]["content"] == "Here."
             it.process.send_signal(signal.SIGTERM)
