@@ -41,7 +41,8 @@ def run_here(
     reading, writing = os.pipe()
     with os.fdopen(writing, "wb") as pipe:
         pipe.write(stdin)
-    out, errors = io.StringIO(), io.StringIO()
+    # As in a process, what is written can be given another encoding.
+    out, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch, os.fdopen(reading, encoding="utf-8") as given:
         for name in os.environ.keys() - environment.keys():
             patch.delenv(name)
@@ -55,4 +56,5 @@ def run_here(
             main(words)
     code = left.value.code or 0
     assert isinstance(code, int)
-    return subprocess.CompletedProcess(words, code, out.getvalue(), errors.getvalue())
+    written = [stream.buffer.getvalue().decode() for stream in (out, errors)]
+    return subprocess.CompletedProcess(words, code, *written)

@@ -159,9 +159,9 @@ def test_the_terminal_keeps_no_result_either(tmp_path: Path) -> None:
     model, extra = configured(tmp_path, "")
     demo = make_demo(tmp_path, (), extra=extra)
     demo.config.write_text(demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"', 1), "utf-8")
-    assert MARKER in demo.run("run", "--json", "Look into the cellar").stdout
-    assert "It is done." in demo.run("chat", stdin="Look into the attic\n").stdout
-    assert "Hello." in demo.run("chat", "--continue", stdin="Thanks\n").stdout
+    assert MARKER in demo.run_here("run", "--json", "Look into the cellar").stdout
+    assert "It is done." in demo.run_here("chat", stdin="Look into the attic\n").stdout
+    assert "Hello." in demo.run_here("chat", "--continue", stdin="Thanks\n").stdout
     assert on_disk(tmp_path / ".local") == set()
 
 

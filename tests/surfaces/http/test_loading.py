@@ -53,12 +53,6 @@ def answer_on(connection: HTTPConnection) -> tuple[int, Json]:
     return response.status, json.loads(response.read())
 
 
-@pytest.fixture
-def loading(tmp_path: Path) -> Generator[Loading, None, None]:
-    with served_slowly(tmp_path) as it:
-        yield it
-
-
 @contextmanager
 def served_slowly(folder: Path, extra: str = "") -> Generator[Loading, None, None]:
     model = scripted_model(
@@ -75,6 +69,12 @@ def served_slowly(folder: Path, extra: str = "") -> Generator[Loading, None, Non
         assert process.stderr is not None
         line = next(line for line in process.stderr if line.startswith("Serving at "))
         yield Loading(int(line.rpartition(":")[2]), gate, process.pid)
+
+
+@pytest.fixture(scope="module")
+def loading(tmp_path_factory: pytest.TempPathFactory) -> Generator[Loading, None, None]:
+    with served_slowly(tmp_path_factory.mktemp("loading")) as it:
+        yield it
 
 
 def test_ollamas_programs_wait_for_the_model_and_openais_get_a_retry_after(loading: Loading) -> None:
@@ -94,7 +94,8 @@ def test_ollamas_programs_wait_for_the_model_and_openais_get_a_retry_after(loadi
 def test_the_question_after_a_crash_waits_until_the_model_is_there_again(loading: Loading) -> None:
     crash = {**QUESTION, "messages": [{"role": "user", "content": "crash"}]}
     with closing(loading.ask("/api/chat", crash)) as crashing:
-        loading.load()
+        if loading.get("/readyz")[0] == 503:
+            loading.load()
         status, failed = answer_on(crashing)
     assert (status, "was killed by SIGSEGV" in failed["error"]) == (503, True)
     with closing(loading.ask("/api/chat", QUESTION)) as waiting:

@@ -82,8 +82,8 @@ def test_a_key_with_the_right_to_write_adds_documents_of_any_size(spacious: str)
     read = post(f"{spacious}/v1/attachments", CHAT, files={"file": file})
     attached = read.json()
     assert (read.status_code, "Only read." in attached["text"], attached["tokens"] > 2) == (200, True, True)
-    for wrong in ({"json": {}}, {"files": {"x": ("a", b"b")}}):
-        refused = post(documents, WRITER, **wrong)
+    no_form, no_file = post(documents, WRITER, json={}), post(documents, WRITER, files={"x": ("a", b"b")})
+    for refused in (no_form, no_file):
         assert (refused.status_code, refused.json()["error"]["param"]) == (422, "file")
 
 
