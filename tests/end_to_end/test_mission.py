@@ -1,47 +1,296 @@
-"""The phases, test list and edge cases of the mission (実装フェーズ, テストケース, エッジケース), a test for each.
+"""What the mission's documents write out, as it stands there: their examples (使用例), configurations and requests.
 
-The configuration and the calls are the mission's own, read from its document where that is here.
+Each is looked up in its document where that is here; ``docs/mission.md`` says where the rest of the mission is tested.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest
-from rkllm_mcp.agent.loop import LoopSettings
-from rkllm_mcp.agent.question import Question
+from bench.tool_retrieval import read_tools
+from rkllm_mcp import MCPClient
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
-from rkllm_mcp.app.environment import ToolEnvironment
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.app.tools import open_tools
-from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.loading import load_config
-from rkllm_mcp.config.servers import RemoteServer, StdioServer
-from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected, ToolFinished
-from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
+from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, RemoteServer, StdioServer
+from rkllm_mcp.diagnostics.doctor import config_warnings
+from rkllm_mcp.events import End, Status, Text, ToolCallDetected, ToolFinished
+from rkllm_mcp.messages import PromptArgument, PromptTemplate, Resource, ToolCall, ToolSpec
+from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.toolcalls.detector import Detector
 from rkllm_mcp.tools.search import ToolSearch
 from rkllm_mcp.tools.tool_servers import open_toolbox
-from tests.support.asked import answer_question
-from tests.support.demo_app import TIME_SERVER, PythonServer, make_demo, reply_of, running
+from tests.support import knowledge_server
+from tests.support.demo_app import PATIENT, Demo, make_demo, reply_of, running
+from tests.support.fake_jma import FakeAgency
+from tests.support.local_api import open_api
 from tests.support.mcp_servers.sockets import Sockets, sockets
 from tests.support.mcp_servers.specs import PATIENCE_S, local_server
-from tests.support.scripted_model import Round, ScriptedModel
+from tests.support.served import scripted_model
 from tests.support.shared import REPOSITORY, shared_path
-from tests.support.third_party import server
-from tests.support.turn_events import FunctionSink
+from tests.support.third_party import program, server
 
 pytestmark = pytest.mark.anyio
-TOOLS = [ToolSpec("get_weather", "", {"type": "object", "properties": {"location": {"type": "string"}}})]
+RULES = REPOSITORY / "tests" / "support" / "mission.rules"
+USERS = (
+    (1, "Bob", "bob@example.com", "2025-01-02 11:30:00"),
+    (2, "Alice", "alice@example.com", "2025-01-01 10:00:00"),
+)
+
+
+def make_example(folder: Path, *servers: str) -> Demo:
+    """A configuration with these ``servers``."""
+    demo = make_demo(folder, [])
+    demo.config.write_text(demo.config.read_text("utf-8") + "".join(servers), encoding="utf-8")
+    return Demo(folder, {**demo.environment, **PATIENT})
+
+
+def mission_model(folder: Path) -> str:
+    """A model that plays the examples."""
+    return str(scripted_model(folder, RULES.read_text("utf-8"), name="mission", context=8192))
+
+
+def weather(agency: FakeAgency, cache: Path) -> str:
+    """The weather server, at an agency of the test's own."""
+    return server(
+        "weather", command="${PYTHON}", args=["-m", "mcp_servers.weather"], env=dict(agency.environment(cache))
+    )
+
+
+def filesystem(folder: Path) -> str:
+    """The mission's file system server, for one folder."""
+    command = str(program("mcp-server-filesystem"))
+    return server("filesystem", command=command, args=[str(folder)], cwd=str(folder))
+
+
+def calls_of(done: subprocess.CompletedProcess[str]) -> Sequence[str]:
+    """The status lines about calls."""
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("[MCP: ")]
+    return lines[lines.index("[MCP: Detected 1 tool call]") :]
+
+
+def lines_of(tool: str, *within: str) -> list[str]:
+    """The status lines of a call, with those that its execution adds."""
+    called, completed = f"[MCP: Calling tool '{tool}']", f"[MCP: Tool '{tool}' completed]"
+    return ["[MCP: Detected 1 tool call]", called, *within, completed]
+
+
+def quoted(number: str, *literals: str) -> None:
+    """Check that the document has these words, so that a test runs what is asked for; skips where it is not there."""
+    (document,) = shared_path("mission").glob(f"{number}_*.txt")
+    text = document.read_text("utf-8")
+    assert [literal for literal in literals if literal not in text] == []
+
+
+# --- the four examples of the command line ----------------------------------------------------------------------------
+
+
+def test_example_1_the_weather(tmp_path: Path) -> None:
+    """例1: 天気情報の取得."""
+    with FakeAgency() as agency:
+        done = make_example(tmp_path, weather(agency, tmp_path / "cache")).run("run", "東京の天気を教えて")
+        assert agency.count("/forecast/130000.json") == 1
+    assert calls_of(done) == lines_of("get_weather")
+    assert done.stdout.startswith("◆ 東京")
+    assert "天気は" in done.stdout
+
+
+def test_example_2_the_file_system(tmp_path: Path) -> None:
+    """例2: ファイルシステムツールとの連携."""
+    project = tmp_path / "project"
+    for name in ("src/main.rs", "src/ffi.rs", "src/llm.rs", "README.md"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).touch()
+    demo = make_example(tmp_path, filesystem(project))
+    question = "プロジェクト内の .rs ファイルを全部リストアップして"
+    done = demo.run("--model", mission_model(tmp_path / "model"), "run", question)
+    assert calls_of(done) == lines_of("search_files")
+    head, *files = done.stdout.splitlines()
+    assert head == "◆ プロジェクト内の Rust ファイルは以下の通りです:"
+    assert sorted(files) == ["- src/ffi.rs", "- src/llm.rs", "- src/main.rs"]
+
+
+def test_example_3_the_database(tmp_path: Path) -> None:
+    """例3: データベースツールとの連携."""
+    path = tmp_path / "users.db"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT, email TEXT, created_at TEXT)")
+        database.executemany("INSERT INTO users VALUES (?, ?, ?, ?)", USERS)
+    database.close()
+    demo = make_example(
+        tmp_path, server("database", command=str(program("mcp-server-sqlite")), args=["--db-path", str(path)])
+    )
+    question = "データベースから最新の10件のユーザーを取得して表形式で表示して"
+    done = demo.run("--model", mission_model(tmp_path / "model"), "run", question)
+    assert calls_of(done) == lines_of("read_query")
+    assert done.stdout.splitlines() == [
+        "◆ 最新の10件のユーザー情報:",
+        "",
+        "| ID | Name | Email | Created At |",
+        "|----|------|-------|------------|",
+        *(f"| {' | '.join(map(str, user))} |" for user in USERS),
+    ]
+
+
+DATABASE = """
+import json
+from mcp.server import MCPServer
+server = MCPServer("database")
+
+@server.resource("database://users/latest", name="The latest users", mime_type="application/json")
+def latest() -> str:
+    return json.dumps([{"id": n, "name": f"user{n}"} for n in range(150, 0, -1)])
+
+@server.resource("database://tables", name="Tables")
+def tables() -> str:
+    return "users"
+
+server.run("stdio")
+"""
+
+
+def test_the_example_of_a_resource_that_the_question_needs(tmp_path: Path) -> None:
+    """3.2 使用例: the model finds and reads it; the status lines are those of the document, in its order."""
+    program_file = tmp_path / "database.py"
+    program_file.write_text(DATABASE, encoding="utf-8")
+    demo = make_example(tmp_path, server("database", command="${PYTHON}", args=[str(program_file)]))
+    done = demo.run(
+        "--model", mission_model(tmp_path / "model"), "run", "データベースから最新のユーザー情報を取得して要約して"
+    )
+    assert calls_of(done) == [
+        *lines_of("list_resources"),
+        *lines_of(
+            "read_resource",
+            "[MCP: Connecting to database server...]",
+            "[MCP: Fetched resource: database://users/latest]",
+            "[MCP: Loaded 150 records]",
+        ),
+    ]
+    assert done.stdout == "◆ 最新のユーザー情報を要約します: 最新は user150 です。\n"
+
+
+def test_example_4_two_tools(tmp_path: Path) -> None:
+    """例4: 複数ツールの連携."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    with FakeAgency() as agency:
+        demo = make_example(tmp_path, weather(agency, tmp_path / "cache"), filesystem(folder))
+        demo.config.write_text(
+            demo.config.read_text("utf-8") + 'allowed_tools = ["list_directory", "write_file"]\n', "utf-8"
+        )
+        question = "東京の天気を取得して、その結果をファイル weather_report.txt に保存して"
+        done = demo.run("run", "--yes", question)
+    assert calls_of(done) == [*lines_of("get_weather"), *lines_of("write_file")]
+    assert done.stdout == "◆ 天気情報を取得し、weather_report.txt に保存しました。\n"
+    assert "東京" in (folder / "weather_report.txt").read_text(encoding="utf-8")
+
+
+def test_the_demo_of_a_clone_lists_its_files_in_its_own_words(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "main.rs").touch()
+    demo = make_example(tmp_path, filesystem(tmp_path / "files"))
+    demo.config.write_text(demo.config.read_text("utf-8") + 'allowed_tools = ["list_directory"]\n', encoding="utf-8")
+    done = demo.run("run", "フォルダのファイルを全部リストアップして")
+    assert "[FILE] main.rs" in done.stdout
+
+
+# --- 001 MCP クライアント仕様 --------------------------------------------------------------------------
+
+DEVELOPMENT = """
+from typing import Annotated
+from pathlib import Path
+from pydantic import Field
+from mcp.server import MCPServer
+from mcp.server.mcpserver.resources import FunctionResource
+
+server = MCPServer("development")
+
+@server.tool(description="Get current weather for a location", structured_output=False)
+def get_weather(location: Annotated[str, Field(description="City name")]) -> str:
+    return f"The weather in {location} is sunny, 25°C."
+
+@server.resource("file:///path/to/document.txt", name="Project Documentation", mime_type="text/plain")
+def document() -> str:
+    return "How the project is built."
+
+@server.prompt(description="Review code for best practices")
+def code_review(language: Annotated[str, Field(description="Programming language")]) -> str:
+    return f"Review this {language} code for best practices."
+
+server.run("stdio")
+"""
+
+
+@pytest.fixture
+def development(tmp_path: Path) -> Path:
+    """The program of a server that offers what the documents show."""
+    path = tmp_path / "development.py"
+    path.write_text(DEVELOPMENT, encoding="utf-8")
+    return path
+
+
+async def test_001_the_client_lists_and_calls_as_sections_3_1_to_3_3_show(development: Path) -> None:
+    client = MCPClient(sys.executable, [str(development)])
+    with anyio.fail_after(PATIENCE_S):
+        async with client:
+            (tool,) = await client.list_tools()
+            result = await client.call_tool("get_weather", {"location": "Tokyo"})
+    assert (tool["name"], tool["description"]) == ("get_weather", "Get current weather for a location")
+    assert tool["inputSchema"]["required"] == ["location"]
+    assert result == {
+        "content": [{"type": "text", "text": "The weather in Tokyo is sunny, 25°C."}],
+        "isError": False,
+    }
+    quoted("001", '"description": "Get current weather for a location"', "The weather in Tokyo is sunny, 25°C.")
+
+
+# --- 002 RKLLM CLI MCP対応 -------------------------------------------------------------------------------
+
+
+async def test_002_the_tool_resource_and_prompt_of_the_document_are_offered(development: Path) -> None:
+    spec = local_server("development", command=sys.executable, args=[str(development)])
+    with anyio.fail_after(PATIENCE_S):
+        async with open_toolbox([spec]) as toolbox:
+            await toolbox.connected()
+            tool = toolbox.resolve("get_weather")
+            resources = await toolbox.offerings.resources()
+            prompts = await toolbox.offerings.prompts()
+    assert tool is not None
+    assert tool.description == "Get current weather for a location"
+    location = tool.input_schema["properties"]["location"]
+    assert (location["type"], location["description"]) == ("string", "City name")
+    assert tool.input_schema["required"] == ["location"]
+    assert resources == (
+        Resource("development", "file:///path/to/document.txt", "Project Documentation", mime_type="text/plain"),
+    )
+    language = PromptArgument("language", "Programming language", required=True)
+    assert prompts == (PromptTemplate("development", "code_review", "Review code for best practices", (language,)),)
+    quoted("002", '"uri": "file:///path/to/document.txt"', '"description": "Review code for best practices"')
+
+
+def test_002_the_prompt_of_section_4_2_is_used_as_it_is_typed(tmp_path: Path, development: Path) -> None:
+    demo = make_example(tmp_path, server("development", command="${PYTHON}", args=[str(development)]))
+    typed = "/prompt code_review language=rust"
+    done = demo.run("--model", mission_model(tmp_path / "model"), "chat", stdin=f"{typed}\n/quit\n")
+    assert done.returncode == 0, done.stderr
+    status = "[MCP: Using prompt template 'code_review' from server 'development']"
+    answer = "◆ Rust コードのレビューを開始します..."
+    assert status in done.stderr + done.stdout
+    assert answer in done.stdout
+    quoted("002", f"> {typed}", status, answer)
 
 
 def block(language: str, containing: str) -> str:
@@ -49,31 +298,6 @@ def block(language: str, containing: str) -> str:
     (document,) = shared_path("mission").glob("002_*.txt")
     blocks = re.findall(rf"```{language}\n(.*?)```", document.read_text("utf-8"), re.DOTALL)
     return next(text for text in blocks if containing in text)
-
-
-def tiny(name: str) -> str:
-    """A small server over stdio."""
-    args = ["-S", "-m", "tests.support.mcp_servers.tiny"]
-    return server(name, command="${PYTHON}", args=args, cwd=str(REPOSITORY))
-
-
-@asynccontextmanager
-async def environment(folder: Path, *servers: str) -> AsyncGenerator[ToolEnvironment]:
-    """The toolbox of a configuration file with these servers; bounded."""
-    path = folder / "mcp_config.toml"
-    path.write_text("".join(['[security]\napprove = "dangerous"\n', *servers]), encoding="utf-8")
-    with anyio.fail_after(PATIENCE_S):
-        async with open_tools(load_config(path)) as opened:
-            await opened.toolbox.connected()
-            yield opened
-
-
-async def called(opened: ToolEnvironment, tool: str, /, **arguments: object) -> tuple[str, bool]:
-    result = await opened.toolbox.call(ToolCall("call_1", tool, arguments))
-    return result.text, result.is_error
-
-
-# --- test list 1: the client ------------------------------------------------------------------------------------------
 
 
 def test_the_configuration_file_is_read(tmp_path: Path) -> None:
@@ -93,71 +317,16 @@ def test_the_configuration_file_is_read(tmp_path: Path) -> None:
     assert (database.name, database.transport, database.url) == ("database", "sse", "http://localhost:8080/mcp")
 
 
-async def test_the_tools_of_a_server_over_stdio_are_listed_and_called_and_one_that_is_not_there_fails(
-    tmp_path: Path,
-) -> None:
-    """stdio サーバへの接続, ツール一覧の取得, ツール呼び出しの成功, ツール呼び出しの失敗（存在しないツール）."""
-    async with environment(tmp_path, tiny("one")) as opened:
-        (state,) = opened.toolbox.servers()
-        assert (state.state, state.tool_count) == ("ready", 7)
-        assert [tool.name for tool in opened.toolbox.tools()][:2] == ["add", "steps"]
-        assert await called(opened, "add", a=20, b=5) == ("25", False)
-        assert await called(opened, "ad", a=20, b=5) == ("There is no tool 'ad'; did you mean 'add'?", True)
-
-
-async def test_several_servers_are_connected_and_their_equal_tools_have_different_names(tmp_path: Path) -> None:
-    """複数サーバとの接続."""
-    async with environment(tmp_path, tiny("one"), tiny("two")) as opened:
-        assert await called(opened, "mcp__one__add", a=1, b=1) == ("2", False)
-        assert await called(opened, "mcp__two__add", a=1, b=2) == ("3", False)
-        text, is_error = await called(opened, "add", a=1, b=2)
-        assert (text, is_error) == (
-            "Several servers have a tool 'add'; name one of mcp__one__add, mcp__two__add.",
-            True,
-        )
-
-
-# --- test list 2: finding calls ---------------------------------------------------------------------------------------
-
-
-def found(text: str) -> tuple[str, list[ToolCallDetected]]:
-    """What is left as text, and the calls in it, however it is cut."""
-    seen: list[tuple[str, list[ToolCallDetected]]] = []
-    for pieces in ([text], list(text)):
-        detector = Detector(tools=TOOLS, syntaxes=["project_json", "project_xml"])
-        events = [event for piece in pieces for event in detector.feed(piece)] + list(detector.finish())
-        words = "".join(event.text for event in events if isinstance(event, Text))
-        seen.append((words, [event for event in events if isinstance(event, ToolCallDetected)]))
-    assert [call.arguments for call in seen[0][1]] == [call.arguments for call in seen[1][1]]
-    assert seen[0][0] == seen[1][0]
-    return seen[0]
-
-
 @pytest.mark.parametrize(("language", "marker"), [("json", "[TOOL_CALL]"), ("xml", "<tool_call name=")])
 def test_a_call_is_found_in_the_missions_two_styles(language: str, marker: str) -> None:
     """JSON スタイルのツール呼び出し検出, XML スタイルのツール呼び出し検出."""
-    text, (call,) = found(block(language, marker))
-    assert (text.strip(), call.name, call.arguments) == ("", "get_weather", {"location": "Tokyo"})
-
-
-def test_several_calls_are_found() -> None:
-    """複数ツール呼び出しの検出."""
-    calls = "".join(
-        f"[TOOL_CALL]\n{json.dumps({'name': 'get_weather', 'arguments': {'location': place}})}\n[END_TOOL_CALL]\n"
-        for place in ("Tokyo", "Osaka")
-    )
-    text, detected = found(f"調べます。\n{calls}")
-    assert text.strip() == "調べます。"
-    assert [call.arguments for call in detected] == [{"location": "Tokyo"}, {"location": "Osaka"}]
-
-
-def test_without_a_call_the_text_is_the_answer() -> None:
-    """ツール呼び出しがない場合."""
-    words = 'It is [sunny]; a tool is called with "[TOOL_CALL]", and <b>tools</b> are {"name": "x"}.'
-    assert found(words) == (words, [])
-
-
-# --- test list 3: the whole -------------------------------------------------------------------------------------------
+    tool = ToolSpec("get_weather", "", {"type": "object", "properties": {"location": {"type": "string"}}})
+    for pieces in ([block(language, marker)], list(block(language, marker))):
+        detector = Detector(tools=[tool], syntaxes=["project_json", "project_xml"])
+        events = [event for piece in pieces for event in detector.feed(piece)] + list(detector.finish())
+        (call,) = [event for event in events if isinstance(event, ToolCallDetected)]
+        assert (call.name, call.arguments) == ("get_weather", {"location": "Tokyo"})
+        assert "".join(event.text for event in events if isinstance(event, Text)).strip() == ""
 
 
 async def test_tools_are_used_in_a_conversation_of_several_turns_also_after_one_failed(tmp_path: Path) -> None:
@@ -181,9 +350,6 @@ async def test_tools_are_used_in_a_conversation_of_several_turns_also_after_one_
         ]
 
 
-# --- phases 3 and 4, as one configuration has them; 1 and 2 are above and in test_app_asking --------------------------
-
-
 @contextmanager
 def remote(transport: str) -> Generator[str]:
     """The address of a server behind HTTP."""
@@ -197,120 +363,29 @@ def remote(transport: str) -> Generator[str]:
 
 
 async def test_phase_3_servers_behind_sse_websocket_and_http_are_used_together_with_a_local_one(tmp_path: Path) -> None:
-    with ExitStack() as running:
-        web = running.enter_context(remote("http"))
-        events = running.enter_context(remote("sse"))
+    tiny = ["-S", "-m", "tests.support.mcp_servers.tiny"]
+    with ExitStack() as started:
+        web = started.enter_context(remote("http"))
+        events = started.enter_context(remote("sse"))
         async with sockets(Sockets()) as socket:
             servers = [
-                tiny("local"),
+                server("local", command="${PYTHON}", args=tiny, cwd=str(REPOSITORY)),
                 server("http", url=f"{web}/mcp"),
                 server("sse", url=f"{events}/sse", transport="sse"),
                 server("websocket", url=socket),
             ]
-            async with environment(tmp_path, *servers) as opened:
-                assert {state.name: state.reason for state in opened.toolbox.servers()} == dict.fromkeys(
-                    ("local", "http", "sse", "websocket"), ""
-                )
-                for name in ("http", "sse"):
-                    said, is_error = await called(opened, f"mcp__{name}__header", name="host")
-                    assert (said.startswith("127.0.0.1:"), is_error) == (True, False)
-                for name in ("local", "websocket"):
-                    assert await called(opened, f"mcp__{name}__add", a=1, b=1) == ("2", False)
-
-
-async def test_phase_4_stopping_an_answer_cancels_the_tool_it_waits_for(tmp_path: Path) -> None:
-    begun = anyio.Event()
-
-    @FunctionSink
-    def sink(event: Event) -> None:
-        if event == Status("[MCP: Calling tool 'wait']"):
-            begun.set()
-
-    async with environment(tmp_path, tiny("one")) as opened:
-        model = ScriptedModel([Round([ToolCallDetected("wait", {})])])
-        preparation = TurnPreparation(opened.toolbox, ToolSelection(ToolSearch, lambda _: 1, SelectionSettings(1000)))
-        request = TurnRequest(Question("Wait."), opened.toolbox.tools())
-        arguments = (model, preparation, Conversation(), request, sink)
-        async with anyio.create_task_group() as answering:
-            answering.start_soon(answer_question, *arguments)
-            await begun.wait()
-            # The call is on its way once another one has come back behind it.
-            assert await called(opened, "add", a=1, b=1) == ("2", False)
-            answering.cancel_scope.cancel()
-        assert await called(opened, "cancellations") == ("wait", False)
-
-
-# --- edge cases (エッジケース): the docstring has the case, and what has to happen ------------------------------------
-
-TINY = ("-m", "tests.support.mcp_servers.tiny")
-MISSING: PythonServer = ("missing", ("-c", "raise SystemExit(3)"), {})
-
-
-async def with_tiny(
-    *rounds: Round, settings: LoopSettings | None = None, timeout_s: float = 30.0
-) -> tuple[list[Event], ScriptedModel, Conversation]:
-    """One answer of a scripted model with the tools of a real server."""
-    events: list[Event] = []
-    model, conversation = ScriptedModel(list(rounds)), Conversation()
-
-    @FunctionSink
-    def sink(event: Event) -> None:
-        events.append(event)
-
-    spec = local_server("tiny", command=sys.executable, args=TINY, inherit_env=True, timeout_s=timeout_s)
-    with anyio.fail_after(60):
-        async with open_toolbox([spec]) as toolbox:
-            await toolbox.connected()
-            preparation = TurnPreparation(toolbox, ToolSelection(ToolSearch, lambda _: 1, SelectionSettings(1000)))
-            request = TurnRequest(Question("Do it."), toolbox.tools())
-            await answer_question(model, preparation, conversation, request, sink, settings)
-    return events, model, conversation
-
-
-def finished(events: list[Event]) -> list[ToolFinished]:
-    return [event for event in events if isinstance(event, ToolFinished)]
-
-
-async def test_a_server_that_fails_to_connect(tmp_path: Path) -> None:
-    """サーバー接続失敗: it is skipped, and the tools of the others are there."""
-    async with running(make_demo(tmp_path, (MISSING, TIME_SERVER))) as app:
-        await app.ready()
-        assert [server.state for server in app.toolbox.servers()] == ["failed", "ready"]
-        assert [tool.name for tool in app.tools()] == ["get_current_time", "convert_time"]
-        events = await reply_of(app, "What time is it in Tokyo?")
-        assert [result.is_error for result in finished(events)] == [False]
-        assert events[-1] == End("answered")
-
-
-async def test_a_tool_that_fails() -> None:
-    """ツール実行エラー: the model is told what failed, and answers."""
-    rounds = (Round([ToolCallDetected("fail", {"why": "the disk is full"})]), Round([Text("It did not work.")]))
-    events, model, _ = await with_tiny(*rounds)
-    (result,) = finished(events)
-    assert (result.is_error, result.text) == (True, "the disk is full")
-    assert model.asked[1][0][-1].results[0].text == "the disk is full"
-    assert events[-2:] == [Text("It did not work."), End("answered")]
-
-
-async def test_the_limit_of_the_tool_loop() -> None:
-    """ツールループ上限到達: the loop ends, the model is told and has to answer in text."""
-    rounds = [Round([ToolCallDetected("add", {"a": number, "b": 1})]) for number in range(3)]
-    settings = LoopSettings(max_rounds=3)
-    events, model, conversation = await with_tiny(*rounds, Round([Text("That is all.")]), settings=settings)
-    assert len(finished(events)) == 3
-    assert model.asked[3][0][-1].text == translate("model.round_limit")
-    assert events[-2:] == [Text("That is all."), End("round_limit")]
-    assert conversation.messages[-1] == Message("assistant", "That is all.")
-
-
-async def test_a_tool_that_takes_too_long() -> None:
-    """ツール実行タイムアウト: it is an error like any other, which the model is told."""
-    rounds = (Round([ToolCallDetected("wait", {})]), Round([Text("It takes too long.")]))
-    events, model, _ = await with_tiny(*rounds, timeout_s=0.2)
-    text = "Tool 'wait' did not answer within 0.2 s and was stopped."
-    assert [(result.is_error, result.text) for result in finished(events)] == [(True, text)]
-    assert model.asked[1][0][-1].results[0].text == text
-    assert events[-1] == End("answered")
+            path = tmp_path / "mcp_config.toml"
+            path.write_text("".join(['[security]\napprove = "dangerous"\n', *servers]), encoding="utf-8")
+            with anyio.fail_after(PATIENCE_S):
+                async with open_tools(load_config(path)) as opened:
+                    await opened.toolbox.connected()
+                    assert [state.reason for state in opened.toolbox.servers()] == [""] * 4
+                    for name in ("http", "sse"):
+                        result = await opened.toolbox.call(ToolCall("1", f"mcp__{name}__header", {"name": "host"}))
+                        assert (result.text.startswith("127.0.0.1:"), result.is_error) == (True, False)
+                    for name in ("local", "websocket"):
+                        result = await opened.toolbox.call(ToolCall("1", f"mcp__{name}__add", {"a": 1, "b": 1}))
+                        assert (result.text, result.is_error) == ("2", False)
 
 
 async def test_mcp_switched_off(tmp_path: Path) -> None:
@@ -318,7 +393,7 @@ async def test_mcp_switched_off(tmp_path: Path) -> None:
     async with running(make_demo(tmp_path), MCP_ENABLED="false") as app:
         events = await reply_of(app, "What time is it in Tokyo?")
         assert (app.toolbox.servers(), app.tools()) == ((), ())
-        assert finished(events) == []
+        assert not any(isinstance(event, ToolFinished) for event in events)
         assert [event for event in events if isinstance(event, Status) and "MCP" in event.text] == []
         assert any(isinstance(event, Text) for event in events)
         assert events[-1] == End("answered")
@@ -337,3 +412,108 @@ async def test_no_configuration_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
             events = await reply_of(app, "Hello")
             assert app.toolbox.servers() == ()
             assert events[-1] == End("answered")
+
+
+# --- 003 MCP統合設計 ---------------------------------------------------------------------------------
+
+
+async def test_003_the_headers_of_the_example_reach_the_api_with_its_tokens_and_its_tool_has_the_long_name() -> None:
+    get = {"operationId": "get_incidents", "summary": "Lists incidents"}
+    entry: dict[str, Any] = {
+        "name": "servicenow",
+        "transport": "openapi",
+        "openapi_spec": {"openapi": "3.0.0", "paths": {"/echo": {"get": get}}},
+        "headers_template": {"Authorization": "Bearer ${servicenow}", "X-API-Key": "${api_key}"},
+    }
+    tokens = {"servicenow": "eyJhbGc...", "api_key": "sk-1234..."}
+    with anyio.fail_after(PATIENCE_S):
+        async with open_api() as api:
+            spec = OpenAPIServer.model_validate({**entry, "openapi_base_url": api.url})
+            async with open_toolbox([spec]) as toolbox:
+                await toolbox.connected()
+                call = ToolCall("1", "mcp__servicenow__get_incidents", {})
+                result = await toolbox.call(call, CallContext(tokens=tokens))
+                (tool,) = toolbox.tools()
+        assert api.keys == ["Bearer eyJhbGc..."]
+    assert (tool.name, tool.qualified_name) == ("get_incidents", "mcp__servicenow__get_incidents")
+    # The API echoes its headers; the model is not shown a token.
+    assert json.loads(result.text)["headers"]["x-api-key"] == "[REDACTED]"
+    assert not result.is_error
+    quoted("003", "Authorization: Bearer ${servicenow}", "X-API-Key: ${api_key}", "mcp__servicenow__get_incidents")
+
+
+def test_003_the_servers_of_the_types_stdio_and_builtin_are_read_as_the_document_has_them(tmp_path: Path) -> None:
+    servers: dict[str, Any] = {
+        "files": {
+            "transport": "stdio",
+            "command": "npx",
+            "args": ["-y", "@anthropic-ai/mcp-server-filesystem", "/workspace"],
+        },
+        "utilities": {
+            "transport": "builtin",
+            "tools": [
+                {"name": "calculate", "description": "計算", "input_schema": {"type": "object", "properties": {}}},
+                {"name": "clock", "description": "現在時刻取得"},
+            ],
+        },
+    }
+    path = tmp_path / "mcp_config.json"
+    path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    config = load_config(path)
+    files, utilities = config.servers
+    assert isinstance(files, StdioServer)
+    assert (files.command, files.args) == ("npx", ("-y", "@anthropic-ai/mcp-server-filesystem", "/workspace"))
+    assert isinstance(utilities, BuiltinServer)
+    # A definition alone names nothing that runs: that tool is left out, the file and the others are used.
+    assert [tool.name for tool in utilities.tools if tool.problem] == ["calculate"]
+    assert any("tool 'calculate' is left out" in line for line in config_warnings(config))
+    quoted("003", '["-y", "@anthropic-ai/mcp-server-filesystem", "/workspace"]')
+
+
+# --- 004 MCP Tools詳細仕様 ------------------------------------------------------------------------------
+
+ALUMNI = (
+    "マイナビアルムナイは、退職者と企業をつなぐプラットフォームです。退職後も会社とつながるアルムナイサービスです。"
+)
+QUERY = "マイナビのアルムナイサービスについて教えて"
+OCR = "マイナビキャリ-では、キャリアコンサルティングを提供しています。"
+
+
+async def test_004_the_requests_of_the_document_get_its_responses(tmp_path: Path) -> None:
+    async with knowledge_server.open_tools(tmp_path) as tools:
+        created = await tools.call(
+            "create_knowledge_base", name="マイナビサービス概要", description="マイナビが提供する各種サービスの説明資料"
+        )
+        # The id is the only part of the request that is not the document's.
+        base_id = created.facts["knowledge_base_id"]
+        await tools.call("add_document", knowledge_base_id=base_id, text=ALUMNI)
+        found = await tools.call(
+            "search_documents", query=QUERY, knowledge_base_id=base_id, threshold=0.7, max_results=5
+        )
+        summary = await tools.call("get_knowledge_base_summary", knowledge_base_id=base_id)
+        corrected = await tools.call("normalize_ocr_text", text=OCR)
+    assert {key: found.facts[key] for key in ("query", "knowledge_base_id", "threshold", "count")} == {
+        "query": QUERY,
+        "knowledge_base_id": base_id,
+        "threshold": 0.7,
+        "count": 1,
+    }
+    assert found.facts["results"][0]["content"].startswith(
+        "マイナビアルムナイは、退職者と企業をつなぐプラットフォームです"
+    )
+    assert summary.facts["summary"] == "マイナビサービス概要: マイナビが提供する各種サービスの説明資料"
+    assert summary.facts["statistics"] == {"total_documents": 1, "total_collections": 1, "total_chunks": 1}
+    assert corrected.facts == {
+        "original_text": OCR,
+        "normalized_text": "マイナビキャリアでは、キャリアコンサルティングを提供しています。",
+        "status": "success",
+    }
+    quoted("004", QUERY, OCR, summary.facts["summary"], corrected.facts["normalized_text"])
+
+
+async def test_004_a_forced_tool_skips_the_choice() -> None:
+    question, forced = "マイナビのサービスは？", "search_documents"
+    selection = ToolSelection(ToolSearch, lambda _: 1, SelectionSettings(budget_tokens=2, auto_select=True))
+    find, only = await selection.choose(question, read_tools(), forced)
+    assert (find.name, only.name) == ("find_tools", forced)
+    quoted("004", f'query="{question}"', f'force_tool="{forced}"')
