@@ -25,6 +25,7 @@ MARKERS: Mapping[str, str] = {
 TABLE: Mapping[str, Sequence[str]] = {
     "matrix": (
         "tests/end_to_end/test_conversation.py::test_ten_questions_with_three_tool_calls_prefill_each_token_once",
+        "tests/end_to_end/test_seeing.py",
         "tests/end_to_end/test_run.py::test_the_same_question_gives_the_same_events_on_every_runtime",
     ),
     "external": (
@@ -47,22 +48,12 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/tools/test_search_recall.py::test_the_set_over_github_",
     ),
     "browser": (
-        "tests/end_to_end/test_other_origins.py",
         "tests/end_to_end/test_page.py",
-        "tests/end_to_end/test_page_pictures.py",
-        "tests/end_to_end/test_seeing.py",
         "tests/surfaces/web/test_accessibility.py",
         "tests/surfaces/web/test_chat.py",
-        "tests/surfaces/web/test_connect.py",
         "tests/surfaces/web/test_interruptions.py",
-        "tests/surfaces/web/test_linking.py",
-        "tests/surfaces/web/test_markup.py",
-        "tests/surfaces/web/test_offline.py",
-        "tests/surfaces/web/test_options.py",
         "tests/surfaces/web/test_panels.py",
-        "tests/surfaces/web/test_servers.py",
         "tests/surfaces/web/test_tour.py",
-        "tests/surfaces/web/test_unfinished_answers.py",
     ),
     "system": (
         "tests/surfaces/cli/test_setup.py::test_on_a_board_",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from contextlib import aclosing
+from itertools import product
 from pathlib import Path
 
 import anyio
@@ -17,6 +18,7 @@ from rkllm_mcp.events import End, Event, Status, Text, ToolFinished, Usage
 from rkllm_mcp.messages import Conversation
 from tests.support.demo_app import TIME_SERVER, Demo, make_demo, own_processes, reply_of, running
 from tests.support.demo_model import DEMO_FOLDER
+from tests.support.emulator import EVERY_VERSION
 from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
@@ -45,31 +47,28 @@ async def test_a_reader_may_leave_at_any_event(tmp_path: Path) -> None:
             assert (await reply_of(app, "Hello", conversation))[-1] == End("answered")
 
 
-@pytest.mark.parametrize("leaves", [True, False])
-async def test_no_run_waits_for_the_next_round_of_an_answer_that_ended_in_its_tool(
-    tmp_path: Path, leaves: bool
-) -> None:
+async def test_no_run_waits_for_the_next_round_of_an_answer_that_ended_in_its_tool(tmp_path: Path) -> None:
     async with running(make_demo(tmp_path, [TIME_SERVER])) as app:
         await app.ready()
-        conversation = app.new_conversation()
-        announced = False
-        async with aclosing(app.reply(conversation, QUESTION)) as stream:
-            async for event in stream:
-                if isinstance(event, Status) and event.text.startswith("[MCP: Detected"):
-                    announced = bool(app.engine.expected)
-                    if leaves:
-                        break
-                    app.cancel(conversation.id)
-        assert announced
-        assert not app.engine.expected
+        for leaves in (True, False):
+            conversation = app.new_conversation()
+            announced = False
+            async with aclosing(app.reply(conversation, QUESTION)) as stream:
+                async for event in stream:
+                    if isinstance(event, Status) and event.text.startswith("[MCP: Detected"):
+                        announced = bool(app.engine.expected)
+                        if leaves:
+                            break
+                        app.cancel(conversation.id)
+            assert announced
+            assert not app.engine.expected
 
 
-@pytest.mark.parametrize("pushed", [True, False])
-async def test_an_answer_may_be_stopped_at_any_event_and_its_one_end_says_so(tmp_path: Path, pushed: bool) -> None:
+async def test_an_answer_may_be_stopped_at_any_event_and_its_one_end_says_so(tmp_path: Path) -> None:
     async with running(make_demo(tmp_path, [TIME_SERVER])) as app:
         await app.ready()
         whole = await reply_of(app, QUESTION)
-        for number in range(len(whole)):
+        for number, pushed in product(range(len(whole)), (True, False)):
             conversation = app.new_conversation()
             seen, is_cancelled = await stopped_at(app, conversation, number, pushed=pushed)
             ends = [event for event in seen if isinstance(event, End)]
@@ -247,7 +246,7 @@ async def test_a_model_that_cannot_be_loaded_is_the_end_of_each_answer_and_nothi
             assert conversation.messages == before
 
 
-@pytest.mark.parametrize("abi", ["1.2.0", "1.2.3", "1.3.0"])
+@pytest.mark.parametrize("abi", EVERY_VERSION)
 async def test_answers_stopped_in_the_middle_cost_nothing_twice_on_any_runtime(tmp_path: Path, abi: str) -> None:
     demo = make_demo(tmp_path, [TIME_SERVER])
     timed = Demo(demo.folder, {**demo.environment, "RKLLM_EMULATOR_ABI": abi})

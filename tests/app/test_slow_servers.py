@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -73,22 +74,23 @@ async def clock_ready(app: App) -> None:
 LATER = "[MCP: Still starting: 'garden'; the tools join the next question]"
 
 
-async def test_an_answer_goes_on_without_a_server_that_is_not_known_and_says_so_once(tmp_path: Path) -> None:
-    async with assistant(tmp_path) as app:
-        await clock_ready(app)
-        first = await ask(app, "Hello")
-        assert (said(first), lines(first)) == ("Hello there.", [LATER])
-        assert lines(await ask(app, "Hello")) == []
+async def open_garden(app: App, folder: Path) -> None:
+    """Let the late server in, and wait until it is connected."""
+    (folder / "open").touch()
+    with anyio.fail_after(PATIENCE_S):
+        await app.toolbox.connected()
 
 
-async def test_the_tools_of_a_late_server_join_the_next_question_behind_the_evaluated_prompt(tmp_path: Path) -> None:
+async def test_an_answer_goes_on_without_an_unknown_server_whose_tools_join_behind_the_evaluated_prompt(
+    tmp_path: Path,
+) -> None:
     async with assistant(tmp_path) as app:
         await clock_ready(app)
         conversation = app.new_conversation()
-        await ask(app, "Hello", conversation)
-        (tmp_path / "open").touch()
-        with anyio.fail_after(PATIENCE_S):
-            await app.toolbox.connections[1].settled()
+        first = await ask(app, "Hello", conversation)
+        assert (said(first), lines(first)) == ("Hello there.", [LATER])
+        assert lines(await ask(app, "Hello")) == [], "it is said once"
+        await open_garden(app, tmp_path)
         events = await ask(app, "Water the roses", conversation)
         assert "water_plants" in conversation.revealed_tools
         assert [event.text for event in events if isinstance(event, ToolFinished)] == ["watered roses"]
@@ -100,34 +102,40 @@ async def test_the_tools_of_a_late_server_join_the_next_question_behind_the_eval
 
 async def remember(tmp_path: Path) -> None:
     """Connect the server once, so that its tools are known from then on."""
-    (tmp_path / "open").touch()
     async with assistant(tmp_path) as app:
-        with anyio.fail_after(PATIENCE_S):
-            await app.toolbox.connected()
+        await open_garden(app, tmp_path)
     (tmp_path / "open").unlink()
 
 
-async def test_a_question_that_fits_its_known_tools_waits_for_it(tmp_path: Path) -> None:
+async def test_a_question_waits_for_a_known_server_if_it_fits_its_tools_and_the_wait_can_be_cancelled(
+    tmp_path: Path,
+) -> None:
     await remember(tmp_path)
-    events: list[Event] = []
     async with assistant(tmp_path) as app:
         await clock_ready(app)
-        with anyio.fail_after(PATIENCE_S):
-            async with aclosing(app.reply(app.new_conversation(), "Water the plants in the garden")) as stream:
-                async for event in stream:
-                    events.append(event)
-                    if isinstance(event, Status) and event.text.startswith("[MCP: Waiting for"):
-                        (tmp_path / "open").touch()
+        other = await ask(app, "Hello")
+        assert (said(other), lines(other)) == ("Hello there.", [LATER])
+
+        async def water(act: Callable[[str], object], **options: Any) -> list[Event]:
+            """Ask what the server is for, and do something at the line about the wait."""
+            events: list[Event] = []
+            conversation = app.new_conversation()
+            with anyio.fail_after(PATIENCE_S):
+                stream = app.reply(conversation, "Water the plants in the garden", AnswerOptions(**options))
+                async with aclosing(stream):
+                    async for event in stream:
+                        events.append(event)
+                        if len(lines(events)) == 1 and lines([event]):
+                            act(conversation.id)
+            return events
+
+        cancelled = await water(app.cancel, language="ja")
+        assert lines(cancelled) == ["[MCP: この質問に必要かもしれない 'garden' の起動を待っています]"]
+        assert cancelled[-1] == End("cancelled")
+        assert said(await ask(app, "Hello")) == "Hello there."
+        events = await water(lambda _: (tmp_path / "open").touch())
     assert lines(events)[0] == "[MCP: Waiting for 'garden', which the question may need]"
     assert said(events).startswith("It says: ")
-
-
-async def test_a_question_that_does_not_fit_its_known_tools_does_not_wait_for_it(tmp_path: Path) -> None:
-    await remember(tmp_path)
-    async with assistant(tmp_path) as app:
-        await clock_ready(app)
-        events = await ask(app, "Hello")
-    assert (said(events), lines(events)) == ("Hello there.", [LATER])
 
 
 @pytest.mark.parametrize("name", ["water_plants", "mcp__garden__water_plants"])
@@ -176,32 +184,12 @@ async def test_a_question_that_a_ready_tool_answers_waits_for_no_other_server(tm
     assert lines(events) == ["[MCP: Still starting: 'garden'; this answer goes without the tools]"]
 
 
-async def test_the_wait_is_announced_in_japanese_and_can_be_cancelled(tmp_path: Path) -> None:
+async def test_a_tool_of_a_server_that_is_starting_can_be_switched_off_by_either_name(tmp_path: Path) -> None:
     await remember(tmp_path)
     async with assistant(tmp_path) as app:
-        await clock_ready(app)
-        conversation = app.new_conversation()
-        events: list[Event] = []
-        options = AnswerOptions(language="ja")
-        with anyio.fail_after(PATIENCE_S):
-            async with aclosing(app.reply(conversation, "Water the plants in the garden", options)) as stream:
-                async for event in stream:
-                    events.append(event)
-                    if lines([event]):
-                        app.cancel(conversation.id)
-        assert lines(events) == ["[MCP: この質問に必要かもしれない 'garden' の起動を待っています]"]
-        assert events[-1] == End("cancelled")
-        assert said(await ask(app, "Hello")) == "Hello there."
-
-
-@pytest.mark.parametrize("name", ["water_plants", "mcp__garden__water_plants"])
-async def test_a_tool_of_a_server_that_is_starting_can_be_switched_off(tmp_path: Path, name: str) -> None:
-    await remember(tmp_path)
-    async with assistant(tmp_path) as app:
-        app.toolbox.switch(name, is_on=False)
-        (tmp_path / "open").touch()
-        with anyio.fail_after(PATIENCE_S):
-            await app.toolbox.connected()
+        for name, is_on in (("mcp__garden__water_plants", False), ("water_plants", True), ("water_plants", False)):
+            app.toolbox.switch(name, is_on=is_on)
+        await open_garden(app, tmp_path)
         (tool,) = app.toolbox.tools(disabled=True)
         assert (tool.server, tool.wire_name) == ("garden", "water_plants")
 
@@ -211,7 +199,5 @@ async def test_a_tool_of_a_server_that_was_never_connected_is_switched_off_by_it
         with pytest.raises(ToolboxError, match="There is no tool 'water_plants'"):
             app.toolbox.switch("water_plants", is_on=False)
         app.toolbox.switch("mcp__garden__water_plants", is_on=False)
-        (tmp_path / "open").touch()
-        with anyio.fail_after(PATIENCE_S):
-            await app.toolbox.connected()
+        await open_garden(app, tmp_path)
         assert [tool.wire_name for tool in app.toolbox.tools(disabled=True)] == ["water_plants"]

@@ -1,4 +1,4 @@
-"""A red and a blue field: what the model sees of it in the terminal, on the page and through the APIs of programs."""
+"""A red and a blue field: what the model sees of it in the terminal and through the APIs of programs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.test_chat import PROMPT, chat, leave
-from tests.support.browser import chromium, visiting
 from tests.support.demo_app import Demo
 from tests.support.emulator import NEWEST, VERSIONS
 from tests.support.picture_apis import APIS, Talk
 from tests.support.pictures import BLUE_ABOVE_RED, RED_ABOVE_BLUE
-from tests.support.seeing_page import CHIP, give, seeing_board
+from tests.support.seeing_page import seeing_board
 from tests.support.tour_board import serving
 
 # After a text, without a new picture, and as the second one.
@@ -26,16 +25,11 @@ TURNS = (
 
 
 @pytest.mark.parametrize("version", [*VERSIONS, NEWEST])
-def test_a_red_and_a_blue_field_is_described_in_the_terminal_on_the_page_and_by_four_apis(
-    tmp_path: Path, version: str
-) -> None:
+def test_a_red_and_a_blue_field_is_described_in_the_terminal_and_by_four_apis(tmp_path: Path, version: str) -> None:
     # Four outputs, and a runtime on which a new picture is noise until the cache is cleared.
     board = seeing_board(tmp_path, version, outputs=4, faults="fault stale-pictures")
     in_the_terminal(board)
     with serving(board) as (address, _):
-        # The page knows nothing of the runtime.
-        if version == NEWEST:
-            on_the_page(address)
         for api in APIS:
             talk: Talk = []
             for words, picture, answer in TURNS:
@@ -56,12 +50,3 @@ def in_the_terminal(board: Demo) -> None:
             terminal.expect_exact(answer)
         terminal.expect(PROMPT)
         assert leave(terminal) == 0
-
-
-def on_the_page(address: str) -> None:
-    with chromium() as browser, visiting(browser, address) as visit:
-        for words, picture, answer in TURNS:
-            if picture:
-                give(visit, "drop", "photo.png", picture)
-                visit.page.wait_for_selector(CHIP)
-            assert answer in visit.answered(words)

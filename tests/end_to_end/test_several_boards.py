@@ -71,24 +71,17 @@ def slow_model(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Generator[Boards, None, None]:
-    """Boards that stay; all may write into one folder."""
+def several(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Generator[Boards, None, None]:
+    """Three boards, each of which a test may end; all may write into one folder."""
     notes = tmp_path_factory.mktemp("notes")
     files = f'[[servers]]\nname = "files"\nfolder = "{notes}"\nwrite = true\n'
-    with boards(tmp_path_factory.mktemp("calm"), model, extra=files) as them:
-        yield them
-
-
-@pytest.fixture(scope="module")
-def several(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Generator[Boards, None, None]:
-    """Boards of which each may be down."""
-    with boards(tmp_path_factory.mktemp("mortal"), model) as them:
+    with boards(tmp_path_factory.mktemp("several"), model, extra=files) as them:
         yield them
 
 
 @pytest.fixture
-def mortal(several: Boards) -> Boards:
-    """Boards, all up, that the test may end."""
+def them(several: Boards) -> Boards:
+    """All of them up."""
     several.restore()
     return several
 
@@ -134,8 +127,8 @@ def usage(answer: httpx2.Response) -> Json:
 # --- affinity --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_conversation_stays_with_its_board_by_header_and_by_body(calm: Boards) -> None:
-    async with client_of(calm) as client:
+async def test_a_conversation_stays_with_its_board_by_header_and_by_body(them: Boards) -> None:
+    async with client_of(them) as client:
         first = await ask(client, message="echo one")
         name = first.headers["x-conversation-id"]
         for number in range(4):
@@ -148,8 +141,8 @@ async def test_a_conversation_stays_with_its_board_by_header_and_by_body(calm: B
         assert (read.headers["x-board"], len(read.json()["messages"])) == (first.headers["x-board"], 10)
 
 
-async def test_chats_that_are_sent_whole_are_spread_and_each_stays_where_it_was_read(calm: Boards) -> None:
-    async with client_of(calm) as client:
+async def test_chats_that_are_sent_whole_are_spread_and_each_stays_where_it_was_read(them: Boards) -> None:
+    async with client_of(them) as client:
         begun = {
             f"t{number}": await client.post("/v1/chat/completions", json=chat(f"echo t{number}")) for number in range(3)
         }
@@ -162,8 +155,8 @@ async def test_chats_that_are_sent_whole_are_spread_and_each_stays_where_it_was_
             assert cached > answer.json()["usage"]["prompt_tokens"]
 
 
-async def test_who_opens_the_page_stays_with_its_board_and_programs_get_no_cookie(calm: Boards) -> None:
-    async with client_of(calm) as browser, client_of(calm) as program:
+async def test_who_opens_the_page_stays_with_its_board_and_programs_get_no_cookie(them: Boards) -> None:
+    async with client_of(them) as browser, client_of(them) as program:
         page = await browser.get("/")
         assert page.headers["set-cookie"] == f"board={page.headers['x-board']}; Path=/; HttpOnly; SameSite=Strict"
         seen = [await browser.get("/v1/me"), await ask(browser, message="echo x"), await browser.get("/v1/tools")]
@@ -178,22 +171,22 @@ async def test_who_opens_the_page_stays_with_its_board_and_programs_get_no_cooki
         assert len({answer.headers["x-board"] for answer in answers[1:]}) == 2
 
 
-async def test_a_follow_up_does_not_wait_for_its_busy_board_and_comes_back_when_it_is_free(calm: Boards) -> None:
+async def test_a_follow_up_does_not_wait_for_its_busy_board_and_comes_back_when_it_is_free(them: Boards) -> None:
     said = ("echo first", echoed("first"))
-    async with client_of(calm) as client, AsyncExitStack() as busy:
+    async with client_of(them) as client, AsyncExitStack() as busy:
         own = (await client.post("/v1/chat/completions", json=chat(said[0]))).headers["x-board"]
         # Its own board is free, so it goes there, and stays under way.
         long = client.stream("POST", "/v1/chat/completions", json=chat(*said, "for ever", stream=True))
         answer = await busy.enter_async_context(long)
         assert answer.headers["x-board"] == own
-        busy.enter_context(calm.boards[own].held())
+        busy.enter_context(them.boards[own].held())
         others = [await client.post("/v1/chat/completions", json=chat(*said, f"echo n{number}")) for number in range(3)]
         assert own not in {other.headers["x-board"] for other in others}
         # The board that answered last has the tokens now.
         assert others[1].headers["x-board"] == others[2].headers["x-board"]
 
 
-async def test_an_answer_to_a_question_reaches_the_board_that_asks_whoever_sends_it(calm: Boards) -> None:
+async def test_an_answer_to_a_question_reaches_the_board_that_asks_whoever_sends_it(them: Boards) -> None:
     asked: dict[str, str] = {}
     done: list[str] = []
 
@@ -208,7 +201,7 @@ async def test_an_answer_to_a_question_reaches_the_board_that_asks_whoever_sends
                     if event["kind"] == "tool_result":
                         done.append(f"{name} {event['is_error']}")
 
-    async with client_of(calm) as client, client_of(calm) as phone, anyio.create_task_group() as tasks:
+    async with client_of(them) as client, client_of(them) as phone, anyio.create_task_group() as tasks:
         for number in range(3):
             tasks.start_soon(write, client, f"{number}.txt")
         await until(lambda: len(asked) == 3)
@@ -221,8 +214,8 @@ async def test_an_answer_to_a_question_reaches_the_board_that_asks_whoever_sends
     assert sorted(done) == [f"{number}.txt False" for number in range(3)]
 
 
-async def test_a_stored_response_is_continued_on_the_board_that_has_it(calm: Boards) -> None:
-    async with client_of(calm) as client:
+async def test_a_stored_response_is_continued_on_the_board_that_has_it(them: Boards) -> None:
+    async with client_of(them) as client:
         first = [await client.post("/v1/responses", json={"input": f"echo r{number}"}) for number in range(3)]
         assert len({answer.headers["x-board"] for answer in first}) > 1
         for answer in first:
@@ -234,31 +227,31 @@ async def test_a_stored_response_is_continued_on_the_board_that_has_it(calm: Boa
             assert {more.headers["x-board"], shown.headers["x-board"]} == {answer.headers["x-board"]}
 
 
-async def test_a_drained_board_takes_nothing_new_and_finishes_what_it_has(mortal: Boards) -> None:
-    async with client_of(mortal) as client:
+async def test_a_drained_board_takes_nothing_new_and_finishes_what_it_has(them: Boards) -> None:
+    async with client_of(them) as client:
         stream = Stream()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stream.run, client, "at length")
             await stream.begun.wait()
-            mortal.command(f"set server answers/{stream.board} state drain")
+            them.command(f"set server answers/{stream.board} state drain")
             others = [await client.post("/v1/chat/completions", json=chat(f"echo d{number}")) for number in range(6)]
             lists = [await client.get("/v1/models") for _ in range(6)]
             assert stream.board not in {answer.headers["x-board"] for answer in (*others, *lists)}
         assert (stream.failure, stream.text) == (None, LONG)
-        mortal.command(f"set server answers/{stream.board} state ready")
+        them.command(f"set server answers/{stream.board} state ready")
         back = [await client.post("/v1/chat/completions", json=chat(f"echo b{number}")) for number in range(6)]
         assert stream.board in {answer.headers["x-board"] for answer in back}
 
 
-async def test_the_status_shows_each_board_and_which_is_gone(mortal: Boards, tmp_path: Path) -> None:
-    entries = "".join(f'[[boards]]\naddress = "{board.address}"\n' for board in mortal.boards.values())
+async def test_the_status_shows_each_board_and_which_is_gone(them: Boards, tmp_path: Path) -> None:
+    entries = "".join(f'[[boards]]\naddress = "{board.address}"\n' for board in them.boards.values())
     file = tmp_path / "boards.toml"
     file.write_text(entries, "utf-8")
     command = [sys.executable, "-m", "rkllm_mcp", "--config", str(file), "boards", "status"]
     whole = await anyio.run_process([*command, "--json"], check=False)
     told = [(board["name"], board["state"], board["model"], board["running"]) for board in json.loads(whole.stdout)]
     assert (whole.returncode, told) == (0, [(name, "ready", "parrot", 0) for name in NAMES])
-    mortal.kill("board2")
+    them.kill("board2")
     shown = await anyio.run_process(command, check=False)
     lines = shown.stdout.decode().splitlines()
     assert (shown.returncode, len(lines)) == (1, 4)
@@ -268,20 +261,20 @@ async def test_the_status_shows_each_board_and_which_is_gone(mortal: Boards, tmp
 # --- leaving and waiting ---------------------------------------------------------------------------------------------
 
 
-async def test_a_client_that_leaves_stops_its_run_through_the_proxy(calm: Boards) -> None:
-    async with client_of(calm) as client:
+async def test_a_client_that_leaves_stops_its_run_through_the_proxy(them: Boards) -> None:
+    async with client_of(them) as client:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(client.post, "/v1/chat/completions", json=chat("for ever")))
-            await until(lambda: calm.statistics("BACKEND")["scur"] == "1")
+            await until(lambda: them.statistics("BACKEND")["scur"] == "1")
             tasks.cancel_scope.cancel()
-        for board in calm.boards.values():
+        for board in them.boards.values():
             while (await client.get(f"http://{board.address}/v1/board")).json()["queue"]["running"]:
                 await anyio.lowlevel.checkpoint()
-    ends = {run["end"] for board in calm.boards.values() for run in board.runs() if run["rule"] == "for ever"}
+    ends = {run["end"] for board in them.boards.values() for run in board.runs() if run["rule"] == "for ever"}
     assert ends <= {"aborted"}
 
 
-async def test_a_client_with_one_request_does_not_wait_behind_a_client_with_many(calm: Boards) -> None:
+async def test_a_client_with_one_request_does_not_wait_behind_a_client_with_many(them: Boards) -> None:
     done: list[str] = []
 
     async def one(client: httpx2.AsyncClient, key: str, number: int) -> None:
@@ -289,42 +282,42 @@ async def test_a_client_with_one_request_does_not_wait_behind_a_client_with_many
         answer = await client.post("/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {key}"})
         done.append(key if answer.is_success else f"{key} {answer.status_code} {answer.headers.get('retry-after')}")
 
-    async with client_of(calm) as client, anyio.create_task_group() as tasks, AsyncExitStack() as busy:
+    async with client_of(them) as client, anyio.create_task_group() as tasks, AsyncExitStack() as busy:
         heard: list[AsyncIterator[str]] = []
         for number in range(len(NAMES)):
             body = chat(f"{number} for ever", stream=True)
             answer = await busy.enter_async_context(client.stream("POST", "/v1/chat/completions", json=body))
             heard.append(answer.aiter_lines())
             await anext(heard[-1])
-        for board in calm.boards.values():
+        for board in them.boards.values():
             busy.enter_context(board.held())
         for number in range(70):
             tasks.start_soon(one, client, "many", number)
         # Somebody may have 64 under way.
         await until(lambda: len(done) == 6)
         tasks.start_soon(one, client, "one", 0)
-        await until(lambda: calm.statistics("BACKEND")["scur"] == str(len(heard) + 64 + 1))
+        await until(lambda: them.statistics("BACKEND")["scur"] == str(len(heard) + 64 + 1))
     assert done[:6] == ["many 429 10"] * 6
     assert sorted(done[6:]) == ["many"] * 64 + ["one"]
     # On each board one was under way that could not be taken back.
     assert done[6:].index("one") < 10
 
 
-async def test_one_trace_id_is_in_the_log_of_the_proxy_and_in_the_answer_of_the_board(calm: Boards) -> None:
+async def test_one_trace_id_is_in_the_log_of_the_proxy_and_in_the_answer_of_the_board(them: Boards) -> None:
     given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    async with client_of(calm) as client:
+    async with client_of(them) as client:
         for headers in (NOBODY, {"traceparent": given}):
             answer = await client.get("/v1/models", headers=headers)
             trace = answer.headers["x-request-id"]
             assert len(trace) == 32
-            await until(lambda trace=trace: f"{{00-{trace}-" in calm.log.read_text("utf-8"))
+            await until(lambda trace=trace: f"{{00-{trace}-" in them.log.read_text("utf-8"))
     assert trace == given.split("-")[1]
 
 
 async def test_metrics_are_collected_from_each_board_and_the_identity_claimed_by_a_client_is_dropped(
-    calm: Boards,
+    them: Boards,
 ) -> None:
-    async with client_of(calm) as client:
+    async with client_of(them) as client:
         assert (await client.get("/metrics")).status_code == 404
         assert (await client.get("/healthz", headers={"X-Forwarded-For": "127.0.0.1"})).status_code == 200
 
@@ -391,48 +384,48 @@ class Crowd:
         self.answers[name] = "".join(piece["message"]["content"] for piece in pieces)
 
 
-async def test_no_request_is_lost_that_had_not_begun_when_one_board_dies_and_another_is_stopped(mortal: Boards) -> None:
+async def test_no_request_is_lost_that_had_not_begun_when_one_board_dies_and_another_is_stopped(them: Boards) -> None:
     streams = broken, finished, unharmed = [Stream() for _ in NAMES]
-    async with client_of(mortal) as client:
+    async with client_of(them) as client:
         crowd = Crowd(client)
         asked: list[str] = []
         async with anyio.create_task_group() as tasks, AsyncExitStack() as busy:
             for stream, text in zip(streams, ("for ever", "1 at length", "2 at length"), strict=True):
                 tasks.start_soon(stream.run, client, text)
                 await stream.begun.wait()
-                busy.enter_context(mortal.boards[stream.board].held())
+                busy.enter_context(them.boards[stream.board].held())
             assert {stream.board for stream in streams} == set(NAMES)
             # On every board one request waits for the NPU, and more wait for a board.
             for number, ask_so in enumerate((crowd.whole, crowd.streamed, crowd.ollama)):
                 asked.append(f"near{number}")
                 tasks.start_soon(ask_so, asked[-1])
-            await until(lambda: all(mortal.statistics(name)["scur"] == "2" for name in NAMES))
+            await until(lambda: all(them.statistics(name)["scur"] == "2" for name in NAMES))
             for number in range(12):
                 asked.append(f"far{number}")
                 ask_so = (crowd.whole, crowd.streamed, crowd.executed, crowd.ollama)[number % 4]
                 tasks.start_soon(ask_so, asked[-1])
-            await until(lambda: int(mortal.statistics("BACKEND")["scur"]) == 18)
+            await until(lambda: int(them.statistics("BACKEND")["scur"]) == 18)
             # Busy is healthy.
-            assert all(mortal.is_up(name) for name in NAMES)
-            mortal.kill(broken.board)
-            mortal.boards[finished.board].process.send_signal(signal.SIGTERM)
-            mortal.boards[finished.board].until("Stopping after 2 answers")
+            assert all(them.is_up(name) for name in NAMES)
+            them.kill(broken.board)
+            them.boards[finished.board].process.send_signal(signal.SIGTERM)
+            them.boards[finished.board].until("Stopping after 2 answers")
         assert crowd.answers == {name: echoed(name) for name in asked}
         assert crowd.boards <= {finished.board, unharmed.board}
         assert broken.failure is not None
         assert ENDLESS.startswith(broken.text)
         assert [(stream.failure, stream.text) for stream in (finished, unharmed)] == [(None, LONG)] * 2
-        assert mortal.boards[finished.board].process.wait(60) == 0
-        await until(lambda: not mortal.is_up(finished.board))
-        assert not mortal.is_up(broken.board)
-        assert int(mortal.statistics("BACKEND")["wredis"]) > 0
+        assert them.boards[finished.board].process.wait(60) == 0
+        await until(lambda: not them.is_up(finished.board))
+        assert not them.is_up(broken.board)
+        assert int(them.statistics("BACKEND")["wredis"]) > 0
         assert (await client.get("/readyz")).status_code == 200
 
 
 async def test_a_conversation_moved_to_another_board_is_read_again_and_what_may_have_acted_is_not_repeated(
-    mortal: Boards,
+    them: Boards,
 ) -> None:
-    async with client_of(mortal) as client:
+    async with client_of(them) as client:
         first = await ask(client, message="I saw a pelican today")
         name = {"X-Conversation-Id": first.headers["x-conversation-id"]}
         second = await ask(client, message="echo two", headers=name)
@@ -440,7 +433,7 @@ async def test_a_conversation_moved_to_another_board_is_read_again_and_what_may_
         chatted = await client.post("/v1/chat/completions", json=chat(said[0]))
         gone = {first.headers["x-board"], chatted.headers["x-board"]}
         assert len(gone) == 2
-        [left] = [board for name, board in mortal.boards.items() if name not in gone]
+        [left] = [board for name, board in them.boards.items() if name not in gone]
         before = left.count_runs("at length")
 
         # Both boards die while they may be calling tools: that is told, and not asked again elsewhere.
@@ -451,12 +444,12 @@ async def test_a_conversation_moved_to_another_board_is_read_again_and_what_may_
 
         async with anyio.create_task_group() as tasks, AsyncExitStack() as busy:
             for board in gone:
-                busy.enter_context(mortal.boards[board].held())
+                busy.enter_context(them.boards[board].held())
             tasks.start_soon(act, "/v1/execute", {"message": "at length", "stream": False}, name)
             tasks.start_soon(act, "/v1/chat/completions", {**chat(*said, "at length"), "mcp": True}, NOBODY)
-            await until(lambda: all(mortal.statistics(board)["scur"] == "1" for board in gone))
+            await until(lambda: all(them.statistics(board)["scur"] == "1" for board in gone))
             for board in gone:
-                mortal.kill(board)
+                them.kill(board)
         assert [(answer.status_code, answer.json()["error"]["code"]) for answer in lost] == [(502, "board_lost")] * 2
         assert left.count_runs("at length") == before
 

@@ -40,13 +40,27 @@ def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def calm(
-    tmp_path_factory: pytest.TempPathFactory, model: Path, notes: Path, postgres: PostgresServer
+def database() -> Generator[PostgresServer, None, None]:
+    """A server that a test may end, and begins again."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def several(
+    tmp_path_factory: pytest.TempPathFactory, model: Path, notes: Path, database: PostgresServer
 ) -> Generator[Boards, None, None]:
-    """Three boards with one database, which stay."""
+    """Three boards with one database, each of which a test may end."""
     files = f'[service]\napi_keys = ["owner"]\n[[servers]]\nname = "files"\nfolder = "{notes}"\nwrite = true\n'
-    with boards(tmp_path_factory.mktemp("calm"), model, extra=files, store=postgres.new_database()) as several:
-        yield several
+    with boards(tmp_path_factory.mktemp("several"), model, extra=files, store=database.new_database()) as them:
+        yield them
+
+
+@pytest.fixture
+def them(several: Boards) -> Boards:
+    """All of them up."""
+    several.restore()
+    return several
 
 
 @asynccontextmanager
@@ -57,20 +71,6 @@ async def owner_of(them: Boards) -> AsyncGenerator[httpx2.AsyncClient, None]:
         yield client
 
 
-@pytest.fixture
-def database() -> Generator[PostgresServer, None, None]:
-    """A server that the test may end."""
-    with postgres_server() as server:
-        yield server
-
-
-@pytest.fixture
-def sharing(tmp_path: Path, model: Path, database: PostgresServer) -> Generator[Boards, None, None]:
-    """Three boards with one database."""
-    with boards(tmp_path, model, store=database.new_database()) as several:
-        yield several
-
-
 async def turns_at(client: httpx2.AsyncClient, board: str, conversation: str) -> list[tuple[str, str]]:
     """What one board, asked directly, says of a conversation: the ending and the text of each turn."""
     answer = await client.get(f"http://{board}/v1/conversations/{conversation}")
@@ -79,9 +79,9 @@ async def turns_at(client: httpx2.AsyncClient, board: str, conversation: str) ->
 
 
 async def test_a_conversation_goes_on_at_a_free_board_and_its_first_board_reads_what_was_said_there(
-    calm: Boards,
+    them: Boards,
 ) -> None:
-    async with owner_of(calm) as client:
+    async with owner_of(them) as client:
         first = await ask(client, message="echo one")
         own, named = first.headers["x-board"], {"X-Conversation-Id": first.headers["x-conversation-id"]}
         async with AsyncExitStack() as busy:
@@ -92,23 +92,23 @@ async def test_a_conversation_goes_on_at_a_free_board_and_its_first_board_reads_
                 answer = await leaving.enter_async_context(long)
                 if answer.headers["x-board"] != own:
                     await leaving.aclose()
-                    await until(lambda name=answer.headers["x-board"]: calm.statistics(name)["scur"] == "0")
-            assert calm.statistics(own)["scur"] == "1"
+                    await until(lambda name=answer.headers["x-board"]: them.statistics(name)["scur"] == "0")
+            assert them.statistics(own)["scur"] == "1"
             elsewhere = await ask(client, message="I saw a pelican today", headers=named)
             assert elsewhere.headers["x-board"] != own
         # Its first board has the conversation open, as it was before.
-        address = calm.boards[own].address
+        address = them.boards[own].address
         body = {"message": "which bird?", "stream": False, "conversation": named["X-Conversation-Id"]}
         again = await client.post(f"http://{address}/v1/execute", json=body)
         assert again.json()["text"] == BIRD
         texts = ["echo one", echoed("one"), "I saw a pelican today", "I see.", "which bird?", BIRD]
-        for board in calm.boards.values():
+        for board in them.boards.values():
             told = await turns_at(client, board.address, named["X-Conversation-Id"])
             assert [text for _, text in told] == texts
 
 
-async def test_a_board_that_dies_in_an_answer_leaves_it_to_the_others(sharing: Boards) -> None:
-    async with client_of(sharing) as client:
+async def test_a_board_that_dies_in_an_answer_leaves_it_to_the_others(them: Boards) -> None:
+    async with owner_of(them) as client:
         first = await ask(client, message="I saw a pelican today")
         conversation = first.headers["x-conversation-id"]
         named = {"X-Conversation-Id": conversation}
@@ -117,13 +117,13 @@ async def test_a_board_that_dies_in_an_answer_leaves_it_to_the_others(sharing: B
         with pytest.raises(httpx2.RemoteProtocolError):
             async with client.stream("POST", "/v1/execute", json=body) as answer:
                 own = answer.headers["x-board"]
-                others += [board.address for name, board in sharing.boards.items() if name != own]
+                others += [board.address for name, board in them.boards.items() if name != own]
                 async for _ in answer.aiter_lines():
                     if not written:
                         # Once a second what is there so far is stored.
                         written = (await turns_at(client, others[0], conversation))[-1][1]
                         if written:
-                            sharing.kill(own)
+                            them.kill(own)
         for address in others:
             told = await turns_at(client, address, conversation)
             # Until its lease expires, no board knows that this one is dead.
@@ -144,16 +144,16 @@ async def test_a_board_that_dies_in_an_answer_leaves_it_to_the_others(sharing: B
         assert [text for _, text in told] == texts
 
 
-async def test_a_dead_boards_answer_is_continued_elsewhere(sharing: Boards) -> None:
-    async with client_of(sharing) as client:
+async def test_a_dead_boards_answer_is_continued_elsewhere(them: Boards) -> None:
+    async with owner_of(them) as client:
         conversation, own, written = "", "", ""
         with pytest.raises(httpx2.RemoteProtocolError):
             async with client.stream("POST", "/v1/execute", json={"message": "at length"}) as answer:
                 own, conversation = answer.headers["x-board"], answer.headers["x-conversation-id"]
-                [other, *_] = [board.address for name, board in sharing.boards.items() if name != own]
+                [other, *_] = [board.address for name, board in them.boards.items() if name != own]
                 async for _ in answer.aiter_lines():
                     if not written and (written := (await turns_at(client, other, conversation))[-1][1]):
-                        sharing.kill(own)
+                        them.kill(own)
         body = {"continue": True, "conversation": conversation, "stream": False}
         goes_on = await client.post("/v1/execute", json=body)
         while goes_on.status_code == 409:
@@ -161,22 +161,22 @@ async def test_a_dead_boards_answer_is_continued_elsewhere(sharing: Boards) -> N
         assert (goes_on.headers["x-board"] != own, goes_on.json()["text"]) == (True, LONG)
 
 
-async def test_a_detached_answer_is_read_on_and_cancelled_at_another_board(calm: Boards) -> None:
-    async with owner_of(calm) as client:
+async def test_a_detached_answer_is_read_on_and_cancelled_at_another_board(them: Boards) -> None:
+    async with owner_of(them) as client:
         first = client.stream("POST", "/v1/execute", json={"message": "at length", "detached": True})
         async with first as answer:
             own, conversation = answer.headers["x-board"], answer.headers["x-conversation-id"]
-        [other, *_] = [f"http://{board.address}" for name, board in calm.boards.items() if name != own]
+        [other, *_] = [f"http://{board.address}" for name, board in them.boards.items() if name != own]
         path = f"/v1/conversations/{conversation}"
         texts = {
             address: "".join([event["text"] for event in await events_at(client, address + path) if "text" in event])
-            for address in (other, f"http://{calm.boards[own].address}")
+            for address in (other, f"http://{them.boards[own].address}")
         }
         assert set(texts.values()) == {LONG}
         # Its board was the first to end it, so no other board may cancel it.
         assert (await client.post(f"{other}{path}/cancel")).json() == {"cancelled": False}
         body = {"message": "for ever", "detached": True, "conversation": conversation}
-        async with client.stream("POST", f"http://{calm.boards[own].address}/v1/execute", json=body) as answer:
+        async with client.stream("POST", f"http://{them.boards[own].address}/v1/execute", json=body) as answer:
             await anext(answer.aiter_lines())
         refused = await client.post(
             f"{other}/v1/execute", json={"message": "which bird?", "conversation": conversation}
@@ -197,12 +197,12 @@ async def events_at(client: httpx2.AsyncClient, conversation: str) -> list[Json]
     return [json.loads(line[6:]) for line in lines]
 
 
-async def test_an_approval_asked_at_one_board_is_given_at_another_once(calm: Boards, notes: Path) -> None:
-    async with owner_of(calm) as client:
+async def test_an_approval_asked_at_one_board_is_given_at_another_once(them: Boards, notes: Path) -> None:
+    async with owner_of(them) as client:
         body = {"message": "write it to a.txt", "approvals": "ask"}
         async with client.stream("POST", "/v1/execute", json=body) as answer:
             own = answer.headers["x-board"]
-            others = [f"http://{board.address}" for name, board in calm.boards.items() if name != own]
+            others = [f"http://{board.address}" for name, board in them.boards.items() if name != own]
             questions: list[Json] = []
             while not questions:
                 questions = (await client.get(f"{others[0]}/v1/questions")).json()["questions"]
@@ -217,9 +217,9 @@ async def test_an_approval_asked_at_one_board_is_given_at_another_once(calm: Boa
         assert (await client.get(f"{others[0]}/v1/questions")).json() == {"questions": []}
 
 
-async def test_a_device_that_is_revoked_at_one_board_is_refused_at_all(calm: Boards) -> None:
-    first, *others = (f"http://{board.address}" for board in calm.boards.values())
-    async with owner_of(calm) as client:
+async def test_a_device_that_is_revoked_at_one_board_is_refused_at_all(them: Boards) -> None:
+    first, *others = (f"http://{board.address}" for board in them.boards.values())
+    async with owner_of(them) as client:
         linked = (await client.post(f"{first}/v1/devices", json={"name": "phone", "allow": ["chat"]})).json()
         headers = {"Authorization": f"Bearer {linked['key']}"}
         assert [(await client.get(f"{at}/v1/me", headers=headers)).status_code for at in others] == [200, 200]
@@ -227,14 +227,14 @@ async def test_a_device_that_is_revoked_at_one_board_is_refused_at_all(calm: Boa
         assert [(await client.get(f"{at}/v1/me", headers=headers)).status_code for at in others] == [401, 401]
 
 
-async def test_boards_answer_while_the_database_is_away_and_catch_up(sharing: Boards, database: PostgresServer) -> None:
-    async with client_of(sharing) as client:
+async def test_boards_answer_while_the_database_is_away_and_catch_up(them: Boards, database: PostgresServer) -> None:
+    async with owner_of(them) as client:
         first = await ask(client, message="I saw a pelican today")
         named = {"X-Conversation-Id": first.headers["x-conversation-id"]}
         database.kill()
         away = await ask(client, message="which bird?", headers=named)
         assert (away.json()["text"], away.headers["x-board"]) == (BIRD, first.headers["x-board"])
-        address = sharing.boards[first.headers["x-board"]].address
+        address = them.boards[first.headers["x-board"]].address
         ready = await client.get(f"http://{address}/readyz")
         assert (ready.status_code, "PostgreSQL" in ready.json()["storage"]) == (200, True)
         assert ready.json()["behind"]["entries"] >= 1
@@ -242,21 +242,21 @@ async def test_boards_answer_while_the_database_is_away_and_catch_up(sharing: Bo
         await stream.run(client, "at length")
         assert stream.text == LONG
         # The board is killed and begins again: what it has not handed over is in its file.
-        sharing.kill(first.headers["x-board"])
-        sharing.start(first.headers["x-board"])
+        them.kill(first.headers["x-board"])
+        them.start(first.headers["x-board"])
         database.start()
-        texts = [text for _, text in await _told(client, sharing, named["X-Conversation-Id"])]
+        texts = [text for _, text in await _told(client, them, named["X-Conversation-Id"])]
         while len(texts) < 4:
-            texts = [text for _, text in await _told(client, sharing, named["X-Conversation-Id"])]
+            texts = [text for _, text in await _told(client, them, named["X-Conversation-Id"])]
         assert texts == ["I saw a pelican today", "I see.", "which bird?", BIRD]
-        for board in sharing.boards.values():
+        for board in them.boards.values():
             while (await client.get(f"http://{board.address}/readyz")).json() != {"status": "ok"}:
                 pass
 
 
-async def _told(client: httpx2.AsyncClient, sharing: Boards, conversation: str) -> list[tuple[str, str]]:
+async def _told(client: httpx2.AsyncClient, them: Boards, conversation: str) -> list[tuple[str, str]]:
     """What a board says of a conversation; nothing while the database is away."""
     try:
-        return await turns_at(client, sharing.boards["board3"].address, conversation)
+        return await turns_at(client, them.boards["board3"].address, conversation)
     except httpx2.HTTPStatusError:
         return []

@@ -20,7 +20,8 @@ _DAYS = " | ".join(f"day {day}" for day in range(1, 15))
 _DEGREES = " | ".join(f"{day} degrees" for day in range(1, 15))
 WIDE = (
     f"```python\\ntotal = {_SUM}  # the end\\n```\\n\\n"
-    f"| place | {_DAYS} |\\n|{'---|' * 15}\\n| Tokyo | {_DEGREES} |\\n\\nThat is all."
+    f"| place | {_DAYS} |\\n|{'---|' * 15}\\n| Tokyo | {_DEGREES} |\\n\\n"
+    f"`{'z' * 80}` and https://example.com/{'w' * 80}\\n\\nThat is all."
 )
 RULES = rf"""
 rule writes for long

@@ -1,14 +1,16 @@
-"""The conversation on the page, in a real Chromium: streaming, tools, questions, and everything that can go wrong."""
+"""The conversation on the page, in a real Chromium: streaming, tools, questions, files, and all that can go wrong."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.browser import DESKTOP, PHONE, visiting
 from tests.support.page_service import END, HOLD, USAGE, Json, PageService, call, result, running, text
-from tests.support.page_views import tool
+from tests.support.page_views import server, tool
+from tests.support.pictures import RED_ABOVE_BLUE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -81,25 +83,6 @@ def test_nothing_that_a_model_or_a_tool_says_becomes_markup(browser: Browser) ->
         assert links == [["http://127.0.0.1:1/p", "noopener noreferrer nofollow", "_blank"]] * len(links)
         assert links
         assert {address for address in visit.addresses if not address.startswith(service.url)} == set()
-
-
-def test_enter_sends_but_not_while_an_input_method_composes(browser: Browser) -> None:
-    with running(PageService()) as service, visiting(browser, service.url) as visit:
-        page = visit.page
-        page.click("#messages")
-        page.keyboard.press("/")
-        assert page.evaluate("document.activeElement.id") == "question"
-        page.keyboard.type("one")
-        page.keyboard.press("Shift+Enter")
-        page.keyboard.type("two")
-        page.dispatch_event("#question", "keydown", {"key": "Enter", "isComposing": True, "bubbles": True})
-        page.dispatch_event("#question", "keydown", {"key": "Enter", "keyCode": 229, "bubbles": True})
-        visit.await_question("one\ntwo")
-        assert service.sent("/v1/execute") == []
-        page.keyboard.press("Enter")
-        page.wait_for_selector("text=I do not know.")
-        assert service.sent("/v1/execute") == [{"message": "one\ntwo", "approvals": "ask", "detached": True}]
-        visit.await_question("")
 
 
 def test_escape_stops_the_answer_and_open_questions_show_it(browser: Browser) -> None:
@@ -177,7 +160,7 @@ def test_escape_closes_an_open_dialog_before_it_stops_an_answer(browser: Browser
         page.wait_for_selector("#stop", state="hidden")
 
 
-def test_calls_of_tools_are_cards_that_fold_long_results(browser: Browser) -> None:
+def test_calls_of_tools_are_cards_with_their_titles_that_fold_long_results(browser: Browser) -> None:
     events = [
         {"kind": "thinking", "text": "I need the weather."},
         call("1", "get_weather", {"place": "東京"}),
@@ -186,8 +169,11 @@ def test_calls_of_tools_are_cards_that_fold_long_results(browser: Browser) -> No
         result("2", "get_weather", "no such place", is_error=True),
         text("Done."),
     ]
-    with running(PageService({"x": events})) as service, visiting(browser, service.url) as visit:
+    service = PageService({"x": events}, tools=[{**tool("get_weather", "weather"), "title": "Weather"}])
+    with running(service), visiting(browser, service.url) as visit:
         shown = visit.answered("x")
+        name = visit.page.locator(".card strong").first
+        assert (name.inner_text(), name.get_attribute("title")) == ("Weather", "weather / get_weather")
         assert "place: 東京" in shown
         assert "xxx" not in shown
         assert "no such place" in shown
@@ -199,17 +185,6 @@ def test_calls_of_tools_are_cards_that_fold_long_results(browser: Browser) -> No
         visit.page.click(".card summary")
         assert "Result (5,000 characters)" in visit.page.inner_text(".card")
         assert visit.page.locator(".card dl").first.inner_text() == "place\n東京"
-
-
-def test_a_tool_is_named_by_its_title(browser: Browser) -> None:
-    service = PageService(
-        {"x": [call("1", "get_weather", {}), result("1", "get_weather", "Mild"), text("Mild."), END]},
-        tools=[{**tool("get_weather", "weather"), "title": "Weather"}],
-    )
-    with running(service), visiting(browser, service.url) as visit:
-        visit.answered("x")
-        name = visit.page.locator(".card strong")
-        assert (name.inner_text(), name.get_attribute("title")) == ("Weather", "weather / get_weather")
 
 
 def test_on_a_phone_only_the_last_answer_shows_its_actions_and_the_others_after_a_long_press(browser: Browser) -> None:
@@ -229,15 +204,6 @@ def test_on_a_phone_only_the_last_answer_shows_its_actions_and_the_others_after_
         expect(page.locator(".message.user").first).to_have_class("message user is-pressed")
         page.locator(".message.user").first.evaluate(press, "pointerup")
         assert page.evaluate(heights) == [True, False, False, True]
-
-
-def test_send_looks_inactive_as_long_as_there_is_nothing_to_send(browser: Browser) -> None:
-    with running(PageService()) as service, visiting(browser, service.url) as visit:
-        states: list[str | None] = []
-        for draft in ("", "x", " "):
-            visit.page.fill("#question", draft)
-            states.append(visit.page.get_attribute("#send", "aria-disabled"))
-        assert states == ["true", "false", "true"]
 
 
 def test_the_owner_decides_about_a_call(browser: Browser) -> None:
@@ -303,63 +269,45 @@ def test_a_form_is_made_of_its_schema_and_checked_before_it_goes(browser: Browse
         page.wait_for_selector(".card.question >> text=Sent.")
 
 
-@pytest.mark.parametrize(
-    ("url", "host"), [("https://login.example.com:8443/a?b=c", "login.example.com:8443"), ("javascript:alert(1)", None)]
-)
-def test_an_address_is_shown_with_its_host_and_opened_only_when_it_is_a_page(
-    browser: Browser, url: str, host: str | None
-) -> None:
-    events = [elicitation("q1", {}, url), HOLD, text("ok")]
-    with running(PageService({"x": events})) as service, visiting(browser, service.url) as visit:
-        visit.ask("x")
-        card = visit.page.locator(".card.question")
-        if host is None:
-            assert card.locator("a").count() == 0
-            assert "is not offered" in card.inner_text()
-            return
-        assert card.locator(".host").inner_text() == host
-        link = card.get_by_role("link", name="Open the page")
-        assert link.get_attribute("rel") == "noopener noreferrer nofollow"
-        card.get_by_role("button", name="Decline").click()
-        visit.page.wait_for_selector("#stop", state="hidden")
-        assert service.sent("/v1/elicitations/q1") == [{"action": "decline"}]
+def test_an_address_is_shown_with_its_host_and_opened_only_when_it_is_a_page(browser: Browser) -> None:
+    addresses = {"page": "https://login.example.com:8443/a?b=c", "script": "javascript:alert(1)"}
+    answers = {name: [elicitation(name, {}, url), HOLD, text("ok")] for name, url in addresses.items()}
+    with running(PageService(answers)) as service, visiting(browser, service.url) as visit:
+        for name in addresses:
+            visit.ask(name)
+            card = visit.page.locator(".card.question").last
+            card.get_by_text("Who?").wait_for()
+            link = card.locator("a")
+            if name == "page":
+                assert card.locator(".host").inner_text() == "login.example.com:8443"
+                assert link.inner_text() == "Open the page"
+                assert link.get_attribute("rel") == "noopener noreferrer nofollow"
+                card.get_by_role("button", name="Decline").click()
+                visit.page.wait_for_selector("#stop", state="hidden")
+                assert service.sent("/v1/elicitations/page") == [{"action": "decline"}]
+            else:
+                assert link.count() == 0
+                assert "is not offered" in card.inner_text()
 
 
-def test_a_full_queue_says_when_to_ask_again_and_the_place_in_it_is_shown(browser: Browser) -> None:
-    refused = (429, "the queue is full; ask again in 7 s", {"Retry-After": "7"})
-    answers = {"x": [{"kind": "queued", "position": 3}, HOLD, text("Here.")]}
-    service = PageService(answers, refusals=[refused])
-    with running(service), visiting(browser, service.url, locale="ja-JP") as visit:
-        visit.ask("x")
-        visit.page.wait_for_selector(".error-notice")
-        assert "7 秒後に" in visit.page.inner_text(".error-notice")
-        visit.page.click("text=もう一度尋ねる")
-        visit.page.wait_for_selector("text=順番待ち：前に 3 件")
-        service.go_on()
-        visit.page.wait_for_selector("#stop", state="hidden")
-        assert visit.page.locator(".message").count() == 2, "the question stands there once, and the failure is gone"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "left", "shown"),
-    [
+def test_how_much_of_a_long_prompt_is_read_is_estimated_until_the_first_word(browser: Browser) -> None:
+    estimates: Sequence[tuple[float, float | None, str]] = (
         (100, 38, "Reading: about 6[2-9] %"),
         (100, 1, "Reading: about 95 %"),
         (0.1, 0, "Working…"),
         (100, None, "Working…"),
-    ],
-)
-def test_how_much_of_a_long_prompt_is_read_is_estimated_until_the_first_word(
-    browser: Browser, seconds: float, left: float | None, shown: str
-) -> None:
-    prefill: Json = {"kind": "prefill", "tokens": 3400, "seconds": seconds, "seconds_left": left}
-    service = PageService({"x": [*([] if left is None else [prefill]), HOLD, text("Here.")]})
+    )
+    service = PageService()
     with running(service), visiting(browser, service.url) as visit:
-        visit.ask("x")
-        bar = ":has(progress)" if "Reading" in shown else ":not(:has(progress))"
-        visit.page.wait_for_selector(f".waiting-line{bar} >> text=/{shown}/")
-        service.go_on()
-        visit.page.wait_for_selector("text=Here.")
+        for number, (seconds, left, shown) in enumerate(estimates):
+            prefill: Json = {"kind": "prefill", "tokens": 3400, "seconds": seconds, "seconds_left": left}
+            service.answers["x"] = [*([] if left is None else [prefill]), HOLD, text("Here.")]
+            visit.ask("x")
+            bar = ":has(progress)" if "Reading" in shown else ":not(:has(progress))"
+            visit.page.wait_for_selector(f".waiting-line{bar} >> text=/{shown}/")
+            service.go_on()
+            visit.page.wait_for_selector(f"text=Here. >> nth={number}")
+            visit.page.wait_for_selector("#stop", state="hidden")
 
 
 def test_an_answer_that_failed_says_why_once_and_can_be_asked_again(browser: Browser) -> None:
@@ -373,73 +321,6 @@ def test_an_answer_that_failed_says_why_once_and_can_be_asked_again(browser: Bro
         visit.page.click("text=Ask again")
         visit.page.wait_for_selector("text=So it is.")
         assert visit.page.locator(".error-notice").count() == 0
-
-
-def test_a_conversation_is_there_again_after_a_reload_as_it_was(browser: Browser) -> None:
-    asked: Json = {**approval("q1"), "name": "get_weather", "arguments": {"place": "Kyoto"}}
-    events = [
-        {"kind": "thinking", "text": "Hm."},
-        call("1", "get_weather", {"place": "Kyoto"}),
-        asked,
-        HOLD,
-        {**result("1", "get_weather", "no", is_error=True), "ruling": "deny"},
-        text("*Fine.*"),
-        USAGE,
-    ]
-    with running(PageService({"x": events})) as service, visiting(browser, service.url, PHONE) as visit:
-        page = visit.page
-        visit.ask("x")
-        card = page.locator(".card.tool")
-        card.get_by_role("button", name="Don’t allow").click()
-        page.wait_for_selector("#stop", state="hidden")
-        assert visit.page.url == f"{service.url}/#/c/c1"
-        shown = page.inner_text(".thread")
-        assert "You did not allow this." in shown
-        assert card.get_attribute("data-state") == "refused"
-        visit.reload()
-        page.wait_for_selector(".message.assistant em")
-        assert page.inner_text(".thread") == shown
-        page.click(".card summary")
-        assert page.inner_text(".card").count("Kyoto") == 1, "the arguments stand once"
-        page.goto(f"{service.url}/#/c/nowhere")
-        page.wait_for_selector("text=This conversation is not here")
-
-
-def test_a_question_is_asked_in_other_words_and_its_earlier_versions_stay(browser: Browser) -> None:
-    answers = {words: [text(f"To {words}."), USAGE] for words in ("one", "two", "zwei")}
-    with running(PageService(answers)) as service, visiting(browser, service.url, PHONE) as visit:
-        page = visit.page
-        visit.answered("one")
-        visit.answered("two")
-        question = page.locator(".message.user").nth(0)
-        question.get_by_role("button", name="Edit").click()
-        field = question.get_by_label("Edit")
-        assert field.input_value() == "one"
-        field.fill("zwei")
-        page.wait_for_selector("text=About 4 tokens are read again")
-        field.press("Enter")
-        page.wait_for_selector("text=To zwei.")
-        page.wait_for_selector("#stop", state="hidden")
-        sent = service.sent("/v1/execute")[-1]
-        assert (sent["message"], sent["replaces"], sent["conversation"]) == ("zwei", 0, "c1")
-        assert page.locator(".message").count() == 2, "what was asked behind it belongs to the earlier version"
-        page.wait_for_selector(".versions >> text=Version 2 of 2")
-        page.get_by_role("button", name="Earlier version").click()
-        page.wait_for_selector("text=To two.")
-        assert service.sent("/v1/conversations/c1/versions") == [{"position": 0, "version": 1}]
-        page.wait_for_selector(".versions >> text=Version 1 of 2")
-        visit.reload()
-        page.wait_for_selector("text=To two.")
-        # The same again, without tools, from the keyboard.
-        page.locator(".message.assistant").last.get_by_role("button", name="Ask again").focus()
-        page.keyboard.press("Enter")
-        page.wait_for_selector("[role=menu] :focus")
-        page.keyboard.press("ArrowDown")
-        with page.expect_response("**/v1/execute"):
-            page.keyboard.press("Enter")
-        page.wait_for_selector(".versions >> text=Version 2 of 2")
-        sent = service.sent("/v1/execute")[-1]
-        assert (sent["message"], sent["replaces"], sent["allowed_tools"]) == ("two", 2, [])
 
 
 def test_an_answer_goes_on_behind_another_conversation(browser: Browser) -> None:
@@ -514,26 +395,21 @@ def test_a_screen_reader_reads_sentences_once_and_events_around_them(browser: Br
         assert visit.page.get_attribute(".message.assistant", "aria-busy") is None
 
 
-def test_code_gets_colours_formulas_their_signs_and_a_table_goes_into_a_sheet(browser: Browser) -> None:
-    code, table = "```py\ndef f():\n    return 'a'\n```\n\n", "| a | b |\n|---|---|\n| 1 | 2 |\n"
-    words = f"{code}It costs $5 or $6, and \\(x^2\\) is $y_1$.\n\n$$\n\\frac12\n$$\n\n{table}"
-    for size in (1, 1000):
-        said = [text(words[place : place + size]) for place in range(0, len(words), size)]
-        with (
-            running(PageService({"x": said})) as service,
-            visiting(browser, service.url, permissions=["clipboard-read", "clipboard-write"]) as visit,
-        ):
-            page = visit.page
-            visit.answered("x")
+def test_code_gets_colours_and_formulas_their_signs_however_they_arrive(browser: Browser) -> None:
+    code = "```py\ndef f():\n    return 'a'\n```\n\n"
+    words = f"{code}It costs $5 or $6, and \\(x^2\\) is $y_1$.\n\n$$\n\\frac12\n$$\n"
+    pieces = [text(sign) for sign in words]
+    with running(PageService({"x": pieces, "y": [text(words)]})) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        for question in ("x", "y"):
+            visit.answered(question)
             page.wait_for_selector(".code-keyword >> text=def")
             assert page.inner_text(".code-string") == "'a'"
             assert page.inner_text(".code code") == "def f():\n    return 'a'\n"
             page.wait_for_selector(".math.display mfrac", state="attached")
             assert page.locator(".math").count() == 3
             assert "It costs $5 or $6" in page.inner_text(".prose")
-            page.locator(".prose > div:has(table) .copy").click()
-            page.wait_for_selector("text=Copied")
-            assert page.evaluate("navigator.clipboard.readText()") == "a\tb\n1\t2"
+            visit.begin_anew()
 
 
 def test_enter_during_an_answer_queues_the_next_question_and_says_so(browser: Browser) -> None:
@@ -568,53 +444,14 @@ def test_enter_during_an_answer_queues_the_next_question_and_says_so(browser: Br
         assert page.inner_text(".ending") == "Stopped. What was written is kept."
 
 
-WIDE = f"""| name | {"column " * 12} |
-|---|---|
-| a, "b" | {"long cell " * 40} |
-| {"x" * 300} | 2 |
-
-```py
-print("{"y" * 400}")
-```
-
-`{"z" * 200}` and https://example.com/{"w" * 200}
-"""
-
-
-def test_a_long_table_and_a_long_line_of_code_never_move_the_page_sideways(browser: Browser) -> None:
-    service = PageService({"x": [text(WIDE)]})
-    with running(service), visiting(browser, service.url, PHONE, has_touch=True) as visit:
-        page = visit.page
-        visit.answered("x")
-        for pane in (".table", ".code pre"):
-            assert page.eval_on_selector(pane, "(node) => node.scrollWidth > node.clientWidth"), pane
-            # It is scrolled by itself, and what is behind its edge can be reached by keys.
-            page.focus(pane)
-            page.eval_on_selector(pane, "(node) => node.scrollBy(200, 0)")
-            assert page.eval_on_selector(pane, "(node) => node.scrollLeft") == 200, pane
-        for place in ("html", "body", "#messages", "#thread"):
-            sideways = page.eval_on_selector(place, "(node) => [node.scrollWidth - node.clientWidth, node.scrollLeft]")
-            assert sideways == [0, 0], place
-        edges = "[...document.querySelectorAll('.message')].map((node) => node.getBoundingClientRect().right)"
-        assert max(page.evaluate(edges)) <= PHONE[0]
-
-
-@pytest.mark.parametrize("is_trusted", [True, False])
-def test_an_answer_code_and_a_table_are_copied_also_where_the_browser_gives_no_clipboard(
-    browser: Browser, is_trusted: bool
-) -> None:
+def test_an_answer_code_and_a_table_are_copied_where_the_browser_gives_no_clipboard(browser: Browser) -> None:
     code, table = "```py\nprint(1)\n```\n\n", "| a | b |\n|---|---|\n| 1, 2 | **say** `x` |\n"
     words = f"# Two\n\n{code}{table}"
     service = PageService({"x": [text(words)]})
-    with (
-        running(service),
-        visiting(browser, service.url if is_trusted else service.url_from_elsewhere) as visit,
-    ):
+    with running(service), visiting(browser, service.url_from_elsewhere) as visit:
         page = visit.page
-        if is_trusted:
-            page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         visit.answered("x")
-        assert page.evaluate("Boolean(navigator.clipboard)") == is_trusted
+        assert not page.evaluate("Boolean(navigator.clipboard)")
         copies = {
             ".code": "print(1)\n",
             ".prose > div:has(table)": "a\tb\n1, 2\tsay x",
@@ -629,3 +466,253 @@ def test_an_answer_code_and_a_table_are_copied_also_where_the_browser_gives_no_c
             page.keyboard.press("Control+V")
             # A field keeps lines apart by one sign.
             visit.await_question(copied)
+
+
+def test_an_answer_that_nothing_goes_on_from_offers_no_more(browser: Browser) -> None:
+    stopped: Json = {"kind": "end", "reason": "cancelled", "error": None}
+    answers = {"Think": [{"kind": "thinking", "text": "Hm"}, stopped], "Say": [text("So"), stopped]}
+    with running(PageService(answers)) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        assert "Stopped." in visit.answered("Think")
+        assert page.locator(".go-on").count() == 0
+        visit.answered("Say")
+        page.wait_for_selector(".go-on")
+        visit.answered("More")
+        assert page.locator(".go-on").count() == 0, "the last answer alone can be continued"
+        visit.answered("Say")
+        service.refusals.append((409, "the last answer was not cut off; send a message", {}))
+        page.click(".go-on")
+        page.wait_for_selector("text=the last answer was not cut off")
+        assert page.inner_text(".message:last-of-type .prose").strip() == "So"
+
+
+def test_the_line_of_an_answer_says_what_happens_now_in_the_readers_language(browser: Browser) -> None:
+    begun: Json = {"kind": "status", "text": "[MCP: Calling tool 'get_weather']"}
+    over: Json = {"kind": "status", "text": "[MCP: Tool 'get_weather' completed]"}
+    calling = [call("1", "get_weather", {}), begun, HOLD, over, result("1", "get_weather", "12 degrees"), HOLD]
+    answers = {
+        "queue": [{"kind": "queued", "position": 3}, HOLD, text("Here.")],
+        "load": [{"kind": "status", "text": "[NPU: Loading model 'owl']"}, HOLD, text("Hoo.")],
+        "call": [*calling, text("Mild.")],
+    }
+    service = PageService(answers, refusals=[(429, "the queue is full; ask again in 7 s", {"Retry-After": "7"})])
+    with running(service), visiting(browser, service.url, PHONE, locale="ja-JP") as visit:
+        page = visit.page
+        visit.ask("queue")
+        page.wait_for_selector(".error-notice")
+        assert "7 秒後に" in page.inner_text(".error-notice")
+        page.click("text=もう一度尋ねる")
+        page.wait_for_selector("text=順番待ち：前に 3 件")
+        service.go_on()
+        page.wait_for_selector("#stop", state="hidden")
+        assert page.locator(".message").count() == 2, "the question stands there once, and the failure is gone"
+        visit.ask("load")
+        page.wait_for_selector("text=owl を読み込んでいます…")
+        service.go_on()
+        page.wait_for_selector("text=Hoo.")
+        visit.ask("call")
+        page.wait_for_selector(".waiting-line >> text=/^get_weather を使っています…/")
+        service.go_on()
+        page.wait_for_selector(".waiting-line >> text=/^書いています…/")
+        assert "completed" not in page.inner_text("#thread")
+        service.go_on()
+        page.wait_for_selector("text=Mild.")
+
+
+def test_nothing_moves_the_field_and_send_looks_inactive_as_long_as_there_is_nothing_to_send(browser: Browser) -> None:
+    service = PageService(tools=[tool("get_weather", "weather")])
+    with running(service), visiting(browser, service.url, PHONE, has_touch=True, is_mobile=True) as visit:
+        visit.page.add_init_script("""
+            window.tops = [];
+            requestAnimationFrame(function look() {
+              const top = document.querySelector("#page[data-ready] #question")?.getBoundingClientRect().top;
+              if (top !== undefined && tops.at(-1) !== top) tops.push(top);
+              requestAnimationFrame(look);
+            });
+        """)
+        visit.reload()
+        visit.page.wait_for_selector("#suggestions li")
+        visit.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        assert len(visit.page.evaluate("tops")) == 1
+        states: list[str | None] = []
+        for draft in ("", "x", " "):
+            visit.page.fill("#question", draft)
+            states.append(visit.page.get_attribute("#send", "aria-disabled"))
+        assert states == ["true", "false", "true"]
+
+
+def test_the_window_is_shown_before_a_question_goes_with_few_requests(browser: Browser) -> None:
+    with running(PageService({"x": [text("Yes."), USAGE]})) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        service.board["context_tokens"] = 4096
+        page.locator("#question").press_sequentially("a" * 40, delay=5)
+        visit.answered("x")
+        assert len(service.sent("/v1/tokens")) <= 2
+        page.fill("#question", "b" * 2000)
+        page.wait_for_function("document.activeElement.value.length === 2000")
+        assert page.inner_text("#context") == "", "there is room"
+        visit.reload()
+        page.fill("#question", "b" * 2300)
+        page.wait_for_selector("text=context 2,960 / 4,096")
+        page.fill("#question", "b" * 3000)
+        page.wait_for_selector("#context.caution >> text=Context is 89 % full.")
+        page.fill("#question", "b" * 4100)
+        page.wait_for_selector("#context >> text=4 tokens too many for this model")
+
+
+# --- what goes with a question besides its words: a tool to begin with, tokens for servers, files --------------------
+
+
+def test_a_tool_goes_with_one_question_and_a_token_with_all_and_neither_is_stored(browser: Browser) -> None:
+    service = PageService(
+        {"x": [text("Mild.")], "y": [text("Warm.")]},
+        servers=[server("weather"), server("desk")],
+        tools=[tool("get_weather", "weather"), tool("delete_file", "desk", enabled=False)],
+    )
+    with running(service), visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        open_options = page.get_by_role("button", name="Options for the next question")
+        open_options.click()
+        page.wait_for_selector("#force-tool optgroup", state="attached")
+        assert page.locator("#force-tool option").all_inner_texts() == ["The model chooses", "get_weather"]
+        page.get_by_label("Begin with this tool").select_option("get_weather")
+        page.get_by_role("button", name="Add a token").click()
+        page.get_by_label("Token", exact=True).fill("s3cret")
+        page.get_by_role("button", name="Use", exact=True).click()
+        page.wait_for_selector("text=This token has no name.")
+        page.get_by_label("Name").fill("desk")
+        page.get_by_role("button", name="Use", exact=True).click()
+        page.wait_for_selector(".chosen-option")
+        assert page.locator(".chosen-option").all_inner_texts() == ["begins with get_weather", "token for desk"]
+
+        visit.answered("x")
+        assert page.locator(".chosen-option").all_inner_texts() == ["token for desk"]
+        visit.answered("y")
+        page.get_by_role("button", name="Leave out: desk").click()
+        visit.answered("x")
+        token = {"tokens": {"desk": "s3cret"}}
+        asked = {"conversation": "c1", "approvals": "ask", "detached": True}
+        assert service.sent("/v1/execute") == [
+            {"message": "x", "force_tool": "mcp__weather__get_weather", **token, "approvals": "ask", "detached": True},
+            {"message": "y", **token, **asked},
+            {"message": "x", **asked},
+        ]
+        kept = "JSON.stringify(localStorage) + JSON.stringify(sessionStorage) + location.href + document.cookie"
+        assert page.evaluate(kept).count("s3cret") == 0
+
+
+def test_a_question_that_is_asked_again_takes_its_options_along(browser: Browser) -> None:
+    service = PageService({"x": [text("Mild.")]}, tools=[tool("get_weather", "")], refusals=[(503, "not yet", {})])
+    with running(service), visiting(browser, service.url) as visit:
+        page = visit.page
+        page.click("#options")
+        page.wait_for_selector("#force-tool optgroup", state="attached")
+        page.get_by_label("Begin with this tool").select_option("get_weather")
+        page.get_by_role("button", name="Use", exact=True).click()
+        page.wait_for_selector(".chosen-option")
+        visit.ask("x")
+        page.click("text=Ask again")
+        page.wait_for_selector("text=Mild.")
+        assert [body["force_tool"] for body in service.sent("/v1/execute")] == ["mcp____get_weather"] * 2
+
+
+def test_tokens_are_forgotten_with_the_key_because_the_next_may_belong_to_another_person(browser: Browser) -> None:
+    with running(PageService({"x": [text("Mild.")]})) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        page.click("#options")
+        page.get_by_role("button", name="Add a token").click()
+        page.get_by_label("Name").fill("desk")
+        page.get_by_label("Token", exact=True).fill("s3cret")
+        page.get_by_role("button", name="Use", exact=True).click()
+        page.wait_for_selector(".chosen-option")
+        visit.open_panel("settings")
+        page.get_by_role("button", name="Enter a key").click()
+        page.get_by_role("textbox", name="Key").fill("sk-other")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".chosen-option", state="detached")
+        visit.answered("x")
+        assert service.sent("/v1/execute") == [{"message": "x", "approvals": "ask", "detached": True}]
+
+
+def test_files_become_part_of_the_question_with_their_tokens_shown(browser: Browser) -> None:
+    with running(PageService()) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        page.click("#attach")
+        with page.expect_file_chooser() as chooser:
+            page.get_by_role("menuitem", name="Choose files").click()
+        chooser.value.set_files(
+            [
+                {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"buy milk"},
+                {"name": "rules.pdf", "mimeType": "application/pdf", "buffer": b"two days"},
+                {"name": "photo.png", "mimeType": "image/png", "buffer": RED_ABOVE_BLUE},
+            ]
+        )
+        page.wait_for_selector("#files >> text=8 tokens >> nth=1")
+        page.wait_for_selector("#files img[src]")
+        assert "This model cannot read images." in page.inner_text("#files")
+        # A long paste is a file, and one tap makes it text again.
+        paste = """(text) => {
+            const clipboardData = new DataTransfer();
+            clipboardData.setData("text/plain", text);
+            const event = new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true });
+            document.getElementById("question").dispatchEvent(event);
+        }"""
+        page.evaluate(paste, "word " * 1000)
+        page.wait_for_selector("#files >> text=5,000 tokens")
+        page.wait_for_selector("text=920 tokens too many for this model")
+        page.get_by_role("button", name="Paste as text").click()
+        visit.await_question("word " * 1000 + " ")
+        visit.ask("Summarise")
+        page.wait_for_selector("text=I do not know.")
+        (sent,) = service.sent("/v1/execute")
+        read = "notes.txt:\n````\nbuy milk\n````\n\nrules.pdf:\n````\ntwo days\n````\n\nSummarise"
+        assert sent["message"] == read
+        assert page.locator("#files > *").count() == 0
+
+
+def test_content_that_does_not_fit_has_choices_with_the_cost_of_each(browser: Browser) -> None:
+    book = "\f".join(f"{number} " + "x" * 1500 for number in range(1, 5))
+    tools: list[Json] = [tool("search_documents", "knowledge")]
+    with (
+        running(PageService(tools=tools, documents={})) as service,
+        visiting(browser, service.url, PHONE) as visit,
+    ):
+        page = visit.page
+
+        def add(name: str, words: str) -> None:
+            page.click("#attach")
+            with page.expect_file_chooser() as chooser:
+                page.get_by_role("menuitem", name="Choose files").click()
+            chooser.value.set_files([{"name": name, "mimeType": "", "buffer": words.encode()}])
+
+        # The window has 4,096 tokens, of which the tools take 120.
+        add("book.pdf", book)
+        page.wait_for_selector("text=book.pdf has 4 pages; about 2 fit into the model")
+        page.get_by_role("button", name="Use only up to page 2").click()
+        page.wait_for_selector("#files >> text=book.pdf, up to page 2")
+        page.wait_for_selector("#files >> text=3,005 tokens")
+        add("more.txt", "more\n" * 400)
+        page.wait_for_selector("text=book.pdf, up to page 2 has 2 pages; about 1 fit")
+        # The largest is offered first, and its first page alone would fit.
+        page.get_by_role("button", name="Use only up to page 1").click()
+        page.wait_for_selector("#files [role=alert]", state="detached")
+        page.get_by_role("button", name="Leave the file out").first.click()
+        page.get_by_role("button", name="Leave the file out").click()
+        add("long.txt", "line\n" * 1000)
+        page.get_by_role("button", name="Use only the beginning").click()
+        page.wait_for_selector("#files >> text=long.txt, beginning")
+        page.wait_for_selector("#files [role=alert]", state="detached")
+        page.get_by_role("button", name="Leave the file out").click()
+        add("long.txt", "line\n" * 1000)
+        page.get_by_role("button", name="Leave out long.txt").click()
+        assert page.locator("#files > *").count() == 0
+        # The passages that fit: it goes into the documents, and the answer begins with a search.
+        add("book.pdf", book)
+        page.get_by_role("button", name="Put it into the documents and use the passages that fit").click()
+        page.wait_for_selector("#files >> text=the answer begins with a search")
+        assert service.documents == {"book.pdf": book}
+        visit.ask("What is x?")
+        page.wait_for_selector("text=I do not know.")
+        (sent,) = service.sent("/v1/execute")
+        assert sent["message"] == "book.pdf is in the documents.\n\nWhat is x?"
+        assert sent["force_tool"] == "mcp__knowledge__search_documents"

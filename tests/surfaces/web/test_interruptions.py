@@ -1,12 +1,19 @@
-"""Nothing is lost: the network goes away, the service starts again, other windows go on, the page is loaded again."""
+"""Nothing is lost: the network goes away, the service starts again, releases come, other windows go on, it reloads."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tests.support.browser import LONG_PAUSE, OFFLINE, PHONE, visiting
+import pytest
+
+from rkllm_mcp.surfaces.http.page import page_version
+from tests.support.browser import LONG_PAUSE, OFFLINE, PHONE, Visit, visiting
 from tests.support.page_service import BREAK, END, HOLD, Json, PageService, call, result, running, text
 from tests.support.pictures import RED_ABOVE_BLUE
+from tests.support.served import scripted_model, served
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -32,29 +39,6 @@ def test_after_a_lost_connection_the_page_shows_what_the_board_has_stored(browse
         service.answers["x"] = [text("Now it is whole.")]
         page.click("text=Ask again")
         page.wait_for_selector("text=Now it is whole.")
-
-
-def test_a_question_asked_without_a_network_waits_for_one(browser: Browser) -> None:
-    cards = [call("1", "get_weather", {}), result("1", "get_weather", "12 degrees"), text("Mild.")]
-    answers = {"x": cards, "y": [text("Now you know.")]}
-    with running(PageService(answers)) as service, visiting(browser, service.url, PHONE) as visit:
-        page = visit.page
-        visit.answered("x")
-        page.click(".card summary")
-        page.context.set_offline(True)
-        visit.ask("y")
-        page.wait_for_selector(OFFLINE)
-        assert "12 degrees" in page.inner_text("#thread"), "what was there stays there"
-        page.context.set_offline(False)
-        page.wait_for_selector(OFFLINE, state="detached")
-        assert "12 degrees" in page.inner_text("#thread")
-        assert service.sent("/v1/execute") == [{"message": "x", "approvals": "ask", "detached": True}], (
-            "nothing is asked unasked"
-        )
-        page.click("text=Ask again")
-        page.wait_for_selector("text=Now you know.")
-        assert page.locator(".message.user").count() == 2
-        assert "12 degrees" in page.inner_text("#thread")
 
 
 def test_a_question_is_sent_when_the_board_is_back_if_that_is_wanted_and_the_loss_is_said_once(
@@ -285,6 +269,8 @@ def test_going_back_and_forward_shows_each_conversation_as_it_was(browser: Brows
             page.wait_for_selector(f".message.assistant >> text={answer}")
             page.wait_for_selector(f"#title >> text={title}")
             assert page.locator(".message").count() == 2
+        page.goto(f"{service.url}/#/c/nowhere")
+        page.wait_for_selector("text=This conversation is not here")
 
 
 def test_a_question_asked_while_a_conversation_is_loading_comes_behind_it(browser: Browser) -> None:
@@ -373,3 +359,146 @@ def test_the_view_follows_an_answer_that_is_replaced(browser: Browser) -> None:
             gap = "(node) => node.scrollHeight - node.clientHeight - node.scrollTop"
             assert page.eval_on_selector("#messages", gap) < 2
             assert page.is_hidden("#to-end")
+
+
+# --- the page without its service, its releases and its notifications ------------------------------------------------
+
+
+def release_of(visit: Visit) -> set[str]:
+    """The releases from which the page has its files."""
+    names: list[str] = visit.page.evaluate("performance.getEntriesByType('resource').map(({ name }) => name)")
+    return {found[1] for name in names if (found := re.search(r"/static/(\w+)/", name))}
+
+
+def kept(visit: Visit) -> list[str]:
+    """The caches of the worker, once it is active."""
+    return visit.page.evaluate("navigator.serviceWorker.ready.then(() => caches.keys())")
+
+
+def test_the_page_opens_without_its_service_stores_the_draft_and_sends_it_on_request(browser: Browser) -> None:
+    service = PageService({"x": [text("Here.")]})
+    with ExitStack() as stack:
+        with running(service):
+            visit = stack.enter_context(visiting(browser, service.url, PHONE))
+            assert kept(visit) == [f"rkllm-mcp /static/{page_version()}/"]
+        page = visit.page
+        visit.reload()
+        page.wait_for_selector(OFFLINE)
+        page.wait_for_selector("#offline >> text=/^No connection. Trying again in [0-9]+ s.$/")
+        assert (
+            page.locator("#announcements p").all_inner_texts()[0]
+            == "No connection to the board. The page keeps trying."
+        )
+        # What is loaded when it is first needed is there as well.
+        page.click("#attach")
+        page.wait_for_selector(".popover >> text=Choose files")
+        page.keyboard.press("Escape")
+        page.fill("#question", "x")
+        visit.reload()
+        visit.await_question("x")
+        page.press("#question", "Enter")
+        page.wait_for_selector("text=The connection was lost before this was answered.")
+        page.wait_for_selector(LONG_PAUSE)
+        with running(service):
+            page.click("text=Try now")
+            page.wait_for_selector("#offline", state="hidden")
+            assert service.sent("/v1/execute") == [], "nothing is asked unasked"
+            page.click("text=Ask again")
+            page.wait_for_selector("text=Here.")
+
+
+def test_the_page_of_the_real_service_opens_without_it(browser: Browser, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        with served(tmp_path / "home", scripted_model(tmp_path / "model", "rule\nsay Here.")) as service:
+            visit = stack.enter_context(visiting(browser, service.url))
+            kept(visit)
+        visit.reload()
+        visit.page.wait_for_selector(OFFLINE)
+
+
+def test_a_new_release_of_the_page_is_picked_up_whole(browser: Browser) -> None:
+    service = PageService({"x": [text("Here.")]})
+    old, new = page_version(), f"{page_version()}b"
+    with ExitStack() as stack:
+        with running(service):
+            visit = stack.enter_context(visiting(browser, service.url))
+            page = visit.page
+            kept(visit)
+            service.release = "b"
+            visit.look_again()
+            page.wait_for_selector("text=There is a new release of this page.")
+            assert release_of(visit) == {old}
+            visit.load_release(new)
+            assert release_of(visit) == {new}
+            assert kept(visit) == [f"rkllm-mcp /static/{new}/"]
+        visit.reload()
+        page.wait_for_selector(OFFLINE)
+        assert release_of(visit) == {new}
+        assert page.is_hidden("#toast")
+
+
+def test_without_a_cache_a_part_of_an_earlier_release_is_not_taken_from_the_new_one(browser: Browser) -> None:
+    with running(PageService()) as service, visiting(browser, service.url_from_elsewhere) as visit:
+        assert not visit.page.evaluate("isSecureContext")
+        service.release = "b"
+        visit.page.click("#attach")
+        visit.load_release(f"{page_version()}b")
+        visit.page.click("#attach")
+        visit.page.wait_for_selector(".popover >> text=Choose files")
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_an_answer_that_is_ready_behind_another_tab_is_notified_of_if_that_is_wanted(
+    browser: Browser, is_wanted: bool
+) -> None:
+    from playwright.sync_api import expect
+
+    service = PageService({"x": [text("One"), HOLD, text(" two.")], "y": [text("Other.")]})
+    with running(service), visiting(browser, service.url, permissions=["notifications"]) as visit:
+        page = visit.page
+        kept(visit)
+        if is_wanted:
+            visit.open_panel("settings")
+            page.get_by_role("switch", name="Notice when an answer is ready").click()
+            page.wait_for_selector("#panel [role=switch][aria-checked=true]")
+            page.click("#panel-close")
+        visit.ask("x")
+        page.wait_for_selector("text=One")
+        visit.begin_anew()
+        visit.answered("y")
+        # Playwright has every tab believe that it is in front, so the page is told otherwise.
+        page.evaluate(HIDDEN)
+        service.go_on()
+        expect(page).to_have_title(re.compile("^●"))
+        notification = {"title": "x", "body": "End of the answer", "data": f"{service.url}/#/c/c1"}
+        assert notifications(visit, is_wanted) == ([notification] if is_wanted else [])
+        if is_wanted:
+            (worker,) = page.context.service_workers
+            worker.evaluate(CLICK)
+            expect(page).to_have_url(f"{service.url}/#/c/c1")
+            page.wait_for_selector("text=One two.")
+            assert notifications(visit) == []
+
+
+HIDDEN = """() => {
+    Object.defineProperty(document, "visibilityState", { value: "hidden", configurable: true });
+}"""
+# As the browser does it; only the browser itself may bring a window to the front.
+CLICK = """async () => {
+    const [notification] = await registration.getNotifications();
+    dispatchEvent(new NotificationEvent("notificationclick", { notification }));
+}"""
+
+
+def notifications(visit: Visit, is_awaited: bool = False) -> list[dict[str, Any]]:
+    """The notifications that are shown; one that is awaited may come a moment later."""
+    script = """async (isAwaited) => {
+        const registration = await navigator.serviceWorker.ready;
+        let found = await registration.getNotifications();
+        while (isAwaited && found.length === 0) {
+            await new Promise(requestAnimationFrame);
+            found = await registration.getNotifications();
+        }
+        return found.map(({ title, body, data }) => ({ title, body, data }));
+    }"""
+    return visit.page.evaluate(script, is_awaited)

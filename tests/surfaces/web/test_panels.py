@@ -1,19 +1,61 @@
-"""The page around the conversation, in a real Chromium: lists, drawer, key, languages."""
+"""The page around the conversation, in a real Chromium: lists, drawer, key, languages, servers, programs, phones."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+import anyio
+import httpx2
 import pytest
 
-from tests.support.browser import PHONE, visiting
+from rkllm_mcp.store import open_store
+from rkllm_mcp.surfaces.http.page import FOLDER
+from tests.support.browser import DESKTOP, PATIENCE_MS, PHONE, READY, Visit, visiting
+from tests.support.demo_app import NO_VARIABLES, PythonServer
+from tests.support.installed import installed
+from tests.support.mcp_servers.protected import Protected
+from tests.support.mcp_servers.web import Mcp, Reply, echoed, serving_beside
 from tests.support.page_service import Json, PageService, download, known_model, running, text
 from tests.support.page_views import busy_service, server, tool
+from tests.support.served import Served, scripted_model, served
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, FilePayload
+    from playwright.sync_api import Browser, Locator, Page
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SNIPPETS: list[dict[str, Any]] = json.loads((FOLDER / "snippets.json").read_text("utf-8"))
+KEY, SECRET = "key-of-the-owner-1", "a-secret-of-the-shop-4711"
+KEYED = f'[security]\ninstall_servers = true\n[service]\napi_keys = ["{KEY}"]\n'
+NOTES: PythonServer = ("notes", ("-m", "tests.support.mcp_servers.notebook"), NO_VARIABLES)
+
+
+@pytest.fixture(scope="module")
+def open_board(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
+    """A real board that wants no key."""
+    folder = tmp_path_factory.mktemp("open")
+    with served(folder, scripted_model(folder / "model", "rule\n  say weather\n")) as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
+    """A real board that wants a key."""
+    folder = tmp_path_factory.mktemp("locked")
+    model = scripted_model(folder / "model", "rule\n  say Hello there.\n")
+    with served(folder, model, extra='[service]\napi_keys = ["all-of-the-owner"]\n') as it:
+        yield it
 
 
 def test_servers_and_tools_have_switches_and_show_their_cost(browser: Browser) -> None:
@@ -278,13 +320,6 @@ def test_the_language_and_the_colours_follow_the_browser_until_they_are_chosen(b
         assert page.evaluate(ground) == "rgb(250, 249, 247)"
 
 
-def test_an_emulated_model_is_marked_at_first_sight_and_at_every_answer(browser: Browser) -> None:
-    with running(PageService()) as service, visiting(browser, service.url, PHONE) as visit:
-        assert "demo runs on the emulated NPU" in visit.page.inner_text("#welcome")
-        visit.answered("x")
-        assert visit.page.is_visible("#emulated")
-
-
 def test_a_question_that_waits_from_elsewhere_can_be_answered_here(browser: Browser) -> None:
     asked: Json = {"kind": "approval", "id": "q7", "name": "send_mail", "arguments": {}, "reason": "It sends."}
     with running(PageService(questions=[asked])) as service, visiting(browser, service.url) as visit:
@@ -293,7 +328,9 @@ def test_a_question_that_waits_from_elsewhere_can_be_answered_here(browser: Brow
         assert service.sent("/v1/approvals/q7") == [{"decision": "deny"}]
 
 
-def test_a_server_is_added_from_the_gallery_and_a_lasting_permission_taken_back(browser: Browser) -> None:
+def test_a_key_that_may_not_add_servers_gets_commands_to_copy_and_a_lasting_permission_taken_back(
+    browser: Browser,
+) -> None:
     allowed: Json = {"server": "files", "tool": "write_file", "kind": "always"}
     with (
         running(PageService(permissions=[allowed])) as service,
@@ -307,30 +344,15 @@ def test_a_server_is_added_from_the_gallery_and_a_lasting_permission_taken_back(
         card.get_by_role("button", name="Copy").click()
         page.wait_for_selector("text=Copied")
         assert page.evaluate("navigator.clipboard.readText()") == "rkllm-mcp servers install fetch"
+        # This key may not add servers, so there are commands in place of forms.
+        page.get_by_text("install_servers = true").wait_for()
+        assert page.get_by_text("rkllm-mcp servers add NAME --url URL").is_visible()
+        assert page.get_by_role("button", name="Try it first").count() == 0
         page.locator(".fold > summary", has_text="Remembered permissions").click()
         page.wait_for_selector("text=files / write_file")
         page.get_by_role("button", name="Ask again").click()
         page.wait_for_selector("text=Nothing is allowed or refused for good.")
         assert service.permissions == []
-
-
-def test_documents_are_added_searched_and_removed(browser: Browser) -> None:
-    with (
-        running(PageService(documents={"a.md": "remote work"})) as service,
-        visiting(browser, service.url, PHONE) as visit,
-    ):
-        page = visit.page
-        visit.open_panel("documents")
-        page.wait_for_selector(".documents >> text=a.md")
-        new: FilePayload = {"name": "b.txt", "mimeType": "text/plain", "buffer": b"allowance"}
-        page.locator("#panel [type=file]").set_input_files([new])
-        page.wait_for_selector(".documents >> text=b.txt")
-        page.fill("#document-search", "allowance")
-        page.press("#document-search", "Enter")
-        page.wait_for_selector(".source >> text=0.83")
-        page.locator(".documents li", has_text="a.md").get_by_role("button", name="Remove").click()
-        page.get_by_role("button", name="Remove", exact=True).first.click()
-        page.wait_for_selector(".documents >> text=a.md", state="detached")
 
 
 def test_a_source_opens_its_passage_in_the_document_and_back_closes_it(browser: Browser) -> None:
@@ -535,32 +557,361 @@ def test_what_was_searched_is_marked_in_the_words_around_it(browser: Browser) ->
         assert page.locator(".conversations mark").all_inner_texts() == ["osaka", "ＯＳＡＫＡ", "Osaka"]
 
 
-def test_settings_have_the_size_of_text_a_text_about_the_person_and_all_their_data(browser: Browser) -> None:
-    with running(PageService({"x": [text("a")]})) as service, visiting(browser, service.url) as visit:
+# --- the servers, with a real service ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(browser: Browser, it: Served, size: tuple[int, int] = DESKTOP, **profile: Any) -> Generator[Visit]:
+    """The panel, in a window that has the key."""
+    stored = {"origin": it.url, "localStorage": [{"name": "rkllm-mcp.key", "value": KEY}]}
+    with visiting(browser, it.url, size, storage_state={"cookies": [], "origins": [stored]}, **profile) as visit:
+        visit.open_panel("servers")
+        yield visit
+
+
+def card(visit: Visit, name: str) -> Locator:
+    """The card of a server in use."""
+    return visit.page.locator(".server", has=visit.page.locator(f"[data-control='test {name}']"))
+
+
+def test_a_server_is_tested_in_its_own_row(browser: Browser, tmp_path: Path) -> None:
+    broken = '[[servers]]\nname = "broken"\ncommand = "false"\n'
+    with (
+        served(tmp_path, scripted_model(tmp_path / "model", "rule\n  say Hi.\n"), (NOTES,), extra=broken + KEYED) as it,
+        opened(browser, it, PHONE, locale="ja-JP", has_touch=True, is_mobile=True) as visit,
+    ):
+        test = card(visit, "notes").get_by_role("button", name="テスト")
+        test.focus()
+        visit.page.keyboard.press("Enter")
+        card(visit, "notes").get_by_text("動作しています").wait_for()
+        assert card(visit, "notes").locator(".outcome code", has_text="write_file").count() == 1
+        assert test.evaluate("(node) => node === document.activeElement"), "the focus stays where it was"
+        assert test.evaluate("(node) => node.getBoundingClientRect().height") >= 44
+        card(visit, "broken").get_by_role("button", name="テスト").click()
+        card(visit, "broken").get_by_text("動作しません。").wait_for()
+        assert "exited with code 1" in card(visit, "broken").locator(".outcome").inner_text()
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_a_person_logs_in_with_this_browser_or_hands_the_last_address_over(
+    browser: Browser, tmp_path: Path, is_here: bool
+) -> None:
+    server = Protected()
+    with serving_beside(server) as server.url:
+        entry = f'[[servers]]\nname = "crm"\nurl = "{server.url}/mcp"\nauth = "oauth"\n'
+        model = scripted_model(tmp_path / "model", "rule\n  say Hi.\n")
+        with served(tmp_path, model, extra=entry + KEYED) as it, opened(browser, it) as visit:
+            page, crm = visit.page, card(visit, "crm")
+            crm.get_by_text("wants a login").wait_for()
+            crm.get_by_role("button", name="Log in").click()
+            link = crm.get_by_role("link", name="Open the page")
+            link.wait_for()
+            assert server.url.removeprefix("http://") in crm.inner_text(), "its host is shown before"
+            assert server.challenges == {}, "nothing opens by itself"
+            if is_here:
+                with page.context.expect_page() as popup:
+                    link.click()
+                popup.value.get_by_text("You can close this window").wait_for()
+            else:
+                other = page.context.request.get(link.get_attribute("href") or "", max_redirects=0)
+                crm.locator("summary", has_text="cannot open the last page").click()
+                field = crm.get_by_label("Address that the browser shows")
+                field.fill("https://example.com/?code=1")
+                crm.get_by_role("button", name="Finish the login").click()
+                crm.get_by_text("This is not the address").wait_for()
+                field.fill(other.headers["location"])
+                crm.get_by_role("button", name="Finish the login").click()
+            crm.get_by_text("Logged in.").wait_for()
+            crm.locator(".badge", has_text="ready").wait_for()
+            assert crm.get_by_role("button", name="Log in").is_hidden()
+            assert "access-" not in page.content()
+
+
+def test_a_server_is_added_by_address_after_a_try_and_its_key_is_gone(browser: Browser, tmp_path: Path) -> None:
+    shop = Mcp({"find_order": echoed})
+    shop.meanwhile = lambda request: (
+        Reply(200, b"<html>")
+        if request.path == "/page"
+        else None
+        if request.headers.get("authorization") == f"Bearer {SECRET}"
+        else Reply(401)
+    )
+    model = scripted_model(tmp_path / "model", "rule\n  say Hi.\n")
+    with (
+        serving_beside(shop) as url,
+        served(tmp_path, model, (NOTES,), extra=KEYED) as it,
+        opened(browser, it, PHONE) as visit,
+    ):
         page = visit.page
-        visit.answered("x")
-        visit.open_panel("settings")
-        size = "parseFloat(getComputedStyle(document.querySelector('#question')).fontSize)"
-        usual = page.evaluate(size)
-        page.get_by_label("Largest").check()
-        assert page.evaluate(size) > usual * 1.5
+        page.locator(".fold > summary", has_text="Add a server").click()
+        form = page.locator(".server", has=page.locator("[name=url]"))
+        form.get_by_label("Name").fill("shop")
+        assert form.locator("[name=key]").get_attribute("type") == "password"
+        for address, key, said in (
+            ("shop.example.com", "", "This has to be an address"),
+            ("ftp://shop.example.com", "", "begins with http:// or https://"),
+            ("http://127.0.0.1:9/mcp", "", "Nothing answers at this address."),
+            (f"{url}/page", "", "is not an MCP server"),
+            (f"{url}/mcp", "wrong", "It wants a key"),
+            (f"{url}/mcp", SECRET, "It works. Tools: 1,"),
+        ):
+            form.get_by_label("Address").fill(address)
+            form.locator("[name=key]").fill(key)
+            form.get_by_role("button", name="Try it first").click()
+            form.get_by_text(said).wait_for()
+            can_be_added = form.get_by_role("button", name="Add it").count()
+            assert can_be_added == (1 if key == SECRET else 0), address
+        form.get_by_role("button", name="Add it").click()
+        card(visit, "shop").get_by_text("It works. Tools: 1,").wait_for()
+        assert "find_order" in card(visit, "shop").inner_text()
+        card(visit, "shop").get_by_role("switch", name="Server shop").click()
+        page.wait_for_selector("[role=switch][aria-label='Server shop'][aria-checked=false]")
         visit.reload()
-        assert page.evaluate(size) > usual * 1.5, "this browser remembers it"
+        visit.open_panel("servers")
+        card(visit, "shop").wait_for()
+        assert SECRET not in page.content()
+        assert SECRET in (tmp_path / "mcp_config.toml").read_text("utf-8")
+
+
+def test_servers_of_the_registry_are_found_in_the_copy_and_asked_for_only_on_request(browser: Browser) -> None:
+    with running(PageService(can_add=True)) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        visit.open_panel("servers")
+        page.locator(".fold > summary", has_text="Add a server").click()
+        page.get_by_text("of a copy of 2026-11-27").wait_for()
+        field = page.get_by_label("Search servers")
+        field.fill("brave")
+        page.get_by_text("1 of a copy").wait_for()
+        program = page.locator("[data-registry='io.github.brave/brave-search-mcp-server']")
+        command = "rkllm-mcp servers add brave-search-mcp-server --env BRAVE_API_KEY=VALUE -- npx -y"
+        assert command in program.inner_text()
+        assert program.get_by_role("button", name="Put it into the form").count() == 0
+        # What is searched for comes while the keyboard is in the list already.
+        field.fill("neo")
+        page.evaluate("document.querySelector('[data-registry] button, [data-registry] pre').focus()")
+        focused = page.evaluate("document.activeElement.closest('[data-registry]').dataset.registry")
+        page.get_by_text("1 of a copy").wait_for()
+        page.wait_for_selector("[data-registry='io.github.brave/brave-search-mcp-server']", state="detached")
+        assert focused == "io.github.brave/brave-search-mcp-server"
+        assert page.evaluate("document.activeElement.id") == "registry-search", "not at the top of the page"
+        field.fill("neon")
+        remote = page.locator("[data-registry='com.neon/mcp']")
+        remote.wait_for()
+        assert service.registry_searches == [], "nothing left the board"
+        page.get_by_role("button", name="Ask the registry").click()
+        page.get_by_text("News of today").wait_for()
+        assert service.registry_searches == ["neon"]
+        remote.get_by_role("button", name="Put it into the form").click()
+        form = page.locator(".server", has=page.locator("[name=url]"))
+        assert form.locator("[name=url]").input_value() == "https://mcp.neon.tech/mcp"
+        assert form.locator("[name=name]").input_value() == "mcp"
+        assert "It wants these headers: Authorization, x-read-only" in form.inner_text()
+        assert service.sent("/v1/servers:try") == []
+        form.get_by_role("button", name="Try it first").click()
+        form.get_by_role("button", name="Add it").wait_for()
+        assert service.sent("/v1/servers:try")[0]["url"] == "https://mcp.neon.tech/mcp"
+
+
+@pytest.mark.parametrize("can_add", [True, False])
+def test_an_install_link_fills_the_panel_and_adds_nothing(browser: Browser, can_add: bool) -> None:
+    from playwright.sync_api import expect
+
+    evil = "https://tools.example/mcp?a='; rm -rf ~ #"
+    link = f"#add-server={quote(evil, safe='')}&name=x%3B&headers=X:1&key=k"
+    service = PageService(can_add=can_add)
+    with running(service), visiting(browser, f"{service.url}/{link}") as visit:
+        page = visit.page
+        page.get_by_text(f"A link names the server “{evil}”. Nothing was added or started").wait_for()
+        assert "add-server" not in page.url
+        if can_add:
+            assert page.locator("[name=url]").input_value() == evil
+            assert page.locator("[name=name]").input_value() == "x;"
+            assert (page.locator("[name=key]").input_value(), page.locator("[name=headers]").input_value()) == ("", "")
+        else:
+            quoted = "rkllm-mcp servers add 'x;' --url 'https://tools.example/mcp?a='\\''; rm -rf ~ #'"
+            assert page.get_by_text(quoted).is_visible()
+        page.evaluate("location.hash = '#add-server=fetch'")
+        page.get_by_text("A link names the server “fetch”").wait_for()
+        page.locator(".fold .server h3", has_text="Fetch").or_(
+            page.locator(".fold .server pre", has_text="fetch")
+        ).first.wait_for()
+        page.evaluate("location.hash = '#add-server=io.github.upstash/context7'")
+        # The whole list stands there until the search is over.
+        expect(page.locator("[data-registry]")).to_have_count(1)
+        assert page.locator("[data-registry='io.github.upstash/context7']").is_visible()
+        posted = [path for method, path, _ in service.requests if method != "GET"]
+        assert (posted, service.registry_searches) == ([], []), "opening a link adds, tries and sends nothing"
+
+
+# --- other programs, with a key of their own that the owner revokes ---------------------------------------------------
+
+
+def open_connections(visit: Visit) -> None:
+    visit.open_panel("settings")
+    visit.page.get_by_role("button", name="Address, key and settings to copy").click()
+    visit.page.wait_for_selector("dialog pre")
+
+
+def test_a_program_is_connected_with_a_key_of_its_own_that_is_revoked(browser: Browser, open_board: Served) -> None:
+    with visiting(browser, open_board.url) as visit:
+        open_connections(visit)
+        page = visit.page
+        assert "YOUR_KEY" in page.inner_text("dialog pre")
+        page.get_by_role("button", name="Make a key").click()
+        page.wait_for_selector("text=It is shown only this once")
+        command = page.inner_text("dialog pre")
+        done = subprocess.run(["bash", "-euc", command], capture_output=True, text=True, timeout=120, check=False)
+        assert "weather" in done.stdout, done.stderr
+        page.select_option("#connect-program", "codex")
+        assert f"{open_board.url}/v1" in page.inner_text("dialog pre")
+        assert "YOUR_KEY" in page.inner_text("dialog .connect p"), "each program gets a key of its own"
+        page.get_by_role("button", name="Revoke").click()
+        page.wait_for_selector("dialog li", state="detached")
+    assert httpx2.get(f"{open_board.url}/v1/devices").json() == {"devices": []}
+
+
+def test_a_qr_code_takes_a_phone_to_the_page_and_links_it_where_the_key_may(browser: Browser) -> None:
+    with running(PageService(can_add=True)) as it:
+        with visiting(browser, it.url_from_elsewhere, PHONE) as visit:
+            for said in ("It links one phone", "the phone asks for a key"):
+                open_connections(visit)
+                visit.page.get_by_role("button", name="Show a QR code for a phone").click()
+                visit.page.get_by_text(said).wait_for()
+                picture = visit.page.locator("dialog img")
+                assert picture.evaluate("(node) => node.decode().then(() => node.naturalWidth)") == 9
+                assert it.sent("/v1/devices:qr").pop() == {"address": it.url_from_elsewhere}
+                it.can_add = False
+                visit.reload()
+        with visiting(browser, it.url) as visit:
+            open_connections(visit)
+            assert visit.page.get_by_text("a phone does not reach").is_visible()
+            assert visit.page.get_by_role("button", name="Show a QR code for a phone").count() == 0
+
+
+def test_on_a_phone_every_text_fits_and_is_japanese(browser: Browser, open_board: Served) -> None:
+    with visiting(browser, open_board.url, PHONE, locale="ja-JP") as visit:
         visit.open_panel("settings")
-        page.get_by_label("Usual").check()
-        page.get_by_text("rkllm-mcp 0.1.0").wait_for()
-        page.get_by_role("textbox", name="About me").fill("Taro, Osaka")
-        page.locator("#panel").get_by_role("button", name="Save", exact=True).click()
-        page.get_by_text("Saved. New conversations get it.").wait_for()
-        assert service.about == "Taro, Osaka"
-        with page.expect_download() as saved:
-            page.get_by_role("button", name="Save everything as a file").click()
-        assert json.loads(Path(saved.value.path()).read_text("utf-8"))["about"] == "Taro, Osaka"
-        page.get_by_role("button", name="Delete everything…").click()
-        assert service.conversations, "one press deletes nothing"
-        page.get_by_role("button", name="Delete everything for good").click()
-        page.get_by_text("Everything was deleted.").wait_for()
-        page.wait_for_selector("text=Nothing was said yet.")
-        assert (service.conversations, service.about) == ({}, "")
-        assert page.get_by_role("textbox", name="About me").input_value() == ""
-        page.wait_for_selector("#welcome")
+        visit.page.get_by_role("button", name="アドレス・キー・設定例を表示").click()
+        visit.page.wait_for_selector("dialog pre")
+        for snippet in SNIPPETS:
+            visit.page.select_option("#connect-program", snippet["id"])
+            assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), snippet["id"]
+            width = visit.page.evaluate("document.querySelector('dialog').scrollWidth <= innerWidth")
+            assert width, snippet["id"]
+
+
+def filled(snippet: dict[str, Any], url: str) -> str:
+    text = "\n".join(snippet["text"])
+    for name, value in (("address", url), ("key", "none"), ("model", "default"), ("context", "4096")):
+        text = text.replace(f"<{name}>", value)
+    assert "<" not in text.replace("<|", ""), "a name that nothing fills in"
+    return text
+
+
+@pytest.mark.parametrize("snippet", [each for each in SNIPPETS if each["language"]], ids=lambda each: each["id"])
+def test_a_text_to_copy_runs_or_is_read_by_its_format(
+    snippet: dict[str, Any], open_board: Served, tmp_path: Path
+) -> None:
+    text = filled(snippet, open_board.url)
+    if snippet["id"] in {"curl", "python"}:
+        program = ["bash", "-euc"] if snippet["id"] == "curl" else [sys.executable, "-c"]
+        done = subprocess.run([*program, text], capture_output=True, text=True, timeout=120, check=False)
+        assert "weather" in done.stdout, done.stderr
+    elif snippet["language"] == "json":
+        assert open_board.url in json.dumps(json.loads(text))
+    elif snippet["language"] == "toml":
+        assert tomllib.loads(text)["model_providers"]["board"]["base_url"] == f"{open_board.url}/v1"
+    elif snippet["language"] == "javascript":
+        packages = installed("clients_js")
+        if not packages.lines:
+            pytest.skip(f"the packages of .clients-js are not here: {packages.reason}")
+        (tmp_path / "node_modules").symlink_to(Path(packages.lines[0], "node_modules"))
+        (tmp_path / "ask.mjs").write_text(text, "utf-8")
+        done = subprocess.run(
+            ["node", "ask.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert "weather" in done.stdout, done.stderr
+
+
+# --- a phone that opens the address with a code, which becomes a key --------------------------------------------------
+
+
+def new_code(board: Served) -> str:
+    """A code that links a device."""
+    assert board.service is not None
+    path = board.service.tenants.tenant("").app.store.database.path
+
+    async def make() -> str:
+        async with open_store(path=path, required=True) as store:
+            return await store.devices.new_code()
+
+    # Playwright's loop is this thread's.
+    with ThreadPoolExecutor() as thread:
+        return thread.submit(anyio.run, make).result(60)
+
+
+@contextmanager
+def phone(browser: Browser, url: str, locale: str = "en-US") -> Generator[Page]:
+    """The page in a new profile; it may show a dialog."""
+    context = browser.new_context(viewport={"width": PHONE[0], "height": PHONE[1]}, locale=locale)
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    page.goto(url)
+    try:
+        yield page
+    finally:
+        context.close()
+
+
+def asks_and_hears(page: Page) -> None:
+    page.wait_for_selector("dialog", state="detached")
+    page.wait_for_selector(READY, state="attached")
+    Visit(page, page.url).ask("Hi")
+    page.wait_for_selector("text=Hello there.")
+
+
+@pytest.mark.parametrize(("choice", "lasts"), [("Keep on this device", True), ("Only this window", False)])
+def test_a_phone_is_linked_by_the_code_and_keeps_its_key_if_that_is_wanted(
+    browser: Browser, locked: Served, choice: str, lasts: bool
+) -> None:
+    code, addresses = new_code(locked), list[str]()
+    with phone(browser, "about:blank") as page:
+        page.on("request", lambda request: addresses.append(request.url.partition("#")[0]))
+        page.goto(f"{locked.url}/#/link/{code}")
+        page.get_by_role("button", name=choice).click()
+        asks_and_hears(page)
+        assert (code in page.url, any(code in address for address in addresses)) == (False, False)
+        assert page.evaluate("localStorage.getItem('rkllm-mcp.key') !== null") is lasts
+        if lasts:
+            window = page.context.new_page()
+            window.goto(locked.url)
+            asks_and_hears(window)
+
+
+def test_a_used_code_leads_to_the_question_for_a_key_with_the_reason(browser: Browser, locked: Served) -> None:
+    with phone(browser, locked.url, "ja-JP") as page:
+        page.wait_for_selector("dialog")
+        assert page.locator("#key-error").inner_text() == "", "nothing is wrong yet"
+    with phone(browser, f"{locked.url}/#/link/used", "ja-JP") as page:
+        page.wait_for_selector("#key-error:has-text('コードは使用済みか、5 分の期限が過ぎています')")
+        page.fill("#key", "all-of-the-owner")
+        page.keyboard.press("Enter")
+        asks_and_hears(page)
+
+
+def test_a_linked_phone_turns_documents_on_with_one_button(browser: Browser, tmp_path: Path) -> None:
+    model = scripted_model(tmp_path / "model", "rule\n  say Hello there.\n")
+    # Without keys: the browser is the owner's by its link, not by its address.
+    with served(tmp_path / "home", model) as own, phone(browser, f"{own.url}/#/link/{new_code(own)}", "ja-JP") as page:
+        page.locator("dialog[open] button").last.click()
+        page.wait_for_selector("dialog", state="detached")
+        page.get_by_role("button", name="文書を追加").first.click()
+        shown = page.locator(".panel-body pre").inner_text()
+        assert "-m mcp_servers.knowledge" in shown
+        assert "${PYTHON}" not in shown
+        page.get_by_role("button", name="文書の機能をオンにする").click()
+        page.wait_for_selector("#document-base option", state="attached")
+        document = tmp_path / "rules.html"
+        document.write_text("<h1>House</h1><p>The bins are emptied on Thursday.</p>", "utf-8")
+        page.locator(".panel-body input[type=file]").set_input_files(document)
+        page.wait_for_selector(".documents >> text=House")

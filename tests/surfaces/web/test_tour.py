@@ -1,4 +1,4 @@
-"""The tour of the page: each task by keyboard alone in English and by touch at 360 px in Japanese.
+"""The tour of the page: its tasks by keyboard alone in English and by touch at 360 px in Japanese.
 
 A real service answers on the emulated NPU with a scripted model and real servers. A task checks what its person sees.
 Files come from the dialog of the system in both ways, as a drop needs a mouse; task 30 checks names and announcements
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,7 +38,7 @@ KEYED = f'\n[[service.keys]]\nkey = "{KEY}"\n'
 # What a board has in its configuration besides, and how fast it reads, tokens per second.
 BOARDS: Mapping[str, tuple[str, int]] = {
     "usual": ("", 20_000),
-    "hurried": ("\n[security]\nquestion_timeout_s = 4\n", 20_000),
+    "hurried": ("\n[security]\nquestion_timeout_s = 6\n", 20_000),
     "locked": (KEYED, 20_000),
     "slow": ("", 150),
     "equipped": (f"\n[security]\ninstall_servers = true\n{KEYED}", 20_000),
@@ -142,23 +142,26 @@ def stops_an_answer_that_is_being_read(person: Person, _: Demo) -> None:
     person.sees("2 s", "2 秒", within=".waiting-line")
     if not person.shortcut("Escape"):
         person.press("Stop the answer", "回答を止める")
-    person.sees("Stopping when reading ends", "プロンプト処理が終わりしだい停止します")
+    person.sees("Stopping when reading ends, in about", "プロンプト処理が終わりしだい停止します（約")
     person.sees("Stopped.", "中止しました。")
     person.is_over()
+    assert person.page.locator(".go-on").count() == 0
 
 
 def stops_an_answer_that_is_being_written_and_continues(person: Person, _: Demo) -> None:
-    """5. Stop while it writes, then continue."""
+    """5. Stop while it writes, then continue, also after a reload."""
     person.ask("Tell at length", "長く話して")
     person.sees("Line 2 of", "Line 2 of")
     stop(person)
     person.sees("Stopped. What was written is kept.", "停止しました。ここまでの回答は残っています。")
     person.sees_no("Line 50 of", "Line 50 of")
+    person.page.reload()
     person.press("Continue", "続きを書く")
     person.sees("Line 50 of", "Line 50 of")
     person.is_over()
     lines = person.page.locator(".message.assistant .prose p").all_text_contents()
     assert lines == [f"Line {number} of a long answer." for number in range(1, 51)]
+    assert (person.page.locator(".message").count(), person.page.locator(".go-on").count()) == (2, 0)
 
 
 def asks_again_without_tools_and_compares(person: Person, _: Demo) -> None:
@@ -189,8 +192,11 @@ def edits_the_first_of_five_questions_and_goes_back(person: Person, _: Demo) -> 
     person.sees("Number 77 it is.", "77 番ですね。")
     person.is_over()
     person.sees_no("Number 5 it is.", "5 番ですね。")
+    assert person.page.locator(".message").count() == 2
     person.press("Earlier version", "前の版")
     person.sees("Number 1 it is.", "1 番ですね。")
+    person.page.reload()
+    person.sees("Number 5 it is.", "5 番ですね。")
     assert person.page.locator(".message").count() == 10
 
 
@@ -239,6 +245,10 @@ def refuses_a_call_and_finds_the_same_words_after_a_reload(person: Person, demo:
     person.sees("You did not allow this.", "許可しませんでした。")
     person.sees("Then I leave it.", "では書きません。")
     assert person.page.inner_text("#thread") == before
+    card = person.page.locator(".card.tool")
+    assert card.get_attribute("data-state") == "refused"
+    card.locator("summary").first.click()
+    assert card.inner_text().count("refused.txt") == 1, "the arguments stand once"
     assert not (demo.folder.parent / "files" / "refused.txt").exists()
 
 
@@ -259,15 +269,24 @@ def allows_a_tool_always_and_takes_it_back(person: Person, _: Demo) -> None:
 
 
 def understands_why_an_approval_ran_out(person: Person, _: Demo) -> None:
-    """12. Let an approval run out; understand why nothing happened."""
+    """12. Let an approval run out; understand why nothing happened, also after a reload."""
+    page, left = person.page, person.page.locator(".time-left")
     person.ask("Save it in late.txt", "late.txt に保存して")
     person.sees("Allow “write_file” to run?", "「write_file」の実行を許可しますか？")
-    person.is_over()
-    person.sees("not run", "ませんでした。", within=".card")
+    left.get_by_text("0:04").or_(left.and_(page.get_by_text("0:04"))).first.wait_for()
+    assert left.get_attribute("role") == "timer"
+    page.reload()
+    assert re.search(r"0:0[1-4]\b", left.inner_text()), "it does not begin anew"
+    for _look in range(2):
+        person.sees("No answer in 6 seconds: not run.", "6 秒間応答がなかったため、実行しませんでした。", ".card")
+        assert page.get_attribute(".card.tool", "data-state") == "refused"
+        assert "approved in time" not in page.inner_text(".card.tool")
+        person.is_over()
+        page.reload()
 
 
 def fills_in_a_form_and_declines_another(person: Person, _: Demo) -> None:
-    """13. Fill in a server's form; decline another."""
+    """13. Fill in a server's form; decline another; find both after a reload."""
     person.ask("Book a table", "予約して")
     person.sees("Who are you?", "Who are you?")
     # The server's own words: it knows one language.
@@ -279,6 +298,11 @@ def fills_in_a_form_and_declines_another(person: Person, _: Demo) -> None:
     person.ask("Book another", "もう一つ予約して")
     person.press("Decline", "断る")
     person.sees("Not booked.", "予約しませんでした。")
+    person.is_over()
+    person.page.reload()
+    person.sees("Sent.", "送りました。", ".card.question")
+    assert "Taro" in person.page.locator(".card.question dl").first.inner_text()
+    assert person.page.locator(".card.question form").count() == 0
 
 
 def takes_the_passages_of_a_pdf_that_is_too_long(person: Person, _: Demo) -> None:
@@ -347,8 +371,8 @@ def gives_two_files_and_removes_one(person: Person, _: Demo) -> None:
     person.sees_no("The second.", "The second.")
 
 
-def copies_an_answer_a_code_block_and_a_table(person: Person, _: Demo) -> None:
-    """18. Copy an answer, one code block, one table into a sheet."""
+def copies_an_answer_its_code_and_its_table_and_reads_what_is_wide(person: Person, _: Demo) -> None:
+    """18, 19. Copy an answer, one code block, one table into a sheet; read what is wide without the page moving."""
     page = person.page
     person.answered("Show a wide table", "広い表を見せて")
     for place, start, end in (
@@ -361,12 +385,6 @@ def copies_an_answer_a_code_block_and_a_table(person: Person, _: Demo) -> None:
         copied = page.evaluate("navigator.clipboard.readText()").strip()
         assert (copied[: len(start)], copied[-len(end) :]) == (start, end)
         person.sees_no("Copied", "コピーしました")
-
-
-def reads_a_wide_table_without_the_page_moving(person: Person, _: Demo) -> None:
-    """19. Read a long table and a long code line on a phone without the page moving sideways."""
-    page = person.page
-    person.answered("Show a wide table", "広い表を見せて")
     for place, last in ((".code pre", "# the end"), (".table", "14 degrees")):
         pane = page.locator(place)
         read_to_the_right(person, pane)
@@ -430,8 +448,7 @@ def finds_a_conversation_of_last_week_by_a_word_of_a_call(person: Person, _: Dem
         person.press("Conversations and settings", "会話と設定")
     person.write("Search conversations", "会話を検索", "Europe/London")
     person.sees("Previous 7 days", "過去 7 日間")
-    found = page.locator("#conversations a").first
-    person.use(found)
+    person.use(page.locator("#conversations a", has_text=person.say("What time is it?", "今は何時？")).first)
     person.sees("In London it is", "In London it is")
 
 
@@ -528,6 +545,13 @@ def adds_a_document_asks_about_it_and_opens_the_page(person: Person, _: Demo) ->
     person.use(person.page.locator(".sources .source").first)
     person.sees("In year 7 an employee has 17 days", "In year 7 an employee has 17 days", within=".passage mark")
     person.sees("p. 7", "7 ページ", within=".passage")
+    person.press("Close", "閉じる", within="#panel")
+    open_panel(person, "Documents", "文書")
+    added = person.page.locator(".documents li", has_text=name)
+    remove = person.say("Remove", "削除")
+    person.use(added.get_by_role("button", name=remove).first)
+    person.use(added.get_by_role("button", name=remove, exact=True).last)
+    added.wait_for(state="detached")
 
 
 def changes_the_model_while_one_loads_and_asks_at_once(person: Person, _: Demo) -> None:
@@ -569,7 +593,7 @@ def changes_language_size_and_colours_and_allows_a_call_by_its_name(person: Pers
     person.press("Close", "閉じる", within="#panel")
     dark = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).every((part) => part < 64)"
     assert page.evaluate(dark)
-    assert page.evaluate("parseFloat(getComputedStyle(document.querySelector('#question')).fontSize)") == 32
+    assert page.evaluate(FONT_SIZE) == 32
     person.ask("Save it in large.txt", "large.txt に保存して")
     name = person.say("Allow “write_file” to run?", "「write_file」の実行を許可しますか？")
     card = page.get_by_role("group", name=name)
@@ -583,6 +607,7 @@ def changes_language_size_and_colours_and_allows_a_call_by_its_name(person: Pers
 
 # --- what several tasks do --------------------------------------------------------------------------------------------
 
+FONT_SIZE = "parseFloat(getComputedStyle(document.querySelector('#question')).fontSize)"
 IN_SIGHT = "(node) => { const box = node.getBoundingClientRect(); return box.top >= 0 && box.bottom <= innerHeight }"
 
 
@@ -624,7 +649,7 @@ def downloads_a_model_and_removes_it(person: Person, _: Demo) -> None:
     person.use(card.get_by_role("button", name=person.say("Download", "ダウンロード"), exact=True))
     card.get_by_role("button", name=person.say("Use it", "使う"), exact=True).wait_for()
     page.reload()
-    give_the_key_again(person)
+    give_the_key(person)
     open_panel(person, "Models", "モデル")
     person.use(card.get_by_role("button", name=person.say("Remove", "削除"), exact=True))
     person.sees(f"Remove {name} from the board?", f"{name} をボードから削除しますか？")
@@ -637,8 +662,7 @@ def looks_for_a_server_and_follows_an_install_link(person: Person, demo: Demo) -
     """33. Look for a server in the registry's copy; open an install link and see that it adds nothing."""
     give_the_key(person)
     page, before = person.page, demo.config.read_text("utf-8")
-    open_panel(person, "Servers", "サーバー")
-    person.unfold("Add a server", "サーバーを追加", within="#panel")
+    open_servers_to_add(person)
     person.write("Search servers", "サーバーを検索", "neon", within="#panel")
     page.wait_for_function("() => document.querySelectorAll('[data-registry]').length === 1")
     card = page.locator("[data-registry='com.neon/mcp']")
@@ -656,7 +680,13 @@ def sets_the_size_of_text_and_a_text_about_themselves_and_deletes_everything(per
     give_the_key(person)
     page = person.page
     open_panel(person, "Settings", "設定")
+    usual = page.evaluate(FONT_SIZE)
     person.press("Larger", "特大", "radio")
+    assert page.evaluate(FONT_SIZE) > usual * 1.2
+    page.reload()
+    give_the_key(person)
+    assert page.evaluate(FONT_SIZE) > usual * 1.2, "this browser remembers it"
+    open_panel(person, "Settings", "設定")
     person.write("About me", "自分について", "Taro", within="#panel")
     person.press("Save", "保存", within="#panel")
     person.sees("Saved.", "保存しました。", within="#panel")
@@ -664,9 +694,13 @@ def sets_the_size_of_text_and_a_text_about_themselves_and_deletes_everything(per
         person.press("Save everything as a file", "すべてをファイルに保存")
     saved = Path(file.value.path()).read_text("utf-8")
     assert '"about": "Taro"' in saved
+    deleting: list[str] = []
+    page.on("request", lambda request: deleting.extend([request.url] if request.method == "DELETE" else []))
     person.press("Delete everything…", "すべて削除…")
+    assert deleting == [], "one press deletes nothing"
     person.press("Delete everything for good", "完全に削除する")
     person.sees("Everything was deleted.", "すべて削除しました。")
+    assert page.get_by_label(person.say("About me", "自分について")).input_value() == ""
     person.sees("rkllm-mcp 0.", "rkllm-mcp 0.", within="#panel")
     person.press("Close", "閉じる", within="#panel")
     page.locator("#welcome").wait_for()
@@ -680,16 +714,11 @@ def sees_how_a_phone_reaches_the_board(person: Person, _: Demo) -> None:
     person.press("Close", "閉じる", within="dialog")
 
 
-def give_the_key_again(person: Person) -> None:
-    """Give the key after a reload, unless this window still has it."""
-    if person.page.locator("dialog").count():
-        give_the_key(person)
-
-
 def give_the_key(person: Person) -> None:
-    """Give the page the key that it asks for."""
-    person.write("Key", "キー", KEY, within="dialog")
-    person.press("Use this key", "このキーを使う")
+    """Give the page the key if it asks for one."""
+    if person.page.locator("dialog").count():
+        person.write("Key", "キー", KEY, within="dialog")
+        person.press("Use this key", "このキーを使う")
 
 
 def handbook(name: str) -> FilePayload:
@@ -705,12 +734,19 @@ def handbook(name: str) -> FilePayload:
 
 
 def new_server(person: Person, words: str) -> Locator:
-    """Open the servers that can be added; the one with these words."""
-    open_panel(person, "Servers", "サーバー")
-    person.unfold("Add a server", "サーバーを追加", within="#panel")
+    """The server with these words among those that can be added."""
+    open_servers_to_add(person)
     found = person.page.locator("#panel section.server", has_text=words)
     found.wait_for()
     return found
+
+
+def open_servers_to_add(person: Person) -> None:
+    """Open the servers that can be added, unless they are open already."""
+    open_panel(person, "Servers", "サーバー")
+    folded = person.folded("Add a server", "サーバーを追加", within="#panel")
+    if not folded.evaluate("(node) => node.parentElement.open"):
+        person.use(folded)
 
 
 def stop(person: Person) -> None:
@@ -748,44 +784,60 @@ def read_to_the_right(person: Person, pane: Locator) -> None:
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
-# The tasks by their numbers in the tour, and the board where it is not the usual one.
-TASKS: Mapping[int, tuple[Callable[[Person, Demo], None], str]] = {
-    1: (opens_the_page_from_the_code_and_gives_the_key, "locked"),
-    2: (asks_a_suggested_question, "usual"),
-    3: (writes_three_lines_with_an_input_method, "usual"),
-    4: (stops_an_answer_that_is_being_read, "slow"),
-    5: (stops_an_answer_that_is_being_written_and_continues, "usual"),
-    6: (asks_again_without_tools_and_compares, "usual"),
-    7: (edits_the_first_of_five_questions_and_goes_back, "usual"),
-    8: (queues_a_second_question_changes_and_deletes_it, "usual"),
-    9: (allows_a_file_to_be_written_once_and_sees_what, "usual"),
-    10: (refuses_a_call_and_finds_the_same_words_after_a_reload, "usual"),
-    11: (allows_a_tool_always_and_takes_it_back, "usual"),
-    12: (understands_why_an_approval_ran_out, "hurried"),
-    13: (fills_in_a_form_and_declines_another, "usual"),
-    14: (takes_the_passages_of_a_pdf_that_is_too_long, "equipped"),
-    15: (turns_a_long_paste_back_into_text, "usual"),
-    16: (pastes_a_photo_for_a_model_that_reads_none, "usual"),
-    17: (gives_two_files_and_removes_one, "usual"),
-    18: (copies_an_answer_a_code_block_and_a_table, "usual"),
-    19: (reads_a_wide_table_without_the_page_moving, "usual"),
-    20: (scrolls_up_during_an_answer_and_jumps_to_the_end, "usual"),
-    21: (locks_the_phone_during_an_answer, "usual"),
-    22: (loses_the_network_while_writing, "usual"),
-    23: (finds_a_conversation_of_last_week_by_a_word_of_a_call, "usual"),
-    24: (pins_renames_exports_deletes_and_undoes, "usual"),
-    25: (adds_a_server_of_the_gallery_and_switches_it_off, "equipped"),
-    26: (adds_a_server_by_address_after_a_wrong_one, "equipped"),
-    27: (adds_a_document_asks_about_it_and_opens_the_page, "equipped"),
-    28: (changes_the_model_while_one_loads_and_asks_at_once, "equipped"),
-    29: (sees_why_the_board_is_slow, "usual"),
-    30: (changes_language_size_and_colours_and_allows_a_call_by_its_name, "usual"),
-    31: (sends_a_question_when_the_board_is_back, "usual"),
-    32: (downloads_a_model_and_removes_it, "equipped"),
-    33: (looks_for_a_server_and_follows_an_install_link, "equipped"),
-    34: (sets_the_size_of_text_and_a_text_about_themselves_and_deletes_everything, "locked"),
-    35: (sees_how_a_phone_reaches_the_board, "usual"),
+# The tasks by their numbers in the tour.
+TASKS: Mapping[int, Callable[[Person, Demo], None]] = {
+    1: opens_the_page_from_the_code_and_gives_the_key,
+    2: asks_a_suggested_question,
+    3: writes_three_lines_with_an_input_method,
+    4: stops_an_answer_that_is_being_read,
+    5: stops_an_answer_that_is_being_written_and_continues,
+    6: asks_again_without_tools_and_compares,
+    7: edits_the_first_of_five_questions_and_goes_back,
+    8: queues_a_second_question_changes_and_deletes_it,
+    9: allows_a_file_to_be_written_once_and_sees_what,
+    10: refuses_a_call_and_finds_the_same_words_after_a_reload,
+    11: allows_a_tool_always_and_takes_it_back,
+    12: understands_why_an_approval_ran_out,
+    13: fills_in_a_form_and_declines_another,
+    14: takes_the_passages_of_a_pdf_that_is_too_long,
+    15: turns_a_long_paste_back_into_text,
+    16: pastes_a_photo_for_a_model_that_reads_none,
+    17: gives_two_files_and_removes_one,
+    18: copies_an_answer_its_code_and_its_table_and_reads_what_is_wide,
+    20: scrolls_up_during_an_answer_and_jumps_to_the_end,
+    21: locks_the_phone_during_an_answer,
+    22: loses_the_network_while_writing,
+    23: finds_a_conversation_of_last_week_by_a_word_of_a_call,
+    24: pins_renames_exports_deletes_and_undoes,
+    25: adds_a_server_of_the_gallery_and_switches_it_off,
+    26: adds_a_server_by_address_after_a_wrong_one,
+    27: adds_a_document_asks_about_it_and_opens_the_page,
+    28: changes_the_model_while_one_loads_and_asks_at_once,
+    29: sees_why_the_board_is_slow,
+    30: changes_language_size_and_colours_and_allows_a_call_by_its_name,
+    31: sends_a_question_when_the_board_is_back,
+    32: downloads_a_model_and_removes_it,
+    33: looks_for_a_server_and_follows_an_install_link,
+    34: sets_the_size_of_text_and_a_text_about_themselves_and_deletes_everything,
+    35: sees_how_a_phone_reaches_the_board,
 }
+# Those that a person does one after the other, with the page open, and the board that they do them on.
+WALKS: Sequence[tuple[str, Sequence[int]]] = (
+    ("usual", (2, 3, 6, 7)),
+    ("slow", (4,)),
+    ("usual", (5, 8, 20, 21)),
+    ("usual", (10, 9, 11, 13)),
+    ("hurried", (12,)),
+    ("usual", (16, 17, 15)),
+    ("usual", (18,)),
+    ("usual", (22, 31, 24, 23)),
+    ("usual", (29, 35)),
+    ("usual", (30,)),
+    ("equipped", (14, 27)),
+    ("equipped", (25, 26, 33)),
+    ("equipped", (28, 32)),
+    ("locked", (1, 34)),
+)
 
 
 @contextmanager
@@ -802,11 +854,17 @@ def somebody(browser: Browser, address: str, way: str, ready: str = READY) -> Ge
 
 
 @pytest.mark.parametrize("way", ["keyboard", "touch"])
-@pytest.mark.parametrize("number", TASKS)
-def test_a_task_of_the_tour(browser: Browser, boards: Boards, number: int, way: str) -> None:
-    task, board = TASKS[number]
+@pytest.mark.parametrize(("board", "numbers"), WALKS, ids=str)
+def test_a_person_does_tasks_of_the_tour(
+    browser: Browser, boards: Boards, board: str, numbers: Sequence[int], way: str
+) -> None:
     demo, address = boards.get(board)
     # A board that wants a key asks for it first.
     with somebody(browser, address, way, "dialog" if board in ("locked", "equipped") else READY) as person:
-        task(person, demo)
-        person.has_not_moved_sideways()
+        for number in numbers:
+            TASKS[number](person, demo)
+            person.has_not_moved_sideways()
+            for control, shown_by in (("#panel-close", "#panel"), ("[data-new]", "#thread > *")):
+                if number != numbers[-1] and person.page.is_visible(shown_by):
+                    person.use(person.page.locator(control).locator("visible=true").first)
+                    person.page.wait_for_selector(shown_by, state="hidden")
