@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import anyio
 import anyio.to_thread
@@ -27,9 +28,9 @@ from mcp_servers.knowledge.search.question import UnderstoodQuery, is_follow_up,
 from mcp_servers.knowledge.search.ranking import CANDIDATES_PER_SEARCH
 from mcp_servers.knowledge.search.vector_index import NO_NEIGHBOURS, NearestChunks, VectorIndex
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_by_key, document_filter
-from mcp_servers.knowledge.storage.database import Database
+from mcp_servers.knowledge.storage.database import Database, Transaction
 from mcp_servers.knowledge.storage.documents import ChunkLocation, locate, visible_document_keys
-from mcp_servers.knowledge.storage.text_index import TermStatistics, heading_profiles, profiles, visible_chunks
+from mcp_servers.knowledge.storage.text_index import TermStatistics, heading_profiles, visible_chunks
 from mcp_servers.knowledge.storage.vectors import embedding_by_key, exact_cosines, mean_direction
 from mcp_servers.knowledge.types import Access, ExplainedStage, Hit, Scores, SearchRequest, StageName
 
@@ -211,14 +212,19 @@ class Pipeline:
 
     async def _search_base(self, query: _Query, base: StoredBase) -> list[_ScoredChunk]:
         """Stages 3 to 5 in one base."""
+        if not base.base.embedder:
+            await self._dense(query, base)
+            arguments = (self._search_words, query, base)
+            return await anyio.to_thread.run_sync(self._database.read, *arguments, limiter=self._threads)
         words: _SparseResult | None = None
         nearest = NO_NEIGHBOURS
         problem: KnowledgeError | None = None
 
         async def sparse_search() -> None:
             nonlocal words, problem
+            arguments = (self._sparse, query, base)
             try:
-                words = await anyio.to_thread.run_sync(self._sparse, query, base, limiter=self._threads)
+                words = await anyio.to_thread.run_sync(self._database.read, *arguments, limiter=self._threads)
             except KnowledgeError as error:
                 # Raising here would cancel the other search and arrive in an exception group.
                 problem = error
@@ -231,14 +237,8 @@ class Pipeline:
                 problem = error
         if problem or words is None:
             raise problem or AssertionError
-        with query.trace.stage("fusion", f"{len(words.found)} by words, {len(nearest.chunks)} by vectors") as stage:
-            candidates = ranking.fuse(list(words.found), [chunk for chunk, _ in nearest.chunks])
-            stage.made = f"{len(candidates)} candidates"
-        with query.trace.stage("bm25", f"{len(candidates)} candidates") as stage:
-            arguments = (query, base, candidates, words, nearest)
-            ranked = await anyio.to_thread.run_sync(self._rerank, *arguments, limiter=self._threads)
-            stage.made = f"{len(ranked)} chunks{_best_text([(r.chunk, r.scores.bm25 or 0) for r in ranked])}"
-        return ranked
+        arguments = (self._rerank, query, base, words, nearest)
+        return await anyio.to_thread.run_sync(self._database.read, *arguments, limiter=self._threads)
 
     async def _dense(self, query: _Query, base: StoredBase) -> NearestChunks:
         """Stage 3, vectors."""
@@ -296,7 +296,7 @@ class Pipeline:
         # Chunks it has not scored rank below those it has.
         return [*head, *(replace(scored, score=min(scored.score, head[-1].score)) for scored in tail)]
 
-    # --- in threads, each in a transaction of its own -----------------------------------------------------------------
+    # --- in threads, each in one transaction --------------------------------------------------------------------------
 
     def _summaries(self, bases: Sequence[StoredBase]) -> dict[int, Vectors]:
         with self._database.reading() as connection:
@@ -307,13 +307,13 @@ class Pipeline:
             }
         return {key: total for key, total in totals.items() if total is not None}
 
-    def _sparse(self, query: _Query, base: StoredBase) -> _SparseResult:
+    def _search_words(self, connection: Transaction, query: _Query, base: StoredBase) -> list[_ScoredChunk]:
+        return self._rerank(connection, query, base, self._sparse(connection, query, base), NO_NEIGHBOURS)
+
+    def _sparse(self, connection: Transaction, query: _Query, base: StoredBase) -> _SparseResult:
         understood = query.understood
         terms = list(dict.fromkeys(understood.analysis.terms))
-        with (
-            query.trace.stage("sparse", f"{len(terms)} terms, {_base_text(base)}") as stage,
-            self._database.reading() as connection,
-        ):
+        with query.trace.stage("sparse", f"{len(terms)} terms, {_base_text(base)}") as stage:
             now = base_by_key(connection, base.key)
             keys = ranking.term_keys(understood)
             frequencies = self._terms.frequencies(connection, now, [*terms, *keys])
@@ -347,39 +347,48 @@ class Pipeline:
             return self._index.nearest(connection, base.key, embedding, vector, documents, CANDIDATES_PER_SEARCH)
 
     def _rerank(
+        self, connection: Transaction, query: _Query, base: StoredBase, words: _SparseResult, nearest: NearestChunks
+    ) -> list[_ScoredChunk]:
+        with query.trace.stage("fusion", f"{len(words.found)} by words, {len(nearest.chunks)} by vectors") as stage:
+            candidates = ranking.fuse(list(words.found), [chunk for chunk, _ in nearest.chunks])
+            stage.made = f"{len(candidates)} candidates"
+        with query.trace.stage("bm25", f"{len(candidates)} candidates") as stage:
+            ranked = self._scored(connection, query, base, candidates, words, nearest)
+            stage.made = f"{len(ranked)} chunks{_best_text([(r.chunk, r.scores.bm25 or 0) for r in ranked])}"
+        return ranked
+
+    def _scored(
         self,
+        connection: Transaction,
         query: _Query,
         base: StoredBase,
         candidates: dict[int, float],
         words: _SparseResult,
         nearest: NearestChunks,
     ) -> list[_ScoredChunk]:
-        with self._database.reading() as connection:
-            now = base_by_key(connection, base.key)
-            profiles_by_chunk = profiles(connection, list(candidates))
-            chunks = [profile.chunk for profile in profiles_by_chunk]
-            cosines = exact_cosines(connection, nearest.embedding, nearest.query, chunks) if nearest.chunks else {}
-            shares = ranking.bm25_shares(words.weights, profiles_by_chunk, now.terms / max(now.chunks, 1))
-            # Hashing uses the same terms, so it only adds candidates. Chunks without a vector yet must not lose rank.
-            is_counted = (
-                bool(cosines) and len(cosines) == len(profiles_by_chunk) and base.base.embedder != HashingEmbedder.name
-            )
-            deviations = None
-            if is_counted:
-                near = np.array([cosines[chunk] for chunk in chunks])
-                deviations = (near - nearest.background) / max(nearest.deviation, _LEAST_DEVIATION)
-            order = ranking.fused_order(shares, deviations, words_weight(base.base.embedder))
-            keys = np.array(chunks, np.int64)
-            best: list[int] = np.lexsort((keys, -order))[: _needed(query.request)].tolist()
-            headings = heading_profiles(connection, [chunks[at] for at in best])
-        covered = ranking.covered_shares(words.weights, [profiles_by_chunk[at] for at in best])
-        in_heading = ranking.covered_shares(words.weights, [headings[chunks[at]] for at in best])
-        rivals = ranking.rivals(shares, profiles_by_chunk)
+        now, weights = base_by_key(connection, base.key), words.weights
+        profiles = self._terms.profiles(connection, now, candidates)
+        chunks = [profile.chunk for profile in profiles]
+        cosines = exact_cosines(connection, nearest.embedding, nearest.query, chunks) if nearest.chunks else {}
+        counts = ranking.term_counts(weights, profiles)
+        shares = ranking.bm25_shares(weights, profiles, counts, now.terms / max(now.chunks, 1))
+        # Hashing uses the same terms, so it only adds candidates. Chunks without a vector yet must not lose rank.
+        is_counted = bool(cosines) and len(cosines) == len(profiles) and base.base.embedder != HashingEmbedder.name
+        deviations = None
+        if is_counted:
+            near = np.array([cosines[chunk] for chunk in chunks])
+            deviations = (near - nearest.background) / max(nearest.deviation, _LEAST_DEVIATION)
+        order = ranking.fused_order(shares, deviations, words_weight(base.base.embedder))
+        best: list[int] = np.lexsort((np.array(chunks, np.int64), -order))[: _needed(query.request)].tolist()
+        headings = heading_profiles(connection, [chunks[at] for at in best])
+        covered = ranking.covered_shares(weights, counts.take(np.array(best, np.intp), axis=1))
+        in_heading = ranking.covered_shares(weights, ranking.term_counts(weights, list(headings.values())))
+        rivals = ranking.rivals(shares, profiles)
         ranked: list[_ScoredChunk] = []
         least, size = 1.0, math.log(max(now.chunks, 1))
         for row, at in enumerate(best):
             chunk, share = chunks[at], float(shares[at])
-            shared = (share, float(covered[row]), words.weights.absent, float(in_heading[row]), size)
+            shared = (share, float(covered[row]), weights.absent, float(in_heading[row]), size)
             figures = PassageFigures(*shared, rivals=rivals)
             if deviations is not None:
                 deviations_behind = float(deviations.max() - deviations[at])
@@ -402,7 +411,7 @@ def _hit(scored: _ScoredChunk, location: ChunkLocation) -> Hit:
         score=scored.score,
         is_weak=scored.score < WEAK,
         # Derived from document, version and position, so it is not stored.
-        chunk_id=str(uuid.uuid5(uuid.UUID(location.document_id), f"{location.version}/{location.position}")),
+        chunk_id=_chunk_id(location.document_id, f"{location.version}/{location.position}"),
         chunk_index=location.position,
         document_id=location.document_id,
         collection_id=location.collection_id,
@@ -414,6 +423,11 @@ def _hit(scored: _ScoredChunk, location: ChunkLocation) -> Hit:
         scores=scored.scores,
         figures=scored.figures,
     )
+
+
+@lru_cache(maxsize=4_096)
+def _chunk_id(document_id: str, name: str) -> str:
+    return str(uuid.uuid5(uuid.UUID(document_id), name))
 
 
 def _base_text(base: StoredBase) -> str:

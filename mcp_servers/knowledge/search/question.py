@@ -128,17 +128,15 @@ def joined(previous: str, text: str) -> str:
 
 
 def _concepts(text: str) -> Iterator[Concept]:
-    groups = _synonyms().groups
+    groups, lengths = _synonyms().groups, _synonyms().lengths
     end_of_last = 0
-    for start in range(len(text)):
-        if _cuts_run(text, start):
-            continue
-        for end in range(min(start + _LONGEST_WORD, len(text)), start, -1):
+    for start, letter in enumerate(text):
+        for end in (start + length for length in lengths.get(letter, ())):
             word = text[start:end]
             synonyms = groups.get(word)
             # A word inside the previous one adds nothing: 有給 in 有給休暇.
-            is_new = bool(synonyms) and end > end_of_last and _may_begin(text, start, word)
-            if synonyms and is_new and not _cuts_run(text, end):
+            is_new = bool(synonyms) and end_of_last < end <= len(text) and _may_begin(text, start, word)
+            if synonyms and is_new and not _cuts_run(text, start) and not _cuts_run(text, end):
                 end_of_last = end
                 words = [other for group in synonyms for other in group if other != word]
                 alternatives = [_alternative(other) for other in dict.fromkeys(words)]
@@ -192,6 +190,7 @@ def _forms(word: str) -> list[str]:
 class _Synonyms:
     groups: Mapping[str, Sequence[tuple[str, ...]]]  # of each word
     forms: frozenset[str]  # of verbs and adjectives, besides their dictionary forms
+    lengths: Mapping[str, Sequence[int]]  # of the words that begin with a letter, longest first
 
 
 @lru_cache(maxsize=1)
@@ -208,4 +207,9 @@ def _synonyms() -> _Synonyms:
         for form in _forms(word):
             if form not in groups:
                 forms.setdefault(form, []).extend(found)
-    return _Synonyms({**groups, **forms}, frozenset(forms))
+    lengths: dict[str, set[int]] = {}
+    for word in (*groups, *forms):
+        if len(word) <= _LONGEST_WORD:
+            lengths.setdefault(word[0], set()).add(len(word))
+    longest_first = {letter: sorted(found, reverse=True) for letter, found in lengths.items()}
+    return _Synonyms({**groups, **forms}, frozenset(forms), longest_first)

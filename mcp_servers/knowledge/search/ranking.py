@@ -235,7 +235,7 @@ def _concept(
     frequencies: Mapping[str, int],
     size: int,
 ) -> ConceptWeights:
-    own_keys = [*map(term_hash, set(concept.own.terms)), *map(kanji_hash, set(concept.own.kanji))]
+    own_keys = dict.fromkeys([*map(term_hash, concept.own.terms), *map(kanji_hash, concept.own.kanji)])
     own_indices = np.array([indices[key] for key in own_keys if key in indices and values[indices[key]] > 0], np.intp)
     value = float(values[own_indices].sum())
     if not own_indices.size:
@@ -253,13 +253,12 @@ def _concept(
 DOCUMENT_WEIGHT = 0.3
 
 
-def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], average_length: float) -> Figures:
-    """Return for each profile its share of the best possible BM25, 0..1."""
-    table = _counts(weights, profiles)
-    if not table.size:
+def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], counts: Figures, average_length: float) -> Figures:
+    """Return for each profile its share of the best possible BM25, 0..1; ``counts`` are those of ``term_counts``."""
+    if not counts.size:
         return np.zeros(len(profiles))
     lengths = np.array([profile.length for profile in profiles], float)
-    table *= (K1 + 1) / (table + K1 * (1 - B + B * lengths / max(average_length, 1.0)))
+    table = counts * ((K1 + 1) / (counts + K1 * (1 - B + B * lengths / max(average_length, 1.0))))
     owned = np.array([profile.document for profile in profiles], np.int64)
     by_document = np.argsort(owned, kind="stable")
     _, starts, documents = np.unique(owned[by_document], return_index=True, return_inverse=True)
@@ -270,12 +269,9 @@ def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], average_leng
     return np.minimum(total / weights.best, 1.0)
 
 
-def covered_shares(weights: QueryWeights, profiles: Sequence[Profile]) -> Figures:
-    """Return for each profile the share of the query's weight that it has at all, 0..1."""
-    table = _counts(weights, profiles)
-    if not table.size:
-        return np.zeros(len(profiles))
-    return np.minimum(_sums(weights, np.minimum(table, 1.0)) * (K1 + 1) / weights.best, 1.0)
+def covered_shares(weights: QueryWeights, counts: Figures) -> Figures:
+    """Return for each column of ``term_counts`` the share of the query's weight that it has at all, 0..1."""
+    return np.minimum(_sums(weights, np.minimum(counts, 1.0)) * (K1 + 1) / weights.best, 1.0)
 
 
 # Passages of one subject stand together: chunks of a document, by their keys.
@@ -297,10 +293,10 @@ def rivals(shares: Figures, profiles: Sequence[Profile]) -> float:
     return float(((best / max(float(shares.max(initial=0.0)), _EPSILON)) ** RIVAL_POWER).sum())
 
 
-def _counts(weights: QueryWeights, profiles: Sequence[Profile]) -> Figures:
+def term_counts(weights: QueryWeights, profiles: Sequence[Profile]) -> Figures:
     """Return how often each term of the query occurs in each profile, as a table term x profile."""
     if not profiles or not weights.hashes.size:
-        return np.zeros((0, len(profiles)))
+        return np.zeros((weights.hashes.size, len(profiles)))
     hashes = np.frombuffer(b"".join([profile.hashes for profile in profiles]), "<u4")
     counts = np.frombuffer(b"".join([profile.counts for profile in profiles]), np.uint8)
     owners = np.repeat(np.arange(len(profiles)), [len(profile.counts) for profile in profiles])
@@ -318,10 +314,17 @@ def _counts(weights: QueryWeights, profiles: Sequence[Profile]) -> Figures:
 def _sums(weights: QueryWeights, table: Figures) -> Figures:
     """Return the weight of the terms of each column of a table, an alternative instead of its word if that is more."""
     total = weights.values @ table
+    occurring = frozenset(np.flatnonzero(table.any(axis=1)).tolist())
     for concept in weights.concepts:
-        alternative_sums = [share * table[terms].min(axis=0) for terms, share in concept.alternatives]
-        own_sum = weights.values[concept.own] @ table[concept.own]
-        total += np.maximum(np.max(alternative_sums, axis=0) * concept.value - own_sum, 0.0)
+        # Most alternatives are in none of the profiles.
+        alternative_sums = [
+            share * table[terms].min(axis=0)
+            for terms, share in concept.alternatives
+            if occurring.issuperset(terms.tolist())
+        ]
+        if alternative_sums:
+            own_sum = weights.values[concept.own] @ table[concept.own]
+            total += np.maximum(np.max(alternative_sums, axis=0) * concept.value - own_sum, 0.0)
     return total
 
 

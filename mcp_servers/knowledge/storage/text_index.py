@@ -13,7 +13,7 @@ import json
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -31,6 +31,10 @@ _BATCH = 50
 # 8 bytes each, for all terms of a base that were searched since it changed.
 _MAX_POSTINGS_KEPT = 2_000_000
 _MAX_TERMS_KEPT = 100_000
+# About 1.5 KB each.
+_MAX_PROFILES_KEPT = 4_000
+# In a base with fewer chunks, reading all lists is faster than counting them first and reading those of rare terms.
+_READ_AT_ONCE = 4_000
 _FILTERED = 1000
 
 
@@ -164,16 +168,17 @@ def mark_text_index_stale(connection: Transaction, base: int) -> None:
 
 @dataclass
 class _SearchedTerms:
-    """Document frequencies and posting lists of the terms that were searched since a base changed."""
+    """What was read for searches since a base changed."""
 
     state: object
     counts: dict[str, int] = field(default_factory=dict[str, int])
     lists: dict[str, ChunkKeys] = field(default_factory=dict[str, ChunkKeys])
     postings: int = 0  # in all lists
+    profiles: dict[int, Profile] = field(default_factory=dict[int, Profile])  # by chunk
 
 
 class TermStatistics:
-    """Document frequencies and posting lists of the bases, kept in memory until a base changes; thread-safe."""
+    """Document frequencies, posting lists and profiles, kept in memory until a base changes; thread-safe."""
 
     def __init__(self) -> None:
         self._searched: dict[int, _SearchedTerms] = {}
@@ -185,7 +190,11 @@ class TermStatistics:
             counts.clear()
         # Another thread may clear the cache at any time.
         frequencies = {term: count for term in terms if (count := counts.get(term)) is not None}
-        new = connection.terms.frequencies(base.key, [term for term in dict.fromkeys(terms) if term not in frequencies])
+        new_terms = [term for term in dict.fromkeys(terms) if term not in frequencies]
+        if base.chunks < _READ_AT_ONCE:
+            new = {term: keys.size for term, keys in self.postings(connection, base, new_terms).items()}
+        else:
+            new = connection.terms.frequencies(base.key, new_terms)
         counts.update(new)
         return {**frequencies, **new}
 
@@ -200,6 +209,18 @@ class TermStatistics:
         searched.lists.update(new)
         searched.postings += sum(keys.size for keys in new.values())
         return {**postings, **new}
+
+    def profiles(self, connection: Transaction, base: StoredBase, chunks: Collection[int]) -> list[Profile]:
+        """Return the profiles of chunks in ascending order; removed chunks are missing."""
+        kept = self._current(connection, base).profiles
+        if len(kept) > _MAX_PROFILES_KEPT:
+            kept.clear()
+        profiles = [profile for chunk in chunks if (profile := kept.get(chunk)) is not None]
+        there = {profile.chunk for profile in profiles}
+        missing = [chunk for chunk in chunks if chunk not in there]
+        new = _profiles(connection, missing) if missing else []
+        kept.update((profile.chunk, profile) for profile in new)
+        return sorted([*profiles, *new], key=lambda profile: profile.chunk)
 
     def _current(self, connection: Transaction, base: StoredBase) -> _SearchedTerms:
         # Keys of chunks are never used again, so a change of the contents changes one of these numbers.
@@ -229,8 +250,7 @@ def visible_chunks(connection: Transaction, chunks: ChunkKeys, visible: SqlFilte
     return allowed[:maximum]
 
 
-def profiles(connection: Transaction, chunks: Sequence[int]) -> list[Profile]:
-    """Return the profiles of chunks in any order; removed chunks are missing."""
+def _profiles(connection: Transaction, chunks: Sequence[int]) -> list[Profile]:
     sql = f"""
         SELECT profile.chunk, terms, hashes, counts, document FROM profile JOIN chunk ON chunk.id = profile.chunk
         WHERE profile.chunk IN ({marks(chunks)})

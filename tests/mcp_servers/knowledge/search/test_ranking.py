@@ -15,12 +15,14 @@ from mcp_servers.knowledge.search.probability import PassageFigures, probability
 from mcp_servers.knowledge.search.question import UnderstoodQuery, understand
 from mcp_servers.knowledge.search.ranking import (
     bm25_shares,
+    covered_shares,
     fuse,
     fused_order,
     query_weights,
     rivals,
     select_chunks,
     select_terms,
+    term_counts,
     term_keys,
 )
 from mcp_servers.knowledge.storage.bases import StoredBase
@@ -74,7 +76,8 @@ def shares(query: str, *texts: str, chunks: int = 2) -> list[float]:
     frequencies = Counter(term for chunk in indexed for term in set(chunk.terms.split()))
     weights = query_weights(UnderstoodQuery(analysis), frequencies, chunks)
     profiles = [Profile(at, one.length, one.hashes, one.counts, at) for at, one in enumerate(indexed)]
-    return bm25_shares(weights, profiles, sum(one.length for one in indexed) / len(indexed)).tolist()
+    counts = term_counts(weights, profiles)
+    return bm25_shares(weights, profiles, counts, sum(one.length for one in indexed) / len(indexed)).tolist()
 
 
 def test_a_chunk_covers_between_nothing_and_all_of_a_question() -> None:
@@ -113,7 +116,9 @@ def test_a_tiny_base_does_not_make_the_words_it_has_look_worthless() -> None:
 
 def test_profiles_without_any_question_or_candidate_are_no_trouble() -> None:
     assert shares("???", "rain") == [0.0]
-    assert bm25_shares(query_weights(UnderstoodQuery(analyze_query("rain")), {"rain": 1}, 1), [], 1.0).size == 0
+    weights = query_weights(UnderstoodQuery(analyze_query("rain")), {"rain": 1}, 1)
+    counts = term_counts(weights, [])
+    assert bm25_shares(weights, [], counts, 1.0).size == covered_shares(weights, counts).size == 0
 
 
 def test_the_score_grows_with_each_figure_and_stays_a_share() -> None:
@@ -161,7 +166,7 @@ def test_a_passage_of_a_document_on_the_subject_ranks_above_a_passing_mention() 
     frequencies = Counter(term for chunk in indexed for term in set(chunk.terms.split()))
     weights = query_weights(query, frequencies, 3)
     profiles = [Profile(at, c.length, c.hashes, c.counts, at // 2) for at, c in enumerate(indexed)]
-    first, _, alone = bm25_shares(weights, profiles, 4.0).tolist()
+    first, _, alone = bm25_shares(weights, profiles, term_counts(weights, profiles), 4.0).tolist()
     assert first > alone
 
 
