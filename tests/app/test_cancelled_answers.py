@@ -32,21 +32,6 @@ def assert_ready(conversation: Conversation) -> None:
             assert [result.call_id for result in following.results] == [call.id for call in message.calls]
 
 
-async def test_a_reader_may_leave_at_any_event(tmp_path: Path) -> None:
-    async with running(make_demo(tmp_path, [TIME_SERVER])) as app:
-        await app.ready()
-        whole = await reply_of(app, QUESTION)
-        assert any(isinstance(event, ToolFinished) for event in whole)
-        for number in range(1, len(whole)):
-            conversation = app.new_conversation()
-            async with aclosing(app.reply(conversation, QUESTION)) as stream:
-                for _ in range(number):
-                    await anext(stream)
-            assert_ready(conversation)
-            assert not app.cancel(conversation.id)
-            assert (await reply_of(app, "Hello", conversation))[-1] == End("answered")
-
-
 async def test_no_run_waits_for_the_next_round_of_an_answer_that_ended_in_its_tool(tmp_path: Path) -> None:
     async with running(make_demo(tmp_path, [TIME_SERVER])) as app:
         await app.ready()
@@ -64,16 +49,23 @@ async def test_no_run_waits_for_the_next_round_of_an_answer_that_ended_in_its_to
             assert not app.engine.expected
 
 
-async def test_an_answer_may_be_stopped_at_any_event_and_its_one_end_says_so(tmp_path: Path) -> None:
+async def test_an_answer_may_be_left_or_stopped_at_any_event_and_its_one_end_says_so(tmp_path: Path) -> None:
     async with running(make_demo(tmp_path, [TIME_SERVER])) as app:
         await app.ready()
         whole = await reply_of(app, QUESTION)
-        for number, pushed in product(range(len(whole)), (True, False)):
+        assert any(isinstance(event, ToolFinished) for event in whole)
+        for number, how in product(range(len(whole)), ("left", "stopped", "stopped while it is pushed")):
             conversation = app.new_conversation()
-            seen, is_cancelled = await stopped_at(app, conversation, number, pushed=pushed)
-            ends = [event for event in seen if isinstance(event, End)]
-            assert ends == seen[-1:]
-            assert ends[0].reason == ("cancelled" if is_cancelled else "answered")
+            if how == "left":
+                async with aclosing(app.reply(conversation, QUESTION)) as stream:
+                    for _ in range(number):
+                        await anext(stream)
+                assert not app.cancel(conversation.id)
+            else:
+                seen, is_cancelled = await stopped_at(app, conversation, number, pushed="pushed" in how)
+                ends = [event for event in seen if isinstance(event, End)]
+                assert ends == seen[-1:]
+                assert ends[0].reason == ("cancelled" if is_cancelled else "answered")
             assert_ready(conversation)
             assert (await reply_of(app, "Hello", conversation))[-1] == End("answered")
 

@@ -22,6 +22,7 @@ from rkllm_mcp.store import open_store
 from tests.support.demo_app import Demo, make_demo
 from tests.support.served import scripted_model
 from tests.support.shared import REPOSITORY
+from tests.support.tour_board import serving
 
 PATIENCE_S = 60.0
 GREETING = "こんにちは"
@@ -128,24 +129,13 @@ def slow_demo(folder: Path, extra: str = "") -> Demo:
     return demo
 
 
-@contextmanager
-def serving(demo: Demo) -> Generator[tuple[subprocess.Popen[str], str]]:
-    """The process and address of the service, once its model is loaded."""
-    with demo.started("serve", "--port", "0") as process:
-        assert process.stderr is not None
-        lines = iter(process.stderr.readline, "")
-        url = next(line.split()[-1] for line in lines if line.startswith("Serving at "))
-        assert any(line.startswith("Ready") for line in lines)
-        yield process, url
-
-
 def test_a_service_that_is_killed_in_the_middle_of_an_answer_has_its_question_and_offers_it_again(
     tmp_path: Path,
 ) -> None:
     demo = slow_demo(tmp_path)
     path = state_of(demo)
 
-    with serving(demo) as (process, url):
+    with serving(demo) as (url, process):
         body = {"message": "for ever", "tokens": {"shop": "tok-secret-1"}, "max_tokens": 2000}
         with httpx2.stream("POST", f"{url}/v1/execute", json=body, timeout=PATIENCE_S) as response:
             # Held: an iterator that is dropped closes the connection.
@@ -164,7 +154,7 @@ def test_a_service_that_is_killed_in_the_middle_of_an_answer_has_its_question_an
     assert (
         "[broken off before its end]\nThe last answer was broken off; /retry asks its question again." in gone_on.stderr
     )
-    with serving(demo) as (process, url):
+    with serving(demo) as (url, process):
         status, kept = ask(url, f"/v1/conversations/{name}")
         assert (status, [turn["ending"] for turn in kept["messages"]]) == (200, ["", "interrupted"])
         again = {"conversation": name, "again": True, "stream": False, "max_tokens": 3}
@@ -180,7 +170,7 @@ def test_a_service_that_is_killed_in_the_middle_of_an_answer_has_its_question_an
 def test_a_service_that_is_stopped_keeps_the_questions_of_detached_answers_that_waited(tmp_path: Path) -> None:
     demo = slow_demo(tmp_path, "[service]\nparallel = 1\ndrain_s = 0.1\n")
     body = {"message": "for ever", "max_tokens": 2000, "detached": True}
-    with serving(demo) as (process, url):
+    with serving(demo) as (url, process):
         for kind in ("text", "queued"):
             with httpx2.stream("POST", f"{url}/v1/execute", json=body, timeout=PATIENCE_S) as response:
                 assert any(f'"kind":"{kind}"' in line for line in response.iter_lines())

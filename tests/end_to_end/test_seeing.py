@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.test_chat import PROMPT, chat, leave
+from tests.end_to_end.test_chat import ask, leave, started
 from tests.support.demo_app import Demo
 from tests.support.emulator import NEWEST, VERSIONS
 from tests.support.picture_apis import APIS, Talk
@@ -39,14 +39,11 @@ def test_a_red_and_a_blue_field_is_described_in_the_terminal_and_by_four_apis(tm
 
 
 def in_the_terminal(board: Demo) -> None:
-    with chat(board) as terminal:
+    with started(board, "chat") as terminal:
         for number, (words, picture, answer) in enumerate(TURNS):
-            terminal.expect(PROMPT)
             if picture:
                 (board.folder / f"{number}.png").write_bytes(picture)
-                terminal.send(f"/file {number}.png\r")
-                terminal.expect(PROMPT)
-            terminal.send(f"{words}\r")
+                ask(terminal, f"/file {number}.png")
+            ask(terminal, words)
             terminal.expect_exact(answer)
-        terminal.expect(PROMPT)
         assert leave(terminal) == 0
