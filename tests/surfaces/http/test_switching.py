@@ -38,9 +38,16 @@ def models_folder(home: Path) -> Path:
 
 
 @pytest.fixture
-def service(tmp_path: Path, request: pytest.FixtureRequest) -> Generator[Served, None, None]:
-    extra: str = getattr(request, "param", "")
-    with served(tmp_path, models_folder(tmp_path) / "parrot", extra=extra) as it:
+def service(tmp_path: Path) -> Generator[Served, None, None]:
+    with served(tmp_path, models_folder(tmp_path) / "parrot") as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def settled(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
+    """A service whose model stays."""
+    folder = tmp_path_factory.mktemp("settled")
+    with served(folder, models_folder(folder) / "parrot") as it:
         yield it
 
 
@@ -89,14 +96,14 @@ def test_a_request_loads_the_model_that_it_names_and_one_that_names_none_takes_t
         time.sleep(0.01)
 
 
-def test_an_installed_model_that_embeds_is_listed_as_one_and_does_not_chat(service: Served, tmp_path: Path) -> None:
-    folder = models_folder(tmp_path)
+def test_an_installed_model_that_embeds_is_listed_as_one_and_does_not_chat(settled: Served) -> None:
+    folder = models_folder(settled.log.parent)
     scripted_model(folder / "mapper", "rule", name="mapper")
     with (folder / "mapper" / "model.toml").open("a", encoding="utf-8") as card:
         card.write('task = "embed"\n')
-    listed = httpx2.get(f"{service.url}/v1/models", timeout=WITHIN_S).json()["data"]
+    listed = httpx2.get(f"{settled.url}/v1/models", timeout=WITHIN_S).json()["data"]
     assert next(model for model in listed if model["id"] == "mapper")["capabilities"] == ["embed"]
-    status, answer = ask(service, "mapper")
+    status, answer = ask(settled, "mapper")
     assert (status, answer["error"]["message"]) == (404, "'mapper' does not chat; ask for 'parrot'")
 
 
@@ -115,20 +122,28 @@ def test_when_the_new_one_cannot_be_loaded_the_old_one_is_back_and_the_error_say
     assert ask(service, "nobody")[0] == 404
 
 
-@pytest.mark.parametrize("service", [KEYS], indirect=True)
-def test_a_tenant_has_no_model_loaded_unless_it_may(service: Served) -> None:
-    assert said(ask(service, "parrot", TENANT)) == "I am the parrot."
-    status, answer = ask(service, "owl", TENANT)
-    assert (status, answer["error"]["code"]) == (403, "model_switching")
-    assert said(ask(service, "owl")) == "I am the owl."
-    assert loaded(service, TENANT) == ["owl"]
-    # What it names has to be there: it would unload the owner's otherwise.
-    assert ask(service, "parrot", TENANT)[0] == 403
-    for path in ("/api/pull", "/api/delete"):
-        headers = {"Authorization": f"Bearer {TENANT}"}
-        method = "DELETE" if path.endswith("delete") else "POST"
-        refused = httpx2.request(method, f"{service.url}{path}", json={"model": "owl"}, headers=headers)
-        assert refused.status_code == 403
+def test_a_tenant_has_no_model_loaded_neither_sees_the_catalogue_nor_changes_it(tmp_path: Path) -> None:
+    with served(tmp_path, models_folder(tmp_path) / "parrot", extra=KEYS) as service:
+        assert said(ask(service, "parrot", TENANT)) == "I am the parrot."
+        status, answer = ask(service, "owl", TENANT)
+        assert (status, answer["error"]["code"]) == (403, "model_switching")
+        assert said(ask(service, "owl")) == "I am the owl."
+        assert loaded(service, TENANT) == ["owl"]
+        # What it names has to be there: it would unload the owner's otherwise.
+        assert ask(service, "parrot", TENANT)[0] == 403
+        for method, path in (
+            ("POST", "/api/pull"),
+            ("DELETE", "/api/delete"),
+            ("GET", "/v1/models/catalogue"),
+            ("GET", "/v1/models/downloads"),
+            ("GET", "/v1/models/hub?search=a"),
+            ("POST", "/v1/models:pull"),
+            ("POST", "/v1/models:stop"),
+            ("DELETE", "/v1/models/owl"),
+        ):
+            headers = {"Authorization": f"Bearer {TENANT}"}
+            body = {"model": "owl"} if method == "POST" or path.startswith("/api/") else None
+            assert httpx2.request(method, f"{service.url}{path}", json=body, headers=headers).status_code == 403, path
 
 
 @pytest.mark.parametrize(("switching", "status"), [("request", 200), ("off", 404)])
@@ -174,19 +189,19 @@ def test_the_owner_removes_unused_models_and_nothing_outside(service: Served, tm
     assert ask(service, "owl")[0] == 404
 
 
-def test_a_model_is_pulled_with_its_progress(service: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_pulled_with_its_progress(settled: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = container(FACTS, weights=bytes(range(256)) * 100)
     files = {"them/qwen2.5-1.5b": {FILE: weights, "tokenizer.json": DEMO_TOKENIZER.read_bytes()}}
     with running(FakeHub(files)) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
         asked = {"model": f"hf.co/them/qwen2.5-1.5b:{FILE}"}
-        with httpx2.stream("POST", f"{service.url}/api/pull", json=asked, timeout=WITHIN_S) as answer:
+        with httpx2.stream("POST", f"{settled.url}/api/pull", json=asked, timeout=WITHIN_S) as answer:
             told = [json.loads(line) for line in answer.iter_lines()]
     assert told[0] == {"status": "pulling manifest"}
     assert {"status": f"pulling {FILE}", "digest": FILE, "total": len(weights), "completed": len(weights)} in told
     assert told[-1] == {"status": "success"}
-    missing = httpx2.post(f"{service.url}/api/pull", json={"model": "nobody", "stream": False}, timeout=WITHIN_S)
+    missing = httpx2.post(f"{settled.url}/api/pull", json={"model": "nobody", "stream": False}, timeout=WITHIN_S)
     assert missing.status_code == 404
 
 
@@ -283,18 +298,3 @@ def test_a_download_that_fails_says_why_and_the_hub_is_searched_by_name(
     ]
     unreachable = httpx2.get(f"{service.url}/v1/models/hub", params={"search": "Qwen"}, timeout=WITHIN_S)
     assert (unreachable.status_code, "cannot be reached" in unreachable.text) == (503, True)
-
-
-@pytest.mark.parametrize("service", [KEYS], indirect=True)
-def test_a_tenant_neither_sees_the_catalogue_nor_changes_it(service: Served) -> None:
-    for method, path in (
-        ("GET", "/v1/models/catalogue"),
-        ("GET", "/v1/models/downloads"),
-        ("GET", "/v1/models/hub?search=a"),
-        ("POST", "/v1/models:pull"),
-        ("POST", "/v1/models:stop"),
-        ("DELETE", "/v1/models/owl"),
-    ):
-        headers = {"Authorization": f"Bearer {TENANT}"}
-        body = {"model": "owl"} if method == "POST" else None
-        assert httpx2.request(method, f"{service.url}{path}", json=body, headers=headers).status_code == 403, path

@@ -50,8 +50,17 @@ def service(demo: Demo) -> Generator[httpx2.Client, None, None]:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[httpx2.Client, httpx2.Client], None, None]:
-    folder: Path = tmp_path_factory.mktemp("both")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("both")
+
+
+@pytest.fixture
+def state_file(folder: Path) -> Path:
+    return folder / "home" / ".local" / "state" / "rkllm-mcp" / "state.db"
+
+
+@pytest.fixture(scope="module")
+def both(folder: Path) -> Generator[tuple[httpx2.Client, httpx2.Client], None, None]:
     model = scripted_model(folder / "parrot", RULES)
     demo = make_demo(folder / "home", [TINY], extra=KEYS)
     demo.config.write_text(demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"'), "utf-8")
@@ -104,22 +113,24 @@ def test_what_a_tenant_uses_up_at_one_is_used_up_at_the_other(both: tuple[httpx2
     assert 1 <= spent <= 60 // 3
 
 
-def test_a_program_that_locks_the_file_hides_and_loses_no_conversation(tmp_path: Path) -> None:
-    demo = make_demo(tmp_path, [])
-    with service(demo) as client:
-        begun = [ask(client, f"Hello {number}")["conversation"] for number in range(3)]
-        lock = sqlite3.connect(demo.folder / ".local" / "state" / "rkllm-mcp" / "state.db", isolation_level=None)
-        lock.execute("BEGIN EXCLUSIVE")
-        listed = client.get("/v1/conversations").raise_for_status().json()
-        assert {entry["id"] for entry in listed["conversations"]} == set(begun)
-        assert len(client.get(f"/v1/conversations/{begun[0]}").json()["messages"]) == 2
-        events = ask(client, "Hello", conversation=begun[0])["events"]
-        assert any("was not kept: database is locked" in event.get("text", "") for event in events)
-        assert "database is locked" in client.get("/readyz").json()["storage"]
-        lock.execute("ROLLBACK")
-        lock.close()
-        ask(client, "Hello again", conversation=begun[0])
-        assert client.get("/readyz").json() == {"status": "ok"}
-        # What could not be stored at its time is stored with the next answer.
-        assert len(client.get(f"/v1/conversations/{begun[0]}").json()["messages"]) == 6
-        assert len(client.get("/v1/conversations").json()["conversations"]) == 3
+def test_a_program_that_locks_the_file_hides_and_loses_no_conversation(
+    both: tuple[httpx2.Client, httpx2.Client], state_file: Path
+) -> None:
+    client, _ = both
+    begun = [ask(client, f"Hello {number}")["conversation"] for number in range(3)]
+    before = client.get("/v1/conversations").json()["count"]
+    lock = sqlite3.connect(state_file, isolation_level=None)
+    lock.execute("BEGIN EXCLUSIVE")
+    listed = client.get("/v1/conversations").raise_for_status().json()
+    assert set(begun) <= {entry["id"] for entry in listed["conversations"]}
+    assert len(client.get(f"/v1/conversations/{begun[0]}").json()["messages"]) == 2
+    events = ask(client, "Hello", conversation=begun[0])["events"]
+    assert any("was not kept: database is locked" in event.get("text", "") for event in events)
+    assert "database is locked" in client.get("/readyz").json()["storage"]
+    lock.execute("ROLLBACK")
+    lock.close()
+    ask(client, "Hello again", conversation=begun[0])
+    assert client.get("/readyz").json() == {"status": "ok"}
+    # What could not be stored at its time is stored with the next answer.
+    assert len(client.get(f"/v1/conversations/{begun[0]}").json()["messages"]) == 6
+    assert client.get("/v1/conversations").json()["count"] == before
