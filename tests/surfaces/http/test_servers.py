@@ -121,9 +121,12 @@ def test_a_person_logs_in_on_the_board_or_hands_the_address_over(tmp_path: Path,
                 sent_to.partition("?")[0],
                 "code",
                 sent_to.replace(":6", ":5"),
+                # A state that the service did not make.
+                f"{sent_to.partition('?')[0]}?code=stolen&state=mine",
             ):
                 refused = ask(it, "POST", "/v1/servers/crm:login", {"address": wrong})
                 assert (refused.status_code, refused.json()["error"]["param"]) == (422, "address"), wrong
+            assert server.grants == [], "nothing is exchanged for it"
             login = ask(it, "POST", "/v1/servers/crm:login", {"address": sent_to}).json()
             assert (login["state"], login["problem"]) == ("ready", "")
             assert states(it)["crm"] == "ready"
@@ -141,7 +144,6 @@ def test_a_login_with_a_browser_on_the_board_is_followed_and_a_refused_one_says_
                 first = ask(it, "POST", "/v1/servers/crm:login", {}).json()
                 login = ask(it, "POST", "/v1/servers/crm:login", {}).json()
                 assert login["address"] != first["address"], "it begins anew"
-                # A state that the service did not make ends the login, and nothing is exchanged for it.
                 back = httpx2.get(login["address"]).headers["location"]
                 assert "close this window" in httpx2.get(back).text
                 over = ask(it, "GET", "/v1/servers/crm:login", params={"known": "waiting"}).json()
@@ -149,21 +151,6 @@ def test_a_login_with_a_browser_on_the_board_is_followed_and_a_refused_one_says_
                 assert ("not today" in over["problem"]) == server.denies
             ask(it, "POST", "/v1/servers/crm:login", {}).raise_for_status()
             assert states(it) == {"crm": "ready"}
-
-
-def test_an_address_with_a_foreign_state_is_no_login(tmp_path: Path, model: Path) -> None:
-    server = Protected()
-    with serving_beside(server) as server.url:
-        entry = f'[[servers]]\nname = "crm"\nurl = "{server.url}/mcp"\nauth = "oauth"\n'
-        with served(tmp_path / "home", model, extra=entry + KEYS) as it:
-            login = ask(it, "POST", "/v1/servers/crm:login", {}).json()
-            back = httpx2.get(login["address"]).headers["location"]
-            forged = {"address": f"{back.partition('?')[0]}?code=stolen&state=mine"}
-            refused = ask(it, "POST", "/v1/servers/crm:login", forged)
-            assert refused.status_code == 422
-            assert "is not the address that the browser was sent to" in refused.text
-            assert server.grants == []
-            assert ask(it, "POST", "/v1/servers/crm:login", {"address": back}).json()["state"] in {"waiting", "ready"}
 
 
 def test_a_server_is_tried_and_then_added_by_its_address_and_its_key_is_never_shown(
@@ -218,26 +205,29 @@ def test_a_server_is_tried_and_then_added_by_its_address_and_its_key_is_never_sh
     assert SECRET not in caplog.text
 
 
-def test_only_a_whole_key_of_the_owner_adds_servers_and_only_where_the_configuration_says_so(
-    tmp_path: Path, model: Path, crm: Any
+def assert_nobody_adds(service: Served, new: Json, codes: Mapping[str, str]) -> None:
+    """That no key adds a server, by address or from the gallery, and with which code each is refused."""
+    for key, code in codes.items():
+        for path in ("/v1/servers:try", "/v1/servers"):
+            for body in (new, {"gallery": "time"}):
+                refused = ask(service, "POST", path, body, key)
+                assert (refused.status_code, refused.json()["error"]["code"]) == (403, code), (key, path)
+        assert ask(service, "GET", "/v1/servers/gallery", key=key).json()["can_add"] is False
+    assert states(service) == {}
+    foreign = {"Origin": "https://evil.example.com", "Authorization": f"Bearer {OWNER}"}
+    assert httpx2.post(f"{service.url}/v1/servers", json=new, headers=foreign).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("keys", "codes"),
+    [(KEYS, {TENANT: "key_purpose", LIMITED: "key_purpose"}), ("", {OWNER: "needs_key"})],
+    ids=["with keys", "without keys"],
+)
+def test_where_servers_may_be_added_only_a_whole_key_of_the_owner_adds_them(
+    tmp_path: Path, model: Path, crm: Any, keys: str, codes: dict[str, str]
 ) -> None:
-    new: Json = {"name": "crm", "url": f"{crm.url}/mcp"}
-    for extra, codes in (
-        (INSTALLS + KEYS, {TENANT: "key_purpose", LIMITED: "key_purpose"}),
-        (KEYS, {OWNER: "install_servers", TENANT: "key_purpose", LIMITED: "key_purpose"}),
-        (INSTALLS, {OWNER: "needs_key"}),
-        ("", {OWNER: "needs_key"}),
-    ):
-        with served(tmp_path / "home", model, extra=extra) as it:
-            for key, code in codes.items():
-                for path in ("/v1/servers:try", "/v1/servers"):
-                    for body in (new, {"gallery": "time"}):
-                        refused = ask(it, "POST", path, body, key)
-                        assert (refused.status_code, refused.json()["error"]["code"]) == (403, code), (key, path)
-                assert ask(it, "GET", "/v1/servers/gallery", key=key).json()["can_add"] is False
-            assert states(it) == {}
-            foreign = {"Origin": "https://evil.example.com", "Authorization": f"Bearer {OWNER}"}
-            assert httpx2.post(f"{it.url}/v1/servers", json=new, headers=foreign).status_code == 403
+    with served(tmp_path / "home", model, extra=INSTALLS + keys) as it:
+        assert_nobody_adds(it, {"name": "crm", "url": f"{crm.url}/mcp"}, codes)
     assert crm.heard == [], "no address was asked"
 
 
@@ -277,11 +267,20 @@ def test_a_server_of_the_gallery_is_installed_as_the_command_does_it(
         assert [each["name"] for each in gallery if each["installed"]] == ["files"]
 
 
-@pytest.mark.parametrize("extra", [KEYS, ""], ids=["with keys", "without keys"])
+@pytest.mark.parametrize(
+    ("keys", "codes"),
+    [
+        (KEYS, {OWNER: "install_servers", TENANT: "key_purpose", LIMITED: "key_purpose"}),
+        ("", {OWNER: "needs_key"}),
+    ],
+    ids=["with keys", "without keys"],
+)
 def test_a_browser_that_was_linked_in_a_terminal_adds_the_shown_server_and_nothing_else(
-    tmp_path: Path, model: Path, extra: str
+    tmp_path: Path, model: Path, crm: Any, keys: str, codes: dict[str, str]
 ) -> None:
-    with served(tmp_path / "home", model, extra=extra) as it:
+    with served(tmp_path / "home", model, extra=keys) as it:
+        assert_nobody_adds(it, {"name": "crm", "url": f"{crm.url}/mcp"}, codes)
+        assert crm.heard == [], "no address was asked"
         key = httpx2.post(f"{it.url}/v1/devices:exchange", json={"code": new_code(it), "name": "page"}).json()["key"]
         gallery = ask(it, "GET", "/v1/servers/gallery", key=key).json()
         assert gallery["can_add"] is True
