@@ -86,6 +86,47 @@ rule a sum
   say Let me calculate.
   call calculator {"expression": "$1+$2"}
 
+rule a tool of a namespace
+  user Sky over Oslo
+  results 0
+  call sky__get_weather {"city": "Oslo"}
+
+rule a tool that takes free text
+  user shout
+  results 0
+  call shout {"input": "Hey\nthere"}
+
+rule a light, of Home Assistant's later releases
+  prompt intent__HassTurnOn
+  user Turn on the ([A-Za-z ]+)
+  results 0
+  call intent__HassTurnOn {"name": "$1", "domain": ["light"], "area": ""}
+
+rule a light
+  user Turn on the ([A-Za-z ]+)
+  results 0
+  call HassTurnOn {"name": "$1", "domain": ["light"], "area": ""}
+
+rule two tools of Home Assistant's later releases
+  prompt intent__HassTurnOn
+  user Do both
+  results 0
+  call intent__HassTurnOn {"name": "Kitchen Light"}
+  call homeassistant__GetLiveContext {}
+
+rule two tools of Home Assistant
+  user Do both
+  results 0
+  call HassTurnOn {"name": "Kitchen Light"}
+  call GetLiveContext {}
+
+rule the tool that is named
+  user Use ([^[:space:]]+)
+  results 0
+  say <tool_call>
+  say {"name": "$1", "arguments": {"n": null}}
+  say </tool_call>
+
 rule a dangerous tool
   user tidy up
   results 0
@@ -120,6 +161,14 @@ rule json
   user trip to ([A-Z][a-z]+)
   say {"city": "$1", "days": 3}
 
+rule rooms
+  user list of rooms
+  say {"rooms": ["kitchen", "hall"], "count": 2}
+
+rule a title
+  user Generate a concise title
+  say {"title": "💡 Light in the kitchen"}
+
 rule no json at first
   user second chance
   say A trip to Oslo for two days.
@@ -127,6 +176,10 @@ rule no json at first
 rule no json
   user no chance
   say I do not know.
+
+rule a system text
+  prompt speak like a pirate
+  say Arr.
 
 rule stops
   user count
@@ -210,6 +263,11 @@ api_key = "the-key-of-ann"
 mcp = true
 """
 OWNERS_KEY, ANNS_KEY = "the-owners-key", "the-key-of-ann"
+
+
+# What the model says to a result of a tool.
+def read_aloud(text: str) -> str:
+    return f"It says {text}, this time."
 
 
 def user(text: str) -> Json:

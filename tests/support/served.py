@@ -86,9 +86,20 @@ class Served:
 
 @contextmanager
 def served(
-    folder: Path, model: Path, servers: tuple[PythonServer, ...] = (), *, extra: str = "", speed: str = "flat"
+    folder: Path,
+    model: Path,
+    servers: tuple[PythonServer, ...] = (),
+    *,
+    extra: str = "",
+    speed: str = "flat",
+    is_for_the_session: bool = False,
 ) -> Generator[Served, None, None]:
-    """Serve a model folder until the block is left; with an empty ``speed`` its script says how fast it is."""
+    """Serve a model folder until the block is left.
+
+    Args:
+        speed: if it is empty, the model's script says how fast it is.
+        is_for_the_session: the environment is that of before as soon as it has started, for tests of other things.
+    """
     demo = make_demo(folder, servers, extra=extra, speed=speed)
     text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"', 1)
     demo.config.write_text(text, "utf-8")
@@ -104,6 +115,8 @@ def served(
             assert it.started.wait(_STARTED_WITHIN_S), "the service did not start"
             if it.failure is not None:
                 raise it.failure
+            if is_for_the_session:
+                patch.undo()
             yield it
         finally:
             stop.set()

@@ -17,26 +17,18 @@ from pydantic import BaseModel
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.completions.chat_completions import ChatCompletion as ChatCompletionObject
 from rkllm_mcp.completions.chat_completions import ChatCompletionChunk as ChunkObject
-from tests.support.chat_script import ANNS_KEY, OWN_TOOLS, OWNERS_KEY, RULES, TOOLS, Json, user
+from tests.support.chat_script import ANNS_KEY, OWNERS_KEY, TOOLS, Json, user
 from tests.support.documents import blocks
 from tests.support.prefix_tree import PrefixTree
-from tests.support.served import Served, scripted_model, served
+from tests.support.served import Served
 
 MODEL = "parrot"
 SYSTEM: Json = {"role": "system", "content": "You are the parrot of a test."}
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
-    folder = tmp_path_factory.mktemp("chat")
-    model = scripted_model(folder / "model", RULES, name=MODEL, template="qwen3")
-    with served(folder / "home", model, extra=OWN_TOOLS) as it:
-        yield it
-
-
 @pytest.fixture
-def client(service: Served) -> Generator[openai.OpenAI, None, None]:
-    with openai.OpenAI(base_url=f"{service.url}/v1", api_key=OWNERS_KEY, max_retries=0, timeout=120) as it:
+def client(scripted: Served) -> Generator[openai.OpenAI, None, None]:
+    with openai.OpenAI(base_url=f"{scripted.url}/v1", api_key=OWNERS_KEY, max_retries=0, timeout=120) as it:
         yield it
 
 
@@ -98,16 +90,16 @@ def test_an_answer_comes_whole_and_in_pieces_and_both_are_the_same(client: opena
     [{}, {"tools": TOOLS}, {"mcp": True, "x_events": True}, {"response_format": {"type": "json_object"}}],
     ids=["words", "calls", "the host's tools", "a form"],
 )
-def test_every_object_on_the_wire_is_what_openai_says_it_is(service: Served, fields: Json) -> None:
+def test_every_object_on_the_wire_is_what_openai_says_it_is(scripted: Served, fields: Json) -> None:
     question = {"tools": "Weather in Oslo and Rome", "mcp": "how much is 2 and 3", "response_format": "trip to Oslo"}
     text = next((question[key] for key in fields if key in question), "hello from ann")
     body = {"model": MODEL, "messages": [user(text)], **fields}
     headers = {"Authorization": f"Bearer {OWNERS_KEY}"}
-    whole = httpx2.post(f"{service.url}/v1/chat/completions", json=body, headers=headers, timeout=120).json()
+    whole = httpx2.post(f"{scripted.url}/v1/chat/completions", json=body, headers=headers, timeout=120).json()
     ChatCompletion.model_validate(whole, strict=True)
     ChatCompletionObject.model_validate(whole)
     body |= {"stream": True, "stream_options": {"include_usage": True}}
-    answer = httpx2.post(f"{service.url}/v1/chat/completions", json=body, headers=headers, timeout=120)
+    answer = httpx2.post(f"{scripted.url}/v1/chat/completions", json=body, headers=headers, timeout=120)
     assert answer.headers["content-type"].startswith("text/event-stream")
     *records, done, end = answer.text.split("\n\n")
     assert (done, end) == ("data: [DONE]", "")
@@ -117,8 +109,8 @@ def test_every_object_on_the_wire_is_what_openai_says_it_is(service: Served, fie
         ChunkObject.model_validate(chunk)
 
 
-def test_ten_turns_with_tools_prefill_each_token_once(service: Served, client: openai.OpenAI) -> None:
-    before = len(service.runs())
+def test_ten_turns_with_tools_prefill_each_token_once(scripted: Served, client: openai.OpenAI) -> None:
+    before = len(scripted.runs())
     said: list[Json] = [SYSTEM]
     answers: list[ChatCompletion] = []
     for city in ("Oslo", "Rome", "Bern", "Riga", "Kyiv"):
@@ -131,11 +123,11 @@ def test_ten_turns_with_tools_prefill_each_token_once(service: Served, client: o
         answers.append(ask(client, *said, tools=TOOLS))
         assert (answers[-1].choices[0].message.content or "").startswith(f"It says {city} is sunny")
         said.append(echo(answers[-1]))
-    assert_prefilled_once(service.runs()[before:])
+    assert_prefilled_once(scripted.runs()[before:])
 
 
-def test_ten_turns_with_the_tools_of_the_host_prefill_each_token_once(service: Served, client: openai.OpenAI) -> None:
-    before = len(service.runs())
+def test_ten_turns_with_the_tools_of_the_host_prefill_each_token_once(scripted: Served, client: openai.OpenAI) -> None:
+    before = len(scripted.runs())
     said: list[Json] = []
     answers: list[ChatCompletion] = []
     for turn in range(10):
@@ -144,7 +136,7 @@ def test_ten_turns_with_the_tools_of_the_host_prefill_each_token_once(service: S
         assert answers[-1].choices[0].message.content == f"Let me calculate.\nIt says {turn * 2}, this time."
         assert answers[-1].choices[0].message.tool_calls is None
         said.append(echo(answers[-1]))
-    runs = service.runs()[before:]
+    runs = scripted.runs()[before:]
     assert len(runs) == 20
     assert_prefilled_once(runs)
 
@@ -474,7 +466,7 @@ def test_a_run_that_fails_is_a_status_before_the_first_word_and_a_record_behind_
     assert (ask(client, "hello from ann").choices[0].message.content or "").startswith("Hello")
 
 
-def test_a_client_that_leaves_stops_its_own_answer_and_no_other(service: Served, client: openai.OpenAI) -> None:
+def test_a_client_that_leaves_stops_its_own_answer_and_no_other(scripted: Served, client: openai.OpenAI) -> None:
     with client.chat.completions.create(
         model=MODEL, messages=[{"role": "user", "content": "for ever"}], stream=True
     ) as endless:
@@ -483,12 +475,11 @@ def test_a_client_that_leaves_stops_its_own_answer_and_no_other(service: Served,
     assert left.choices[0].delta.content
     # The run that hangs would keep the NPU until its watchdog acts.
     assert (ask(client, "hello from ann").choices[0].message.content or "").startswith("Hello")
-    assert service.service is not None
 
 
 @pytest.mark.anyio
-async def test_many_programs_at_once_get_their_own_answers(service: Served) -> None:
-    async with openai.AsyncOpenAI(base_url=f"{service.url}/v1", api_key=OWNERS_KEY, max_retries=0) as client:
+async def test_many_programs_at_once_get_their_own_answers(scripted: Served) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{scripted.url}/v1", api_key=OWNERS_KEY, max_retries=0) as client:
         answers: dict[str, str] = {}
 
         async def talk(name: str) -> None:
@@ -504,12 +495,12 @@ async def test_many_programs_at_once_get_their_own_answers(service: Served) -> N
     assert answers == {name: f"Hello, {name}. こんにちは 👋" for name in ("ann", "bob", "cid", "dan", "eve")}
 
 
-def test_the_page_about_it_shows_what_works(service: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_about_it_shows_what_works(scripted: Served, capsys: pytest.CaptureFixture[str]) -> None:
     texts = {language: text for language, _, text, _ in blocks("docs/openai.md")}
-    program = texts["py"].replace("http://127.0.0.1:8080", service.url).replace('"none"', repr(OWNERS_KEY))
+    program = texts["py"].replace("http://127.0.0.1:8080", scripted.url).replace('"none"', repr(OWNERS_KEY))
     exec(compile(program, "docs/openai.md", "exec"), {})
     assert capsys.readouterr().out == "I see.\n"
     sent = json.loads(texts["bash"].partition("-d '")[2].rpartition("'")[0])
     headers = {"Authorization": f"Bearer {OWNERS_KEY}"}
-    answer = httpx2.post(f"{service.url}/v1/chat/completions", json=sent, headers=headers, timeout=120)
+    answer = httpx2.post(f"{scripted.url}/v1/chat/completions", json=sent, headers=headers, timeout=120)
     assert answer.status_code == 200

@@ -16,60 +16,10 @@ import httpx2
 import pytest
 
 from rkllm_mcp.messages import safe_name
-from tests.support.served import Served, scripted_model, served
+from tests.support.chat_script import OWNERS_KEY, Json, read_aloud, user
+from tests.support.served import Served
 
-Json = dict[str, Any]
-KEY = "sk-board"
 PNG = b"\x89PNG\r\n\x1a\n"
-RULES = r"""
-rule
-  prompt intent__HassTurnOn
-  user Turn on the ([A-Za-z ]+)
-  results 0
-  call intent__HassTurnOn {"name":"$1","domain":["light"],"area":""}
-
-rule
-  user Turn on the ([A-Za-z ]+)
-  results 0
-  call HassTurnOn {"name":"$1","domain":["light"],"area":""}
-
-rule
-  prompt intent__HassTurnOn
-  user both
-  results 0
-  call intent__HassTurnOn {"name":"Kitchen Light"}
-  call homeassistant__GetLiveContext {}
-
-rule
-  user both
-  results 0
-  call HassTurnOn {"name":"Kitchen Light"}
-  call GetLiveContext {}
-
-rule
-  user Use (\S+)
-  results 0
-  say <tool_call>
-  say {"name": "$1", "arguments": {"n": null}}
-  say </tool_call>
-
-rule
-  results 1+
-  result ^(.*)$
-  say Done: %1
-
-rule
-  user rooms
-  say {"rooms":["kitchen","hall"],"count":2}
-
-rule
-  user think
-  think Let me see.
-  say I thought.
-
-rule
-  say I do not know.
-"""
 SYSTEM = (
     "You are a voice assistant for Home Assistant.\nStatic Context: An overview of the areas and the devices in this "
     "smart home:\n- names: Kitchen Light\n  domain: light\n- names: Outside Temperature\n  domain: sensor\n"
@@ -149,24 +99,16 @@ RELEASES = pytest.mark.parametrize("release", [OLDER, NEWER], ids=["2025.4", "20
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
-    folder = tmp_path_factory.mktemp("home-assistant")
-    model = scripted_model(folder / "model", RULES, template="qwen3")
-    with served(folder / "home", model, extra=f'[service]\napi_keys = ["{KEY}"]\n') as it:
-        yield it
-
-
-@pytest.fixture(scope="module")
-def home(service: Served) -> Generator[httpx2.Client, None, None]:
+def home(scripted: Served) -> Generator[httpx2.Client, None, None]:
     """Requests as its client sends them."""
-    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", "Accept": "application/json"}
-    client = httpx2.Client(base_url=service.url, headers=headers, timeout=120)
+    headers = {
+        "Authorization": f"Bearer {OWNERS_KEY}",
+        "Content-Type": "application/json",
+        "Accept": "application/json",
+    }
+    client = httpx2.Client(base_url=scripted.url, headers=headers, timeout=120)
     with client:
         yield client
-
-
-def user(text: str) -> Json:
-    return {"role": "user", "content": text}
 
 
 def assistant(text: str) -> Json:
@@ -198,15 +140,15 @@ def chat(home: httpx2.Client, body: Json) -> tuple[str, list[Json], str]:
 
 
 def test_it_finds_the_board_and_its_model(home: httpx2.Client) -> None:
-    (model,) = home.get("/api/tags").json()["models"]
+    model, *_ = home.get("/api/tags").json()["models"]
     assert model["model"] == "parrot:latest"
 
 
 @RELEASES
 def test_it_switches_lights_one_question_after_the_other(
-    home: httpx2.Client, service: Served, release: Release
+    home: httpx2.Client, scripted: Served, release: Release
 ) -> None:
-    assert service.service is not None
+    assert scripted.service is not None
     past: list[Json] = []
     for number, light in enumerate(("Kitchen Light", "Bed Light")):
         system = release.system(f"17:10:5{number}")
@@ -216,25 +158,25 @@ def test_it_switches_lights_one_question_after_the_other(
         arguments = {"name": light, "domain": ["light"], "area": ""}
         assert (text, calls) == ("", [{"index": 0, "name": name, "arguments": arguments}])
         past += [called(calls), release.result(SWITCHED)]
-        before = service.service.usage[""].prefilled_tokens
+        before = scripted.service.usage[""].prefilled_tokens
         text, calls, _ = chat(home, release.body([system, *past]))
-        assert (text, calls) == (f"Done: {past[-1]['content']}", [])
+        assert (text, calls) == (read_aloud(past[-1]["content"]), [])
         past.append(assistant(text))
         # Of all that it sends again only the call, which lacks an argument now, and the result are read.
-        assert service.service.usage[""].prefilled_tokens - before < 150
+        assert scripted.service.usage[""].prefilled_tokens - before < 150
 
 
 def test_a_second_question_is_read_alone_where_the_time_is_not_at_the_front(
-    home: httpx2.Client, service: Served
+    home: httpx2.Client, scripted: Served
 ) -> None:
-    assert service.service is not None
+    assert scripted.service is not None
     read: list[int] = []
     for release in (OLDER, NEWER):
         first = [release.system("08:00:00"), user("Hello")]
         answer, _, _ = chat(home, release.body(first))
-        before = service.service.usage[""].prefilled_tokens
+        before = scripted.service.usage[""].prefilled_tokens
         chat(home, release.body([release.system("08:00:09"), first[1], assistant(answer), user("And now?")]))
-        read.append(service.service.usage[""].prefilled_tokens - before)
+        read.append(scripted.service.usage[""].prefilled_tokens - before)
     assert read[1] < 40 < 200 < read[0]
 
 
@@ -245,7 +187,7 @@ def test_two_results_belong_to_two_calls_in_order(home: httpx2.Client, release: 
     assert [call["name"] for call in calls] == list(release.tools)[:2]
     results = [release.result("first"), release.result("second")]
     text, _, _ = chat(home, release.body([*begun, called(calls), *results]))
-    assert text == f"Done: {results[1]['content']}"
+    assert text == read_aloud(results[1]["content"])
 
 
 @RELEASES
@@ -255,7 +197,7 @@ def test_it_leaves_out_the_past_wherever_that_ends(home: httpx2.Client, release:
     # It counts messages, and so may keep results whose calls it has left out.
     for left_out in range(len(past) + 1):
         text, _, _ = chat(home, release.body([release.system(), *past[left_out:], user("What?")]))
-        assert text == "I do not know."
+        assert text == "I see."
 
 
 @pytest.mark.parametrize("name", ["電気をつける", "dotted.name/read", f"long_{'name_' * 15}end"])
@@ -268,7 +210,7 @@ def test_a_tool_of_an_mcp_server_is_called_by_its_own_name(home: httpx2.Client, 
     assert [(call["name"], call["arguments"]) for call in calls] == [(name, {"n": None})]
     result = NEWER.result({"content": [{"type": "text", "text": "It was called."}]})
     text, _, _ = chat(home, NEWER.body([*begun, called([{"name": name, "arguments": {}}]), result], tools=tools))
-    assert text == f"Done: {result['content']}"
+    assert text == read_aloud(result["content"])
 
 
 def test_a_picture_in_the_text_of_a_result_costs_a_line(home: httpx2.Client) -> None:
@@ -277,7 +219,7 @@ def test_a_picture_in_the_text_of_a_result_costs_a_line(home: httpx2.Client) -> 
     calls = called([{"name": "homeassistant__GetLiveContext", "arguments": {}}])
     text, _, _ = chat(home, NEWER.body([NEWER.system(), user("Look"), calls, result]))
     shown = {"content": [{"type": "text", "text": "Here it is."}, "[image, not shown]"]}
-    assert json.loads(text.removeprefix("Done: ")) == {"data": shown, "error": None}
+    assert json.loads(text.removeprefix("It says ").removesuffix(", this time.")) == {"data": shown, "error": None}
 
 
 def test_a_task_is_answered_in_its_structure(home: httpx2.Client) -> None:
@@ -302,13 +244,13 @@ def test_a_task_whose_answer_has_no_such_structure_fails_with_the_reason(home: h
 
 
 def test_thinking_is_sent_only_on_request(home: httpx2.Client) -> None:
-    for think, thought in ((True, "Let me see.\n"), (False, "")):
+    for think, thought in ((True, "Hm, let me see.\n"), (False, "")):
         text, _, thinking = chat(home, NEWER.body([NEWER.system(), user("think")], think=think))
         assert (text, thinking) == ("I thought.", thought)
 
 
-def test_a_wrong_request_gets_one_sentence_with_the_reason(service: Served, home: httpx2.Client) -> None:
-    stranger = httpx2.get(f"{service.url}/api/tags", timeout=120)
+def test_a_wrong_request_gets_one_sentence_with_the_reason(scripted: Served, home: httpx2.Client) -> None:
+    stranger = httpx2.get(f"{scripted.url}/api/tags", timeout=120)
     assert (stranger.status_code, set(stranger.json())) == (401, {"error"})
     refused = home.post("/api/pull", json={"model": "llama3.2", "stream": False})
     assert refused.status_code == 404
@@ -336,7 +278,7 @@ def test_as_an_openai_it_gets_calls_and_goes_on_with_their_results(home: httpx2.
         {"role": "tool", "tool_call_id": own, "content": json.dumps({"data": SWITCHED, "error": None})},
     ]
     message = completed(home, {**head, "messages": messages, "tools": tools})
-    assert message["content"] == f"Done: {messages[-1]['content']}"
+    assert message["content"] == read_aloud(messages[-1]["content"])
 
 
 def completed(home: httpx2.Client, body: Json) -> Json:

@@ -12,8 +12,8 @@ import pytest
 from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
-from tests.support.chat_script import CITY, OWN_TOOLS, OWNERS_KEY, RULES, Json, user
-from tests.support.served import Served, scripted_model, served
+from tests.support.chat_script import CITY, OWNERS_KEY, Json, user
+from tests.support.served import Served
 
 MODEL = "parrot"
 WEATHER: Json = {"name": "get_weather", "description": "Weather", "input_schema": CITY}
@@ -28,16 +28,9 @@ BOARD: Json = {"tools": [{"type": "mcp_toolset", "mcp_server_name": "own"}]}
 _EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
-    folder = tmp_path_factory.mktemp("messages")
-    with served(folder / "home", scripted_model(folder / "model", RULES, template="qwen3"), extra=OWN_TOOLS) as it:
-        yield it
-
-
 @pytest.fixture
-def client(service: Served) -> Generator[anthropic.Anthropic, None, None]:
-    with anthropic.Anthropic(base_url=service.url, api_key=OWNERS_KEY, max_retries=0, timeout=120) as it:
+def client(scripted: Served) -> Generator[anthropic.Anthropic, None, None]:
+    with anthropic.Anthropic(base_url=scripted.url, api_key=OWNERS_KEY, max_retries=0, timeout=120) as it:
         yield it
 
 
@@ -220,7 +213,7 @@ def test_the_models_are_listed(client: anthropic.Anthropic) -> None:
     assert client.models.retrieve(models[0].id) == models[0]
 
 
-def test_errors_are_the_kinds_that_its_users_handle(client: anthropic.Anthropic, service: Served) -> None:
+def test_errors_are_the_kinds_that_its_users_handle(client: anthropic.Anthropic, scripted: Served) -> None:
     with pytest.raises(anthropic.AuthenticationError):
         ask(client.with_options(api_key="wrong"), "x")
     with pytest.raises(anthropic.NotFoundError) as unknown:
@@ -231,7 +224,7 @@ def test_errors_are_the_kinds_that_its_users_handle(client: anthropic.Anthropic,
     assert cast("Any", failed.value.body)["error"]["type"] == "api_error"
     bearer = {"Authorization": f"Bearer {OWNERS_KEY}"}
     body = {"model": "default", "max_tokens": 10, "messages": [user("hello from ann")]}
-    assert httpx2.post(f"{service.url}/v1/messages", json=body, headers=bearer, timeout=120).status_code == 200
+    assert httpx2.post(f"{scripted.url}/v1/messages", json=body, headers=bearer, timeout=120).status_code == 200
 
 
 def test_a_question_without_blocks_is_an_empty_one(client: anthropic.Anthropic) -> None:

@@ -11,28 +11,9 @@ import httpx2
 import openai
 import pytest
 
-from tests.support.served import Served, scripted_model, served
+from tests.support.chat_script import OWNERS_KEY, Json, read_aloud, user
+from tests.support.served import Served
 
-Json = dict[str, Any]
-KEY = "sk-board"
-RULES = r"""
-rule
-  user Turn (on|off) the ([a-z]+) light
-  results 0
-  call HassTurnOn {"name":"$2","domain":["light"]}
-
-rule
-  results 1+
-  result ^(.*)$
-  say Done: %1
-
-rule
-  user Generate a concise title
-  say {"title": "💡 Light in the kitchen"}
-
-rule
-  say I do not know.
-"""
 TURN_ON: Json = {
     "type": "function",
     "function": {
@@ -53,25 +34,13 @@ TURN_ON: Json = {
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
-    folder = tmp_path_factory.mktemp("known")
-    model = scripted_model(folder / "model", RULES, template="qwen3")
-    with served(folder / "home", model, extra=f'[service]\napi_keys = ["{KEY}"]\n') as it:
-        yield it
-
-
-@pytest.fixture(scope="module")
-def webui(service: Served) -> Generator[httpx2.Client, None, None]:
+def webui(scripted: Served) -> Generator[httpx2.Client, None, None]:
     """Requests with the headers that Open WebUI's backend sends."""
     person = {"X-OpenWebUI-User-Name": "Taro%20Yamada", "X-OpenWebUI-User-Id": "u-1", "X-OpenWebUI-User-Role": "admin"}
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}", **person}
-    client = httpx2.Client(base_url=service.url, headers=headers, timeout=120)
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {OWNERS_KEY}", **person}
+    client = httpx2.Client(base_url=scripted.url, headers=headers, timeout=120)
     with client:
         yield client
-
-
-def user(text: str) -> Json:
-    return {"role": "user", "content": text}
 
 
 # --- Open WebUI -------------------------------------------------------------------------------------------------------
@@ -80,13 +49,11 @@ def user(text: str) -> Json:
 def test_open_webui_looks_at_the_board_as_an_ollama(webui: httpx2.Client) -> None:
     assert webui.head("/").status_code == 200
     assert set(webui.get("/api/version").json()) == {"version"}
-    (listed,) = webui.get("/api/tags").json()["models"]
+    listed, *_ = webui.get("/api/tags").json()["models"]
     (loaded,) = webui.get("/api/ps").json()["models"]
     assert listed["model"] == listed["name"] == loaded["name"] == "parrot:latest"
     assert datetime.fromisoformat(loaded["expires_at"]).timestamp() > 0
     assert "tools" in webui.post("/api/show", json={"model": "parrot:latest"}).json()["capabilities"]
-    unloaded = webui.post("/api/generate", json={"model": "parrot:latest", "keep_alive": 0, "prompt": ""}).json()
-    assert (unloaded["done"], unloaded["done_reason"]) == (True, "unload")
     vectors = webui.post("/api/embed", json={"model": "parrot:latest", "input": ["one", "two"]}).json()["embeddings"]
     assert [len(vector) for vector in vectors] == [256, 256]
 
@@ -103,7 +70,7 @@ def test_open_webui_chats_with_an_ollama(webui: httpx2.Client) -> None:
     }
     lines = webui.post("/api/chat", content=json.dumps(body)).text.splitlines()
     pieces = [json.loads(line) for line in lines]
-    assert "".join(piece["message"]["content"] for piece in pieces) == "I do not know."
+    assert "".join(piece["message"]["content"] for piece in pieces) == "I see."
     assert pieces[-1]["eval_count"] > 0
     refused = webui.post("/api/chat", json={**body, "model": "gone"})
     assert (refused.status_code, refused.json()) == (404, {"error": "model 'gone' not found; there is 'parrot'"})
@@ -113,7 +80,7 @@ def test_open_webui_chats_with_an_ollama(webui: httpx2.Client) -> None:
 
 
 def test_open_webui_chats_with_an_openai(webui: httpx2.Client) -> None:
-    (model,) = webui.get("/v1/models").json()["data"]
+    model, *_ = webui.get("/v1/models").json()["data"]
     body: Json = {
         "model": model["id"],
         "messages": [{"role": "system", "content": "Be kind."}, user("Turn on the kitchen light")],
@@ -142,7 +109,7 @@ def test_open_webui_chats_with_an_openai(webui: httpx2.Client) -> None:
     ]
     chunks = list(records(webui.post("/v1/chat/completions", json={**body, "messages": answered})))
     text = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
-    assert text == "Done: switched on"
+    assert text == read_aloud("switched on")
 
 
 def test_open_webui_gets_a_title_as_json(webui: httpx2.Client) -> None:
@@ -168,8 +135,8 @@ def records(response: httpx2.Response) -> Iterable[Json]:
 # --- OpenAI's client --------------------------------------------------------------------------------------------------
 
 
-def test_unsupported_apis_are_a_404_that_names_the_supported_one(service: Served) -> None:
-    with openai.OpenAI(base_url=f"{service.url}/v1", api_key=KEY, max_retries=0, timeout=120) as it:
+def test_unsupported_apis_are_a_404_that_names_the_supported_one(scripted: Served) -> None:
+    with openai.OpenAI(base_url=f"{scripted.url}/v1", api_key=OWNERS_KEY, max_retries=0, timeout=120) as it:
         client = cast("Any", it)
         for ask in (
             # Its methods for these warn that they are going away.

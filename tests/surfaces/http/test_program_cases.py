@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 import httpx2
 import pytest
 
 from rkllm_mcp.messages import as_mapping
-from tests.support.program_cases import Row, listed, parrot, program_rows
-from tests.support.served import Served, served
+from tests.support.program_cases import Row, listed, program_rows
+from tests.support.served import Served
 
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
-    folder = tmp_path_factory.mktemp("programs")
-    with served(folder, parrot(folder / "model")) as it:
-        yield it
 
 
 def _calls(value: Any) -> Iterator[list[Any]]:
@@ -57,10 +50,10 @@ def _faults(row: Row, status: int, answer: Any) -> list[str]:
     return faults
 
 
-def test_every_request_of_the_cases_gets_the_right_answer(service: Served) -> None:
+def test_every_request_of_the_cases_gets_the_right_answer(programs: Served) -> None:
     failed: dict[str, list[str]] = {}
     for row in program_rows("requests.jsonl"):
-        answer = httpx2.request(row["method"], service.url + row["path"], json=row["body"], timeout=120)
+        answer = httpx2.request(row["method"], programs.url + row["path"], json=row["body"], timeout=120)
         if faults := _faults(row, answer.status_code, answer.json()):
             failed[row["id"]] = faults
     assert listed(failed) == ""
@@ -141,10 +134,10 @@ CALL = [["get_weather", {"city": "Oslo"}]]
     ],
 )
 def test_what_is_odd_in_a_request_costs_only_itself(
-    service: Served, path: str, fields: dict[str, Any], expected: str | list[Any]
+    programs: Served, path: str, fields: dict[str, Any], expected: str | list[Any]
 ) -> None:
     body = {"model": "parrot", "stream": False, **fields}
-    answer = httpx2.post(service.url + path, json=body, timeout=120)
+    answer = httpx2.post(programs.url + path, json=body, timeout=120)
     assert answer.status_code == 200, answer.text
     if isinstance(expected, str):
         assert json.dumps(expected)[1:-1] in answer.text
@@ -166,10 +159,10 @@ def _body(path: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat"])
-def test_every_schema_of_the_cases_is_offered_to_the_model(service: Served, path: str) -> None:
+def test_every_schema_of_the_cases_is_offered_to_the_model(programs: Served, path: str) -> None:
     failed: dict[str, str] = {}
     for row in program_rows("schemas.json"):
-        answer = httpx2.post(service.url + path, json=_body(path, row["schema"]), timeout=120)
+        answer = httpx2.post(programs.url + path, json=_body(path, row["schema"]), timeout=120)
         if "Yes, other is offered." not in answer.text:
             failed[row["id"]] = f"{answer.status_code} {answer.text[:200]}"
     assert listed(failed) == ""

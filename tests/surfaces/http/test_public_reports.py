@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 
-from tests.support.program_cases import parrot, program_rows
-from tests.support.served import Served, served
+from tests.support.program_cases import program_rows
+from tests.support.served import Served
 from tests.support.shared import REPOSITORY
 
 Json = dict[str, Any]
@@ -295,32 +295,25 @@ HALVES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
-    folder = tmp_path_factory.mktemp("reports")
-    with served(folder, parrot(folder / "model")) as it:
-        yield it
-
-
 @pytest.mark.parametrize(("report", "path", "body", "status", "text"), REQUESTS)
 def test_the_request_of_a_report_is_answered(
-    service: Served, report: str, path: str, body: Json, status: int, text: str
+    programs: Served, report: str, path: str, body: Json, status: int, text: str
 ) -> None:
-    answer = httpx2.post(service.url + path, json={"model": "parrot", "stream": False, **body}, timeout=60)
+    answer = httpx2.post(programs.url + path, json={"model": "parrot", "stream": False, **body}, timeout=60)
     assert (answer.status_code, text in answer.text) == (status, True), f"{report}: {answer.text}"
 
 
 @pytest.mark.parametrize(("path", "content"), HALVES)
-def test_half_of_an_emoji_refuses_no_conversation(service: Served, path: str, content: bytes) -> None:
+def test_half_of_an_emoji_refuses_no_conversation(programs: Served, path: str, content: bytes) -> None:
     headers = {"content-type": "application/json"}
-    answer = httpx2.post(service.url + path, content=content, headers=headers, timeout=60)
+    answer = httpx2.post(programs.url + path, content=content, headers=headers, timeout=60)
     assert (answer.status_code, "\ufffd" in answer.text or "\\ufffd" in answer.text) == (200, True), answer.text
     assert " hello" in answer.text
 
 
-def test_a_body_in_many_small_packets_is_read(service: Served) -> None:
+def test_a_body_in_many_small_packets_is_read(programs: Served) -> None:
     body = b'{"model":"parrot","messages":[{"role":"user","content":"hello"}]%b}' % (b" " * 6000)
-    address = urlsplit(service.url)
+    address = urlsplit(programs.url)
     with socket.create_connection((address.hostname, address.port or 0), timeout=60) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         head = f"POST {CHAT} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"

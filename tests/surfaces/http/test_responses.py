@@ -12,9 +12,9 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-from tests.support.chat_script import ANNS_KEY, CITY, OWN_TOOLS, OWNERS_KEY, RULES, Json
+from tests.support.chat_script import ANNS_KEY, CITY, OWNERS_KEY, Json
 from tests.support.demo_model import demo_vocabulary
-from tests.support.served import Served, scripted_model, served
+from tests.support.served import Served
 
 MODEL = "parrot"
 WEATHER: Json = {
@@ -31,19 +31,9 @@ RED = [{"type": "input_text", "text": "red"}]
 _EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
-    folder = tmp_path_factory.mktemp("responses")
-    rules = 'rule a namespace\n  user Sky over Oslo\n  results 0\n  call sky__get_weather {"city": "Oslo"}\n\n' + RULES
-    rules = 'rule free text\n  user shout\n  results 0\n  call shout {"input": "Hey\\nthere"}\n\n' + rules
-    model = scripted_model(folder / "model", rules, name=MODEL, template="qwen3")
-    with served(folder / "home", model, extra=OWN_TOOLS) as it:
-        yield it
-
-
 @pytest.fixture
-def client(service: Served) -> Generator[openai.OpenAI, None, None]:
-    with openai.OpenAI(base_url=f"{service.url}/v1", api_key=OWNERS_KEY, max_retries=0, timeout=120) as it:
+def client(scripted: Served) -> Generator[openai.OpenAI, None, None]:
+    with openai.OpenAI(base_url=f"{scripted.url}/v1", api_key=OWNERS_KEY, max_retries=0, timeout=120) as it:
         yield it
 
 
@@ -155,18 +145,18 @@ def test_a_call_and_its_output_go_on_by_items_and_by_the_id_of_the_response(clie
     assert ask(client, "hello from ann", previous_response_id=by_id.id, **settings).output_text.startswith("Hello, ann")
 
 
-def test_the_model_reads_the_result_of_a_servers_tool_again(client: openai.OpenAI, service: Served) -> None:
+def test_the_model_reads_the_result_of_a_servers_tool_again(client: openai.OpenAI, scripted: Served) -> None:
     question, server = "how much is 2 and 3", {"type": "mcp", "server_label": "own"}
     first = ask(client, question, tools=[server], store=False)
     (call,) = [item for item in first.output if item.type == "mcp_call"]
     items: list[Json] = [{"role": "user", "content": question}, *(item.model_dump() for item in first.output)]
     ask(client, [*items, {"role": "user", "content": "hello from ann"}], tools=[server], store=False)
     read = demo_vocabulary().decode
-    assert f"<tool_response>\n{call.output}\n</tool_response>" in read(service.runs()[-1]["prompt"])
+    assert f"<tool_response>\n{call.output}\n</tool_response>" in read(scripted.runs()[-1]["prompt"])
     # Without its result a call would look as if it had failed.
     next(item for item in items if item.get("type") == "mcp_call")["output"] = None
     ask(client, [*items, {"role": "user", "content": "hello from ann"}], tools=[server], store=False)
-    assert "<tool_response>" not in read(service.runs()[-1]["prompt"])
+    assert "<tool_response>" not in read(scripted.runs()[-1]["prompt"])
 
 
 def test_a_response_is_shown_deleted_and_not_stored_when_that_is_asked(client: openai.OpenAI) -> None:
@@ -184,7 +174,7 @@ def test_a_response_is_shown_deleted_and_not_stored_when_that_is_asked(client: o
         ask(client, "and?", previous_response_id=second.id)
 
 
-def test_no_other_tenant_reads_or_continues_a_response(service: Served, client: openai.OpenAI) -> None:
+def test_no_other_tenant_reads_or_continues_a_response(scripted: Served, client: openai.OpenAI) -> None:
     mine = ask(client, "hello from ann")
     ann = client.with_options(api_key=ANNS_KEY)
     with pytest.raises(openai.NotFoundError):
@@ -235,13 +225,13 @@ def test_what_cannot_be_done_is_refused_naming_the_field(
     assert refused.value.param == param
 
 
-def test_a_failure_in_the_middle_is_the_last_event(client: openai.OpenAI, service: Served) -> None:
+def test_a_failure_in_the_middle_is_the_last_event(client: openai.OpenAI, scripted: Served) -> None:
     *_, last = stream(client, "fail later")
     assert (last.type, last.response.status) == ("response.failed", "failed")
     assert "rkllm_run" in last.response.error.message
     assert last.response.output[0].content[0].text.startswith("one")
     headers = {"Authorization": f"Bearer {OWNERS_KEY}"}
     too_long = {"input": "long " * 5000, "stream": True}
-    answer = httpx2.post(f"{service.url}/v1/responses", json=too_long, headers=headers, timeout=120)
+    answer = httpx2.post(f"{scripted.url}/v1/responses", json=too_long, headers=headers, timeout=120)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
     assert answer.json()["error"]["param"] == "input"

@@ -167,6 +167,12 @@ def test_keep_alive_unloads_an_idle_model_and_the_next_question_loads_it_again(s
         time.sleep(0.01)
     assert httpx2.get(f"{service.url}/readyz", timeout=WITHIN_S).status_code == 200
     assert (said(ask(service)), ps(service)) == ("I am the parrot.", ["parrot:latest"])
+    # As Open WebUI does it.
+    unload = {"model": "parrot:latest", "keep_alive": 0, "prompt": ""}
+    unloaded = httpx2.post(f"{service.url}/api/generate", json=unload, timeout=WITHIN_S).json()
+    assert (unloaded["done"], unloaded["done_reason"]) == (True, "unload")
+    while ps(service):
+        time.sleep(0.01)
     refused = httpx2.post(f"{service.url}/api/chat", json={**chat, "keep_alive": "soon"}, timeout=WITHIN_S)
     assert refused.status_code == 400
     assert "'soon' is no duration" in refused.json()["error"]
