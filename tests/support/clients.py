@@ -85,7 +85,4 @@ def serving(demo: Demo) -> Generator[Serving, None, None]:
 
 def scripted_demo(folder: Path, model: Path, servers: Sequence[PythonServer] = (), extra: str = "") -> Demo:
     """A configuration with a scripted model in the demo's place."""
-    demo = make_demo(folder, servers, extra=extra)
-    text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"', 1)
-    demo.config.write_text(text, "utf-8")
-    return demo
+    return make_demo(folder, servers, path=model, extra=extra)

@@ -102,11 +102,18 @@ def make_demo(
     servers: Sequence[PythonServer] = (TIME_SERVER,),
     *,
     model: str = "",
+    path: Path | None = None,
     extra: str = "",
     speed: str = "flat",
 ) -> Demo:
-    """A configuration in ``folder`` with Python ``servers`` (name, arguments, environment), and a home of its own."""
-    lines = [f'[model]\nname = "demo"\n{model}[runtime]\nlibrary = "emulator"\n', extra]
+    """A configuration in ``folder`` with Python ``servers`` (name, arguments, environment), and a home of its own.
+
+    Args:
+        model: more lines of the section.
+        path: of the folder of another model than the demo's.
+    """
+    named = 'name = "demo"' if path is None else f'path = "{path}"'
+    lines = [f'[model]\n{named}\n{model}[runtime]\nlibrary = "emulator"\n', extra]
     for name, arguments, env in servers:
         lines.append(
             f'\n[[servers]]\nname = "{name}"\ncommand = "${{PYTHON}}"\nargs = {json.dumps(list(arguments))}\n'

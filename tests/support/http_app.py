@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 import httpx2
+import pytest
 
-from rkllm_mcp.app.tenants import Tenants
+from rkllm_mcp.app.tenants import Tenants, open_tenants
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.rights import ANY_KEY, TABLE
 from rkllm_mcp.surfaces.http.route import Route
 from rkllm_mcp.surfaces.http.state import ServiceState
+from tests.support.demo_app import Demo
 
 BASE_URL = "http://127.0.0.1:8080"
 
@@ -57,6 +60,22 @@ async def desk(config: Config | None = None, routes: Sequence[Route] | None = No
         client = httpx2.AsyncClient(transport=transport, base_url=BASE_URL)
         async with client:
             yield Desk(client, service)
+
+
+@asynccontextmanager
+async def in_house(
+    demo: Demo, status: Callable[[str], None] | None = None
+) -> AsyncGenerator[tuple[Tenants, httpx2.AsyncClient], None]:
+    """The tenants of a configuration with their model loaded, and a client of their application; bounded."""
+    with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
+        for name, value in demo.environment.items():
+            patch.setenv(name, value)
+        async with open_tenants(load_config(demo.config), status=status) as tenants:
+            await tenants.model_host.ready()
+            transport = httpx2.ASGITransport(app=create_app(ServiceState(tenants)))
+            client = httpx2.AsyncClient(transport=transport, base_url=BASE_URL)
+            async with client:
+                yield tenants, client
 
 
 @dataclass

@@ -100,9 +100,7 @@ def served(
         speed: if it is empty, the model's script says how fast it is.
         is_for_the_session: the environment is that of before as soon as it has started, for tests of other things.
     """
-    demo = make_demo(folder, servers, extra=extra, speed=speed)
-    text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"', 1)
-    demo.config.write_text(text, "utf-8")
+    demo = make_demo(folder, servers, path=model, extra=extra, speed=speed)
     own = {"RKLLM_MCP_STATE": str(folder / "state"), "RKLLM_EMULATOR_LOG": str(folder / "calls.jsonl")}
     it = Served(folder / "calls.jsonl")
     with pytest.MonkeyPatch.context() as patch:

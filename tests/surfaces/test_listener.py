@@ -32,6 +32,7 @@ from rkllm_http.listener import (
 )
 from tests.support.clock import STANDING, Backend, turn
 from tests.support.demo_app import make_demo
+from tests.support.started import Started, started
 
 pytestmark = pytest.mark.anyio
 
@@ -313,16 +314,10 @@ def half_open_ones(port: int, count: int) -> Generator[list[socket.socket], None
 
 def test_half_open_connections_shut_no_client_out_of_a_service(tmp_path: Path) -> None:
     count = 530
-    with make_demo(tmp_path, []).started("serve", "--port", "0") as process:
-        assert process.stderr is not None
-        while not (line := process.stderr.readline()).startswith("Serving at "):
-            assert line
-        url = line.split()[2]
-        while not process.stderr.readline().startswith("Ready"):
-            assert process.poll() is None
-        with half_open_ones(int(url.rpartition(":")[2]), count) as sockets:
+    with started(make_demo(tmp_path, [])) as it:
+        with half_open_ones(it.port, count) as sockets:
             question = {"message": "Hello"}
-            answers = [httpx2.post(f"{url}/v1/execute", json=question, timeout=60) for _ in range(3)]
+            answers = [httpx2.post(f"{it.url}/v1/execute", json=question, timeout=60) for _ in range(3)]
             assert [answer.status_code for answer in answers] == [200] * 3
             # The oldest; of the others, one more for each client of the same address at most.
             for each in sockets[: count - MOST_OF_ONE_ADDRESS]:
@@ -330,7 +325,7 @@ def test_half_open_connections_shut_no_client_out_of_a_service(tmp_path: Path) -
             sockets[-1].setblocking(False)
             with pytest.raises(BlockingIOError):
                 sockets[-1].recv(1)
-        assert "without a complete request" in process.stderr.readline()
+        assert "without a complete request" in it.line()
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
@@ -441,15 +436,13 @@ def test_too_few_open_files_are_one_sentence(tmp_path: Path, files: int) -> None
 def test_with_few_open_files_connections_of_one_address_shut_no_client_out(tmp_path: Path) -> None:
     with service_with_files(tmp_path, 192) as process:
         assert process.stderr is not None
-        while not (line := process.stderr.readline()).startswith("Serving at "):
-            assert line
-        url = line.split()[2]
-        while not process.stderr.readline().startswith("Ready"):
-            assert process.poll() is None
-        with half_open_ones(int(url.rpartition(":")[2]), 200):
+        it = Started(process)
+        it.url = it.until("Serving at ").split()[2]
+        it.until("Ready")
+        with half_open_ones(it.port, 200):
             for _ in range(10):
-                assert httpx2.get(f"{url}/healthz", timeout=60).status_code == 200
-            answer = httpx2.post(f"{url}/v1/execute", json={"message": "Hello"}, timeout=60)
+                assert it.get("/healthz").status_code == 200
+            answer = httpx2.post(f"{it.url}/v1/execute", json={"message": "Hello"}, timeout=60)
             assert answer.status_code == 200
         process.terminate()
         lines = process.stderr.readlines()

@@ -157,8 +157,7 @@ def _wait_until_gone(url: str, state: Path) -> None:
 
 def test_the_terminal_keeps_no_result_either(tmp_path: Path) -> None:
     model, extra = configured(tmp_path, "")
-    demo = make_demo(tmp_path, (), extra=extra)
-    demo.config.write_text(demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"', 1), "utf-8")
+    demo = make_demo(tmp_path, (), path=model, extra=extra)
     assert MARKER in demo.run_here("run", "--json", "Look into the cellar").stdout
     assert "It is done." in demo.run_here("chat", stdin="Look into the attic\n").stdout
     assert "Hello." in demo.run_here("chat", "--continue", stdin="Thanks\n").stdout

@@ -17,6 +17,7 @@ import pytest
 from tests.support.demo_app import make_demo
 from tests.support.demo_model import DEMO_TOKENIZER
 from tests.support.served import scripted_model
+from tests.support.started import started
 
 Json = dict[str, Any]
 QUESTION: Json = {"model": "parrot", "messages": [{"role": "user", "content": "Hi"}], "stream": False}
@@ -62,13 +63,8 @@ def served_slowly(folder: Path, extra: str = "") -> Generator[Loading, None, Non
     os.mkfifo(gate)
     script = model / "model.rkllm"
     script.write_text(script.read_text("utf-8").replace("vocabulary tokenizer.json", "vocabulary gate"), "utf-8")
-    demo = make_demo(folder / "home", [], extra=f"[service]\n{extra}")
-    config = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"', 1)
-    demo.config.write_text(config, "utf-8")
-    with demo.started("serve", "--port", "0") as process:
-        assert process.stderr is not None
-        line = next(line for line in process.stderr if line.startswith("Serving at "))
-        yield Loading(int(line.rpartition(":")[2]), gate, process.pid)
+    with started(make_demo(folder / "home", [], path=model, extra=f"[service]\n{extra}"), is_ready=False) as it:
+        yield Loading(it.port, gate, it.process.pid)
 
 
 @pytest.fixture(scope="module")

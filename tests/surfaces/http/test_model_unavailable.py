@@ -6,9 +6,9 @@ import json
 import os
 import re
 import signal
-import subprocess
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,13 @@ import anyio.lowlevel
 import httpx2
 import pytest
 
-from rkllm_mcp.app.tenants import Tenants, open_tenants
-from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End
 from rkllm_mcp.runtime.engine import Engine
-from rkllm_mcp.surfaces.http.app import create_app
-from rkllm_mcp.surfaces.http.state import ServiceState
 from tests.support.chat_service import ChatService, openai_reply
 from tests.support.demo_app import Demo, make_demo, wait_for_end
+from tests.support.http_app import in_house
 from tests.support.served import scripted_model
+from tests.support.started import Started
 
 Json = dict[str, Any]
 QUESTION: Json = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -44,10 +42,7 @@ when = ["failed"]
 def demo_in(folder: Path, extra: str = "") -> Demo:
     """A configuration with one scripted model, which no warm-up asks anything."""
     model = scripted_model(folder / "parrot", "rule\n  say Hello.\n")
-    demo = make_demo(folder / "home", [], model="warm_up = false\n", extra=extra)
-    text = demo.config.read_text("utf-8")
-    demo.config.write_text(text.replace('name = "demo"', f'path = "{model}"', 1), "utf-8")
-    return demo
+    return make_demo(folder / "home", [], model="warm_up = false\n", path=model, extra=extra)
 
 
 def embedding_in(folder: Path) -> str:
@@ -56,19 +51,6 @@ def embedding_in(folder: Path) -> str:
 
 
 # --- in this process -------------------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def in_house(demo: Demo) -> AsyncGenerator[tuple[Tenants, httpx2.AsyncClient], None]:
-    with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
-        for name, value in demo.environment.items():
-            patch.setenv(name, value)
-        async with open_tenants(load_config(demo.config)) as tenants:
-            await tenants.model_host.ready()
-            transport = httpx2.ASGITransport(app=create_app(ServiceState(tenants)))
-            client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
-            async with client:
-                yield tenants, client
 
 
 async def kill_until_given_up(engine: Engine) -> None:
@@ -112,33 +94,20 @@ async def test_a_model_that_was_given_up_is_the_reason_of_every_refusal(tmp_path
 # --- rkllm-mcp serve -------------------------------------------------------------------------------------------------
 
 
-class Running:
-    """A service in a process of its own, read line by line.
+@dataclass
+class Killed(Started):
+    """A service whose workers are killed.
 
     Attributes:
-        lines: its standard error so far.
         workers: the latest worker of each model that the log named.
     """
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.lines: list[str] = []
-        self.workers: dict[str, int] = {}
+    workers: dict[str, int] = field(default_factory=dict[str, int])
 
     def line(self) -> str:
-        """The next line."""
-        assert self.process.stderr is not None
-        line = self.process.stderr.readline()
-        assert line, "".join(self.lines)
-        self.lines.append(line)
+        line = super().line()
         if found := re.search(r"process (\d+) has loaded \S+/(\w+)/model.rkllm", line):
             self.workers[found[2]] = int(found[1])
-        return line
-
-    def until(self, part: str) -> str:
-        """The next line with ``part`` in it."""
-        while part not in (line := self.line()):
-            pass
         return line
 
     def kill_until(self, model: str, part: str) -> tuple[int, str]:
@@ -153,9 +122,9 @@ class Running:
 
 
 @contextmanager
-def running(demo: Demo) -> Generator[Running, None, None]:
+def running(demo: Demo) -> Generator[Killed, None, None]:
     with demo.started("serve", "--port", "0") as process:
-        yield Running(process)
+        yield Killed(process)
 
 
 def healths(url: str) -> list[Json]:
@@ -207,7 +176,7 @@ def test_another_model_is_put_in_force_while_the_first_still_loads(tmp_path: Pat
         owl = scripted_model(tmp_path / "owl", "rule\n  say Hello.\n", name="owl")
         demo.config.write_text(demo.config.read_text("utf-8").replace(f"{tmp_path}/parrot", str(owl)), "utf-8")
         it.process.send_signal(signal.SIGHUP)
-        assert it.until("onfiguration") == "Configuration in force; another model\n"
-        assert it.until("Ready") == "Ready: owl\n"
+        assert it.until("onfiguration") == "Configuration in force; another model"
+        assert it.until("Ready") == "Ready: owl"
         it.process.send_signal(signal.SIGTERM)
         assert it.process.wait(60) == 0

@@ -5,15 +5,13 @@ from __future__ import annotations
 from contextlib import aclosing
 from pathlib import Path
 
-import anyio
 import pytest
 
 from rkllm_mcp.app.assistant import App
-from rkllm_mcp.app.tenants import open_tenants
-from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.surfaces.http.state import CHARACTERS_KEPT, OpenConversations
 from tests.support.demo_app import make_demo
+from tests.support.http_app import in_house
 
 pytestmark = pytest.mark.anyio
 TENANTS = "".join(f'[[tenants]]\nname = "{name}"\napi_key = "key-of-{name}"\n' for name in ("ann", "bob", "eve"))
@@ -30,31 +28,27 @@ def held(conversations_open: OpenConversations, app: App, conversations: list[Co
 async def test_the_owner_of_most_conversations_gives_one_up_and_never_one_being_answered(tmp_path: Path) -> None:
     # At the speed of a board, so that the answer is under way for a while.
     demo = make_demo(tmp_path, [], extra=TENANTS, speed="")
-    with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
-        for name, value in demo.environment.items():
-            patch.setenv(name, value)
-        async with open_tenants(load_config(demo.config)) as tenants:
-            await tenants.model_host.ready()
-            ann, bob, eve = (tenants.tenant(name).app for name in ("ann", "bob", "eve"))
-            alone = OpenConversations(most_open=4)
-            assert held(alone, ann, opened(alone, ann, 6)) == [False] * 2 + [True] * 4
-            conversations_open = OpenConversations(most_open=4)
-            bobs, anns = opened(conversations_open, bob), opened(conversations_open, ann, 3)
-            async with aclosing(ann.reply(anns[0], "Hello")) as events:
-                await anext(events)
-                more = opened(conversations_open, ann, 2)
-                assert held(conversations_open, ann, anns + more) == [True, False, False, True, True]
-            # Texts have a limit too, and the tenant with most of them loses the conversations used longest ago.
-            long = OpenConversations()
-            few, (bobs_own,) = opened(long, ann, 3), opened(long, bob)
-            few[1].add(Message("user", "x" * (CHARACTERS_KEPT - 10_000)))
-            (latest,) = opened(long, ann)
-            assert len(long) == 5
-            latest.add(Message("user", "y" * 20_000))
-            long.put(ann, latest)
-            assert held(long, ann, [*few, latest]) == [False, False, True, True]
-            assert held(long, bob, [bobs_own]) == [True]
-            # Who comes later gets a share as well, and not of those that have less.
-            eves = opened(conversations_open, eve, 2)
-            assert (held(conversations_open, bob, bobs), held(conversations_open, eve, eves)) == ([True], [True, True])
-            assert held(conversations_open, ann, anns + more) == [False, False, False, False, True]
+    async with in_house(demo) as (tenants, _):
+        ann, bob, eve = (tenants.tenant(name).app for name in ("ann", "bob", "eve"))
+        alone = OpenConversations(most_open=4)
+        assert held(alone, ann, opened(alone, ann, 6)) == [False] * 2 + [True] * 4
+        conversations_open = OpenConversations(most_open=4)
+        bobs, anns = opened(conversations_open, bob), opened(conversations_open, ann, 3)
+        async with aclosing(ann.reply(anns[0], "Hello")) as events:
+            await anext(events)
+            more = opened(conversations_open, ann, 2)
+            assert held(conversations_open, ann, anns + more) == [True, False, False, True, True]
+        # Texts have a limit too, and the tenant with most of them loses the conversations used longest ago.
+        long = OpenConversations()
+        few, (bobs_own,) = opened(long, ann, 3), opened(long, bob)
+        few[1].add(Message("user", "x" * (CHARACTERS_KEPT - 10_000)))
+        (latest,) = opened(long, ann)
+        assert len(long) == 5
+        latest.add(Message("user", "y" * 20_000))
+        long.put(ann, latest)
+        assert held(long, ann, [*few, latest]) == [False, False, True, True]
+        assert held(long, bob, [bobs_own]) == [True]
+        # Who comes later gets a share as well, and not of those that have less.
+        eves = opened(conversations_open, eve, 2)
+        assert (held(conversations_open, bob, bobs), held(conversations_open, eve, eves)) == ([True], [True, True])
+        assert held(conversations_open, ann, anns + more) == [False, False, False, False, True]

@@ -8,6 +8,7 @@ from collections.abc import Generator
 import pytest
 
 from tests.support.demo_app import make_demo
+from tests.support.started import started
 
 QUESTION = '{"message":"Hello","stream":false}'
 
@@ -15,12 +16,8 @@ QUESTION = '{"message":"Hello","stream":false}'
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Generator[int, None, None]:
     """The port of a service without keys on loopback."""
-    with make_demo(tmp_path_factory.mktemp("keyless"), []).started("serve", "--port", "0") as process:
-        assert process.stderr is not None
-        lines = iter(process.stderr.readline, "")
-        url = next(line for line in lines if line.startswith("Serving at ")).split()[2]
-        assert next(line for line in lines if line.startswith("Ready"))
-        yield int(url.rpartition(":")[2])
+    with started(make_demo(tmp_path_factory.mktemp("keyless"), [])) as it:
+        yield it.port
 
 
 def status_of(port: int, sent: str) -> int:

@@ -14,14 +14,13 @@ import anyio.to_thread
 import httpx2
 import pytest
 
-from rkllm_mcp.app.tenants import open_tenants
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, Status
-from rkllm_mcp.surfaces.http.app import create_app
-from rkllm_mcp.surfaces.http.state import ServiceState
 from tests.support.demo_app import Demo, make_demo
 from tests.support.gate import GATE
+from tests.support.http_app import in_house
 from tests.support.served import scripted_model
+from tests.support.started import started
 
 WORDS = "one two three four five six seven eight nine ten"
 PARROT = f"""
@@ -55,69 +54,55 @@ def zoo(tmp_path: Path) -> Zoo:
     os.mkfifo(gate)
     for name, rules in (("parrot", PARROT.replace("GATE", str(gate))), ("owl", OWL)):
         scripted_model(tmp_path / name, rules, name=name)
-    demo = make_demo(tmp_path / "home", [], extra=f"[service]\ndrain_s = 60\n{GATE}")
-    text = demo.config.read_text("utf-8")
-    demo.config.write_text(text.replace('name = "demo"', f'path = "{tmp_path}/parrot"'), "utf-8")
-    return Zoo(demo, gate)
+    extra = f"[service]\ndrain_s = 60\n{GATE}"
+    return Zoo(make_demo(tmp_path / "home", [], path=tmp_path / "parrot", extra=extra), gate)
 
 
 def test_an_answer_under_way_ends_and_the_next_question_is_the_other_models(zoo: Zoo) -> None:
-    with zoo.demo.started("serve", "--port", "0") as process:
-        assert process.stderr is not None
-        lines = iter(process.stderr.readline, "")
-        url = next(line for line in lines if line.startswith("Serving at ")).split()[2]
-        assert next(line for line in lines if line.startswith("Ready")) == "Ready: parrot\n"
-        with httpx2.stream("POST", f"{url}/v1/execute", json={"message": "wait for me"}, timeout=120) as answer:
+    with started(zoo.demo) as it:
+        with httpx2.stream("POST", f"{it.url}/v1/execute", json={"message": "wait for me"}, timeout=120) as answer:
             conversation = answer.headers["x-conversation-id"]
             records = (line for line in answer.iter_lines() if line.startswith("data: "))
             while "Calling tool 'wait'" not in next(records):
                 pass
             zoo.change()
-            process.send_signal(signal.SIGHUP)
+            it.process.send_signal(signal.SIGHUP)
             zoo.gate.write_text("go on")
             events = [json.loads(line[6:]) for line in records]
         assert "".join(event["text"] for event in events if event["kind"] == "text") == WORDS
         assert events[-1] == {"kind": "end", "reason": "answered", "error": None}
-        assert next(line for line in lines if line.startswith("Configuration")) == (
-            "Configuration in force; another model\n"
-        )
-        assert next(line for line in lines if line.startswith("Ready")) == "Ready: owl\n"
-        listed = httpx2.get(f"{url}/v1/models", timeout=120).json()["data"]
+        assert it.until("Configuration") == "Configuration in force; another model"
+        assert it.until("Ready") == "Ready: owl"
+        listed = it.get("/v1/models").json()["data"]
         assert [model["id"] for model in listed if model["loaded"]] == ["owl"]
         # The conversation is the same, and the other model reads all of it.
         asked = {"message": "What was it?", "conversation": conversation, "stream": False}
-        assert httpx2.post(f"{url}/v1/execute", json=asked, timeout=120).json()["text"] == "You waited."
+        assert httpx2.post(f"{it.url}/v1/execute", json=asked, timeout=120).json()["text"] == "You waited."
 
 
 @pytest.mark.anyio
 async def test_while_models_are_exchanged_a_question_gets_a_retry_after(zoo: Zoo) -> None:
-    with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
-        for name, value in zoo.demo.environment.items():
-            patch.setenv(name, value)
-        async with open_tenants(load_config(zoo.demo.config)) as tenants:
-            await tenants.model_host.ready()
-            transport = httpx2.ASGITransport(app=create_app(ServiceState(tenants)))
-            client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
-            owner = tenants.tenant("").app
-            await owner.ready()
-            zoo.change()
-            answer = owner.reply(owner.new_conversation(), "wait for me")
-            async with client, anyio.create_task_group() as tasks, aclosing(answer) as events:
-                async for event in events:
-                    if event == Status("[MCP: Calling tool 'wait']"):
-                        break
-                tasks.start_soon(tenants.reload, load_config(zoo.demo.config))
-                await anyio.wait_all_tasks_blocked()
-                for path, body in (
-                    ("/v1/execute", {"message": "Hi"}),
-                    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
-                    ("/v1/tools/wait:call", {}),
-                ):
-                    refused = await client.post(path, json=body)
-                    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5"), path
-                assert (await client.get("/readyz")).status_code == 503
-                assert (await client.get("/healthz")).status_code == 200
-                await anyio.to_thread.run_sync(zoo.gate.write_text, "go on")
-                assert [event async for event in events][-1] == End("answered")
-            await tenants.model_host.ready()
-            assert tenants.model_host.name == "owl"
+    async with in_house(zoo.demo) as (tenants, client):
+        owner = tenants.tenant("").app
+        await owner.ready()
+        zoo.change()
+        answer = owner.reply(owner.new_conversation(), "wait for me")
+        async with anyio.create_task_group() as tasks, aclosing(answer) as events:
+            async for event in events:
+                if event == Status("[MCP: Calling tool 'wait']"):
+                    break
+            tasks.start_soon(tenants.reload, load_config(zoo.demo.config))
+            await anyio.wait_all_tasks_blocked()
+            for path, body in (
+                ("/v1/execute", {"message": "Hi"}),
+                ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+                ("/v1/tools/wait:call", {}),
+            ):
+                refused = await client.post(path, json=body)
+                assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5"), path
+            assert (await client.get("/readyz")).status_code == 503
+            assert (await client.get("/healthz")).status_code == 200
+            await anyio.to_thread.run_sync(zoo.gate.write_text, "go on")
+            assert [event async for event in events][-1] == End("answered")
+        await tenants.model_host.ready()
+        assert tenants.model_host.name == "owl"

@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +17,7 @@ from rkllm_mcp.config.secrets import hashed
 from tests.support.demo_app import Demo, descendants, is_alive, make_demo, wait_asleep, wait_for_end
 from tests.support.gate import GATE
 from tests.support.served import scripted_model
+from tests.support.started import started
 
 Json = dict[str, Any]
 LONG, ENDLESS = (" ".join(map(str, range(count))) for count in (60, 1100))
@@ -47,45 +44,12 @@ rule
 """
 
 
-@dataclass
-class Running:
-    """A service in a process of its own."""
-
-    process: subprocess.Popen[str]
-    url: str
-
-    def line(self) -> str:
-        """The next line on standard error."""
-        assert self.process.stderr is not None
-        return self.process.stderr.readline().rstrip("\n")
-
-    def until(self, beginning: str) -> str:
-        """The next line that begins so."""
-        while not (line := self.line()).startswith(beginning):
-            assert line or self.process.poll() is None, f"it ended before it said {beginning!r}"
-        return line
-
-    def get(self, path: str, **headers: str) -> httpx2.Response:
-        """One answer."""
-        return httpx2.get(f"{self.url}{path}", headers=headers, timeout=120)
-
-
-@contextmanager
-def running(demo: Demo) -> Generator[Running, None, None]:
-    with demo.started("serve", "--port", "0") as process:
-        it = Running(process, "")
-        it.url = it.until("Serving at ").split(" ")[2]
-        yield it
-
-
 @pytest.fixture
 def demo(tmp_path: Path) -> Demo:
     """A service with a model that takes its time."""
     model = scripted_model(tmp_path / "parrot", RULES)
     rewrite(model / "model.rkllm", "speed flat", "speed prefill 5000 decode 40")
-    demo = make_demo(tmp_path / "home", [], extra=f"[service]\ndrain_s = 60\n{GATE}", speed="")
-    rewrite(demo.config, 'name = "demo"', f'path = "{model}"')
-    return demo
+    return make_demo(tmp_path / "home", [], path=model, extra=f"[service]\ndrain_s = 60\n{GATE}", speed="")
 
 
 def rewrite(file: Path, before: str, after: str) -> None:
@@ -106,7 +70,7 @@ def words_of(lines: list[str]) -> str:
 
 
 def test_it_names_its_address_sleeps_when_idle_ends_when_terminated_and_leaves_nothing_behind(demo: Demo) -> None:
-    with running(demo) as it:
+    with started(demo, is_ready=False) as it:
         assert it.line() == f"The page: {it.url}/"
         assert it.line() == "[NPU: emulated; model 'parrot' answers from a script, not from a language model]"
         assert it.get("/healthz").json() == {"status": "ok"}
@@ -135,8 +99,7 @@ def test_it_names_its_address_sleeps_when_idle_ends_when_terminated_and_leaves_n
 def test_a_terminated_service_lets_answers_end_and_takes_no_more(demo: Demo) -> None:
     gate = demo.folder / "gate"
     os.mkfifo(gate)
-    with running(demo) as it:
-        it.until("Ready")
+    with started(demo) as it:
         with httpx2.stream("POST", f"{it.url}/v1/execute", json={"message": "wait for me"}, timeout=120) as answer:
             lines = (line for line in answer.iter_lines() if line.startswith("data: "))
             while "Calling tool 'wait'" not in next(lines):
@@ -159,8 +122,7 @@ def test_a_terminated_service_lets_answers_end_and_takes_no_more(demo: Demo) -> 
 
 def test_answers_that_take_too_long_then_are_ended_and_their_readers_notified(demo: Demo) -> None:
     rewrite(demo.config, "drain_s = 60", "drain_s = 0.2")
-    with running(demo) as it:
-        it.until("Ready")
+    with started(demo) as it:
         with httpx2.stream("POST", f"{it.url}/v1/chat/completions", json=wish("for ever"), timeout=120) as answer:
             lines = answer.iter_lines()
             next(lines)
@@ -175,8 +137,7 @@ def test_answers_that_take_too_long_then_are_ended_and_their_readers_notified(de
 
 
 def test_terminated_twice_it_does_not_wait(demo: Demo) -> None:
-    with running(demo) as it:
-        it.until("Ready")
+    with started(demo) as it:
         children = descendants(it.process.pid)
         with httpx2.stream("POST", f"{it.url}/v1/chat/completions", json=wish("for ever"), timeout=120) as answer:
             lines = answer.iter_lines()
@@ -190,8 +151,7 @@ def test_terminated_twice_it_does_not_wait(demo: Demo) -> None:
 
 
 def test_a_changed_configuration_is_put_in_force_while_an_answer_goes_on(demo: Demo) -> None:
-    with running(demo) as it:
-        it.until("Ready")
+    with started(demo) as it:
         with httpx2.stream("POST", f"{it.url}/v1/chat/completions", json=wish("at length"), timeout=120) as answer:
             lines = answer.iter_lines()
             heard = [next(lines)]

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.demo_app import NO_VARIABLES, Demo, PythonServer, make_demo
 from tests.support.served import scripted_model
+from tests.support.started import started
 
 TINY: PythonServer = ("tiny", ("-m", "tests.support.mcp_servers.tiny"), NO_VARIABLES)
 RULES = """
@@ -39,12 +40,8 @@ daily_tokens = 60
 @contextmanager
 def service(demo: Demo) -> Generator[httpx2.Client, None, None]:
     """A client of one more service, as its owner."""
-    with demo.started("serve", "--port", "0") as process:
-        assert process.stderr is not None
-        lines = iter(process.stderr.readline, "")
-        url = next(line for line in lines if line.startswith("Serving at ")).split()[2]
-        assert next(line for line in lines if line.startswith("Ready"))
-        client = httpx2.Client(base_url=url, timeout=120, headers={"X-Api-Key": "owner"})
+    with started(demo) as it:
+        client = httpx2.Client(base_url=it.url, timeout=120, headers={"X-Api-Key": "owner"})
         with client:
             yield client
 
@@ -62,8 +59,7 @@ def state_file(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def both(folder: Path) -> Generator[tuple[httpx2.Client, httpx2.Client], None, None]:
     model = scripted_model(folder / "parrot", RULES)
-    demo = make_demo(folder / "home", [TINY], extra=KEYS)
-    demo.config.write_text(demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"'), "utf-8")
+    demo = make_demo(folder / "home", [TINY], path=model, extra=KEYS)
     with ExitStack() as stack:
         yield stack.enter_context(service(demo)), stack.enter_context(service(demo))
 
