@@ -224,7 +224,7 @@ async def test_over_http_a_key_is_required_where_some_are_configured(demo: Demo)
         assert [pid for pid in children if is_alive(pid)] == []
 
 
-async def test_without_keys_nothing_is_checked_before_the_application() -> None:
+async def test_without_keys_nothing_is_checked_and_with_some_a_missing_one_is_not_noted() -> None:
     async def app(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         await send(scope)
 
@@ -237,9 +237,12 @@ async def test_without_keys_nothing_is_checked_before_the_application() -> None:
     async def nothing() -> MutableMapping[str, Any]:
         return {}
 
-    # What is no request, as the start of the application, passes.
-    await with_keys(app, ["k"], RefusalLog(pytest.fail))({"type": "lifespan"}, nothing, send)
+    # What is no request, as the start of the application, passes. A missing key is refused, but is not a wrong one.
+    guarded = with_keys(app, ["k"], RefusalLog(pytest.fail))
+    await guarded({"type": "lifespan"}, nothing, send)
     assert sent == [{"type": "lifespan"}]
+    await guarded({"type": "http", "method": "POST", "headers": []}, nothing, send)
+    assert sent[1]["status"] == 401
 
 
 def _product(one: list[float], two: list[float]) -> float:

@@ -13,7 +13,15 @@ from tests.support.outcome import run_here
 from tests.support.served import scripted_model, served
 
 TENANT_KEY = "key-of-the-kitchen"
-SECRETS = ("first-secret", "second-secret", "third-secret", "fourth-secret", "fifth-secret", "sixth-secret")
+SECRETS = (
+    "first-secret",
+    "second-secret",
+    "third-secret",
+    "fourth-secret",
+    "fifth-secret",
+    "sixth-secret",
+    "last-secret",
+)
 SERVERS = """
 [service]
 api_keys = ["key-of-the-owner"]
@@ -35,7 +43,7 @@ openapi_spec = "http://127.0.0.1:9/spec.json?exaApiKey=fourth-secret"
 [[servers]]
 name = "five"
 command = "false"
-args = ["--api-key", "fifth-secret", "https://h/?token=sixth-secret"]
+args = ["--api-key", "fifth-secret", "https://h/?token=sixth-secret", "--token=last-secret"]
 """
 
 
