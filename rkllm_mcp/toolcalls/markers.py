@@ -32,28 +32,49 @@ class Markers:
     def __init__(self, literals: Iterable[str]) -> None:
         self.literals = tuple(sorted(set(literals), key=lambda text: (-len(text), text)))
         self.first_characters = frozenset(text[0] for text in self.literals)
-        self._pattern = _search_pattern(self.literals)
+        self._longest = len(self.literals[0]) if self.literals else 0
+
+    # Made on first use: the openers of an answer are searched for together, and most by themselves never.
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return _search_pattern(self.literals)
+
+    @cached_property
+    def _beginnings(self) -> frozenset[str]:
+        return _beginnings_of(self.literals)
 
     @property
     def first(self) -> Callable[[str], object]:
-        """``search`` from the beginning, for callers that only need to know if anything matches: None for no match."""
+        """A quick ``search`` from the beginning: what it returns None for has no literal and no beginning of one."""
         return self._pattern.search
 
     def search(self, text: str, start: int) -> tuple[int, bool] | None:
         """Return the first position with a literal (True) or, at the end of the text, the beginning of one (False)."""
         match = self._pattern.search(text, start)
-        return None if match is None else (match.start(), match.lastindex is not None)
+        while match is not None:
+            at = match.start()
+            if self._is_cut(text, at):
+                return at, False
+            if match.lastindex is not None:
+                return at, True
+            match = self._pattern.search(text, at + 1)
+        return None
 
-    def match(self, text: str, start: int) -> re.Match[str] | None:
-        """Return the match at ``start``; its ``lastindex`` is None if the text ends where a literal may continue."""
-        return self._pattern.match(text, start)
+    def match(self, text: str, start: int) -> tuple[str, bool] | None:
+        """Return the literal at ``start`` and True, or the rest of the text and False where it may be continued."""
+        if self._is_cut(text, start):
+            return text[start:], False
+        match = self._pattern.match(text, start)
+        return None if match is None or match.lastindex is None else (match.group(), True)
 
     def at(self, text: str, start: int) -> bool | None:
         """Return True if a literal stands at ``start``; None if the text ends where one may continue."""
-        match = self._pattern.match(text, start)
-        if match is None:
-            return False
-        return True if match.lastindex is not None else None
+        match = self.match(text, start)
+        return False if match is None else match[1] or None
+
+    def _is_cut(self, text: str, start: int) -> bool:
+        """Return True if the text from ``start`` to its end is the beginning of a literal."""
+        return len(text) - start < self._longest and text[start:] in self._beginnings
 
 
 @lru_cache(maxsize=256)
@@ -62,30 +83,43 @@ def markers_of(*sets: tuple[str, ...]) -> Markers:
     return Markers(text for literals in sets for text in literals)
 
 
-# Answers share a handful of these, and compiling one takes a millisecond.
+# So much of a beginning is looked for by the pattern, and the rest in the set: to compile the pattern of each beginning
+# takes ten times as long, and every new set of tools needs one before its first token.
+_BEGINNING_CHARACTERS = 3
+
+
+@lru_cache(maxsize=256)
+def _beginnings_of(literals: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(text[:end] for text in literals for end in range(1, len(text)))
+
+
+# Answers share a handful of these, and compiling one takes milliseconds.
 @lru_cache(maxsize=256)
 def _search_pattern(literals: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(_tree(literals, is_root=True)) if literals else _NOTHING
+    """Return a pattern that has a group where a literal is, and none where the end of the text may begin one."""
+    if not literals:
+        return _NOTHING
+    # Each alternative starts with a character, so that the search skips to one of those quickly.
+    alternatives = [f"{branch}()" for branch in _branches(literals)]
+    beginnings = {text for text in _beginnings_of(literals) if len(text) <= _BEGINNING_CHARACTERS}
+    longest = {text for text in beginnings if len(text) == _BEGINNING_CHARACTERS}
+    alternatives += [rf"{branch}[\s\S]{{0,{len(literals[0])}}}\Z" for branch in _branches(longest)]
+    alternatives += [rf"{branch}\Z" for branch in _branches(beginnings - longest)]
+    return re.compile("|".join(alternatives))
 
 
-def _tree(literals: Iterable[str], *, is_root: bool = False) -> str:
-    """Return a pattern that branches where the literals differ, so many of them cost hardly more than one.
-
-    An empty group marks the end of a literal; a match without a group ended with the text, where a literal may
-    continue.
-    """
-    branches: dict[str, list[str]] = {}
+def _branches(literals: Iterable[str]) -> list[str]:
+    """Return patterns that branch where the literals differ, so many of them cost hardly more than one."""
+    endings: dict[str, list[str]] = {}
     for text in literals:
-        branches.setdefault(text[:1], []).append(text[1:])
-    is_end = branches.pop("", None) is not None
-    patterns = [f"{re.escape(first)}(?:{_tree(endings)})" for first, endings in branches.items()]
-    # Longer literals come first, including those with only their beginning in the text. The first character is
-    # required, otherwise every end of a text would begin a marker.
-    if branches and not is_root:
-        patterns.append(r"\Z")
-    if is_end:
-        patterns.append("()")
-    return "|".join(patterns)
+        endings.setdefault(text[:1], []).append(text[1:])
+    # The end of a literal comes last, so that the longest one matches.
+    is_end = endings.pop("", None) is not None
+    branches: list[str] = []
+    for first, rest in endings.items():
+        inner = _branches(rest)
+        branches.append(re.escape(first) + (f"(?:{'|'.join(inner)})" if len(inner) > 1 else "".join(inner)))
+    return [*branches, ""] if is_end else branches
 
 
 class Shape:

@@ -115,9 +115,10 @@ class Openers:
         match = self.markers.match(text, start)
         if match is None:
             return False
-        if not final and (match.lastindex is None or match.end() == len(text)):
+        opening, is_whole = match
+        if not final and (not is_whole or start + len(opening) == len(text)):
             return None
-        for call_format, opener in self._prefixes(match.group()):
+        for call_format, opener in self._prefixes(opening):
             body_start = start + len(opener)
             verdict = call_format.confirm(text[body_start : body_start + CONFIRM_CHARACTERS], self._names)
             if verdict:
@@ -135,7 +136,7 @@ class Openers:
     def standing(self, text: str, start: int) -> list[CallFormat]:
         """Return the formats whose whole openers stand at ``start``."""
         match = self.markers.match(text, start)
-        return [] if match is None else [call_format for call_format, _ in self._prefixes(match.group())]
+        return [] if match is None else [call_format for call_format, _ in self._prefixes(match[0])]
 
     def next_call(self, text: str, start: int = 0) -> int | None:
         """Return the position in ``text`` where a call begins, assuming that the text is complete."""
