@@ -82,11 +82,13 @@ def events_of(
     syntaxes: Sequence[str | Syntax] | None = None,
     thinking: ThinkingMode = "off",
 ) -> list[DetectorEvent]:
-    """The merged events of ``text``, proved to be the same whole, by character, split in two (``cuts``) and chopped.
+    """The merged events of ``text``, proved to be the same whole, by character and chopped; with ``cuts`` also split.
 
     Also proves that nothing was lost: the raw texts of the pieces, joined, are the text.
     """
-    chunkings = [*splits(text), *(chopped(text, seed) for seed in range(5 if has_every_point() else 1))]
+    # feed() takes it by character in any case.
+    chunkings = [*splits(text), *(chopped(text, seed) for seed in range(5))] if has_every_point() else []
+    chunkings = chunkings or [[text], chopped(text, len(text))]
     outcomes: list[list[DetectorEvent]] = []
     for chunks in chunkings:
         pieces = pieces_of(chunks, tools, syntaxes, thinking)

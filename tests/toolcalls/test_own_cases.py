@@ -24,10 +24,9 @@ def _events(case: Case, chunks: Sequence[str], syntaxes: Sequence[str] | None) -
 def _is_right(case: Case, syntaxes: Sequence[str] | None) -> bool:
     """True if calls and text are those of the case; fails if they depend on the chunks."""
     events = _events(case, [case.answer], syntaxes)
-    chunkings: list[Sequence[str]] = [case.answer]
+    chunkings: list[Sequence[str]] = [chopped(case.answer, len(case.name))]
     if has_every_point():
-        chunkings.append(re.findall(r"\s?\w{1,4}|\s|[^\s\w]", case.answer))
-        chunkings.append(chopped(case.answer, len(case.name)))
+        chunkings += [case.answer, re.findall(r"\s?\w{1,4}|\s|[^\s\w]", case.answer)]
     for chunks in chunkings:
         assert _events(case, chunks, syntaxes) == events, case.name
     found = tuple((event.name, event.arguments) for event in events if isinstance(event, ToolCallDetected))
