@@ -15,8 +15,9 @@ search was tuned; nothing was tuned on a third of the first (the CRC-32 of the q
 question is right if the first result at the default threshold is its document; without one, if every result is weak.
 
 A result is right if its file and its text agree with one of the answers. *Confident* is a first result that is not
-marked weak. Followed by the pairs of ``followups.json``: the second question of each, with the first one as
-``previous_question``. ``--train`` writes ``search/probability.json`` for words alone, or for the embedder.
+marked weak. Followed by the pairs of ``followups*.json``: the second question of each, with the first one as
+``previous_question``; nothing was chosen by those that are kept back. ``--train`` writes ``search/probability.json``
+for words alone, or for the embedder.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ DATA = Path(__file__).resolve().parents[1] / "tests" / "data" / "knowledge"
 MANUALS = DATA / "manuals" / "questions.json"
 OFFICE, OFFICE_LATER = DATA / "questions.txt", DATA / "later_questions.txt"
 NO_DOCUMENT = "-"
-FOLLOWUPS = "followups.json"
+FOLLOWUPS = "followups*.json"
 _REVIEW = 3
 _RIDGE, _STEPS, _FOLDS, _MOST = 1.0, 30, 5, 300
 
@@ -316,16 +317,29 @@ async def ask_all(
         answers = {kind: [await ask(library, bases[each["corpus"]], each) for each in asked[kind]] for kind in asked}
         if is_shown:
             for each in [*answers["questions"], *answers["unanswerable"]]:
-                shown = [
-                    f"{hit.score:.2f} {Path(hit.uri).name} {(*hit.headings, '')[-1:][0][:30]}" for hit in each.hits[:2]
-                ]
-                print("RIGHT" if each.rights[:1] == [True] else "-", each.question["question"], shown)
-        pairs = json.loads(await anyio.Path(file.with_name(FOLLOWUPS)).read_text("utf-8"))
-        for name in ("alone", "with the question before"):
-            more = [{"previous": each["previous"]} if name != "alone" else {} for each in pairs]
-            asked_pairs = [await ask(library, bases[p["corpus"]], p, **m) for p, m in zip(pairs, more, strict=True)]
-            print_figures(f"follow-ups {name}", asked_pairs, [])
+                print_answer(each)
+        for pairs_file in sorted([path async for path in anyio.Path(file.parent).glob(FOLLOWUPS)]):
+            await ask_follow_ups(library, bases, pairs_file, is_shown=is_shown)
     return answers["questions"], answers["unanswerable"]
+
+
+async def ask_follow_ups(
+    library: Library, bases: Mapping[str, KnowledgeBase], file: anyio.Path, *, is_shown: bool
+) -> None:
+    """Print the figures of the second questions of a file, asked alone and with the question before."""
+    pairs: list[dict[str, Any]] = json.loads(await file.read_text("utf-8"))
+    for name in ("alone", "with the question before"):
+        more = [{"previous": each["previous"]} if name != "alone" else {} for each in pairs]
+        answers = [await ask(library, bases[p["corpus"]], p, **m) for p, m in zip(pairs, more, strict=True)]
+        print_figures(f"{file.stem} {name}", answers, [])
+        for each in answers if is_shown else ():
+            print_answer(each)
+
+
+def print_answer(answer: Answer) -> None:
+    """Print a question with its first results."""
+    shown = [f"{hit.score:.2f} {Path(hit.uri).name} {(*hit.headings, '')[-1:][0][:30]}" for hit in answer.hits[:2]]
+    print("RIGHT" if answer.rights[:1] == [True] else "-", answer.question["question"], shown)
 
 
 async def _main() -> None:
