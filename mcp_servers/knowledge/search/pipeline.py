@@ -24,13 +24,13 @@ from mcp_servers.knowledge.embedding.models import words_weight
 from mcp_servers.knowledge.errors import EngineUnreachableError, KnowledgeError
 from mcp_servers.knowledge.search import ranking
 from mcp_servers.knowledge.search.probability import PassageFigures, probability
-from mcp_servers.knowledge.search.question import UnderstoodQuery, is_follow_up, joined, understand
+from mcp_servers.knowledge.search.question import FollowUp, UnderstoodQuery, follow_up, is_follow_up, understand
 from mcp_servers.knowledge.search.ranking import CANDIDATES_PER_SEARCH
 from mcp_servers.knowledge.search.vector_index import NO_NEIGHBOURS, NearestChunks, VectorIndex
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_by_key, document_filter
 from mcp_servers.knowledge.storage.database import Database, Transaction
 from mcp_servers.knowledge.storage.documents import ChunkLocation, locate, visible_document_keys
-from mcp_servers.knowledge.storage.text_index import TermStatistics, heading_profiles, visible_chunks
+from mcp_servers.knowledge.storage.text_index import Profile, TermStatistics, heading_profiles, visible_chunks
 from mcp_servers.knowledge.storage.vectors import embedding_by_key, exact_cosines, mean_direction
 from mcp_servers.knowledge.types import Access, ExplainedStage, Hit, Scores, SearchRequest, StageName
 
@@ -115,6 +115,7 @@ class _Query:
     request: SearchRequest
     access: Access
     understood: UnderstoodQuery
+    continued: FollowUp | None  # the question and the one before by themselves
     visible: SqlFilter
     vectors: QueryVectors
     trace: Trace
@@ -156,16 +157,13 @@ class Pipeline:
 
         A question that may continue the one before is searched together with it.
         """
+        continued = None
         if request.previous and is_follow_up(request.query):
-            request = replace(request, query=joined(request.previous, request.query))
-        return await self._search(bases, request, access, trace)
-
-    async def _search(
-        self, bases: Sequence[StoredBase], request: SearchRequest, access: Access, trace: Trace
-    ) -> tuple[Hit, ...]:
+            continued = follow_up(request.previous, request.query)
+            request = replace(request, query=continued.joined)
         visible = document_filter(access, request.collection, request.fields)
         vectors = QueryVectors(request.query, self._embedders)
-        query = _Query(request, access, understand(request.query), visible, vectors, trace)
+        query = _Query(request, access, understand(request.query), continued, visible, vectors, trace)
         routed = await self._route(query, bases)
         await self._explain_filter(query, routed)
         ranked: list[_ScoredChunk] = []
@@ -314,10 +312,8 @@ class Pipeline:
         understood = query.understood
         terms = list(dict.fromkeys(understood.analysis.terms))
         with query.trace.stage("sparse", f"{len(terms)} terms, {_base_text(base)}") as stage:
-            now = base_by_key(connection, base.key)
-            keys = ranking.term_keys(understood)
-            frequencies = self._terms.frequencies(connection, now, [*terms, *keys])
-            weights = ranking.query_weights(understood, frequencies, now.chunks)
+            now, keys = base_by_key(connection, base.key), ranking.term_keys(understood)
+            frequencies, weights = self._weights(connection, understood, now)
             chosen = ranking.select_terms({term: frequencies[term] for term in terms})
             other_terms = ranking.select_terms(
                 {term: frequencies[term] for term in keys if term not in terms}, minimum=0
@@ -332,6 +328,33 @@ class Pipeline:
             fewer = f" by the {len(chosen)} rarest" if is_fewer else ""
             stage.made = f"{len(sums_by_chunk)} chunks{fewer}{_best_text(list(sums_by_chunk.items()))}"
         return _SparseResult(sums_by_chunk, weights)
+
+    def _weights(
+        self, connection: Transaction, understood: UnderstoodQuery, base: StoredBase
+    ) -> tuple[dict[str, int], ranking.QueryWeights]:
+        """Return how many chunks of a base have each term of a question and of its alternatives, and the weights."""
+        terms = dict.fromkeys([*understood.analysis.terms, *ranking.term_keys(understood)])
+        frequencies = self._terms.frequencies(connection, base, list(terms))
+        return frequencies, ranking.query_weights(understood, frequencies, base.chunks)
+
+    def _follow_up_gains(
+        self,
+        connection: Transaction,
+        continued: FollowUp,
+        base: StoredBase,
+        profiles: Sequence[Profile],
+        shares: ranking.Figures,
+    ) -> ranking.Figures:
+        """Return what chunks gain in the ranking of a question that continues the one before."""
+        _, question = self._weights(connection, continued.question, base)
+        _, previous = self._weights(connection, continued.previous, base)
+        counts = ranking.term_counts(previous, profiles)
+        of_previous = ranking.bm25_shares(previous, profiles, counts, base.terms / max(base.chunks, 1))
+        gains = ranking.place_gains(of_previous, profiles)
+        best = np.argsort(-(shares + gains), kind="stable")[: ranking.FOLLOW_UP_HEADINGS]
+        headings = heading_profiles(connection, [profiles[at].chunk for at in best.tolist()])
+        gains[best] += ranking.heading_gains(question, of_previous[best], list(headings.values()))
+        return gains
 
     def _nearest(self, query: _Query, base: StoredBase, vector: Vectors) -> NearestChunks:
         with self._database.reading() as connection:
@@ -372,18 +395,21 @@ class Pipeline:
         cosines = exact_cosines(connection, nearest.embedding, nearest.query, chunks) if nearest.chunks else {}
         counts = ranking.term_counts(weights, profiles)
         shares = ranking.bm25_shares(weights, profiles, counts, now.terms / max(now.chunks, 1))
+        ranks = shares
+        if query.continued:
+            ranks = shares + self._follow_up_gains(connection, query.continued, now, profiles, shares)
         # Hashing uses the same terms, so it only adds candidates. Chunks without a vector yet must not lose rank.
         is_counted = bool(cosines) and len(cosines) == len(profiles) and base.base.embedder != HashingEmbedder.name
         deviations = None
         if is_counted:
             near = np.array([cosines[chunk] for chunk in chunks])
             deviations = (near - nearest.background) / max(nearest.deviation, _LEAST_DEVIATION)
-        order = ranking.fused_order(shares, deviations, words_weight(base.base.embedder))
+        order = ranking.fused_order(ranks, deviations, words_weight(base.base.embedder))
         best: list[int] = np.lexsort((np.array(chunks, np.int64), -order))[: _needed(query.request)].tolist()
         headings = heading_profiles(connection, [chunks[at] for at in best])
         covered = ranking.covered_shares(weights, counts.take(np.array(best, np.intp), axis=1))
         in_heading = ranking.covered_shares(weights, ranking.term_counts(weights, list(headings.values())))
-        rivals = ranking.rivals(shares, profiles)
+        rivals = ranking.rivals(ranks, profiles)
         ranked: list[_ScoredChunk] = []
         least, size = 1.0, math.log(max(now.chunks, 1))
         for row, at in enumerate(best):

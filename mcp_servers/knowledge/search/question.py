@@ -122,9 +122,19 @@ def is_follow_up(text: str) -> bool:
     return len(meaningful) < (_MIN_WITH_POINTER if _POINTER.search(plain) else _MIN_CONTENT_WORDS)
 
 
-def joined(previous: str, text: str) -> str:
-    """Return the question before and one that continues it as one text to search with."""
-    return f"{previous[:_MAX_PREVIOUS]}\n{text}"
+@dataclass(frozen=True)
+class FollowUp:
+    """A question that continues the one before."""
+
+    joined: str  # both as one text to search with
+    question: UnderstoodQuery
+    previous: UnderstoodQuery
+
+
+def follow_up(previous: str, text: str) -> FollowUp:
+    """Return a question with the one before it, of which only the beginning counts if it is long."""
+    previous = previous[:_MAX_PREVIOUS]
+    return FollowUp(f"{previous}\n{text}", understand(text), understand(previous))
 
 
 def _concepts(text: str) -> Iterator[Concept]:

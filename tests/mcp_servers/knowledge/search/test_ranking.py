@@ -14,10 +14,13 @@ from mcp_servers.knowledge.search.pipeline import select_bases
 from mcp_servers.knowledge.search.probability import PassageFigures, probability
 from mcp_servers.knowledge.search.question import UnderstoodQuery, understand
 from mcp_servers.knowledge.search.ranking import (
+    PLACE_GAIN,
     bm25_shares,
     covered_shares,
     fuse,
     fused_order,
+    heading_gains,
+    place_gains,
     query_weights,
     rivals,
     select_chunks,
@@ -168,6 +171,28 @@ def test_a_passage_of_a_document_on_the_subject_ranks_above_a_passing_mention() 
     profiles = [Profile(at, c.length, c.hashes, c.counts, at // 2) for at, c in enumerate(indexed)]
     first, _, alone = bm25_shares(weights, profiles, term_counts(weights, profiles), 4.0).tolist()
     assert first > alone
+
+
+def test_a_follow_up_gains_by_its_words_in_headings_and_by_the_place_of_the_question_before() -> None:
+    texts = ["invoice number", "invoice pages", "pages of a letter", "letter"]
+    headings = ["printing", "printing", "printing", "writing"]
+    indexed = [index_chunk("", (), text) for text in texts]
+    profiles = [Profile(16 * (at % 2), c.length, c.hashes, c.counts, at // 2) for at, c in enumerate(indexed)]
+    titles = [index_chunk(heading, (), "") for heading in headings]
+    heading_profiles = [Profile(at, c.length, c.hashes, c.counts) for at, c in enumerate(titles)]
+    question, previous = (
+        query_weights(understand(text), dict.fromkeys(analyze_query(text).terms, 1), 4)
+        for text in ("printing", "invoice number")
+    )
+    of_previous = bm25_shares(previous, profiles, term_counts(previous, profiles), 2.0)
+    in_place = place_gains(of_previous, profiles)
+    assert in_place.argmax() == 0
+    assert in_place.max() == pytest.approx(PLACE_GAIN)
+    # The first one has all words of the question before, the second one a part of them, the others none.
+    whole, part, heading_alone, nothing = heading_gains(question, of_previous, heading_profiles).tolist()
+    assert whole > 1.5 * part > 0
+    assert heading_alone == nothing == 0
+    assert not heading_gains(question, of_previous, heading_profiles[3:] * 4).any()
 
 
 def stored(key: int, embedder: str) -> StoredBase:
