@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import httpx2
 import pytest
 
 from tests.support.demo_app import NO_VARIABLES, PythonServer
+from tests.support.execute import Json, answer_of, asking, of_kind, text_of
 from tests.support.served import Served, scripted_model, served
 
-Json = dict[str, Any]
 WORDS = "one two three four five six seven eight nine ten"
 TOKYO = "東京は日本の首都で、とても大きな都市です。"
 TINY: PythonServer = ("tiny", ("-m", "tests.support.mcp_servers.tiny"), NO_VARIABLES)
@@ -89,19 +88,6 @@ def client_of(service: Served) -> Generator[httpx2.Client, None, None]:
         yield client
 
 
-@contextmanager
-def asking(client: httpx2.Client, **body: Any) -> Generator[tuple[str, Iterator[Json]], None, None]:
-    with client.stream("POST", "/v1/execute", json=body) as response:
-        assert response.status_code == 200, response.read()
-        lines = response.iter_lines()
-        records = (json.loads(line[6:]) for line in lines if line.startswith("data: "))
-        yield response.headers["x-conversation-id"], records
-
-
-def text_of(events: list[Json]) -> str:
-    return "".join(event["text"] for event in events if event["kind"] == "text")
-
-
 def stopped_at(client: httpx2.Client, words: str, **body: Any) -> tuple[str, str]:
     """Ask, and stop the answer once it has said so much; return the conversation and the text that was received."""
     with asking(client, **body) as (conversation, stream):
@@ -135,27 +121,24 @@ def test_a_stopped_answer_goes_on_and_its_text_is_not_evaluated_again(service: S
         assert (events[0]["kind"], events[0]["text"].rstrip()) == ("text", kept.rstrip())
         assert text_of(events) == WORDS
         assert events[-1]["reason"] == "answered"
-        (usage,) = [event for event in events if event["kind"] == "usage"]
+        (usage,) = of_kind(events, "usage")
         assert usage["prefilled_tokens"] <= 2
         assert [(turn["text"], turn["ending"]) for turn in messages_of(client, conversation)] == [
             ("Count on", ""),
             (WORDS, "answered"),
         ]
         # The next question finds one whole turn.
-        answer = client.post(
-            "/v1/execute", json={"message": "What came before?", "conversation": conversation, "stream": False}
-        )
-        assert answer.json()["text"] == "The whole answer stands above."
+        answer = answer_of(client, "What came before?", conversation=conversation)
+        assert answer["text"] == "The whole answer stands above."
         assert len(messages_of(client, conversation)) == 4
 
 
 def test_an_answer_that_was_cut_by_its_limit_goes_on_even_within_a_character(service: Served) -> None:
     with client_of(service) as client:
         for limit in range(3, 8):
-            first = client.post("/v1/execute", json={"message": "Japan?", "max_tokens": limit, "stream": False}).json()
+            first = answer_of(client, "Japan?", max_tokens=limit)
             assert first["events"][-1]["reason"] == "token_limit"
-            body = {"conversation": first["conversation"], "continue": True, "stream": False}
-            second = client.post("/v1/execute", json=body).raise_for_status().json()
+            second = answer_of(client, conversation=first["conversation"], **{"continue": True})
             assert second["text"] == TOKYO
             assert messages_of(client, first["conversation"])[-1]["text"] == TOKYO
 
@@ -191,7 +174,7 @@ def test_what_a_call_found_stays_when_the_answer_behind_it_goes_on(service: Serv
 
 def test_only_an_answer_that_was_cut_off_in_its_text_is_continued(service: Served) -> None:
     with client_of(service) as client:
-        whole = client.post("/v1/execute", json={"message": "Count", "stream": False}).json()["conversation"]
+        whole = answer_of(client, "Count")["conversation"]
         refused = client.post("/v1/execute", json={"conversation": whole, "continue": True})
         assert (refused.status_code, refused.json()["error"]["param"]) == (409, "continue")
         for wrong in ({"message": "x"}, {"again": True}, {"force_tool": "add"}, {"replaces": 0}):
@@ -199,7 +182,7 @@ def test_only_an_answer_that_was_cut_off_in_its_text_is_continued(service: Serve
             assert client.post("/v1/execute", json=body).status_code == 422
         assert client.post("/v1/execute", json={"continue": True}).status_code == 422
         conversation, _ = stopped_at(client, "five", message="Count slowly")
-        client.post("/v1/execute", json={"conversation": conversation, "message": "Count", "stream": False})
+        answer_of(client, "Count", conversation=conversation)
         assert client.post("/v1/execute", json={"conversation": conversation, "continue": True}).status_code == 409
 
 

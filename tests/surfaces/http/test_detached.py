@@ -176,18 +176,6 @@ async def test_a_conversation_is_deleted_with_its_answer_whether_that_runs_or_wa
         assert kept & {running.conversation, waiting.conversation, later.conversation} == {later.conversation}
 
 
-async def test_who_leaves_the_queue_leaves_the_question_as_stopped(service: Served) -> None:
-    async with client_of(service) as client:
-        async with reading(client, body={"message": "for ever"}) as running:
-            await running.next("text")
-            async with reading(client, body={"message": "at length"}) as waiting:
-                await waiting.next("queued")
-            path = f"/v1/conversations/{waiting.conversation}"
-            while (stored := (await client.get(path)).json()["messages"])[-1]["ending"] == "running":
-                await running.next()
-        assert [(turn["text"], turn["ending"]) for turn in stored] == [("at length", ""), ("", "cancelled")]
-
-
 @pytest.mark.parametrize(
     ("extra", "body"), [("history = false\n", {}), ("", {"stream": False})], ids=["no history", "no stream"]
 )

@@ -165,16 +165,6 @@ async def test_a_program_that_gives_up_on_an_answer_in_one_piece_stops_its_run_a
     assert max(len(call["run"]["sampled"]) for call in calls(single, "rkllm_run")) < LIMIT
 
 
-async def test_a_conversation_that_is_deleted_while_it_is_answered_does_not_come_back(pair: Served) -> None:
-    client = httpx2.AsyncClient(base_url=pair.url, headers={"Authorization": "Bearer a"}, timeout=60)
-    async with asking(pair, "for ever") as running, client:
-        await running.next("text")
-        address = f"/v1/conversations/{running.response.headers['X-Conversation-Id']}"
-        assert (await client.delete(address)).status_code == 204
-        assert (await running.next("end"))["reason"] == "cancelled"
-        assert (await client.get(address)).status_code == 404
-
-
 async def test_a_refused_request_closes_no_conversation(single: Served) -> None:
     assert single.service is not None
     async with asking(single, "for ever") as running:

@@ -6,20 +6,18 @@ One service for all, on a socket, with real servers behind it and a model that p
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.demo_app import NO_VARIABLES, PythonServer
+from tests.support.execute import Json, answer_of, asking, of_kind, text_of
 from tests.support.served import Served, scripted_model, served
 
-Json = dict[str, Any]
 DESK: PythonServer = ("desk", ("-m", "tests.support.mcp_servers.asking", "legacy"), NO_VARIABLES)
 NOTES: PythonServer = ("notes", ("-m", "tests.support.mcp_servers.notebook"), NO_VARIABLES)
 RULES = """
@@ -109,45 +107,17 @@ def ann(service: Served) -> Generator[httpx2.Client, None, None]:
         yield client
 
 
-def records(response: httpx2.Response) -> Iterator[Json]:
-    for line in response.iter_lines():
-        if line.startswith("data: "):
-            yield json.loads(line[6:])
-
-
-@contextmanager
-def executing(client: httpx2.Client, **body: Any) -> Generator[httpx2.Response, None, None]:
-    with client.stream("POST", "/v1/execute", json=body) as response:
-        assert response.status_code == 200, response.read()
-        yield response
-
-
-def events_of(client: httpx2.Client, **body: Any) -> list[Json]:
-    with executing(client, **body) as response:
-        return list(records(response))
-
-
-def whole(client: httpx2.Client, **body: Any) -> Json:
-    return client.post("/v1/execute", json={"stream": False, **body}).raise_for_status().json()
-
-
 def error_of(response: httpx2.Response, status: int) -> Json:
     assert response.status_code == status, response.text
     return response.json()["error"]
-
-
-def text_of(events: list[Json]) -> str:
-    return "".join(event["text"] for event in events if event["kind"] == "text")
 
 
 # --- execute ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_question_is_answered_event_by_event_and_names_its_conversation(owner: httpx2.Client) -> None:
-    with executing(owner, message="Hi") as response:
-        assert response.headers["content-type"].startswith("text/event-stream")
-        conversation = response.headers["x-conversation-id"]
-        events = list(records(response))
+    with asking(owner, message="Hi") as (conversation, stream):
+        events = list(stream)
     assert text_of(events) == "Hello there."
     assert [event["kind"] for event in events[-2:]] == ["usage", "end"]
     assert events[-1] == {"kind": "end", "reason": "answered", "error": None}
@@ -155,16 +125,16 @@ def test_a_question_is_answered_event_by_event_and_names_its_conversation(owner:
 
 
 def test_a_conversation_goes_on_and_prefills_only_its_new_tokens(owner: httpx2.Client) -> None:
-    first = whole(owner, message="Hi")
-    second = whole(owner, message="Say it again", conversation=first["conversation"])
+    first = answer_of(owner, "Hi")
+    second = answer_of(owner, "Say it again", conversation=first["conversation"])
     assert second["text"] == "As I said: hello."
-    (usage,) = [event for event in second["events"] if event["kind"] == "usage"]
+    (usage,) = of_kind(second["events"], "usage")
     assert usage["prefilled_tokens"] < usage["prompt_tokens"] / 2
     assert usage["cached_tokens"] > 0
 
 
 def test_a_header_names_the_conversation_where_the_body_does_not(owner: httpx2.Client) -> None:
-    first, other = (whole(owner, message=text)["conversation"] for text in ("Hi", "Hi again"))
+    first, other = (answer_of(owner, text)["conversation"] for text in ("Hi", "Hi again"))
     asked = {"message": "Say it again", "stream": False}
     by_header = owner.post("/v1/execute", json=asked, headers={"X-Conversation-Id": first})
     assert by_header.json()["conversation"] == by_header.headers["x-conversation-id"] == first
@@ -177,16 +147,16 @@ def test_a_header_names_the_conversation_where_the_body_does_not(owner: httpx2.C
 def test_a_conversation_that_this_board_does_not_know_goes_on_from_its_history(owner: httpx2.Client) -> None:
     assert error_of(owner.post("/v1/execute", json={"message": "x", "conversation": "nowhere"}), 404)["param"]
     told = [{"role": "user", "text": "Hi"}, {"role": "assistant", "text": "Hello there."}]
-    answer = whole(owner, message="Say it again", conversation="nowhere", history=told)
+    answer = answer_of(owner, "Say it again", conversation="nowhere", history=told)
     assert answer["text"] == "As I said: hello."
     assert answer["conversation"] != "nowhere"
 
 
 def test_a_call_that_needs_a_yes_waits_for_it_on_the_stream(owner: httpx2.Client) -> None:
     for decision, is_error in (("deny", True), ("once", False)):
-        with executing(owner, message="Please write one.txt") as response:
+        with asking(owner, message="Please write one.txt") as (_, stream):
             events: list[Json] = []
-            for event in records(response):
+            for event in stream:
                 events.append(event)
                 if event["kind"] == "approval":
                     waiting = owner.get("/v1/questions").json()["questions"]
@@ -195,7 +165,7 @@ def test_a_call_that_needs_a_yes_waits_for_it_on_the_stream(owner: httpx2.Client
                     assert same | {"seconds_left": event["seconds_left"]} == event
                     decided = owner.post(f"/v1/approvals/{event['id']}", json={"decision": decision})
                     assert decided.json() == {"id": event["id"], "decision": decision}
-        (result,) = [event for event in events if event["kind"] == "tool_result"]
+        (result,) = of_kind(events, "tool_result")
         assert result["is_error"] is is_error
     assert error_of(owner.post("/v1/approvals/question_0", json={"decision": "once"}), 404)
     assert error_of(owner.post("/v1/approvals/question_0", json={"decision": "maybe"}), 422)["param"] == "decision"
@@ -208,9 +178,9 @@ def test_of_many_decisions_at_once_one_counts_and_a_repeated_or_foreign_one_is_r
         return owner.post(path, json={"decision": decision})
 
     path, counted = "", ""
-    with executing(owner, message="Please write two.txt") as response:
+    with asking(owner, message="Please write two.txt") as (_, stream):
         events: list[Json] = []
-        for event in records(response):
+        for event in stream:
             events.append(event)
             if event["kind"] == "approval":
                 path = f"/v1/approvals/{event['id']}"
@@ -220,29 +190,29 @@ def test_of_many_decisions_at_once_one_counts_and_a_repeated_or_foreign_one_is_r
                     replies = list(threads.map(decide, [path] * len(decisions), decisions))
                 assert sorted(reply.status_code for reply in replies) == [200] + [404] * 11
                 (counted,) = [reply.json()["decision"] for reply in replies if reply.status_code == 200]
-    (result,) = [event for event in events if event["kind"] == "tool_result"]
+    (result,) = of_kind(events, "tool_result")
     assert result["is_error"] is (counted == "deny")
     assert decide(path, "once").status_code == 404
 
 
 def test_leaving_while_a_question_waits_withdraws_it_and_frees_the_place(owner: httpx2.Client) -> None:
-    with executing(owner, message="Please write three.txt") as response:
-        assert next(event for event in records(response) if event["kind"] == "approval")
+    with asking(owner, message="Please write three.txt") as (_, stream):
+        assert next(event for event in stream if event["kind"] == "approval")
     # One answer at a time: this one begins when the other is over.
-    assert whole(owner, message="Hi")["text"] == "Hello there."
+    assert answer_of(owner, "Hi")["text"] == "Hello there."
     assert owner.get("/v1/questions").json()["questions"] == []
 
 
 def test_an_answer_that_comes_whole_asks_no_questions(owner: httpx2.Client) -> None:
-    refused = whole(owner, message="Please write one.txt")
+    refused = answer_of(owner, "Please write one.txt")
     assert [event["is_error"] for event in refused["events"] if event["kind"] == "tool_result"] == [True]
-    granted = whole(owner, message="Please write one.txt", approvals="grant")
+    granted = answer_of(owner, "Please write one.txt", approvals="grant")
     assert [event["is_error"] for event in granted["events"] if event["kind"] == "tool_result"] == [False]
 
 
 def test_a_servers_form_is_filled_and_what_does_not_fit_names_its_field(owner: httpx2.Client) -> None:
-    with executing(owner, message="Who am I?") as response:
-        for event in records(response):
+    with asking(owner, message="Who am I?") as (_, stream):
+        for event in stream:
             if event["kind"] == "approval":
                 owner.post(f"/v1/approvals/{event['id']}", json={"decision": "once"})
             if event["kind"] == "elicitation":
@@ -261,22 +231,22 @@ def test_a_servers_form_is_filled_and_what_does_not_fit_names_its_field(owner: h
 
 def test_a_prepared_question_and_a_named_resource_are_answered(owner: httpx2.Client) -> None:
     prompt = {"name": "desk:code_review", "arguments": {"language": "rust"}}
-    assert text_of(events_of(owner, prompt=prompt)) == "The rust code is fine."
-    answer = whole(owner, message="What is to be done? @desk:memo://monday")
+    with asking(owner, prompt=prompt) as (_, stream):
+        assert text_of(stream) == "The rust code is fine."
+    answer = answer_of(owner, "What is to be done? @desk:memo://monday")
     assert answer["text"] == "You should buy milk."
     assert {"kind": "resource", "uri": "memo://monday"} in answer["events"]
 
 
 def test_an_answer_is_stopped_from_elsewhere_and_the_next_question_works(owner: httpx2.Client) -> None:
-    with executing(owner, message="count") as response:
-        conversation = response.headers["x-conversation-id"]
+    with asking(owner, message="count") as (conversation, stream):
         again = owner.post("/v1/execute", json={"message": "x", "conversation": conversation})
         if again.status_code != 200:
             assert error_of(again, 409)["code"] == "answer_under_way"
         stopped = owner.post(f"/v1/conversations/{conversation}/cancel").json()["cancelled"]
-        events = list(records(response))
+        events = list(stream)
     assert events[-1]["reason"] == ("cancelled" if stopped else "answered")
-    assert whole(owner, message="Hi", conversation=conversation)["events"][-1]["reason"] == "answered"
+    assert answer_of(owner, "Hi", conversation=conversation)["events"][-1]["reason"] == "answered"
 
 
 @pytest.mark.parametrize(
@@ -299,15 +269,16 @@ def test_a_question_that_does_not_fit_says_by_how_much(owner: httpx2.Client) -> 
     error = error_of(owner.post("/v1/execute", json={"message": "word " * 9000, "stream": False}), 400)
     assert error["code"] == "context_length_exceeded"
     assert "more than the" in error["message"]
-    last = events_of(owner, message="word " * 9000)[-1]
+    with asking(owner, message="word " * 9000) as (_, stream):
+        *_, last = stream
     assert last["reason"] == "failed"
     assert "more than the" in last["error"]
 
 
 def test_a_tool_that_is_not_allowed_is_not_called(owner: httpx2.Client) -> None:
-    answer = whole(owner, message="Please write one.txt", allowed_tools=[], approvals="grant")
-    assert not [event for event in answer["events"] if event["kind"] == "tool_result"]
-    forced = whole(owner, message="x", force_tool="delete_file", allowed_tools=[])
+    answer = answer_of(owner, "Please write one.txt", allowed_tools=[], approvals="grant")
+    assert not of_kind(answer["events"], "tool_result")
+    forced = answer_of(owner, "x", force_tool="delete_file", allowed_tools=[])
     assert forced["events"][-1]["reason"] == "failed"
 
 
@@ -315,7 +286,7 @@ def test_a_tool_that_is_not_allowed_is_not_called(owner: httpx2.Client) -> None:
 
 
 def test_conversations_are_listed_searched_renamed_exported_and_deleted(owner: httpx2.Client) -> None:
-    made = whole(owner, message="Hi from the pelican")["conversation"]
+    made = answer_of(owner, "Hi from the pelican")["conversation"]
     found = owner.get("/v1/conversations", params={"search": "pelican"}).json()
     assert [each["id"] for each in found["conversations"]] == [made]
     assert found["count"] == 1
@@ -335,7 +306,7 @@ def test_conversations_are_listed_searched_renamed_exported_and_deleted(owner: h
 
 
 def test_a_tenant_sees_no_conversations_tools_or_questions_of_another(owner: httpx2.Client, ann: httpx2.Client) -> None:
-    made = whole(owner, message="Hi from the owner")["conversation"]
+    made = answer_of(owner, "Hi from the owner")["conversation"]
     assert error_of(ann.get(f"/v1/conversations/{made}"), 404)
     assert error_of(ann.post("/v1/execute", json={"message": "x", "conversation": made}), 404)
     assert error_of(ann.delete(f"/v1/conversations/{made}"), 404)
@@ -420,7 +391,7 @@ def test_resources_and_prompts_are_listed_and_read(owner: httpx2.Client) -> None
 
 def test_the_board_tells_how_it_is(owner: httpx2.Client) -> None:
     before = owner.get("/v1/board").json()
-    whole(owner, message="Hi")
+    answer_of(owner, "Hi")
     after = owner.get("/v1/board").json()
     assert after["model"] == "parrot"
     assert after["emulated"]
@@ -435,7 +406,7 @@ def test_without_a_key_nothing_is_revealed(service: Served) -> None:
 
 
 def test_metrics_count_the_work_and_are_the_owners_alone(owner: httpx2.Client, ann: httpx2.Client) -> None:
-    whole(owner, message="Please write one.txt", approvals="grant")
+    answer_of(owner, "Please write one.txt", approvals="grant")
     families = {family.name: family for family in text_string_to_metric_families(owner.get("/metrics").text)}
 
     def value(family: str, suffix: str = "", **labels: str) -> float:

@@ -139,11 +139,6 @@ def chat(home: httpx2.Client, body: Json) -> tuple[str, list[Json], str]:
 # --- the Ollama integration -------------------------------------------------------------------------------------------
 
 
-def test_it_finds_the_board_and_its_model(home: httpx2.Client) -> None:
-    model, *_ = home.get("/api/tags").json()["models"]
-    assert model["model"] == "parrot:latest"
-
-
 @RELEASES
 def test_it_switches_lights_one_question_after_the_other(
     home: httpx2.Client, scripted: Served, release: Release

@@ -6,15 +6,14 @@ import json
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 
 from tests.support.demo_app import NO_VARIABLES, PythonServer
+from tests.support.execute import Json, answer_of, asking, of_kind, text_of
 from tests.support.served import scripted_model, served
 
-Json = dict[str, Any]
 DESK: PythonServer = ("desk", ("-m", "tests.support.mcp_servers.asking", "legacy"), NO_VARIABLES)
 NOTES: PythonServer = ("notes", ("-m", "tests.support.mcp_servers.notebook"), NO_VARIABLES)
 TINY: PythonServer = ("tiny", ("-m", "tests.support.mcp_servers.tiny"), NO_VARIABLES)
@@ -69,17 +68,6 @@ def hasty(tmp_path_factory: pytest.TempPathFactory) -> Generator[httpx2.Client, 
         yield it
 
 
-@contextmanager
-def asking(client: httpx2.Client, **body: Any) -> Generator[tuple[str, Iterator[Json]], None, None]:
-    """A question: its conversation, and its events as they come; leaving the block is leaving the service."""
-    with client.stream("POST", "/v1/execute", json=body) as response:
-        lines = response.iter_lines()
-        yield (
-            response.headers["x-conversation-id"],
-            (json.loads(line[6:]) for line in lines if line.startswith("data: ")),
-        )
-
-
 def called(client: httpx2.Client, name: str) -> str:
     """What a tool says when it is called by hand."""
     return client.post(f"/v1/tools/{name}:call", json={"approve": True}).raise_for_status().json()["text"]
@@ -108,7 +96,7 @@ def test_leaving_in_the_middle_of_a_call_leaves_nothing_behind(
         events = once_allowed(client, stream) if is_allowed else stream
         assert any(until.items() <= event.items() for event in events)
     # One answer at a time: this one begins when the other is over.
-    assert client.post("/v1/execute", json={"message": "Hi", "stream": False}).json()["text"] == "Hello there."
+    assert answer_of(client, "Hi")["text"] == "Hello there."
     assert client.get("/v1/questions").json()["questions"] == []
     kept = client.get(f"/v1/conversations/{conversation}").json()["messages"]
     assert [(turn["role"], turn["text"], turn["ending"]) for turn in kept] == [
@@ -121,8 +109,7 @@ def test_leaving_in_the_middle_of_a_call_leaves_nothing_behind(
     assert called(client, "seen") == "(no output)"
     assert called(client, "cancellations") == ("wait" if "wait" in words else "(no output)")
     assert "written.txt" not in called(client, "list_directory")
-    again = client.post("/v1/execute", json={"message": "Hi", "stream": False, "conversation": conversation})
-    assert again.json()["text"] == "Hello there."
+    assert answer_of(client, "Hi", conversation=conversation)["text"] == "Hello there."
 
 
 def test_a_question_whose_client_leaves_the_queue_is_stored_as_cancelled(client: httpx2.Client) -> None:
@@ -130,7 +117,7 @@ def test_a_question_whose_client_leaves_the_queue_is_stored_as_cancelled(client:
         assert any(event.get("text") == "[MCP: Calling tool 'wait']" for event in running)
         with asking(client, message="Please write", approvals="grant") as (conversation, waiting):
             assert next(waiting) == {"kind": "queued", "position": 1}
-    assert client.post("/v1/execute", json={"message": "Hi", "stream": False}).json()["text"] == "Hello there."
+    assert answer_of(client, "Hi")["text"] == "Hello there."
     assert client.get("/v1/tools/history", params={"conversation": conversation}).json()["calls"] == []
     question, answer = client.get(f"/v1/conversations/{conversation}").json()["messages"]
     assert (question["text"], answer["text"], answer["ending"]) == ("Please write", "", "cancelled")
@@ -139,12 +126,12 @@ def test_a_question_whose_client_leaves_the_queue_is_stored_as_cancelled(client:
 def test_an_approval_that_never_comes_is_a_refusal_and_the_answer_goes_on(hasty: httpx2.Client) -> None:
     with asking(hasty, message="Please write") as (_, stream):
         events = list(stream)
-    (question,) = [event for event in events if event["kind"] == "approval"]
-    (result,) = [event for event in events if event["kind"] == "tool_result"]
+    (question,) = of_kind(events, "approval")
+    (result,) = of_kind(events, "tool_result")
     assert result["is_error"]
     assert "it was not approved in time" in result["text"]
     assert events[-1] == {"kind": "end", "reason": "answered", "error": None}
-    assert "it was not approved in time" in "".join(event["text"] for event in events if event["kind"] == "text")
+    assert "it was not approved in time" in text_of(events)
     assert hasty.get("/v1/questions").json()["questions"] == []
     assert hasty.post(f"/v1/approvals/{question['id']}", json={"decision": "once"}).status_code == 404
     assert "written.txt" not in called(hasty, "list_directory")
@@ -153,8 +140,8 @@ def test_an_approval_that_never_comes_is_a_refusal_and_the_answer_goes_on(hasty:
 def test_a_form_without_an_answer_is_taken_away_and_the_answer_goes_on(hasty: httpx2.Client) -> None:
     with asking(hasty, message="Who am I?") as (_, stream):
         events = list(once_allowed(hasty, stream))
-    (form,) = [event for event in events if event["kind"] == "elicitation"]
-    (result,) = [event for event in events if event["kind"] == "tool_result"]
+    (form,) = of_kind(events, "elicitation")
+    (result,) = of_kind(events, "tool_result")
     assert json.loads(result["text"]) == {"action": "cancel"}
     assert events[-1] == {"kind": "end", "reason": "answered", "error": None}
     assert hasty.post(f"/v1/elicitations/{form['id']}", json={"action": "decline"}).status_code == 404

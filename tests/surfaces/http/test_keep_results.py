@@ -19,10 +19,10 @@ from rkllm_mcp.records import NOT_STORED, StoredConversation
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.conversations import RESULT_DAYS, HistoryLimits
 from tests.support.demo_app import make_demo
+from tests.support.execute import answer_of, asking, of_kind
 from tests.support.served import scripted_model, served
 
 pytestmark = pytest.mark.anyio
-Json = dict[str, Any]
 MARKER, BEFORE = "quincemarmalade", "medlarjelly"
 SERVER = f"""
 from tests.support.mcp_servers.tiny import TinyServer, tool
@@ -84,17 +84,13 @@ def client_of(home: Path, model: Path, extra: str) -> Generator[httpx2.Client]:
 
 def ask_every_way(client: httpx2.Client) -> str:
     """Ask so that tools run; return the id of the conversation."""
-    whole = client.post("/v1/execute", json={"message": "Look into the cellar", "stream": False}).raise_for_status()
-    assert MARKER in whole.text, "the answer itself has it"
-    conversation: str = whole.json()["conversation"]
-    more = {"conversation": conversation, "message": "Change the attic", "stream": False}
-    assert MARKER in client.post("/v1/execute", json={**more, "approvals": "grant"}).raise_for_status().text
-    edited = {**more, "message": "Look into the garden", "replaces": 2}
-    assert MARKER in client.post("/v1/execute", json=edited).raise_for_status().text
-    with client.stream(
-        "POST", "/v1/execute", json={"message": "Look into the barn", "detached": True, "approvals": "grant"}
-    ) as response:
-        assert any(MARKER in line for line in response.iter_lines())
+    whole = answer_of(client, "Look into the cellar")
+    assert MARKER in str(whole), "the answer itself has it"
+    conversation: str = whole["conversation"]
+    assert MARKER in str(answer_of(client, "Change the attic", conversation=conversation, approvals="grant"))
+    assert MARKER in str(answer_of(client, "Look into the garden", conversation=conversation, replaces=2))
+    with asking(client, message="Look into the barn", detached=True, approvals="grant") as (_, events):
+        assert any(MARKER in str(event) for event in events)
     chat = {"messages": [{"role": "user", "content": "Look into the shed"}], "mcp": True, "x_events": True}
     assert "It is done." in client.post("/v1/chat/completions", json=chat).raise_for_status().text
     asked = {"input": "Look into the loft", "tools": [{"type": "mcp", "server_label": "kitchen"}]}
@@ -119,8 +115,8 @@ def test_results_are_on_the_disk_only_if_keep_results_is_set(tmp_path: Path, kee
     with client_of(tmp_path / "home", model, extra) as client:
         conversation = ask_every_way(client)
         messages = client.get(f"/v1/conversations/{conversation}").json()["messages"]
-        (called,) = [event for event in messages[1]["events"] if event["kind"] == "tool_call"]
-        (result,) = [event for event in messages[1]["events"] if event["kind"] == "tool_result"]
+        (called,) = of_kind(messages[1]["events"], "tool_call")
+        (result,) = of_kind(messages[1]["events"], "tool_result")
         assert called["arguments"] == {"place": "cellar"}, "the call is kept with the conversation"
         assert (MARKER in result["text"], result.get("omitted", False)) == (keep_results, not keep_results)
         assert on_disk(state) == kept
@@ -130,8 +126,7 @@ def test_results_are_on_the_disk_only_if_keep_results_is_set(tmp_path: Path, kee
     assert on_disk(state) == kept
     # The next process goes on: the model reads what was said, without the rounds of tools.
     with client_of(tmp_path / "home", model, extra) as client:
-        more = {"conversation": conversation, "message": "Thanks", "stream": False}
-        assert client.post("/v1/execute", json=more).raise_for_status().json()["text"] == "Hello."
+        assert answer_of(client, "Thanks", conversation=conversation)["text"] == "Hello."
         assert on_disk(state) == kept
         for each in client.get("/v1/conversations").json()["conversations"]:
             client.delete(f"/v1/conversations/{each['id']}").raise_for_status()

@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx2
 
 from tests.support.demo_app import NO_VARIABLES, PythonServer
+from tests.support.execute import answer_of, of_kind
 from tests.support.served import scripted_model, served
 
 COUNT = 400
@@ -36,12 +37,11 @@ def test_all_are_listed_and_switched_and_any_of_them_can_be_called(tmp_path: Pat
     with served(tmp_path / "home", scripted_model(tmp_path / "model", RULES), (MANY,)) as it:
         client = httpx2.Client(base_url=it.url, timeout=120)
         with client:
-            asked = {"message": "Please use tool_321", "stream": False, "approvals": "grant"}
-            answer = client.post("/v1/execute", json=asked).raise_for_status().json()
+            answer = answer_of(client, "Please use tool_321", approvals="grant")
             assert answer["text"] == "It is done."
-            assert [event["text"] for event in answer["events"] if event["kind"] == "tool_result"] == ["done"]
+            assert [event["text"] for event in of_kind(answer["events"], "tool_result")] == ["done"]
             # What does not fit the window is found when it is asked for, not listed.
-            (first, *_) = [event for event in answer["events"] if event["kind"] == "usage"]
+            (first, *_) = of_kind(answer["events"], "usage")
             listed = client.get("/v1/tools").json()
             assert first["prompt_tokens"] < 4096 < listed["tokens"]
             assert [tool["name"] for tool in listed["tools"]] == [f"tool_{number}" for number in range(COUNT)]

@@ -6,12 +6,12 @@ import sqlite3
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 
 from tests.support.demo_app import NO_VARIABLES, Demo, PythonServer, make_demo
+from tests.support.execute import answer_of
 from tests.support.served import scripted_model
 from tests.support.started import started
 
@@ -64,19 +64,15 @@ def both(folder: Path) -> Generator[tuple[httpx2.Client, httpx2.Client], None, N
         yield stack.enter_context(service(demo)), stack.enter_context(service(demo))
 
 
-def ask(client: httpx2.Client, message: str, **more: Any) -> dict[str, Any]:
-    return client.post("/v1/execute", json={"message": message, "stream": False, **more}).raise_for_status().json()
-
-
 def test_a_conversation_goes_on_at_either_and_is_deleted_for_both(both: tuple[httpx2.Client, httpx2.Client]) -> None:
     one, other = both
-    conversation = ask(one, "Hi")["conversation"]
-    assert ask(other, "And now?", conversation=conversation)["text"] == "As I said: hello."
+    conversation = answer_of(one, "Hi")["conversation"]
+    assert answer_of(other, "And now?", conversation=conversation)["text"] == "As I said: hello."
     for client in both:
         kept = client.get(f"/v1/conversations/{conversation}").json()["messages"]
         assert [turn["text"] for turn in kept] == ["Hi", "Hello there.", "And now?", "As I said: hello."]
     # The first has it as it was open there; nothing that was said elsewhere is lost by that.
-    events = ask(one, "Still there?", conversation=conversation)["events"]
+    events = answer_of(one, "Still there?", conversation=conversation)["events"]
     assert any("went on elsewhere" in event.get("text", "") for event in events)
     assert len(other.get(f"/v1/conversations/{conversation}").json()["messages"]) == 6
     assert other.delete(f"/v1/conversations/{conversation}").status_code == 204
@@ -90,7 +86,7 @@ def test_a_tool_that_is_switched_off_at_one_is_off_at_the_next_question_of_the_o
     one, other = both
     for is_on in (False, True):
         one.post(f"/v1/tools/add:{'enable' if is_on else 'disable'}").raise_for_status()
-        ask(other, "Hi")
+        answer_of(other, "Hi")
         assert {tool["name"]: tool["enabled"] for tool in other.get("/v1/tools").json()["tools"]}["add"] is is_on
 
 
@@ -113,19 +109,19 @@ def test_a_program_that_locks_the_file_hides_and_loses_no_conversation(
     both: tuple[httpx2.Client, httpx2.Client], state_file: Path
 ) -> None:
     client, _ = both
-    begun = [ask(client, f"Hello {number}")["conversation"] for number in range(3)]
+    begun = [answer_of(client, f"Hello {number}")["conversation"] for number in range(3)]
     before = client.get("/v1/conversations").json()["count"]
     lock = sqlite3.connect(state_file, isolation_level=None)
     lock.execute("BEGIN EXCLUSIVE")
     listed = client.get("/v1/conversations").raise_for_status().json()
     assert set(begun) <= {entry["id"] for entry in listed["conversations"]}
     assert len(client.get(f"/v1/conversations/{begun[0]}").json()["messages"]) == 2
-    events = ask(client, "Hello", conversation=begun[0])["events"]
+    events = answer_of(client, "Hello", conversation=begun[0])["events"]
     assert any("was not kept: database is locked" in event.get("text", "") for event in events)
     assert "database is locked" in client.get("/readyz").json()["storage"]
     lock.execute("ROLLBACK")
     lock.close()
-    ask(client, "Hello again", conversation=begun[0])
+    answer_of(client, "Hello again", conversation=begun[0])
     assert client.get("/readyz").json() == {"status": "ok"}
     # What could not be stored at its time is stored with the next answer.
     assert len(client.get(f"/v1/conversations/{begun[0]}").json()["messages"]) == 6

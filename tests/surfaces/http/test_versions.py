@@ -11,9 +11,9 @@ from tokenizers import Tokenizer
 
 from tests.support.demo_app import NO_VARIABLES, PythonServer
 from tests.support.demo_model import DEMO_TOKENIZER
+from tests.support.execute import Json, answer_of, of_kind
 from tests.support.served import Served, scripted_model, served
 
-Json = dict[str, Any]
 NOTES: PythonServer = ("notes", ("-m", "tests.support.mcp_servers.notebook"), NO_VARIABLES)
 RULES = r"""
 rule
@@ -47,8 +47,7 @@ def client(service: Served) -> Generator[httpx2.Client, None, None]:
 
 
 def ask(client: httpx2.Client, message: str, **body: Any) -> Json:
-    response = client.post("/v1/execute", json={"message": message, "stream": False, "approvals": "refuse", **body})
-    return response.raise_for_status().json()
+    return answer_of(client, message, approvals="refuse", **body)
 
 
 def shown(client: httpx2.Client, conversation: str) -> list[tuple[str, str, str]]:
@@ -112,7 +111,7 @@ def test_what_an_answer_showed_is_stored_with_it_and_found_by_its_words(client: 
         return [event for event in events if event["kind"] not in passing | {"text"}]
 
     assert joined(stored["events"]) == joined(answer["events"])
-    (result,) = [event for event in stored["events"] if event["kind"] == "tool_result"]
+    (result,) = of_kind(stored["events"], "tool_result")
     assert (result["is_error"], result["ruling"]) == (True, "refused")
     assert [event["text"] for event in stored["events"] if event["kind"] == "text"] == [answer["text"]]
     found = client.get("/v1/conversations", params={"search": "quince"}).json()
