@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
+import anyio
 import httpx2
 
 Json = dict[str, Any]
@@ -40,3 +41,58 @@ def text_of(events: Iterable[Json]) -> str:
 def of_kind(events: Iterable[Json], *kinds: str) -> list[Json]:
     """Those of some kinds."""
     return [event for event in events if event["kind"] in kinds]
+
+
+class Reading:
+    """An answer under way, record by record."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self.response = response
+        self.conversation = response.headers.get("X-Conversation-Id", "")
+        self._lines = response.aiter_lines()
+
+    async def next_record(self, *kinds: str) -> tuple[int, Json]:
+        """Number and event of the next record of one of these kinds, or of any."""
+        number = 0
+        while True:
+            line = await anext(self._lines)
+            if line.startswith("id: "):
+                number = int(line[4:])
+            elif line.startswith("data: ") and (not kinds or json.loads(line[6:])["kind"] in kinds):
+                return number, json.loads(line[6:])
+
+    async def next(self, *kinds: str) -> Json:
+        """The next event of one of these kinds, or of any."""
+        return (await self.next_record(*kinds))[1]
+
+    async def rest(self) -> list[tuple[int, Json]]:
+        """The records that still come."""
+        records: list[tuple[int, Json]] = []
+        with suppress(StopAsyncIteration):
+            while True:
+                records.append(await self.next_record())
+        return records
+
+    async def whole(self) -> str:
+        """The text of the rest, which has to end as an answer."""
+        events = [event for _, event in await self.rest()]
+        assert events[-1] == {"kind": "end", "reason": "answered", "error": None}
+        return text_of(events)
+
+
+@asynccontextmanager
+async def reading(
+    client: httpx2.AsyncClient, path: str = "/v1/execute", body: Mapping[str, Any] | None = None
+) -> AsyncGenerator[Reading, None]:
+    """A question, or with no body the stream of an answer; leaving the block is leaving the service."""
+    async with client.stream("POST" if body else "GET", path, json=body) as response:
+        yield Reading(response)
+
+
+@asynccontextmanager
+async def client_of(url: str, key: str) -> AsyncGenerator[httpx2.AsyncClient, None]:
+    """A client with a key; bounded."""
+    with anyio.fail_after(120):
+        client = httpx2.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60)
+        async with client:
+            yield client

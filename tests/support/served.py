@@ -34,19 +34,27 @@ _HEAD = """RKLLM-EMULATOR 1
 vocabulary tokenizer.json
 eos <|im_end|>
 context {context}
-speed flat
+speed {speed}
 """
+# A speed at which an answer lasts long enough for somebody to leave or to stop it: forty tokens in a second.
+SLOW = "prefill 5000 decode 40"
 
 
 def scripted_model(
-    folder: Path, rules: str, *, name: str = "parrot", template: str = "qwen2.5", context: int = 4096
+    folder: Path,
+    rules: str,
+    *,
+    name: str = "parrot",
+    template: str = "qwen2.5",
+    context: int = 4096,
+    speed: str = "flat",
 ) -> Path:
     """A model folder that plays ``rules`` (native/README.md), with the demo's tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_bytes(DEMO_TOKENIZER.read_bytes())
     card = _CARD.format(name=name, template=template, tokenizer="tokenizer.json")
     (folder / "model.toml").write_text(card, "utf-8")
-    (folder / "model.rkllm").write_text(_HEAD.format(context=context) + rules, "utf-8")
+    (folder / "model.rkllm").write_text(_HEAD.format(context=context, speed=speed) + rules, "utf-8")
     return folder
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-import anyio
-import httpx2
 import pytest
 
 from rkllm_mcp.agent.pending_requests import PendingRequests, StreamApprover
@@ -25,11 +22,11 @@ from rkllm_mcp.surfaces.http.running_answers import (
     RunningAnswers,
 )
 from tests.support.demo_app import make_demo
-from tests.support.served import Served, scripted_model, served
+from tests.support.execute import Json, client_of, reading, text_of
+from tests.support.served import SLOW, Served, scripted_model, served
 from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
-Json = dict[str, Any]
 WORDS = "one two three four five six seven eight nine ten"
 RULES = f"""
 rule
@@ -47,71 +44,24 @@ KEYS = 'api_keys = ["a", "b"]\n'
 def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
     """A service that lets one answer in; its model says forty tokens in a second."""
     folder = tmp_path_factory.mktemp("detached")
-    model = scripted_model(folder / "model", RULES)
-    script = model / "model.rkllm"
-    script.write_text(script.read_text("utf-8").replace("speed flat", "speed prefill 5000 decode 40"), "utf-8")
+    model = scripted_model(folder / "model", RULES, speed=SLOW)
     limits = f"[service]\nparallel = 1\n{KEYS}"
     with served(folder / "home", model, extra=limits, speed="") as it:
         yield it
 
 
-@asynccontextmanager
-async def client_of(service: Served, key: str = "a") -> AsyncGenerator[httpx2.AsyncClient, None]:
-    headers = {"Authorization": f"Bearer {key}"}
-    with anyio.fail_after(120):
-        client = httpx2.AsyncClient(base_url=service.url, headers=headers, timeout=60)
-        async with client:
-            yield client
-
-
-class Reading:
-    """The records of a stream as they come: number and event."""
-
-    def __init__(self, response: httpx2.Response) -> None:
-        self.conversation = response.headers.get("X-Conversation-Id", "")
-        self._lines = response.aiter_lines()
-
-    async def next(self, *kinds: str) -> tuple[int, Json]:
-        """The next record of one of these kinds, or of any."""
-        number = 0
-        while True:
-            line = await anext(self._lines)
-            if line.startswith("id: "):
-                number = int(line[4:])
-            elif line.startswith("data: ") and (not kinds or json.loads(line[6:])["kind"] in kinds):
-                return number, json.loads(line[6:])
-
-    async def rest(self) -> list[tuple[int, Json]]:
-        """The records to the end."""
-        records = [await self.next()]
-        while records[-1][1]["kind"] != "end":
-            records.append(await self.next())
-        return records
-
-
-@asynccontextmanager
-async def reading(
-    client: httpx2.AsyncClient, path: str = "/v1/execute", body: Mapping[str, Any] | None = None
-) -> AsyncGenerator[Reading, None]:
-    """A stream; leaving the block is leaving the service."""
-    content = {"max_tokens": 2500, **body} if body else None
-    async with client.stream("POST" if body else "GET", path, json=content) as response:
-        assert response.status_code == 200, await response.aread()
-        yield Reading(response)
-
-
-def words(records: Sequence[tuple[int, Json]]) -> str:
-    return "".join(event["text"] for _, event in records if event["kind"] == "text")
+def question(text: str, **more: Any) -> Json:
+    return {"message": text, "max_tokens": 2500, **more}
 
 
 async def test_a_detached_answer_goes_on_without_its_reader_and_is_read_on_behind_any_number(service: Served) -> None:
-    async with client_of(service) as client:
-        async with reading(client, body={"message": "at length", "detached": True}) as first:
-            begun = [await first.next("text")]
+    async with client_of(service.url, "a") as client:
+        async with reading(client, body=question("at length", detached=True)) as first:
+            begun = [await first.next_record("text")]
         path = f"/v1/conversations/{first.conversation}/stream"
         async with reading(client, f"{path}?after={begun[-1][0]}") as second:
             rest = await second.rest()
-        assert words(begun) + words(rest) == WORDS
+        assert text_of(event for _, event in begun + rest) == WORDS
         assert rest[-1][1] == {"kind": "end", "reason": "answered", "error": None}
         for after in (0, begun[-1][0], rest[-3][0]):
             async with reading(client, f"{path}?after={after}") as again:
@@ -123,12 +73,12 @@ async def test_a_detached_answer_goes_on_without_its_reader_and_is_read_on_behin
 
 
 async def test_a_key_has_two_detached_answers_which_no_other_key_reads_and_cancel_stops_each(service: Served) -> None:
-    detached = {"message": "for ever", "detached": True}
-    async with client_of(service) as client, client_of(service, "b") as other:
+    detached = question("for ever", detached=True)
+    async with client_of(service.url, "a") as client, client_of(service.url, "b") as other:
         async with reading(client, body=detached) as running:
             await running.next("text")
         async with reading(client, body=detached) as waiting:
-            assert (await waiting.next("queued"))[1] == {"kind": "queued", "position": 1}
+            assert await waiting.next("queued") == {"kind": "queued", "position": 1}
         refused = await client.post("/v1/execute", json=detached)
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_detached")
         in_the_same = await client.post("/v1/execute", json={"message": "x", "conversation": running.conversation})
@@ -146,17 +96,17 @@ async def test_a_key_has_two_detached_answers_which_no_other_key_reads_and_cance
             assert (await client.post(f"{path}/cancel")).json() == {"cancelled": False}
             stored = (await client.get(path)).json()["messages"]
             assert (stored[0]["text"], stored[-1]["ending"]) == ("for ever", "cancelled")
-        async with reading(client, body={"message": "at length", "detached": True}) as free:
-            assert words(await free.rest()) == WORDS
+        async with reading(client, body=question("at length", detached=True)) as free:
+            assert await free.whole() == WORDS
 
 
 @pytest.mark.parametrize("is_detached", [False, True])
 async def test_a_conversation_is_deleted_with_its_answer_whether_that_runs_or_waits(
     service: Served, *, is_detached: bool
 ) -> None:
-    body = {"message": "for ever", "detached": is_detached}
+    body = question("for ever", detached=is_detached)
     async with (
-        client_of(service) as client,
+        client_of(service.url, "a") as client,
         reading(client, body=body) as running,
         reading(client, body=body) as waiting,
     ):
@@ -165,12 +115,10 @@ async def test_a_conversation_is_deleted_with_its_answer_whether_that_runs_or_wa
         for each in (waiting, running):
             path = f"/v1/conversations/{each.conversation}"
             assert (await client.delete(path)).status_code == 204
-            with pytest.raises(StopAsyncIteration):
-                while True:
-                    await each.next()
+            await each.rest()
             assert (await client.get(path)).status_code == 404
             assert (await client.get(f"{path}/stream")).status_code == 404
-        async with reading(client, body={"message": "at length"}) as later:
+        async with reading(client, body=question("at length")) as later:
             await later.rest()
         kept = {each["id"] for each in (await client.get("/v1/conversations")).json()["conversations"]}
         assert kept & {running.conversation, waiting.conversation, later.conversation} == {later.conversation}
@@ -181,7 +129,7 @@ async def test_a_conversation_is_deleted_with_its_answer_whether_that_runs_or_wa
 )
 async def test_a_detached_answer_needs_a_stream_and_a_history(tmp_path: Path, extra: str, body: Json) -> None:
     with served(tmp_path, scripted_model(tmp_path / "model", RULES), extra=f"[service]\n{extra}{KEYS}") as service:
-        async with client_of(service) as client:
+        async with client_of(service.url, "a") as client:
             refused = await client.post("/v1/execute", json={"message": "at length", "detached": True, **body})
             assert (refused.status_code, refused.json()["error"]["param"]) == (422, "detached")
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
 
-import anyio
 import httpx2
 import pytest
 
-from tests.support.served import Served, scripted_model, served
+from tests.support.execute import Json, Reading, client_of, reading
+from tests.support.served import SLOW, Served, scripted_model, served
 
 pytestmark = pytest.mark.anyio
 
-Json = dict[str, Any]
 WORDS = "one two three four five six seven eight nine ten"
 # The longest answer, tokens; what is said for ever is longer.
 LIMIT = 512
@@ -32,80 +30,43 @@ rule
 KEYS = 'api_keys = ["a", "b"]\n'
 
 
-def model(folder: Path) -> Path:
-    """A model that says forty tokens in a second."""
-    made = scripted_model(folder, RULES)
-    script = made / "model.rkllm"
-    script.write_text(script.read_text("utf-8").replace("speed flat", "speed prefill 5000 decode 40"), "utf-8")
-    return made
+@contextmanager
+def serving(folder: Path, extra: str) -> Generator[Served, None, None]:
+    model = scripted_model(folder / "model", RULES, speed=SLOW)
+    with served(folder / "home", model, extra=f"[service]\n{extra}", speed="") as it:
+        yield it
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
     """A service that lets two answers in at once."""
-    folder = tmp_path_factory.mktemp("pair")
-    with served(folder / "home", model(folder / "model"), extra=f"[service]\nparallel = 2\n{KEYS}", speed="") as it:
+    with serving(tmp_path_factory.mktemp("pair"), f"parallel = 2\n{KEYS}") as it:
         yield it
 
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
     """A service that lets one answer in, and one wait for each key."""
-    folder = tmp_path_factory.mktemp("single")
-    limits = f"[service]\nparallel = 1\nqueue = 1\n{KEYS}"
-    with served(folder / "home", model(folder / "model"), extra=limits, speed="") as it:
+    with serving(tmp_path_factory.mktemp("single"), f"parallel = 1\nqueue = 1\n{KEYS}") as it:
         yield it
 
 
 @pytest.fixture(scope="module")
 def limited(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
     """A service that lets one answer in, with tenants who may have little of it in a day."""
-    folder = tmp_path_factory.mktemp("limited")
     tenants = "".join(
         f'[[tenants]]\nname = "{name}"\napi_key = "{name}"\ndaily_tokens = {tokens}\n'
         for name, tokens in (("ann", 20), ("bea", 100))
     )
-    extra = f"[service]\nparallel = 1\n{tenants}"
-    with served(folder / "home", model(folder / "model"), extra=extra, speed="") as it:
+    with serving(tmp_path_factory.mktemp("limited"), f"parallel = 1\n{tenants}") as it:
         yield it
 
 
-class Asked:
-    """A question under way: its events as they come."""
-
-    def __init__(self, response: httpx2.Response) -> None:
-        self.response = response
-        self._lines = response.aiter_lines()
-
-    async def next(self, kind: str) -> Json:
-        """The next event of a kind."""
-        while True:
-            line = await anext(self._lines)
-            if line.startswith("data: ") and (event := json.loads(line[6:]))["kind"] == kind:
-                return event
-
-    async def rest(self) -> list[str]:
-        """The lines that still come."""
-        return [line async for line in self._lines]
-
-    async def whole(self) -> str:
-        """The text of the rest, which has to end as an answer."""
-        events = [json.loads(line[6:]) for line in await self.rest() if line.startswith("data: ")]
-        assert events[-1] == {"kind": "end", "reason": "answered", "error": None}
-        return "".join(event["text"] for event in events if event["kind"] == "text")
-
-
 @asynccontextmanager
-async def asking(service: Served, text: str, key: str = "a") -> AsyncGenerator[Asked, None]:
+async def asking(service: Served, text: str, key: str = "a") -> AsyncGenerator[Reading, None]:
     """A question; leaving the block is leaving the service."""
-    headers = {"Authorization": f"Bearer {key}"}
-    client = httpx2.AsyncClient(timeout=60)
-    with anyio.fail_after(60):
-        async with (
-            client,
-            client.stream("POST", f"{service.url}/v1/execute", json={"message": text}, headers=headers) as response,
-        ):
-            yield Asked(response)
+    async with client_of(service.url, key) as client, reading(client, body={"message": text}) as it:
+        yield it
 
 
 def calls(service: Served, name: str) -> list[Json]:
@@ -187,7 +148,7 @@ async def test_who_leaves_has_paid_and_who_waited_meanwhile_is_refused_as_well(l
         async with asking(limited, "at length", "ann") as waiting:
             await waiting.next("queued")
             await running.response.aclose()
-            assert "daily_tokens_exceeded" in "".join(await waiting.rest())
+            assert "daily_tokens_exceeded" in str(await waiting.rest())
     async with asking(limited, "at length", "ann") as refused:
         assert refused.response.status_code == 429
 

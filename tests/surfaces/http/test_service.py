@@ -16,7 +16,7 @@ import pytest
 from rkllm_mcp.config.secrets import hashed
 from tests.support.demo_app import Demo, descendants, is_alive, make_demo, wait_asleep, wait_for_end
 from tests.support.gate import GATE
-from tests.support.served import scripted_model
+from tests.support.served import SLOW, scripted_model
 from tests.support.started import started
 
 Json = dict[str, Any]
@@ -47,8 +47,7 @@ rule
 @pytest.fixture
 def demo(tmp_path: Path) -> Demo:
     """A service with a model that takes its time."""
-    model = scripted_model(tmp_path / "parrot", RULES)
-    rewrite(model / "model.rkllm", "speed flat", "speed prefill 5000 decode 40")
+    model = scripted_model(tmp_path / "parrot", RULES, speed=SLOW)
     return make_demo(tmp_path / "home", [], path=model, extra=f"[service]\ndrain_s = 60\n{GATE}", speed="")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.support.served import Served, scripted_model, served
+from tests.support.served import SLOW, Served, scripted_model, served
 
 Json = dict[str, Any]
 RULES = f"""
@@ -48,9 +48,7 @@ def body(path: str, question: str) -> Json:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
     folder = tmp_path_factory.mktemp("ends")
-    model = scripted_model(folder / "model", RULES)
-    script = model / "model.rkllm"
-    script.write_text(script.read_text("utf-8").replace("speed flat", "speed prefill 5000 decode 40"), "utf-8")
+    model = scripted_model(folder / "model", RULES, speed=SLOW)
     with served(folder / "home", model, extra="[service]\nparallel = 1\nqueue = 0\n", speed="") as it:
         yield it
 
