@@ -239,6 +239,7 @@ def bare_class_variables(graph: Graph, layers: Layers) -> list[str]:
     return [
         f"{module.name} line {node.lineno}: ClassVar[...]"
         for module in graph.modules.values()
+        if "ClassVar" in module.source
         for node in ast.walk(module.tree)
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "ClassVar"
     ]
