@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -16,17 +16,10 @@ from rkllm_mcp.store import Store, open_store
 from rkllm_mcp.store.conversations import Conversations
 from rkllm_mcp.store.database import Transaction
 from rkllm_mcp.store.postgres import MIGRATIONS, PostgresDatabase, open_postgres, translated
-from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.anyio
 TABLES = ("conversations", "messages", "versions", "responses", "calls", "grants", "texts")
-
-
-@pytest.fixture
-def mortal() -> Generator[PostgresServer, None, None]:
-    """A server of one test, which may end it."""
-    with postgres_server() as server:
-        yield server
 
 
 def exchange(name: str, at: float = 1.0) -> list[StoredTurn]:

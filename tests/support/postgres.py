@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -47,10 +47,20 @@ class PostgresServer:
                 self.start()
                 return
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self.process is not None and self.process.poll() is None
+
     def kill(self) -> None:
         """End it and all of its processes as a power cut does."""
-        if self.process is not None and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+        if self.process is not None and self.is_running:
+            pid = self.process.pid
+            # Each of the others is in a session of its own, and could answer once more; stopped, it starts none.
+            os.kill(pid, signal.SIGSTOP)
+            for process in (pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split())):
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
             self.process.wait(_PATIENCE_S)
 
     def new_database(self) -> str:
@@ -106,6 +116,20 @@ def postgres() -> Generator[PostgresServer, None, None]:
     """A server for all tests of a run."""
     with postgres_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def _mortal_server() -> Generator[PostgresServer, None, None]:
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture
+def mortal(_mortal_server: PostgresServer) -> PostgresServer:
+    """A running server that a test may end: none but the tests that do so have it."""
+    if not _mortal_server.is_running:
+        _mortal_server.start()
+    return _mortal_server
 
 
 def _programs() -> Path | None:

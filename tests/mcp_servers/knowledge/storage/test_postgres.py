@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -29,17 +29,10 @@ from mcp_servers.knowledge.storage.bases import bases, create_base
 from mcp_servers.knowledge.storage.postgres import PostgresDatabase
 from mcp_servers.knowledge.types import UNRESTRICTED, SearchRequest
 from tests.support.knowledge import document
-from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.anyio
 CHUNKS = 12
-
-
-@pytest.fixture
-def mortal() -> Generator[PostgresServer, None, None]:
-    """A server of one test, which may end it."""
-    with postgres_server() as server:
-        yield server
 
 
 @asynccontextmanager
