@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 
+from mcp_servers.knowledge.__main__ import main
 from mcp_servers.knowledge.library import Library, open_library
 from mcp_servers.program import install_command
 from tests.support.demo_app import descendants, is_alive
@@ -100,7 +102,10 @@ async def _some_documents(library: Library) -> tuple[str, int]:
                 return base.id, found
 
 
-def test_settings_and_folders_that_cannot_be_used_are_one_sentence(tmp_path: Path) -> None:
+def test_settings_and_folders_that_cannot_be_used_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "file").write_text("", "utf-8")
     for words, sentence in (
         (["--watch", "folder"], "watch is 'folder': give FOLDER=KB, the knowledge base by its id or name.\n"),
@@ -114,9 +119,10 @@ def test_settings_and_folders_that_cannot_be_used_are_one_sentence(tmp_path: Pat
         ),
         (["--jwks", "/none", "--http"], "jwks /none cannot be read (No such file or directory): check the path.\n"),
     ):
-        with started(tmp_path, words) as process:
-            out, err = process.communicate(timeout=120)
-        assert (process.returncode, out, err[: len(sentence)]) == (2, "", sentence)
+        code = main(words)
+        logging.getLogger("mcp_servers").setLevel(logging.NOTSET)
+        out, err = capsys.readouterr()
+        assert (code, out, err[: len(sentence)]) == (2, "", sentence)
         assert err.count("\n") == 1
 
 

@@ -1,22 +1,26 @@
-"""Tenants over stdio: each has a server of its own on the folder that all share."""
+"""Tenants of a host: each has a server of its own on the folder that all share."""
 
 from __future__ import annotations
 
 import base64
 import json
 import sys
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from mcp import Client
 
+from mcp_servers.knowledge.server import create_server, stdio_access
+from mcp_servers.knowledge.service import open_service
 from mcp_servers.knowledge.settings import SettingsError, load_settings
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.mcp_client.client import MCPClient
+from tests.support.knowledge_server import Said, said
 
 pytestmark = pytest.mark.anyio
 
@@ -53,18 +57,18 @@ api_key = "k4-of-a-tenant"
 class Caller:
     """Calls of one tenant, or of the owner."""
 
-    def __init__(self, client: MCPClient) -> None:
-        self._client = client
+    def __init__(self, call_tool: Callable[[str, dict[str, Any]], Awaitable[Said]]) -> None:
+        self._call_tool = call_tool
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        result = await self._client.call_tool(tool, arguments)
-        assert not result["isError"], result["content"]
-        return json.loads(result["content"][0]["text"])
+        answer = await self._call_tool(tool, arguments)
+        assert not answer.is_error, answer.texts
+        return answer.facts
 
     async def problem(self, tool: str, **arguments: Any) -> str:
-        result = await self._client.call_tool(tool, arguments)
-        assert result["isError"]
-        return result["content"][0]["text"]
+        answer = await self._call_tool(tool, arguments)
+        assert answer.is_error
+        return answer.text
 
     async def names(self) -> list[str]:
         return [each["name"] for each in (await self.call("list_knowledge_bases"))["knowledge_bases"]]
@@ -79,20 +83,49 @@ class Caller:
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncGenerator[Mapping[str, Caller], None]:
-    """Start the server of each tenant as the host does, and that of the owner under an empty name."""
+async def in_process(env: Mapping[str, str]) -> AsyncGenerator[Caller, None]:
+    """The server that the program would run with these variables, in this process."""
+    settings = load_settings({}, env)
+    access = stdio_access(settings)
+    async with open_service(settings) as service, Client(create_server(service, lambda _: access)) as client:
+
+        async def call_tool(tool: str, arguments: dict[str, Any]) -> Said:
+            return said(await client.call_tool(tool, arguments))
+
+        yield Caller(call_tool)
+
+
+@asynccontextmanager
+async def over_stdio(env: Mapping[str, str]) -> AsyncGenerator[Caller, None]:
+    """The server as the host starts it."""
+    async with MCPClient(sys.executable, ("-m", "mcp_servers.knowledge"), env=dict(env), timeout_s=60) as client:
+
+        async def call_tool(tool: str, arguments: dict[str, Any]) -> Said:
+            result = await client.call_tool(tool, arguments)
+            texts = [block["text"] for block in result["content"]]
+            return Said(result["isError"], texts, {} if result["isError"] else json.loads(texts[0]))
+
+        yield Caller(call_tool)
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path,
+    start: Callable[[Mapping[str, str]], AbstractAsyncContextManager[Caller]] = in_process,
+    tenants: Sequence[str] = ("own", "other", "before", "reader"),
+) -> AsyncGenerator[Mapping[str, Caller], None]:
+    """The server of each tenant with the variables that the host gives it; that of the owner has an empty name."""
     (folder / "rkllm-mcp.toml").write_text(CONFIG, "utf-8")
     config = load_config(folder / "rkllm-mcp.toml")
-    sections = {"": None, **{tenant.name: tenant for tenant in config.tenants}}
+    sections = {tenant.name: tenant for tenant in config.tenants}
     callers: dict[str, Caller] = {}
     with anyio.fail_after(120):
         async with AsyncExitStack() as stack:
-            for name, section in sections.items():
-                server = config.for_tenant(section).servers[0]
+            for name in ("", *tenants):
+                server = config.for_tenant(sections.get(name)).servers[0]
                 assert isinstance(server, StdioServer)
                 env = {**server.env, "KNOWLEDGE_FOLDER": str(folder / "data")}
-                client = MCPClient(sys.executable, ("-m", "mcp_servers.knowledge"), env=env, timeout_s=60)
-                callers[name] = Caller(await stack.enter_async_context(client))
+                callers[name] = await stack.enter_async_context(start(env))
                 if not name:
                     await callers[""].call("create_knowledge_base", name="規程")
             yield callers
@@ -167,15 +200,17 @@ async def test_what_the_owner_puts_into_the_base_of_a_tenant_is_read_there_only(
         assert await callers["other"].names() == ["other"]
 
 
-async def test_tenants_write_to_the_shared_folder_at_once(tmp_path: Path) -> None:
-    async with opened(tmp_path) as callers, anyio.create_task_group() as tasks:
-        for name, caller in callers.items():
-            if name == "reader":
-                continue
-            for at in range(5):
-                tasks.start_soon(
-                    caller.upload, f"{at}.txt", f"{name} {at}", "*" if name in ("own", "other") else "規程"
-                )
+async def test_tenants_write_to_the_shared_folder_at_once_from_processes_of_their_own(tmp_path: Path) -> None:
+    async with opened(tmp_path, over_stdio, ("own", "before")) as callers:
+        async with anyio.create_task_group() as tasks:
+            for name, caller in callers.items():
+                for at in range(5):
+                    tasks.start_soon(caller.upload, f"{name}{at}.txt", f"{name} {at}", "*" if name == "own" else "規程")
+        assert await callers["own"].titles("*") == [(f"own{at}", "own") for at in range(5)]
+        assert await callers["before"].titles("規程") == [
+            (f"{name}{at}", name) for name in ("", "before") for at in range(5)
+        ]
+        assert await callers["own"].names() == ["own"]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,37 +12,8 @@ from mcp import Client, StdioServerParameters
 from mcp_servers.weather.__main__ import main
 from mcp_servers.weather.settings import settings_from
 from tests.support.fake_jma import NOW_IN_CASES, FakeAgency, cases_folder
-from tests.support.jma_forecasts import JST
 from tests.support.shared import REPOSITORY
 from tests.support.weather_calls import call
-
-EVENING = datetime(2026, 11, 21, 18, 30, tzinfo=JST)
-
-
-@pytest.fixture
-def evening() -> Iterator[FakeAgency]:
-    with FakeAgency(now=EVENING) as agency:
-        yield agency
-
-
-@pytest.mark.anyio
-async def test_the_server_runs_as_a_process_of_its_own(evening: FakeAgency, tmp_path: Path) -> None:
-    process = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "mcp_servers.weather"],
-        cwd=REPOSITORY,
-        env=evening.environment(tmp_path),
-    )
-    with anyio.fail_after(60):
-        async with Client(process) as client:
-            assert {tool.name for tool in (await client.list_tools()).tools} == {
-                "get_weather",
-                "get_forecast",
-                "find_area",
-            }
-            answer = await call(client, "get_weather", location="Sapporo")
-    assert answer.structured["summary"].startswith("札幌市（北海道石狩地方）の今夜(11月21日)の天気は")
-    assert (tmp_path / "rkllm-mcp" / "weather").is_dir()
 
 
 @pytest.mark.anyio
@@ -54,8 +23,14 @@ async def test_the_saved_responses_are_answered_by_a_process(tmp_path: Path) -> 
             command=sys.executable, args=["-m", "mcp_servers.weather"], cwd=REPOSITORY, env=fake.environment(tmp_path)
         )
         async with Client(process) as client:
+            assert {tool.name for tool in (await client.list_tools()).tools} == {
+                "get_weather",
+                "get_forecast",
+                "find_area",
+            }
             answer = await call(client, "get_weather", location="東京")
             ambiguous = await call(client, "get_weather", location="府中市")
+    assert (tmp_path / "rkllm-mcp" / "weather").is_dir()
     assert NOW_IN_CASES.startswith(answer.structured["days"][0]["date"])
     assert answer.structured["summary"] == (
         "東京地方の今夜(1月5日)の天気は晴れ、夜遅くくもり、降水確率は10%、"
@@ -127,6 +102,7 @@ def test_the_server_imports_nothing_of_the_assistant() -> None:
     assert finished.stdout == "[]\n"
 
 
-def test_the_environment_of_the_fake_agency_is_understood(evening: FakeAgency, tmp_path: Path) -> None:
-    settings = settings_from(evening.environment(tmp_path))
-    assert (settings.base_url, settings.cache_folder) == (evening.base_url, tmp_path / "rkllm-mcp" / "weather")
+def test_the_environment_of_the_fake_agency_is_understood(tmp_path: Path) -> None:
+    with FakeAgency() as agency:
+        settings = settings_from(agency.environment(tmp_path))
+    assert (settings.base_url, settings.cache_folder) == (agency.base_url, tmp_path / "rkllm-mcp" / "weather")

@@ -325,17 +325,18 @@ async def test_without_the_small_tables_the_sky_is_still_described(evening: Fake
 
 
 async def test_every_area_of_every_saved_forecast_is_answered() -> None:
-    folder = cases_folder()
-    for path in sorted(folder.glob("forecast_*0000_*.json")):
-        document = json.loads(path.read_text("utf-8"))
-        office = path.name.split("_")[1]
-        now = datetime.fromisoformat(document[0]["reportDatetime"]) + timedelta(minutes=50)
-        with FakeAgency(folder) as fake:
-            fake.serve_forecast(office, document)
-            async with served(fake, now) as client:
+    paths = sorted(cases_folder().glob("forecast_*0000_*.json"), key=lambda path: path.name.split("_")[2])
+    now = NOON
+    with FakeAgency(cases_folder()) as fake:
+        async with served(fake, lambda: now) as client:
+            for path in paths:
+                document = json.loads(path.read_text("utf-8"))
+                fake.serve_forecast(path.name.split("_")[1], document)
+                now = datetime.fromisoformat(document[0]["reportDatetime"]) + timedelta(minutes=50)
                 for row in document[0]["timeSeries"][0]["areas"]:
                     answer = await call(client, "get_forecast", location=row["area"]["code"], days=7)
                     assert not answer.is_error, (path.name, row["area"], answer.text)
+                    assert answer.structured["report_time"] == document[0]["reportDatetime"]
                     assert len(answer.structured["days"]) == 7
                     assert "不明" not in answer.structured["summary"]
                     assert not {"\u3000", "０", "１", "None"} & set(answer.text)

@@ -280,8 +280,7 @@ async def test_the_vector_search_sees_only_what_the_person_may_see(
 ) -> None:
     async with open_library(tmp_path, settings_for(database_url, model(service))) as library:
         base = await library.create("base")
-        for number in range(600):
-            await library.add(base.id, document(f"sea {number}", clearance=5))
+        await library.add(base.id, document(*(f"sea {number}" for number in range(600)), clearance=5))
         await library.add(base.id, document("mountain and sea"))
         await wait_idle(library)
         hits = (await library.search(SearchRequest("seas", base.id, threshold=0), Access(clearance=1))).hits

@@ -15,9 +15,10 @@ from mcp_servers.knowledge.storage.bases import base_by_key
 from mcp_servers.knowledge.storage.sqlite import FILE_NAME, SQLiteDatabase
 from mcp_servers.knowledge.storage.text_index import TermStatistics
 from mcp_servers.knowledge.text_analysis import analyze_query
+from tests.support.cuts import has_every_point
 from tests.support.shared import REPOSITORY
 
-ROUNDS = 6
+ROUNDS = 6 if has_every_point() else 3
 CHUNKS = 15
 
 # Adds documents without end, every third one a new version of an earlier one, and says when each is committed.
