@@ -299,10 +299,8 @@ def killed(minutes: float, people: int = 16, think_s: float = 18.0, seed: int = 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="boards-")))
         words = _CALM_WORDS if is_calm else _WORDS
-        model = scripted_model(folder / "parrot", _RULES.format(said=said("$1", words)))
-        script = model / "model.rkllm"
-        speed = "speed prefill 600 decode 60" if not is_calm else "speed prefill 600 decode 15"
-        script.write_text(script.read_text("utf-8").replace("speed flat", speed), "utf-8")
+        speed = "prefill 600 decode 60" if not is_calm else "prefill 600 decode 15"
+        model = scripted_model(folder / "parrot", _RULES.format(said=said("$1", words)), speed=speed)
         database = stack.enter_context(postgres_server())
         several = stack.enter_context(boards(folder, model, store=database.new_database()))
         crowd = _People(several, report, Budget(seconds=minutes * 60), seed, think_s, words)

@@ -110,6 +110,8 @@ LONGEST: Sequence[str] = (
     "tests/test_packaging.py",
     "tests/toolcalls/test_cases.py",
     "tests/toolcalls/test_cost.py",
+    "tests/surfaces/web/test_panels.py",
+    "tests/surfaces/web/test_interruptions.py",
     "tests/surfaces/web/test_chat.py",
     "tests/surfaces/web/test_accessibility.py",
     "tests/end_to_end/test_page.py",

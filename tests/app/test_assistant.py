@@ -14,6 +14,7 @@ from rkllm_mcp.errors import ModelNotFoundError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from tests.support.demo_app import make_demo, open_descriptors, own_processes, reply_of, running
+from tests.support.emulator import EVERY_VERSION
 
 pytestmark = pytest.mark.anyio
 
@@ -95,15 +96,13 @@ async def test_a_long_conversation_goes_on_when_the_window_is_full(tmp_path: Pat
         assert 1 <= notices < 7
 
 
-async def test_a_limit_of_tokens_ends_the_answer_and_says_so(tmp_path: Path) -> None:
-    for abi in ("1.2.0", "1.2.3", "1.3.0"):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("RKLLM_EMULATOR_ABI", abi)
-            async with running(make_demo(tmp_path / abi, ())) as app:
-                conversation = app.new_conversation()
-                events = await reply_of(app, "Hello", conversation, AnswerOptions(ModelOptions(max_new_tokens=5)))
-                assert events[-1] == End("token_limit")
-                assert (await reply_of(app, "Hello", conversation))[-1] == End("answered")
+@pytest.mark.parametrize("abi", EVERY_VERSION)
+async def test_a_limit_of_tokens_ends_the_answer_and_says_so(tmp_path: Path, abi: str) -> None:
+    async with running(make_demo(tmp_path, ()), RKLLM_EMULATOR_ABI=abi) as app:
+        conversation = app.new_conversation()
+        events = await reply_of(app, "Hello", conversation, AnswerOptions(ModelOptions(max_new_tokens=5)))
+        assert events[-1] == End("token_limit")
+        assert (await reply_of(app, "Hello", conversation))[-1] == End("answered")
 
 
 async def test_a_missing_model_is_an_error_before_anything_starts(tmp_path: Path) -> None:

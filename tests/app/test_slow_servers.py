@@ -44,9 +44,9 @@ async def assistant(
     """An assistant with a clock and a server that is ready when the file ``open`` appears."""
     gated: PythonServer = ("garden", ("-m", "tests.support.mcp_servers.gated", str(folder / "open")), {})
     model = scripted_model(folder / "model", RULES)
-    demo = make_demo(folder, (TIME_SERVER, gated), extra=extra)
-    text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"', 1)
-    demo.config.write_text(f"{text}connect_timeout_s = {wait_s}\n", "utf-8")
+    demo = make_demo(folder, (TIME_SERVER, gated), path=model, extra=extra)
+    with demo.config.open("a", encoding="utf-8") as config:
+        config.write(f"connect_timeout_s = {wait_s}\n")
     async with running(demo, one_shot=one_shot) as app:
         yield app
 

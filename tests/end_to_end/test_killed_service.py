@@ -150,9 +150,8 @@ def test_a_document_whose_upload_is_killed_is_whole_or_not_there_and_can_be_sent
 
 
 def test_a_service_killed_while_it_exchanges_models_answers_with_either_afterwards(tmp_path: Path) -> None:
-    demo = make_demo(tmp_path / "home", [])
-    model = models_folder(demo.folder) / "parrot"
-    demo.config.write_text(demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"'), "utf-8")
+    model = models_folder(tmp_path / "home") / "parrot"
+    demo = make_demo(tmp_path / "home", [], path=model)
 
     def ask(client: httpx2.Client, name: str) -> str:
         body = {"model": name, "messages": [{"role": "user", "content": "Who?"}]}

@@ -121,12 +121,8 @@ def ask(url: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
 
 def slow_demo(folder: Path, extra: str = "") -> Demo:
     """A model that says forty tokens in a second."""
-    model = scripted_model(folder / "model", RULES)
-    script = model / "model.rkllm"
-    script.write_text(script.read_text("utf-8").replace("speed flat", "speed prefill 5000 decode 40"), "utf-8")
-    demo = make_demo(folder / "home", (), speed="", extra=extra)
-    demo.config.write_text(demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"'), "utf-8")
-    return demo
+    model = scripted_model(folder / "model", RULES, speed="prefill 5000 decode 40")
+    return make_demo(folder / "home", (), path=model, speed="", extra=extra)
 
 
 def test_a_service_that_is_killed_in_the_middle_of_an_answer_has_its_question_and_offers_it_again(

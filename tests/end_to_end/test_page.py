@@ -86,12 +86,8 @@ rule
 
 def slow_demo(folder: Path) -> Demo:
     """A model that needs several seconds for its answer to 'at length'."""
-    model = scripted_model(folder / "model", RULES)
-    script = model / "model.rkllm"
-    script.write_text(script.read_text("utf-8").replace("speed flat", "speed prefill 5000 decode 30"), "utf-8")
-    demo = make_demo(folder / "home", (), speed="")
-    demo.config.write_text(demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"'), "utf-8")
-    return demo
+    model = scripted_model(folder / "model", RULES, speed="prefill 5000 decode 30")
+    return make_demo(folder / "home", (), path=model, speed="")
 
 
 @pytest.fixture(scope="module")

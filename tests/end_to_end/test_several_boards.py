@@ -63,11 +63,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def slow_model(folder: Path) -> Path:
     """A model that takes its time."""
-    folder = scripted_model(folder / "parrot", RULES)
-    script = folder / "model.rkllm"
-    speed = f"speed prefill 5000 decode {TOKENS_PER_S}"
-    script.write_text(script.read_text("utf-8").replace("speed flat", speed), "utf-8")
-    return folder
+    return scripted_model(folder / "parrot", RULES, speed=f"prefill 5000 decode {TOKENS_PER_S}")
 
 
 @pytest.fixture(scope="module")

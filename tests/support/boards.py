@@ -198,9 +198,7 @@ def boards(folder: Path, model: Path, *, extra: str = "", store: str | None = No
 
 @contextmanager
 def _board(folder: Path, model: Path, extra: str) -> Generator[Board, None, None]:
-    demo = make_demo(folder, [], extra=extra, speed="")
-    text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"', 1)
-    demo.config.write_text(text, "utf-8")
+    demo = make_demo(folder, [], path=model, extra=extra, speed="")
     log = folder / "calls.jsonl"
     own = {"RKLLM_MCP_STATE": str(folder / "state"), "RKLLM_EMULATOR_LOG": str(log)}
     own["RKLLM_MCP_MODEL__MAX_NEW_TOKENS"] = "3000"

@@ -91,9 +91,8 @@ def make_features(
     shutil.copy(DEMO_TOKENIZER, model / "tokenizer.json")
     (model / "model.toml").write_text(CARD, "utf-8")
     (model / "secretary.rkllm").write_text(SCRIPT.format(speed=speed), "utf-8")
-    demo = make_demo(folder, servers, extra=extra, speed="")
-    text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"', 1)
+    demo = make_demo(folder, servers, path=model, extra=extra, speed="")
     # Its tools ask questions of their own, which is what the tests are about.
-    text = text.replace('name = "desk"\n', 'name = "desk"\napprove = "dangerous"\n')
+    text = demo.config.read_text("utf-8").replace('name = "desk"\n', 'name = "desk"\napprove = "dangerous"\n')
     demo.config.write_text(text, "utf-8")
     return demo

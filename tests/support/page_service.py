@@ -269,15 +269,6 @@ class PageService:
             self.conversations[name].update(await request.json())
         return JSONResponse(self.conversations[name])
 
-    async def versions(self, request: Request) -> Response:
-        stored = self.conversations[request.path_params["id"]]
-        body = await request.json()
-        position, count = body["position"], len(stored["earlier"][body["position"]]) + 1
-        stored["earlier"][position].append(stored["messages"][position:])
-        stored["messages"][position:] = stored["earlier"][position].pop(body["version"] - 1)
-        stored["messages"][position].update(version=body["version"], versions=count)
-        return JSONResponse(stored)
-
     async def tokens(self, request: Request) -> Response:
         return JSONResponse({"tokens": sum(len(text) for text in (await request.json())["texts"])})
 
@@ -460,7 +451,6 @@ class PageService:
             Route("/v1/conversations/{id}", self.conversation, methods=["GET", "PATCH", "DELETE"]),
             Route("/v1/conversations/{id}/cancel", self.cancel, methods=["POST"]),
             Route("/v1/conversations/{id}/export", self.export),
-            Route("/v1/conversations/{id}/versions", self.versions, methods=["POST"]),
             Route("/v1/tokens", self.tokens, methods=["POST"]),
             Route("/v1/knowledge/{tool}", self.knowledge, methods=["POST"]),
             Route("/v1/documents", self.upload, methods=["POST"]),

@@ -41,8 +41,6 @@ def seeing_board(folder: Path, version: str = "1.3.0", *, outputs: int = 1, faul
     models = folder / "models"
     model = seeing_model(models, outputs=outputs, faults=faults)
     without_eyes(models / "other").rename(models / "blind")
-    demo = make_demo(folder / "home", (), speed="")
-    text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"')
-    demo.config.write_text(text, "utf-8")
+    demo = make_demo(folder / "home", (), path=model, speed="")
     own = {"RKLLM_MCP_MODELS": str(models), "RKLLM_EMULATOR_ABI": version}
     return replace(demo, environment={**demo.environment, **own})

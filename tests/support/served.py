@@ -49,7 +49,7 @@ def scripted_model(
     context: int = 4096,
     speed: str = "flat",
 ) -> Path:
-    """A model folder that plays ``rules`` (native/README.md), with the demo's tokenizer."""
+    """A model folder that plays ``rules`` at a ``speed`` (native/README.md), with the demo's tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_bytes(DEMO_TOKENIZER.read_bytes())
     card = _CARD.format(name=name, template=template, tokenizer="tokenizer.json")

@@ -154,15 +154,14 @@ def tour_demo(folder: Path, extra: str = "", prefill: int = 20_000, *, is_equipp
         is_equipped: with a knowledge server, further models (owl takes a while to load) and a ``uvx`` that runs a small
             server whatever its arguments are.
     """
-    model = scripted_model(folder / "model", RULES, name="secretary")
-    script = model / "model.rkllm"
-    script.write_text(script.read_text("utf-8").replace("speed flat", f"speed prefill {prefill} decode 90"), "utf-8")
+    model = scripted_model(folder / "model", RULES, name="secretary", speed=f"prefill {prefill} decode 90")
     (folder / "files").mkdir()
     servers = _CONFIG.replace("FOLDER", str(folder / "files")) + (KNOWLEDGE if is_equipped else "")
-    demo = make_demo(folder / "home", (DESK,), extra=extra, speed="")
-    text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"', 1)
+    demo = make_demo(folder / "home", (DESK,), path=model, extra=extra, speed="")
     # Its tools ask questions of their own.
-    text = text.replace('name = "desk"\n', 'name = "desk"\napprove = "dangerous"\nallowed_tools = ["ask_owner"]\n')
+    text = demo.config.read_text("utf-8").replace(
+        'name = "desk"\n', 'name = "desk"\napprove = "dangerous"\nallowed_tools = ["ask_owner"]\n'
+    )
     demo.config.write_text(text + servers, "utf-8")
     return _equipped(demo) if is_equipped else demo
 

@@ -59,24 +59,13 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
     assert "never read" not in done.stdout + done.stderr
 
 
-def test_exit_and_quit_leave_as_in_other_programs(tmp_path: Path) -> None:
+def test_exit_and_quit_leave_and_the_locale_chooses_the_language_unless_the_configuration_does(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, servers=())
-    for word in ("exit", "quit"):
-        done = demo.run("chat", stdin=f"{word}\nHello\n")
+    for word, locale, said in (("exit", "ja_JP.UTF-8", "Ctrl-D で終了します。"), ("quit", "C.UTF-8", "Ctrl-D exits.")):
+        done = demo.run("chat", stdin=f"{word}\nHello\n", environment={"LANG": locale})
         assert (done.returncode, done.stdout) == (0, "")
-
-
-def test_the_locale_chooses_the_language_unless_the_configuration_does(tmp_path: Path) -> None:
-    demo = make_demo(tmp_path, servers=())
-    said = {
-        locale: demo.run("chat", stdin="quit", environment={"LANG": locale}).stderr
-        for locale in ("ja_JP.UTF-8", "C.UTF-8")
-    }
-    assert "Ctrl-D で終了します。" in said["ja_JP.UTF-8"]
-    assert "Ctrl-D exits." in said["C.UTF-8"]
-    section = AgentSection(language="en")
-    config = Config(agent=section)
-    assert Session().language(config, {"LC_ALL": "", "LANG": "ja_JP.UTF-8"}) == "en"
+        assert said in done.stderr
+    assert Session().language(Config(agent=AgentSection(language="en")), {"LC_ALL": "", "LANG": "ja_JP.UTF-8"}) == "en"
     assert Session().language(Config(), {"LC_ALL": "ja_JP", "LANG": "C"}) == "ja"
 
 
@@ -201,20 +190,14 @@ def test_a_japanese_chat_explains_itself_in_japanese(tmp_path: Path) -> None:
     assert [piece for piece in told if piece not in done.stderr] == []
 
 
-def test_a_japanese_answer_has_japanese_notes(tmp_path: Path) -> None:
+def test_a_call_that_fits_no_tool_is_described_in_a_sentence_of_the_readers_language(tmp_path: Path) -> None:
     demo = make_features(tmp_path, [DESK], extra='[agent]\nlanguage = "ja"\n')
     done = demo.run("run", "--no-tools", "Who am I?")
     assert f"◆ {translate('answer.no_tool_on', 'ja')}" in done.stdout
-    assert "[MCP: ツールの呼び出しを読み取れません: " in done.stderr
-    assert emulation_note("secretary", "ja") in done.stderr
-
-
-def test_a_call_that_fits_no_tool_is_described_in_a_sentence(tmp_path: Path) -> None:
-    demo = make_features(tmp_path, [DESK])
-    done = demo.run("run", "--no-tools", "Who am I?")
-    assert translate("answer.no_tool_on") in done.stdout
     assert "<tool_call>" not in done.stdout
+    assert "[MCP: ツールの呼び出しを読み取れません: " in done.stderr
     assert "<tool_call>" in done.stderr
+    assert emulation_note("secretary", "ja") in done.stderr
 
 
 def test_a_result_with_a_fence_of_its_own_is_put_in_a_longer_one() -> None:

@@ -650,18 +650,6 @@ def test_files_become_part_of_the_question_with_their_tokens_shown(browser: Brow
         page.wait_for_selector("#files >> text=8 tokens >> nth=1")
         page.wait_for_selector("#files img[src]")
         assert "This model cannot read images." in page.inner_text("#files")
-        # A long paste is a file, and one tap makes it text again.
-        paste = """(text) => {
-            const clipboardData = new DataTransfer();
-            clipboardData.setData("text/plain", text);
-            const event = new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true });
-            document.getElementById("question").dispatchEvent(event);
-        }"""
-        page.evaluate(paste, "word " * 1000)
-        page.wait_for_selector("#files >> text=5,000 tokens")
-        page.wait_for_selector("text=920 tokens too many for this model")
-        page.get_by_role("button", name="Paste as text").click()
-        visit.await_question("word " * 1000 + " ")
         visit.ask("Summarise")
         page.wait_for_selector("text=I do not know.")
         (sent,) = service.sent("/v1/execute")

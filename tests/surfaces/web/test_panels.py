@@ -58,26 +58,6 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
         yield it
 
 
-def test_servers_and_tools_have_switches_and_show_their_cost(browser: Browser) -> None:
-    with running(busy_service()) as service, visiting(browser, service.url) as visit:
-        page = visit.page
-        visit.open_panel("servers")
-        page.wait_for_selector("text=Tools take 240 of the model's 4,096 tokens.")
-        assert "it exited with code 1" in page.inner_text(".server:has-text('notes')")
-        page.click(".server:has-text('files') summary")
-        switch = page.get_by_role("switch", name="Tool delete_file")
-        assert switch.get_attribute("aria-checked") == "true"
-        switch.focus()
-        page.keyboard.press("Space")
-        page.wait_for_selector("text=Tools take 120 of")
-        assert service.sent("/v1/tools/mcp__files__delete_file:disable") == [{}]
-        assert switch.get_attribute("aria-checked") == "false"
-        assert switch.evaluate("(node) => node === document.activeElement"), "the focus stays where it was"
-        page.get_by_role("switch", name="Server weather").click()
-        page.wait_for_selector("[role=switch][aria-label='Server weather'][aria-checked=false]")
-        assert service.sent("/v1/servers/weather:disable") == [{}]
-
-
 def test_hundreds_of_tools_are_found_by_their_words_and_drawn_when_they_are_looked_at(browser: Browser) -> None:
     servers = [server(f"server{number}") for number in range(4)]
     tools = [tool(f"tool_{number}", f"server{number % 4}") for number in range(400)]
@@ -110,10 +90,24 @@ def test_hundreds_of_tools_are_found_by_their_words_and_drawn_when_they_are_look
         assert far.evaluate(top) == before, "what somebody switches stays under their finger"
 
 
-def test_the_history_is_a_timeline_and_a_table_that_say_the_same(browser: Browser) -> None:
+def test_servers_and_tools_have_switches_costs_and_a_history_that_is_a_timeline_and_a_table(browser: Browser) -> None:
     with running(busy_service()) as service, visiting(browser, service.url) as visit:
         page = visit.page
         visit.open_panel("servers")
+        page.wait_for_selector("text=Tools take 240 of the model's 4,096 tokens.")
+        assert "it exited with code 1" in page.inner_text(".server:has-text('notes')")
+        page.click(".server:has-text('files') summary")
+        switch = page.get_by_role("switch", name="Tool delete_file")
+        assert switch.get_attribute("aria-checked") == "true"
+        switch.focus()
+        page.keyboard.press("Space")
+        page.wait_for_selector("text=Tools take 120 of")
+        assert service.sent("/v1/tools/mcp__files__delete_file:disable") == [{}]
+        assert switch.get_attribute("aria-checked") == "false"
+        assert switch.evaluate("(node) => node === document.activeElement"), "the focus stays where it was"
+        page.get_by_role("switch", name="Server weather").click()
+        page.wait_for_selector("[role=switch][aria-label='Server weather'][aria-checked=false]")
+        assert service.sent("/v1/servers/weather:disable") == [{}]
         page.get_by_text("Activity").click()
         page.wait_for_selector(".timeline")
         assert page.get_attribute(".timeline", "aria-label") == (
@@ -155,15 +149,12 @@ def test_the_board_is_measured_while_its_panel_is_open_and_an_unknown_value_is_a
         assert service.count("/v1/board") == asked >= 2, "nobody looks, so nobody asks"
 
 
-def test_conversations_are_found_renamed_exported_and_deleted(browser: Browser) -> None:
+def test_a_conversation_is_renamed_exported_and_deleted_for_good_when_the_page_is_left(browser: Browser) -> None:
     with running(PageService({"x": [text("a")], "y": [text("b")]})) as service, visiting(browser, service.url) as visit:
         page = visit.page
         visit.answered("x")
         visit.begin_anew()
         visit.answered("y")
-        page.get_by_label("Search conversations").fill("zzz")
-        page.wait_for_selector("text=No conversation contains this.")
-        page.get_by_label("Search conversations").fill("")
         page.get_by_role("button", name="More about y").click()
         page.get_by_role("menuitem", name="Rename").click()
         page.get_by_label("Title").fill("天気/予報")
@@ -177,23 +168,14 @@ def test_conversations_are_found_renamed_exported_and_deleted(browser: Browser) 
             assert download.value.suggested_filename == name
             saved = Path(download.value.path()).read_text("utf-8")
             assert (saved == "# 天気/予報\n") if name.endswith("md") else json.loads(saved)["title"] == "天気/予報"
-        page.get_by_role("button", name="More about x").click()
-        page.get_by_role("menuitem", name="Pin").click()
-        page.wait_for_selector(".conversations .group >> text=Pinned")
-        assert page.locator(".conversations li > a").all_inner_texts()[0].startswith("x")
-        # What is deleted can be taken back for some seconds, and is gone afterwards or when the page is left.
-        for button, left in (("Undo", ["c1", "c2"]), ("", ["c1"])):
-            page.click("#manage")
-            page.get_by_role("menuitem", name="Delete").click()
-            page.wait_for_selector("#welcome")
-            assert page.locator(".conversations li > a").count() == 1
-            if button:
-                page.get_by_role("button", name=button).click()
-                page.wait_for_selector(".conversations li:nth-child(4) > a")
-            else:
-                with page.expect_response(lambda response: response.request.method == "DELETE"):
-                    page.evaluate("dispatchEvent(new Event('pagehide'))")
-            assert list(service.conversations) == left
+        # What is deleted can be taken back for some seconds, and is gone when the page is left.
+        page.click("#manage")
+        page.get_by_role("menuitem", name="Delete").click()
+        page.wait_for_selector("#welcome")
+        assert list(service.conversations) == ["c1", "c2"]
+        with page.expect_response(lambda response: response.request.method == "DELETE"):
+            page.evaluate("dispatchEvent(new Event('pagehide'))")
+        assert list(service.conversations) == ["c1"]
 
 
 @pytest.mark.parametrize("titles", [True, False])
@@ -427,20 +409,26 @@ def test_a_source_opens_its_passage_in_the_document_and_back_closes_it(browser: 
         page.wait_for_selector("#panel .documents >> visible=true")
 
 
-def test_another_model_is_chosen_in_the_header(browser: Browser) -> None:
+def test_another_model_is_chosen_for_one_answer_and_what_was_searched_is_marked_in_the_words_around_it(
+    browser: Browser,
+) -> None:
     models: list[Json] = [{"id": "small", "loaded": True}, {"id": "large", "loaded": False}]
-    with running(PageService({"x": [text("a")]}, models=models)) as service, visiting(browser, service.url) as visit:
+    with running(PageService(models=models)) as service, visiting(browser, service.url, PHONE) as visit:
         page = visit.page
-        page.get_by_role("button", name="small").click()
-        with page.expect_response("**/v1/models:load"):
-            page.get_by_role("menuitemradio", name="large").click()
-        page.wait_for_selector("#model:has-text('large')")
-        assert service.sent("/v1/models:load") == [{"model": "large"}]
-        visit.answered("x")
+        visit.answered("an osaka trip")
         page.get_by_role("button", name="Ask again").click()
-        page.get_by_role("menuitem", name="With small").click()
+        page.get_by_role("menuitem", name="With large").click()
         page.wait_for_selector("#stop", state="hidden")
-        assert service.sent("/v1/execute")[-1]["model"] == "small"
+        assert service.sent("/v1/execute")[-1]["model"] == "large"
+        service.conversations["c1"]["passage"] = "…the weather in ＯＳＡＫＡ and in Osaka"
+        page.click("#menu")
+        page.wait_for_selector(".conversations li")
+        assert page.locator(".conversations mark").count() == 0
+        page.get_by_label("Search conversations").fill("osaka")
+        page.wait_for_selector(".conversations mark")
+        assert page.locator(".conversations mark").all_inner_texts() == ["osaka", "ＯＳＡＫＡ", "Osaka"]
+        page.get_by_label("Search conversations").fill("zzz")
+        page.wait_for_selector("text=No conversation contains this.")
 
 
 def models_service() -> PageService:
@@ -542,19 +530,6 @@ def test_a_list_of_models_that_is_drawn_anew_keeps_the_keyboard_where_it_was(bro
         page.keyboard.press("Enter")
         page.wait_for_selector("[data-model=good] progress")
         assert page.evaluate(focused) == "good Stop"
-
-
-def test_what_was_searched_is_marked_in_the_words_around_it(browser: Browser) -> None:
-    with running(PageService()) as service, visiting(browser, service.url, PHONE) as visit:
-        page = visit.page
-        visit.answered("an osaka trip")
-        service.conversations["c1"]["passage"] = "…the weather in ＯＳＡＫＡ and in Osaka"
-        page.click("#menu")
-        page.wait_for_selector(".conversations li")
-        assert page.locator(".conversations mark").count() == 0
-        page.get_by_label("Search conversations").fill("osaka")
-        page.wait_for_selector(".conversations mark")
-        assert page.locator(".conversations mark").all_inner_texts() == ["osaka", "ＯＳＡＫＡ", "Osaka"]
 
 
 # --- the servers, with a real service ---------------------------------------------------------------------------------
