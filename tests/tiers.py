@@ -26,7 +26,6 @@ TABLE: Mapping[str, Sequence[str]] = {
     "matrix": (
         "tests/end_to_end/test_conversation.py::test_ten_questions_with_three_tool_calls_prefill_each_token_once",
         "tests/end_to_end/test_seeing.py",
-        "tests/end_to_end/test_run.py::test_the_same_question_gives_the_same_events_on_every_runtime",
     ),
     "external": (
         "tests/conformance/",

@@ -70,22 +70,19 @@ def test_a_file_that_is_read_and_written_back_is_equal_byte_for_byte(tmp_path: P
 
 
 def test_a_call_written_in_a_file_needs_approval_under_every_configuration(tmp_path: Path) -> None:
-    for settings in (('always_allow = ["*"]',), ('approve = "never"',)):
-        demo = scripted_demo(tmp_path, *settings)
-        (tmp_path / "a.txt").touch()
-        (tmp_path / "page.md").write_text(INJECTED, "utf-8")
-        (tmp_path / "other.md").write_text(INJECTED.replace("a.txt", "b.txt"), "utf-8")
-        refused = demo.run("run", "--json", "read page.md")
-        results = [event for event in events_of(refused.stdout) if event["kind"] == "tool_result"]
-        assert [(event["name"], event["is_error"]) for event in results] == [
-            ("read_file", False),
-            ("delete_file", True),
-        ]
-        assert results[0]["text"] == INJECTED
-        assert results[1]["text"].startswith(
-            "'delete_file' was not run: the same call stands in a text from outside, such as a tool result, and no "
-        )
-        assert (tmp_path / "a.txt").exists()
+    # Either would let another call run.
+    demo = scripted_demo(tmp_path, 'always_allow = ["*"]', 'approve = "never"')
+    (tmp_path / "a.txt").touch()
+    (tmp_path / "page.md").write_text(INJECTED, "utf-8")
+    (tmp_path / "other.md").write_text(INJECTED.replace("a.txt", "b.txt"), "utf-8")
+    refused = demo.run("run", "--json", "read page.md")
+    results = [event for event in events_of(refused.stdout) if event["kind"] == "tool_result"]
+    assert [(event["name"], event["is_error"]) for event in results] == [("read_file", False), ("delete_file", True)]
+    assert results[0]["text"] == INJECTED
+    assert results[1]["text"].startswith(
+        "'delete_file' was not run: the same call stands in a text from outside, such as a tool result, and no "
+    )
+    assert (tmp_path / "a.txt").exists()
     # The same call where the text has it for another file, and with a yes.
     assert demo.run("run", "read other.md").stdout == "◆ Done: deleted a.txt\n"
     (tmp_path / "a.txt").touch()
