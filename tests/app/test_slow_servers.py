@@ -138,9 +138,14 @@ async def test_a_question_waits_for_a_known_server_if_it_fits_its_tools_and_the_
     assert said(events).startswith("It says: ")
 
 
-@pytest.mark.parametrize("name", ["water_plants", "mcp__garden__water_plants"])
-async def test_a_forced_tool_is_waited_for(tmp_path: Path, name: str) -> None:
-    await remember(tmp_path)
+@pytest.mark.parametrize(
+    ("name", "is_known"), [("water_plants", True), ("mcp__garden__water_plants", True), ("water_plants", False)]
+)
+async def test_a_forced_tool_is_waited_for_also_from_a_server_that_may_have_it(
+    tmp_path: Path, name: str, is_known: bool
+) -> None:
+    if is_known:
+        await remember(tmp_path)
     async with assistant(tmp_path) as app, anyio.create_task_group() as tasks:
 
         async def open_soon() -> None:

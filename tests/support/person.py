@@ -68,6 +68,7 @@ _UNDER_THE_FINGER = """(node) => {
   return {
     x, y, width: box.width, height: box.height, free: top !== null && target.contains(top),
     paneX: seen.left + seen.width / 2, paneY: (Math.max(seen.top, 0) + Math.min(seen.bottom, innerHeight)) / 2,
+    paneHeight: Math.min(seen.bottom, innerHeight) - Math.max(seen.top, 0),
   };
 }"""
 
@@ -228,12 +229,18 @@ class Keyboard(Person):
 
     def go_to(self, control: Locator) -> None:
         control.wait_for()
+        target = control.element_handle()
         for step in range(_MOST_STEPS):
-            if control.evaluate("(node) => node === document.activeElement"):
+            key = cast("str | None", target.evaluate(_NEXT_KEY))
+            if key is None:
+                # It was drawn anew. To look for it by its name at each step would take most of a test's time.
+                target = control.element_handle()
+            elif key == "":
                 self.steps = max(self.steps, step)
                 self._sees_focus(control)
                 return
-            self.page.keyboard.press(control.evaluate(_NEXT_KEY))
+            else:
+                self.page.keyboard.press(key)
         raise AssertionError(f"the keys do not reach {control}")
 
     def _sees_focus(self, control: Locator) -> None:
@@ -271,9 +278,10 @@ class Keyboard(Person):
             self.page.keyboard.press("PageDown" if pixels > 0 else "PageUp")
 
 
-# The key of a person who sees where the focus is and where the control is.
+# The key of a person who sees where the focus is and where the control is: none there, null when it is gone.
 _NEXT_KEY = """(node) => {
   const now = document.activeElement ?? document.body;
+  if (!node.isConnected || now === node) return node.isConnected ? "" : null;
   const isBefore = Boolean(now.compareDocumentPosition(node) & Node.DOCUMENT_POSITION_PRECEDING);
   const role = (one) => one.getAttribute("role") ?? (one.matches("input[type=radio]") ? `radio ${one.name}` : "");
   const group = node.closest("[role=menu], [role=tablist], fieldset");
@@ -315,7 +323,8 @@ class Touch(Person):
                 )
                 return place
             if not place["free"] and before:
-                self._swipe(place["paneX"], place["paneY"], down=place["paneY"] - place["y"])
+                down, most = place["paneY"] - place["y"], 0.7 * place["paneHeight"]
+                self._swipe(place["paneX"], place["paneY"], down=max(-most, min(most, down)))
             self.page.wait_for_timeout(_PAUSE_MS)
         raise AssertionError(f"no finger reaches {control}: {place}")
 
@@ -326,8 +335,8 @@ class Touch(Person):
         self.page.keyboard.insert_text(text)
 
     def clear(self, field: Locator) -> None:
-        for _ in field.input_value():
-            self.page.keyboard.press("Backspace")
+        # As Backspace does that is held.
+        field.evaluate("(node) => { node.select(); document.execCommand('delete'); }")
 
     def new_line(self) -> None:
         # Its keyboard has no Shift+Enter.
@@ -337,15 +346,15 @@ class Touch(Person):
         self.use(self.page.locator("#send"))
 
     def scroll(self, pane: Locator, pixels: int) -> None:
-        self._swipe(*_middle(pane), down=-pixels)
+        x, y = _middle(pane)
+        self._swipe(x, y, down=max(-0.7 * y, min(0.7 * y, -pixels)))
 
     def swipe_left(self, place: Locator, pixels: int) -> None:
         """Move what is under the finger to the left."""
-        self._swipe(*_middle(place), right=-pixels)
+        x, y = _middle(place)
+        self._swipe(x, y, right=-min(0.8 * x, pixels))
 
     def _swipe(self, x: float, y: float, *, right: float = 0, down: float = 0) -> None:
-        most_x, most_y = 0.8 * x, 0.7 * y
-        right, down = max(-most_x, min(most_x, right)), max(-most_y, min(most_y, down))
         x, y = x - right / 2, y - down / 2
         for part, pause in ((0, 16), (0.1, 16), (0.4, 16), (0.7, 16), (1, _REST_MS), (1, 0)):
             point = {"x": x + right * part, "y": y + down * part}
