@@ -15,7 +15,7 @@ from rkllm_mcp.surfaces.http.running_answers import READERS_PER_KEY, RunningAnsw
 from tests.support.served import Served, scripted_model, served
 
 Json = dict[str, Any]
-TENANT = '[[tenants]]\nname = "ann"\napi_key = "ann"\ndaily_tokens = 1\n'
+TENANT = '[[tenants]]\nname = "ann"\napi_key = "ann"\ndaily_tokens = 5\n'
 CONTEXT = 4096
 
 
