@@ -14,6 +14,7 @@ _HERE = {"PYTHONPATH": str(REPOSITORY)}
 DESK: PythonServer = ("desk", ("-S", "-m", "tests.support.mcp_servers.asking"), _HERE)
 OLD_DESK: PythonServer = ("desk", ("-S", "-m", "tests.support.mcp_servers.asking", "legacy"), _HERE)
 NOTES: PythonServer = ("notes", ("-S", "-m", "tests.support.mcp_servers.notebook"), _HERE)
+TINY: PythonServer = ("tiny", ("-S", "-m", "tests.support.mcp_servers.tiny"), _HERE)
 
 CARD = """
 name = "secretary"

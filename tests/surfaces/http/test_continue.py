@@ -10,13 +10,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.support.demo_app import NO_VARIABLES, PythonServer
 from tests.support.execute import Json, answer_of, asking, of_kind, text_of
+from tests.support.feature_demo import TINY
 from tests.support.served import Served, scripted_model, served
 
 WORDS = "one two three four five six seven eight nine ten"
 TOKYO = "東京は日本の首都で、とても大きな都市です。"
-TINY: PythonServer = ("tiny", ("-m", "tests.support.mcp_servers.tiny"), NO_VARIABLES)
 CALL = 'call add {"a":12345678901,"b":23456789012}'
 # A run that hangs is one that can be stopped at a known token; the one that continues it is over before it would hang.
 RULES = f"""

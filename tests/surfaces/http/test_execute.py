@@ -14,12 +14,10 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.demo_app import NO_VARIABLES, PythonServer
 from tests.support.execute import Json, answer_of, asking, of_kind, text_of
+from tests.support.feature_demo import NOTES, OLD_DESK
 from tests.support.served import Served, scripted_model, served
 
-DESK: PythonServer = ("desk", ("-m", "tests.support.mcp_servers.asking", "legacy"), NO_VARIABLES)
-NOTES: PythonServer = ("notes", ("-m", "tests.support.mcp_servers.notebook"), NO_VARIABLES)
 RULES = """
 rule
   user Who am I
@@ -88,7 +86,7 @@ ANN = {"Authorization": "Bearer the-key-of-ann"}
 def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
     folder = tmp_path_factory.mktemp("service")
     with served(
-        folder, scripted_model(folder / "model", RULES.replace("FOLDER", str(folder))), (DESK, NOTES), extra=TENANTS
+        folder, scripted_model(folder / "model", RULES.replace("FOLDER", str(folder))), (OLD_DESK, NOTES), extra=TENANTS
     ) as it:
         yield it
 

@@ -10,13 +10,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.support.demo_app import NO_VARIABLES, PythonServer
 from tests.support.execute import Json, answer_of, asking, of_kind, text_of
+from tests.support.feature_demo import NOTES, OLD_DESK, TINY
 from tests.support.served import scripted_model, served
 
-DESK: PythonServer = ("desk", ("-m", "tests.support.mcp_servers.asking", "legacy"), NO_VARIABLES)
-NOTES: PythonServer = ("notes", ("-m", "tests.support.mcp_servers.notebook"), NO_VARIABLES)
-TINY: PythonServer = ("tiny", ("-m", "tests.support.mcp_servers.tiny"), NO_VARIABLES)
 RULES = """
 rule
   user Who am I
@@ -48,7 +45,10 @@ def asked(folder: Path, extra: str) -> Generator[httpx2.Client, None, None]:
     """A client of a service that gives one answer at a time."""
     model = scripted_model(folder / "model", RULES.replace("FOLDER", str(folder)))
     with served(
-        folder / "home", model, (DESK, NOTES, TINY), extra=f'[service]\nparallel = 1\n{extra}approve = "dangerous"\n'
+        folder / "home",
+        model,
+        (OLD_DESK, NOTES, TINY),
+        extra=f'[service]\nparallel = 1\n{extra}approve = "dangerous"\n',
     ) as it:
         client = httpx2.Client(base_url=it.url, timeout=60)
         with client:

@@ -14,12 +14,11 @@ from rkllm_mcp.config.sections import RIGHTS as ALL_RIGHTS
 from rkllm_mcp.surfaces.http.app import ROUTES
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.rights import TABLE, check_rights
-from tests.support.demo_app import NO_VARIABLES, PythonServer
+from tests.support.execute import asking, text_of
+from tests.support.feature_demo import NOTES
 from tests.support.served import Served, scripted_model, served
 from tests.support.shared import REPOSITORY
 
-Json = dict[str, Any]
-NOTES: PythonServer = ("notes", ("-m", "tests.support.mcp_servers.notebook"), NO_VARIABLES)
 RULES = """
 rule
   user [Ww]rite ([a-z.]+)
@@ -71,7 +70,7 @@ def ask(service: Served, key: str, method: str, path: str, body: Mapping[str, An
         return client.request(method, path, json=body)
 
 
-def text_of(service: Served, key: str, **body: Any) -> str:
+def text_written(service: Served, key: str, **body: Any) -> str:
     answer = ask(service, key, "POST", "/v1/execute", {"message": "write a.txt", "stream": False, **body})
     return answer.raise_for_status().json()["text"]
 
@@ -146,7 +145,7 @@ def test_a_chat_key_gets_no_tools_no_prompts_and_no_resources(service: Served) -
 def test_without_the_right_a_call_that_needs_a_yes_is_refused_with_a_sentence(
     service: Served, key: str, approvals: str | None
 ) -> None:
-    assert text_of(service, key, approvals=approvals) == f"The tool said: Error: {REFUSED}"
+    assert text_written(service, key, approvals=approvals) == f"The tool said: Error: {REFUSED}"
     call = {"arguments": {"path": "a", "content": "b"}, "approve": True}
     refused = ask(service, key, "POST", "/v1/tools/write_file:call", call)
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "needs_approval")
@@ -164,20 +163,17 @@ def test_a_tenant_without_the_right_is_not_asked_on_its_stream_either(service: S
 
 def test_another_key_of_the_owner_approves_what_a_key_without_the_right_asks(service: Served) -> None:
     headers = {"Authorization": "Bearer tools-key-of-owner"}
-    body = {"message": "write a.txt", "approvals": "ask"}
     client = httpx2.Client(base_url=service.url, headers=headers, timeout=120)
-    with client, client.stream("POST", "/v1/execute", json=body) as response:
-        events = (json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: "))
+    with client, asking(client, message="write a.txt", approvals="ask") as (_, events):
         question = next(event for event in events if event["kind"] == "approval")
         waiting = ask(service, "approve-key-of-owner", "GET", "/v1/questions").json()["questions"]
         assert [each["id"] for each in waiting] == [question["id"]]
         path = f"/v1/approvals/{question['id']}"
         assert ask(service, "tools-key-of-owner", "POST", path, {"decision": "once"}).status_code == 403
         assert ask(service, "approve-key-of-owner", "POST", path, {"decision": "once"}).status_code == 200
-        text = "".join(event["text"] for event in events if event["kind"] == "text")
-    assert text.startswith("The tool said: wrote ")
+        assert text_of(events).startswith("The tool said: wrote ")
 
 
 @pytest.mark.parametrize("key", ["key-of-the-trusted", "key-of-the-old-one", "all-of-the-owner"])
 def test_with_the_right_a_caller_approves_its_own_calls(service: Served, key: str) -> None:
-    assert text_of(service, key, approvals="grant").startswith("The tool said: wrote ")
+    assert text_written(service, key, approvals="grant").startswith("The tool said: wrote ")

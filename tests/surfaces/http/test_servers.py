@@ -16,14 +16,13 @@ import pytest
 
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.servers import RemoteServer, StdioServer
-from tests.support.demo_app import NO_VARIABLES, PythonServer
+from tests.support.feature_demo import NOTES
 from tests.support.mcp_servers.protected import Protected
 from tests.support.mcp_servers.web import Mcp, Reply, Request, echoed, serving_beside
 from tests.support.served import Served, scripted_model, served
 from tests.surfaces.http.test_devices import new_code
 
 Json = dict[str, Any]
-TINY: PythonServer = ("notes", ("-m", "tests.support.mcp_servers.notebook"), NO_VARIABLES)
 RULES = "rule\n  say Hello there.\n"
 OWNER, TENANT, LIMITED = "key-of-the-owner-1", "key-of-the-tenant-1", "key-of-the-owner-2"
 KEYS = (
@@ -81,7 +80,7 @@ def test_a_server_is_pinged_where_it_runs_and_else_started_and_stopped(tmp_path:
         '[[servers]]\nname = "lazy"\ncommand = "${PYTHON}"\nargs = ["-m", "tests.support.mcp_servers.notebook"]\n'
         'lazy = true\n[[servers]]\nname = "broken"\ncommand = "false"\n'
     )
-    with served(tmp_path / "home", model, (TINY,), extra=lazy + KEYS) as it:
+    with served(tmp_path / "home", model, (NOTES,), extra=lazy + KEYS) as it:
         running = trial_of(it, "notes")
         assert (running["state"], running["problem"], running["failure"]) == ("ready", "", "")
         assert running["tokens"] == sum(tool["tokens"] for tool in running["tools"]) > 0
@@ -101,7 +100,7 @@ def test_a_person_logs_in_on_the_board_or_hands_the_address_over(tmp_path: Path,
     server = Protected()
     with serving_beside(server) as server.url:
         entry = f'[[servers]]\nname = "crm"\nurl = "{server.url}/mcp"\nauth = "oauth"\n'
-        with served(tmp_path / "home", model, (TINY,), extra=entry + KEYS) as it:
+        with served(tmp_path / "home", model, (NOTES,), extra=entry + KEYS) as it:
             assert trial_of(it, "crm")["failure"] == "login"
             (crm, _) = ask(it, "GET", "/v1/servers").json()["servers"]
             assert (crm["state"], crm["can_log_in"]) == ("failed", True)
@@ -158,7 +157,7 @@ def test_a_server_is_tried_and_then_added_by_its_address_and_its_key_is_never_sh
 ) -> None:
     new: Json = {"name": "crm", "url": f"{crm.url}/mcp", "headers": {"X-Api-Key": SECRET}}
     said = ""
-    with served(tmp_path / "home", model, (TINY,), extra=INSTALLS + KEYS) as it:
+    with served(tmp_path / "home", model, (NOTES,), extra=INSTALLS + KEYS) as it:
         assert ask(it, "GET", "/v1/servers/gallery").json()["can_add"] is True
         for change, status, what in (
             ({"url": "crm.example.com"}, 422, "url"),

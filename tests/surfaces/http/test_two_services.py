@@ -10,12 +10,12 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.support.demo_app import NO_VARIABLES, Demo, PythonServer, make_demo
+from tests.support.demo_app import Demo, make_demo
 from tests.support.execute import answer_of
+from tests.support.feature_demo import TINY
 from tests.support.served import scripted_model
 from tests.support.started import started
 
-TINY: PythonServer = ("tiny", ("-m", "tests.support.mcp_servers.tiny"), NO_VARIABLES)
 RULES = """
 rule
   user And now

@@ -9,12 +9,11 @@ import httpx2
 import pytest
 from tokenizers import Tokenizer
 
-from tests.support.demo_app import NO_VARIABLES, PythonServer
 from tests.support.demo_model import DEMO_TOKENIZER
 from tests.support.execute import Json, answer_of, of_kind
+from tests.support.feature_demo import NOTES
 from tests.support.served import Served, scripted_model, served
 
-NOTES: PythonServer = ("notes", ("-m", "tests.support.mcp_servers.notebook"), NO_VARIABLES)
 RULES = r"""
 rule
   user [Dd]elete ([a-z.]+)
