@@ -124,14 +124,14 @@ async def test_a_conversation_is_deleted_with_its_answer_whether_that_runs_or_wa
         assert kept & {running.conversation, waiting.conversation, later.conversation} == {later.conversation}
 
 
-@pytest.mark.parametrize(
-    ("extra", "body"), [("history = false\n", {}), ("", {"stream": False})], ids=["no history", "no stream"]
-)
-async def test_a_detached_answer_needs_a_stream_and_a_history(tmp_path: Path, extra: str, body: Json) -> None:
-    with served(tmp_path, scripted_model(tmp_path / "model", RULES), extra=f"[service]\n{extra}{KEYS}") as service:
-        async with client_of(service.url, "a") as client:
-            refused = await client.post("/v1/execute", json={"message": "at length", "detached": True, **body})
-            assert (refused.status_code, refused.json()["error"]["param"]) == (422, "detached")
+async def test_a_detached_answer_needs_a_stream_and_a_history(service: Served, tmp_path: Path) -> None:
+    asked = question("at length", detached=True)
+    model = scripted_model(tmp_path / "model", RULES)
+    with served(tmp_path, model, extra=f"[service]\nhistory = false\n{KEYS}") as forgetful:
+        for url, body in ((service.url, {**asked, "stream": False}), (forgetful.url, asked)):
+            async with client_of(url, "a") as client:
+                refused = await client.post("/v1/execute", json=body)
+                assert (refused.status_code, refused.json()["error"]["param"]) == (422, "detached")
 
 
 async def read(answer: RunningAnswer, after: int) -> list[tuple[int, Json]]:

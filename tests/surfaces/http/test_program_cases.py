@@ -76,7 +76,6 @@ CALL = [["get_weather", {"city": "Oslo"}]]
     ("path", "fields", "expected"),
     [
         # BerriAI/litellm#40378
-        (CHAT, {"messages": [HELLO], "reasoning_effort": {"effort": "medium", "summary": "auto"}}, "Heard: hello"),
         (CHAT, {"messages": [HELLO], "reasoning_effort": {"summary": "auto"}}, "Heard: hello"),
         # danny-avila/LibreChat#12804: the tool in the form of another API
         (CHAT, {"messages": [ASK], "tools": [{"type": "function", **TOOL}]}, CALL),
