@@ -82,7 +82,6 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/runtime/vision/test_picture.py::test_the_largest_",
         "tests/toolcalls/test_fuzz.py",
         "tests/mcp_servers/knowledge/importing/test_attacks.py::test_a_large_attack_",
-        "tests/native/test_build.py::test_a_library_from_other_sources_is_built_again",
         "tests/scripts/test_packages.py::test_a_registry_that_takes_a_connection_",
         "tests/surfaces/cli/test_killed_commands.py",
         "tests/surfaces/cli/test_main.py::test_tools_are_listed_called_and_fail_without_a_model",

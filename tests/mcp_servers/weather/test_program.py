@@ -10,7 +10,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from mcp_servers.weather.__main__ import main
-from mcp_servers.weather.settings import settings_from
+from mcp_servers.weather.server import create_server
+from mcp_servers.weather.settings import clock_from, settings_from
 from tests.support.fake_jma import NOW_IN_CASES, FakeAgency, cases_folder
 from tests.support.shared import REPOSITORY
 from tests.support.weather_calls import call
@@ -44,14 +45,9 @@ async def test_the_saved_responses_are_answered_by_a_process(tmp_path: Path) -> 
 async def test_without_a_network_the_sample_answers_and_says_so_if_it_is_asked_for(tmp_path: Path) -> None:
     said: dict[str, list[tuple[bool, str]]] = {"": [], "1": []}
     for sample, answers in said.items():
-        process = StdioServerParameters(
-            command=sys.executable,
-            args=["-m", "mcp_servers.weather"],
-            cwd=REPOSITORY,
-            env={"JMA_BASE_URL": "http://127.0.0.1:9", "XDG_CACHE_HOME": str(tmp_path), "WEATHER_SAMPLE": sample},
-        )
+        env = {"JMA_BASE_URL": "http://127.0.0.1:9", "XDG_CACHE_HOME": str(tmp_path), "WEATHER_SAMPLE": sample}
         with anyio.fail_after(60):
-            async with Client(process) as client:
+            async with Client(create_server(settings_from(env), clock_from(env))) as client:
                 for place in ("八王子市", "大阪"):
                     answer = await call(client, "get_weather", location=place)
                     content: dict[str, Any] = answer.structured or {}
