@@ -351,8 +351,9 @@ class Pipeline:
         counts = ranking.term_counts(previous, profiles)
         of_previous = ranking.bm25_shares(previous, profiles, counts, base.terms / max(base.chunks, 1))
         gains = ranking.place_gains(of_previous, profiles)
-        best = np.argsort(-(shares + gains), kind="stable")[: ranking.FOLLOW_UP_HEADINGS]
-        headings = heading_profiles(connection, [profiles[at].chunk for at in best.tolist()])
+        order = np.argsort(-(shares + gains), kind="stable")
+        best: list[int] = order[: ranking.FOLLOW_UP_HEADINGS].tolist()
+        headings = heading_profiles(connection, [profiles[at].chunk for at in best])
         gains[best] += ranking.heading_gains(question, of_previous[best], list(headings.values()))
         return gains
 
@@ -407,7 +408,9 @@ class Pipeline:
         order = ranking.fused_order(ranks, deviations, words_weight(base.base.embedder))
         best: list[int] = np.lexsort((np.array(chunks, np.int64), -order))[: _needed(query.request)].tolist()
         headings = heading_profiles(connection, [chunks[at] for at in best])
-        covered = ranking.covered_shares(weights, counts.take(np.array(best, np.intp), axis=1))
+        best_counts = counts.take(np.array(best, np.intp), axis=1)
+        covered = ranking.covered_shares(weights, best_counts)
+        in_words = ranking.word_shares(weights, best_counts)
         in_heading = ranking.covered_shares(weights, ranking.term_counts(weights, list(headings.values())))
         rivals = ranking.rivals(ranks, profiles)
         ranked: list[_ScoredChunk] = []
@@ -415,7 +418,7 @@ class Pipeline:
         for row, at in enumerate(best):
             chunk, share = chunks[at], float(shares[at])
             shared = (share, float(covered[row]), weights.absent, float(in_heading[row]), size)
-            figures = PassageFigures(*shared, rivals=rivals)
+            figures = PassageFigures(*shared, rivals=rivals, words=float(in_words[row]), terms=weights.terms)
             if deviations is not None:
                 deviations_behind = float(deviations.max() - deviations[at])
                 figures = replace(figures, deviation=float(deviations[at]), behind=deviations_behind)

@@ -32,6 +32,8 @@ class PassageFigures:
     heading: float  # share of the question's weight in title and headings
     size: float  # logarithm of the number of passages in the base, because more of them have words by chance
     rivals: float = 1.0  # stretches of documents that have as much of the question as the best passage
+    words: float = 1.0  # share of the question's words that the passage has as a whole, by weight
+    terms: int = 1  # different terms of the question
     deviation: float | None = None  # cosine in standard deviations above the mean of the base; None without vectors
     behind: float = 0.0  # deviations behind the nearest passage
 
@@ -39,11 +41,11 @@ class PassageFigures:
     def values(self) -> tuple[float, ...]:
         """The numbers of the regression; logarithms, because a passage without any of the words is no answer."""
         share, covered = (math.log(each + _LEAST_SHARE) for each in (self.share, self.covered))
-        words = (share, covered, self.absent, self.heading, self.size)
         if self.deviation is None:
-            return (*words, math.log(max(self.rivals, 1.0)))
+            rivals, terms = math.log(max(self.rivals, 1.0)), math.log1p(self.terms)
+            return share, self.words, self.heading, self.size, rivals, terms
         # With vectors it is the distance to the nearest passage that says how many others are as likely.
-        return (*words, self.deviation, self.behind)
+        return share, covered, self.absent, self.heading, self.size, self.deviation, self.behind
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 from mcp_servers.knowledge.text_analysis import Analysis, analyze, analyze_query, unified
-from rkllm_text.ranges import KANJI
+from rkllm_text.ranges import KANJI, KATAKANA
 
 _REQUEST = (
     "(?:詳しく|簡単に)?(?:教えて|説明して|調べて|まとめて|知りたい|聞きたい|探して)"
@@ -32,6 +32,7 @@ _ASKING = re.compile(
     r"|いつ(?:まで|から|ごろ)?|いくら|どこ|だれ|どれ|どんな|どう|なぜ|(?<=[\u3041-\u3096])(?:場合|時|とき)(?=[はにのも、]|$)|(?:して|ても|たら)?(?:良い|よい|いい)(?:ですか|の)?$"
 )
 _HIRAGANA = "\u3041-\u3096"
+_WORD = re.compile(f"[{KANJI}]+|[{KATAKANA}]{{2,}}|[^\\W_{KANJI}{KATAKANA}{_HIRAGANA}]{{2,}}")
 # Hiragana behind kanji are an ending: した in 消した.
 _KANA_WORD = re.compile(
     "[\u30a1-\u30faー]{2,}"
@@ -99,6 +100,7 @@ class UnderstoodQuery:
     analysis: Analysis
     concepts: tuple[Concept, ...] = ()
     generic: frozenset[str] = frozenset()  # terms that say little
+    words: tuple[Analysis, ...] = ()  # runs of kanji or katakana, and words of other scripts
 
 
 def understand(text: str) -> UnderstoodQuery:
@@ -109,7 +111,8 @@ def understand(text: str) -> UnderstoodQuery:
     if not analysis.terms:
         bare, analysis = plain, analyze_query(plain)
     generic = {term for match in _GENERIC.finditer(bare) for term in analyze(match.group()).terms}
-    return UnderstoodQuery(analysis, tuple(islice(_concepts(bare), _MAX_CONCEPTS)), frozenset(generic))
+    words = tuple(_word_analysis(word) for word in islice(dict.fromkeys(_WORD.findall(bare)), _MAX_CONCEPTS))
+    return UnderstoodQuery(analysis, tuple(islice(_concepts(bare), _MAX_CONCEPTS)), frozenset(generic), words)
 
 
 def is_follow_up(text: str) -> bool:
@@ -174,6 +177,11 @@ def _may_begin(text: str, start: int, word: str) -> bool:
     """Return False for a verb form or a word of hiragana that is the end of another word: 出し in 引き出し."""
     is_part = word in _synonyms().forms or _ONLY_HIRAGANA.fullmatch(word)
     return not is_part or not start or bool(_BEFORE_WORD.fullmatch(text[start - 1]))
+
+
+@lru_cache(maxsize=8_192)
+def _word_analysis(word: str) -> Analysis:
+    return analyze(word)
 
 
 @lru_cache(maxsize=8_192)

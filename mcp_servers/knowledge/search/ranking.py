@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from mcp_servers.knowledge.search.question import Alternative, Concept, UnderstoodQuery
 from mcp_servers.knowledge.storage.database import NO_CHUNKS, ChunkKeys
 from mcp_servers.knowledge.storage.text_index import Profile, kanji_hash, term_hash
+from mcp_servers.knowledge.text_analysis import Analysis
 
 # Cormack et al., "Reciprocal Rank Fusion outperforms Condorcet" (2009), which uses 60.
 RRF_K = 60
@@ -148,6 +149,15 @@ class ConceptWeights:
 
 
 @dataclass(frozen=True)
+class WordWeight:
+    """Weight of a whole word, as indices of ``QueryWeights.hashes``."""
+
+    own: NDArray[np.intp]
+    value: float
+    alternatives: list[NDArray[np.intp]]
+
+
+@dataclass(frozen=True)
 class QueryWeights:
     """Weights of the query's terms, kanji and concepts."""
 
@@ -156,6 +166,8 @@ class QueryWeights:
     concepts: list[ConceptWeights]
     best: float = 1.0  # BM25 of a chunk that has everything that matters
     absent: float = 0.0  # share of the weights of terms that no chunk has, nor an alternative of them
+    words: Sequence[WordWeight] = ()
+    terms: int = 0  # different terms of the query
 
 
 def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks: int) -> QueryWeights:
@@ -205,7 +217,9 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
     ]
     total = float(values.sum()) + sum(concept.value for concept in concepts if not concept.own.size)
     reachable = max(best + total, _EPSILON) * (K1 + 1)
-    return QueryWeights(np.array(ordered, np.uint32), values, concepts, reachable, absent / max(total, _EPSILON))
+    words = [_word(word, concepts, indices, weights, rarity) for word in query.words if word.terms]
+    share = absent / max(total, _EPSILON)
+    return QueryWeights(np.array(ordered, np.uint32), values, concepts, reachable, share, words, len(rarity))
 
 
 def _frequency(alternatives: Sequence[Alternative], frequencies: Mapping[str, int], size: int) -> int:
@@ -249,6 +263,26 @@ def _concept(
     return ConceptWeights(own_indices, value, alternatives)
 
 
+def _word(
+    word: Analysis,
+    concepts: Sequence[ConceptWeights],
+    indices: Mapping[int, int],
+    weights: Mapping[int, float],
+    rarity: Mapping[str, float],
+) -> WordWeight:
+    """Return the weight of a word, that of its rarest term, and the alternatives of the concepts that it is part of."""
+    kanji = list(map(kanji_hash, word.kanji))
+    bigrams = [term_hash(term) for term in word.terms if len(term) <= _BIGRAM] or list(map(term_hash, word.terms))
+    is_kanji = len(word.terms) == len(word.kanji) == 1
+    own = [indices[key] for key in (kanji if is_kanji else bigrams) if key in indices]
+    value = weights.get(kanji[0], 0.0) if is_kanji else max(rarity.get(term, 0.0) for term in word.terms)
+    related = {indices[key] for key in (*bigrams, *kanji) if key in indices}
+    alternatives = [
+        terms for concept in concepts if related & set(concept.own.tolist()) for terms, _ in concept.alternatives
+    ]
+    return WordWeight(np.array(own, np.intp), value, alternatives)
+
+
 # Of the best chunk of the same document for each term: a passage of a page on the subject before a passing mention.
 DOCUMENT_WEIGHT = 0.3
 
@@ -271,6 +305,25 @@ def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], counts: Figu
 def covered_shares(weights: QueryWeights, counts: Figures) -> Figures:
     """Return for each column of ``term_counts`` the share of the query's weight that it has at all, 0..1."""
     return np.minimum(_sums(weights, np.minimum(counts, 1.0)) * (K1 + 1) / weights.best, 1.0)
+
+
+def word_shares(weights: QueryWeights, counts: Figures) -> Figures:
+    """Return for each column of ``term_counts`` the share of the query's words that it has, by weight, 0..1.
+
+    A word counts in part if only some of its bigrams are there, and as a whole with an alternative of it.
+    """
+    shares: Figures = np.zeros(len(np.transpose(counts)))
+    total = sum(word.value for word in weights.words)
+    if not total or not counts.size:
+        return shares + 1.0
+    has, occurring = np.minimum(counts, 1.0), _occurring(counts)
+    for word in weights.words:
+        found: Figures = has[word.own].mean(axis=0) if word.own.size else np.zeros(shares.size)
+        for terms in word.alternatives:
+            if occurring.issuperset(terms.tolist()):
+                found = np.maximum(found, has[terms].min(axis=0))
+        shares += word.value / total * found
+    return shares
 
 
 # Passages of one subject stand together: chunks of a document, by their keys.
@@ -341,10 +394,15 @@ def _saturated(counts: Figures, profiles: Sequence[Profile], average_length: flo
     return counts * ((K1 + 1) / (counts + K1 * (1 - B + B * lengths / max(average_length, 1.0))))
 
 
+def _occurring(table: Figures) -> frozenset[int]:
+    """Return the rows of a table that are not empty."""
+    return frozenset(np.flatnonzero(table.any(axis=1)).tolist())
+
+
 def _sums(weights: QueryWeights, table: Figures) -> Figures:
     """Return the weight of the terms of each column of a table, an alternative instead of its word if that is more."""
     total = weights.values @ table
-    occurring = frozenset(np.flatnonzero(table.any(axis=1)).tolist())
+    occurring = _occurring(table)
     for concept in weights.concepts:
         # Most alternatives are in none of the profiles.
         alternative_sums = [

@@ -27,6 +27,7 @@ from mcp_servers.knowledge.search.ranking import (
     select_terms,
     term_counts,
     term_keys,
+    word_shares,
 )
 from mcp_servers.knowledge.storage.bases import StoredBase
 from mcp_servers.knowledge.storage.text_index import Profile, index_chunk
@@ -193,6 +194,23 @@ def test_a_follow_up_gains_by_its_words_in_headings_and_by_the_place_of_the_ques
     assert whole > 1.5 * part > 0
     assert heading_alone == nothing == 0
     assert not heading_gains(question, of_previous, heading_profiles[3:] * 4).any()
+
+
+def test_a_word_counts_as_a_whole_with_an_alternative_and_in_part_by_its_bigrams() -> None:
+    query = understand("ホテル代の上限")
+    texts = ["ホテル代の上限", "宿泊費の上限", "上限", "ホテルの上限", "天気"]
+    indexed = [index_chunk("", (), text) for text in texts]
+    frequencies = Counter(term for chunk in indexed for term in set(chunk.terms.split()))
+    weights = query_weights(query, Counter({term: frequencies[term] for term in term_keys(query)}), 50)
+    profiles = [Profile(at, one.length, one.hashes, one.counts, at) for at, one in enumerate(indexed)]
+    whole, synonym, half, most, nothing = word_shares(weights, term_counts(weights, profiles)).tolist()
+    assert whole == pytest.approx(1.0)
+    assert synonym > most > half > nothing == 0.0
+    assert word_shares(query_weights(understand("???"), {}, 1), term_counts(weights, profiles)).tolist() == [1.0] * 5
+    more = PassageFigures(share=0.4, covered=0.7, absent=0.1, heading=0.2, size=7.0, words=1.0, terms=9)
+    assert probability(more) > probability(replace(more, words=0.5))
+    # A share of many terms is more than the same one of few.
+    assert probability(more) > probability(replace(more, terms=2))
 
 
 def stored(key: int, embedder: str) -> StoredBase:
