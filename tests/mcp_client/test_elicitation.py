@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 import pytest
 
-from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import DENY_ALL, Approver, CallContext, Decision, ElicitationAnswer
-from rkllm_mcp.tools.tool_servers import open_toolbox
 from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.asking import FORM
-from tests.support.mcp_servers.specs import PATIENCE_S, asking
+from tests.support.mcp_servers.calling import toolbox_with
+from tests.support.mcp_servers.specs import asking
 
 pytestmark = pytest.mark.anyio
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -42,14 +39,6 @@ class Owner:
         if isinstance(answer, Exception):
             raise answer
         return answer
-
-
-@asynccontextmanager
-async def toolbox_with(spec: StdioServer) -> AsyncGenerator[Toolbox]:
-    with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox([spec]) as toolbox:
-            await toolbox.connected()
-            yield toolbox
 
 
 async def answer_of(toolbox: Toolbox, asker: Approver, tool: str = "ask_owner", /, **arguments: Any) -> Any:

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-
 import anyio
 import pytest
 from mcp.server import MCPServer
 from mcp.server.mcpserver.resources import TextResource
 
-from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError, ToolboxError, ToolTimeoutError
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.messages import Resource, ResourceTemplate
 from rkllm_mcp.tools.tool_servers import open_toolbox
 from rkllm_mcp.tools.toolbox import Toolbox
-from tests.support.mcp_servers.calling import call, said
+from tests.support.mcp_servers.calling import call, said, toolbox_with
 from tests.support.mcp_servers.specs import PATIENCE_S, asking, hostile, local_server, tiny
 
 pytestmark = pytest.mark.anyio
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
-
-
-@asynccontextmanager
-async def toolbox_with(*specs: StdioServer) -> AsyncGenerator[Toolbox]:
-    with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox(specs) as toolbox:
-            await toolbox.connected()
-            yield toolbox
 
 
 @ERAS
@@ -121,7 +109,8 @@ async def test_an_unreachable_server_is_reported_once_for_resources_and_template
     assert told.startswith("[MCP: the resources of server 'exits' could not be listed: Server")
 
 
-async def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
+async def test_a_server_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rkllm_mcp.mcp_client.session._RESOURCES_PATIENCE_S", 0.1)
     async with toolbox_with(asking("mute", "mute", timeout_s=0.2)) as toolbox:
         with pytest.raises(ToolTimeoutError, match=r"it did not answer within 0.2 s; raise timeout_s"):
             await toolbox.offerings.resources("mute")

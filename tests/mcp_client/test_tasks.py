@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 
-from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer
-from rkllm_mcp.tools.tool_servers import open_toolbox
 from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support.clock import standing_clock, turn
-from tests.support.mcp_servers.calling import said
-from tests.support.mcp_servers.specs import PATIENCE_S, asking
+from tests.support.mcp_servers.calling import said, toolbox_with
+from tests.support.mcp_servers.specs import asking
 
 pytestmark = pytest.mark.anyio
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -31,14 +27,6 @@ class Owner:
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
         return ElicitationAnswer("accept", {"name": "Ann", "size": "s"})
-
-
-@asynccontextmanager
-async def toolbox_with(spec: StdioServer) -> AsyncGenerator[Toolbox]:
-    with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox([spec]) as toolbox:
-            await toolbox.connected()
-            yield toolbox
 
 
 @ERAS

@@ -56,9 +56,20 @@ def book(references: int, paragraphs: int) -> bytes:
     )
 
 
-def pdf_of(content: bytes, pages: int = 1) -> bytes:
-    """A PDF whose pages share one stream of content, compressed twice."""
-    stream = zlib.compress(zlib.compress(content, 9), 9)
+def _deflated(content: bytes, times: int) -> bytes:
+    """What a content repeated so often is compressed to; the repetitions cost nothing."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    block = packer.compress(content) + packer.flush(zlib.Z_FULL_FLUSH)
+    checksum = 1
+    for _ in range(times):
+        checksum = zlib.adler32(content, checksum)
+    # The header of zlib, an empty last block, and the checksum of it all.
+    return b"\x78\xda" + block * times + b"\x03\0" + checksum.to_bytes(4, "big")
+
+
+def pdf_of(content: bytes, pages: int = 1, times: int = 1) -> bytes:
+    """A PDF whose pages share one stream, the content repeated, compressed twice."""
+    stream = zlib.compress(_deflated(content, times), 9)
     objects = (
         b"<</Type/Catalog/Pages 2 0 R>>",
         b"<</Type/Pages/Kids[%s]/Count %d>>" % (b"3 0 R " * pages, pages),

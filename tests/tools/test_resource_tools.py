@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
-import anyio
 import pytest
 from mcp.server import MCPServer
 from mcp.server.mcpserver.resources import TextResource
 
-from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.events import Event, ResourceRead, Status
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.messages import ToolCall
@@ -19,23 +15,12 @@ from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.approvals import Approvals
 from rkllm_mcp.tools.execution import ExecutionPolicies
 from rkllm_mcp.tools.search import ToolSearch
-from rkllm_mcp.tools.tool_servers import open_toolbox
 from rkllm_mcp.tools.toolbox import Toolbox
-from tests.support.mcp_servers.calling import said
-from tests.support.mcp_servers.specs import PATIENCE_S, altered, asking, local_server, tiny
+from tests.support.mcp_servers.calling import said, toolbox_with
+from tests.support.mcp_servers.specs import altered, asking, local_server, tiny
 from tests.support.turn_events import FunctionSink
 
 pytestmark = pytest.mark.anyio
-
-
-@asynccontextmanager
-async def toolbox_with(
-    *specs: StdioServer, host: ConnectionServices | None = None, policies: ExecutionPolicies | None = None
-) -> AsyncGenerator[Toolbox]:
-    with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox(specs, host=host, policies=policies) as toolbox:
-            await toolbox.connected()
-            yield toolbox
 
 
 def offering(toolbox: Toolbox) -> list[str]:
