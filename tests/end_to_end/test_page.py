@@ -29,7 +29,7 @@ from tests.support.served import scripted_model
 from tests.support.tour_board import serving
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
 
 
 def test_a_person_asks_uses_what_servers_offer_reloads_and_looks_around(browser: Browser, tmp_path: Path) -> None:
@@ -206,8 +206,6 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 def test_pictures_are_described_first_second_after_a_text_and_after_a_reload(browser: Browser, seeing: str) -> None:
     with visiting(browser, seeing, PHONE, has_touch=True) as visit:
         page = visit.page
-        # The page knows what its model can do once it has the list of models.
-        page.wait_for_load_state("networkidle")
         give(visit, "paste", "image.png", RED_ABOVE_BLUE)
         page.wait_for_selector(CHIP)
         assert "It is red above, blue below." in visit.answered("What is it?")
@@ -286,6 +284,24 @@ def test_a_model_that_does_not_see_says_so_and_the_one_that_does_is_a_tap_away(b
         received: Image.Image = Image.open(io.BytesIO(base64.b64decode(body["pictures"][0])))
         with received:
             assert (received.size, received.format, dict(received.getexif())) == ((1008, 1344), "JPEG", {})
+
+
+def test_a_picture_goes_with_a_question_asked_before_the_models_are_known(browser: Browser, seeing: str) -> None:
+    with visiting(browser, seeing, DESKTOP) as visit:
+        lists: list[Route] = []
+
+        def hold(route: Route) -> None:
+            lists.append(route)
+
+        visit.page.route("**/v1/models", hold)
+        visit.page.reload()
+        give(visit, "drop", "a.png", RED_ABOVE_BLUE)
+        visit.page.wait_for_selector(CHIP)
+        assert "cannot read images" not in visit.page.inner_text("#files")
+        assert "It is red above, blue below." in visit.answered("What is it?")
+        assert lists
+        for each in lists:
+            each.abort()
 
 
 REFUSED = (

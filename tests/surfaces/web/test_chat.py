@@ -635,7 +635,8 @@ def test_tokens_are_forgotten_with_the_key_because_the_next_may_belong_to_anothe
 
 
 def test_files_become_part_of_the_question_with_their_tokens_shown(browser: Browser) -> None:
-    with running(PageService()) as service, visiting(browser, service.url, PHONE) as visit:
+    blind = PageService(models=[{"id": "demo", "loaded": True}])
+    with running(blind) as service, visiting(browser, service.url, PHONE) as visit:
         page = visit.page
         page.click("#attach")
         with page.expect_file_chooser() as chooser:
@@ -649,7 +650,7 @@ def test_files_become_part_of_the_question_with_their_tokens_shown(browser: Brow
         )
         page.wait_for_selector("#files >> text=8 tokens >> nth=1")
         page.wait_for_selector("#files img[src]")
-        assert "This model cannot read images." in page.inner_text("#files")
+        page.wait_for_selector("#files >> text=This model cannot read images.")
         visit.ask("Summarise")
         page.wait_for_selector("text=I do not know.")
         (sent,) = service.sent("/v1/execute")

@@ -42,8 +42,12 @@ export class ModelPicker {
     this.#told.shown();
   }
 
-  /** Whether the model of the next question sees pictures, and the name of another one that does; empty without one. */
+  /**
+   * Whether the model of the next question sees pictures, and the name of another one that does; empty without one.
+   * Until the models are known it may: the board says so if it does not.
+   */
   get eyes() {
+    if (!this.models.length) return { sees: true, other: "" };
     const seeing = this.models.filter(({ capabilities }) => capabilities?.includes("vision"));
     const sees = seeing.some(({ id, loaded }) => (this.#wanted ? id === this.#wanted : loaded));
     return { sees, other: seeing[0]?.id ?? "" };
