@@ -252,7 +252,7 @@ def _add_answer(history: MessageHistory, blocks: Sequence[MessagesBlock]) -> Non
 
 
 def _add_message(
-    history: MessageHistory, role: str, blocks: Sequence[MessagesBlock], place: str, *, is_question: bool
+    history: MessageHistory, role: str, blocks: Sequence[MessagesBlock], param: str, *, is_question: bool
 ) -> None:
     """Add the tool results of a message, then its other blocks."""
     for block in blocks:
@@ -263,7 +263,7 @@ def _add_message(
     # A result leaves its place, so that a refusal names a block by the client's own index.
     content = [{} if block.type == "tool_result" else block.model_dump() for block in blocks]
     if role == "user":
-        history.add_user(content, place, is_question=is_question)
+        history.add_user(content, param, is_question=is_question)
     elif role == "tool":
         history.add_result(content, None)
     else:

@@ -5,7 +5,7 @@
 System texts at the front are joined into one; a later one precedes the next user text. One odd thing costs only itself:
 a tool that cannot be used is left out, with a line in the log, and a history is repaired, because a client cannot
 change its past messages. Only the question itself can be refused. A refusal names the field as it stands in the
-client's body, so every function that can refuse is given the place.
+client's body, the ``param`` of OpenAI's errors, so every function that can refuse gets it.
 """
 
 from __future__ import annotations
@@ -125,15 +125,15 @@ def client_tools(
     """Return the tools that can be used, under names that every model can write.
 
     ``wire_name`` is the client's own name where that is another one. A request with both tools and servers is refused.
-    ``hosted`` are tools that run at the vendor's, by type and place. They are left out, and refused without any other
+    ``hosted`` are tools that run at the vendor's, by type and field. They are left out, and refused without any other
     tool, because the client then expects what only they can do.
     """
     if declared and servers:
         message = "a request has either tools of its own or a server's; send them in two requests"
         raise RequestRefusedError(message, "tools", "unsupported_parameter")
-    for kind, place in hosted:
+    for kind, param in hosted:
         if not (declared or servers):
-            raise hosted_tool(kind, place)
+            raise hosted_tool(kind, param)
         _log_once(f"the hosted tool {kind!r} of a request does not run here and is left out")
     chars = sum(len(tool.description or "") + len(json.dumps(tool.schema)) for tool in declared)
     if chars > MOST_SCHEMA_CHARS:
@@ -167,13 +167,13 @@ def _log_about_tool(name: str, note: str) -> None:
     _log_once(f"tool {name!r} of a request: {note}")
 
 
-def hosted_tool(kind: str, place: str) -> RequestRefusedError:
+def hosted_tool(kind: str, param: str) -> RequestRefusedError:
     """Return the refusal of a tool that runs at the vendor's."""
     message = (
         f"the hosted tool {kind!r} does not run here; leave it out, offer a function of your own, or name a server of "
         'this service: {"type": "mcp", "server_label": NAME}'
     )
-    return RequestRefusedError(message, place, "unsupported_tool")
+    return RequestRefusedError(message, param, "unsupported_tool")
 
 
 def allowed_tools(
@@ -243,7 +243,7 @@ def model_options(
 
 
 def answer_form(
-    kind: str, schema: Mapping[str, Any] | None, check: SchemaCheck, place: str, description: str | None = None
+    kind: str, schema: Mapping[str, Any] | None, check: SchemaCheck, param: str, description: str | None = None
 ) -> ResponseFormat | None:
     """Return the form of an answer of ``kind`` (text, json_object or json_schema); None for plain text."""
     if kind == "text":
@@ -251,13 +251,13 @@ def answer_form(
     if schema is None:
         if kind == "json_object":
             return ResponseFormat()
-        raise RequestRefusedError("a json_schema belongs to this type; send its name and schema", place)
+        raise RequestRefusedError("a json_schema belongs to this type; send its name and schema", param)
     try:
         check(schema)
     except SchemaError as error:
         message = f"the schema of the answer cannot be used: {error}"
         is_costly = isinstance(error, SchemaCostError)
-        raise RequestRefusedError(message, f"{place}.schema", is_too_costly=is_costly) from None
+        raise RequestRefusedError(message, f"{param}.schema", is_too_costly=is_costly) from None
     return ResponseFormat(schema, description or "")
 
 
@@ -303,7 +303,7 @@ class MessageHistory:
         self,
         role: str,
         content: object,
-        place: str,
+        param: str,
         *,
         name: str | None = None,
         calls: Iterable[HistoryCall] = (),
@@ -312,7 +312,7 @@ class MessageHistory:
     ) -> None:
         """Add a message of any role; ``name`` is that of a user or, of a result, that of its tool."""
         if role == "user":
-            self.add_user(content, place, name=name, is_question=is_question)
+            self.add_user(content, param, name=name, is_question=is_question)
         elif role == "assistant":
             self.add_answer(content, calls)
         elif role == "tool":
@@ -343,10 +343,10 @@ class MessageHistory:
         if text:
             self._front.append(text)
 
-    def add_user(self, content: object, place: str, *, name: str | None = None, is_question: bool = False) -> None:
+    def add_user(self, content: object, param: str, *, name: str | None = None, is_question: bool = False) -> None:
         """Add a user's message; as the question of the request it is refused if the model cannot read it."""
         if is_question:
-            self._check_question(content, place)
+            self._check_question(content, param)
         self._close_results()
         text, pictures = self._read(content)
         text = f"{name}: {text}" if name else text
@@ -388,29 +388,29 @@ class MessageHistory:
         self._open_calls.remove(call)
         self._results.append(ToolResult(call.id, call.name, f"{prefix}{text}", pictures=pictures))
 
-    def messages(self, place: str = "messages") -> tuple[Message, ...]:
+    def messages(self, param: str = "messages") -> tuple[Message, ...]:
         """Return all messages; a request without any is refused."""
         self._close_results()
         if self._rules:
             self._messages.append(Message("user", self._joined_rules()))
         system = [Message("system", "\n\n".join(self._front))] if self._front else []
         if not (system or self._messages):
-            raise RequestRefusedError("no message says anything; send a question", place)
+            raise RequestRefusedError("no message says anything; send a question", param)
         return (*system, *self._messages)
 
-    def _check_question(self, content: object, place: str) -> None:
+    def _check_question(self, content: object, param: str) -> None:
         """Refuse a question that the model cannot read; a picture behind a tool's result is one of the tool's."""
         if content is None:
-            raise RequestRefusedError("a message of this role has a content; send a text", f"{place}.content")
+            raise RequestRefusedError("a message of this role has a content; send a text", f"{param}.content")
         if self._results or (self._messages and self._messages[-1].role == "tool"):
             return
         for index, block in enumerate(as_list(content)):
             if self._sees and is_image(block):
                 if image_of(block) is None:
-                    raise RequestRefusedError(_AS_DATA, f"{place}.content[{index}]", "unsupported_content")
+                    raise RequestRefusedError(_AS_DATA, f"{param}.content[{index}]", "unsupported_content")
             elif is_unreadable(block):
                 refusal = f"this model reads text; send parts of the type text, not {block.get('type')!r}"
-                raise RequestRefusedError(refusal, f"{place}.content[{index}].type", "unsupported_content")
+                raise RequestRefusedError(refusal, f"{param}.content[{index}].type", "unsupported_content")
 
     def _read(self, content: object) -> tuple[str, tuple[Picture, ...]]:
         """Return the text of a content, and its pictures for a model that sees."""

@@ -226,9 +226,9 @@ def responses_request(body: ResponsesBody, stored: StoredItems, context: Request
     if body.instructions:
         history.add_system(body.instructions)
     # Thinking, and calls that a service has run itself, whose outcome is in its answer, are not read.
-    items = [(item, place) for item, place in _items(body, stored) if item.type in _READ]
-    for index, (item, place) in enumerate(items):
-        _add_item(history, item, place, is_question=index == len(items) - 1)
+    items = [(item, param) for item, param in _items(body, stored) if item.type in _READ]
+    for index, (item, param) in enumerate(items):
+        _add_item(history, item, param, is_question=index == len(items) - 1)
     if not body.input or history.is_empty:
         raise RequestRefusedError("there is nothing to answer; send a text or items", "input")
     options = model_options(
@@ -283,7 +283,7 @@ def _joined(namespace: str | None, name: str | None) -> str:
 
 
 def _named(tools: Sequence[ResponsesTool]) -> Iterator[tuple[str, ResponsesTool, str]]:
-    """Yield every tool with its place before it and its name behind it, those of namespaces among them."""
+    """Yield every tool with its field before it and its name behind it, those of namespaces among them."""
     for index, tool in enumerate(tools):
         where = f"tools[{index}]"
         if tool.type != "namespace":
@@ -325,36 +325,36 @@ def _choice(
 
 
 def _items(body: ResponsesBody, stored: StoredItems) -> Iterator[tuple[InputItem, str]]:
-    """Yield the items to read, each with its place; a reference is what it refers to."""
+    """Yield the items to read, each with its field; a reference is what it refers to."""
     for item in stored.before:
         # Only items that this service stored: their fields were checked then.
         yield InputItem.model_validate(item), "previous_response_id"
     for index, item in enumerate(body.items()):
-        place = f"input[{index}]"
+        param = f"input[{index}]"
         if item.type == "item_reference":
             found = stored.output.get(item.id or "")
             if found is None:
                 message = f"no item {item.id!r} is stored here; send the item itself, as with store = false"
-                raise RequestRefusedError(message, f"{place}.id", "item_not_found")
+                raise RequestRefusedError(message, f"{param}.id", "item_not_found")
             item = InputItem.model_validate(found)
-        yield item, place
+        yield item, param
 
 
-def _add_item(history: MessageHistory, item: InputItem, place: str, *, is_question: bool) -> None:
+def _add_item(history: MessageHistory, item: InputItem, param: str, *, is_question: bool) -> None:
     """Add an item; what an assistant said and called in a row is one message."""
     if item.type == "message":
         if item.role is None or item.content is None:
-            raise RequestRefusedError("a message has a role and a content; send both", place)
+            raise RequestRefusedError("a message has a role and a content; send both", param)
         content = api.blocks_of(item.content)
         if item.role == "assistant":
             blocks = [content] if isinstance(content, str) else content or ()
             history.add_answer("".join(map(content_text, blocks)), continues=True)
         else:
-            history.add(item.role, content, place, is_question=is_question)
+            history.add(item.role, content, param, is_question=is_question)
     elif item.type in (*_CALLS, _SERVER_CALL):
         call_id = item.call_id or item.id
         if not call_id or item.name is None:
-            raise RequestRefusedError("a call has a call_id and a name; send both", place)
+            raise RequestRefusedError("a call has a call_id and a name; send both", param)
         result = item.output if item.error is None else item.error
         if item.type == _SERVER_CALL and result in (None, NOT_STORED):
             return  # the model would take it for one that failed
@@ -529,8 +529,8 @@ class ResponsesShape(ReplyShape):
 
     def _of(self, source: Part, event: str, /, **fields: Any) -> str:
         shape = self._shape(source).part
-        place = {shape[0]: 0} if shape else {}
-        return self._event(event, item_id=self._id(source), output_index=source.index, **place, **fields)
+        position = {shape[0]: 0} if shape else {}
+        return self._event(event, item_id=self._id(source), output_index=source.index, **position, **fields)
 
     def _event(self, name: str, /, **fields: Any) -> str:
         record = typed_record({"type": f"response.{name}", "sequence_number": self._number, **fields})

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from rkllm_mcp.openapi.document import Node, References, as_list, as_node, as_text
-from rkllm_mcp.openapi.operations import PLACEHOLDER, BodyField, BodySpec, Parameter, Place, argument_key, sent_path
+from rkllm_mcp.openapi.operations import PLACEHOLDER, BodyField, BodySpec, Location, Parameter, argument_key, sent_path
 from rkllm_mcp.openapi.schemas import Fields, Schemas
 
-_PLACES: tuple[Place, ...] = ("path", "query", "header", "cookie")
+_LOCATIONS: tuple[Location, ...] = ("path", "query", "header", "cookie")
 _DEFAULT_STYLES = {"path": "simple", "query": "form", "header": "simple", "cookie": "form"}
 _STYLES = {
     "path": {"simple", "label", "matrix"},
@@ -63,7 +63,7 @@ def arguments_of(
     arguments = Arguments()
     parameters: list[Parameter] = []
     for definition in _definitions(path, item, node, references, supplied):
-        location = cast("Place", definition["in"])
+        location = cast("Location", definition["in"])
         schema, style = _schema_of(definition)
         small = schemas.argument(schema, as_text(definition.get("description")))
         required = location == "path" or definition.get("required") is True
@@ -85,14 +85,14 @@ def _definitions(
         definition = references.resolved(value)
         name, location = str(definition.get("name") or ""), as_text(definition.get("in"))
         is_fixed = location == "header" and name.lower() in _NOT_PARAMETERS
-        if name and location in _PLACES and not is_fixed and not (location != "path" and name.lower() in supplied):
+        if name and location in _LOCATIONS and not is_fixed and not (location != "path" and name.lower() in supplied):
             parameters[location, name] = {**definition, "name": name, "in": location}
     in_path = list(dict.fromkeys(match.group(2) for match in PLACEHOLDER.finditer(sent_path(path))))
     for name in in_path:
         # Specifications also declare as a query parameter what their path holds: /search?q={q}.
         declared = parameters.get(("path", name)) or parameters.pop(("query", name), {"schema": {"type": "string"}})
         parameters["path", name] = {**declared, "name": name, "in": "path"}
-    for location in _PLACES:
+    for location in _LOCATIONS:
         names = in_path if location == "path" else [name for where, name in parameters if where == location]
         yield from (parameters[location, name] for name in names)
 
@@ -104,7 +104,7 @@ def _schema_of(definition: Node) -> tuple[Any, str]:
     return definition.get("schema"), ""
 
 
-def _parameter(definition: Node, key: str, location: Place, style: str) -> Parameter:
+def _parameter(definition: Node, key: str, location: Location, style: str) -> Parameter:
     declared_style = as_text(definition.get("style"))
     style = style or (declared_style if declared_style in _STYLES[location] else _DEFAULT_STYLES[location])
     explode = definition.get("explode")

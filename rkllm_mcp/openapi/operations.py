@@ -84,7 +84,7 @@ def _numbered(name: str, used_names: Collection[str]) -> str:
     return numbered
 
 
-Place: TypeAlias = Literal["path", "query", "header", "cookie"]
+Location: TypeAlias = Literal["path", "query", "header", "cookie"]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Parameter:
 
     key: str  # name among the tool's arguments
     name: str  # name in the API
-    place: Place  # path, query, header or cookie
+    location: Location  # path, query, header or cookie
     # format of lists and objects: ``form``, ``simple``, ``label``, ``matrix``, ``spaceDelimited``, ``pipeDelimited``,
     # ``deepObject``; ``json`` for parameters whose value is a document
     style: str

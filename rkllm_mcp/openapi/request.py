@@ -310,13 +310,15 @@ def _fields_of(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, 
 def _placed(operation: Operation, arguments: Mapping[str, Any], location: str) -> list[tuple[Parameter, Any]]:
     """Return the parameters of a place and their values; null, and an empty list or object, count as absent."""
     values = (
-        (parameter, arguments.get(parameter.key)) for parameter in operation.parameters if parameter.place == location
+        (parameter, arguments.get(parameter.key))
+        for parameter in operation.parameters
+        if parameter.location == location
     )
     return [(parameter, value) for parameter, value in values if value is not None and value not in ([], (), {})]
 
 
 def _path(operation: Operation, arguments: Mapping[str, Any]) -> str:
-    keys = {parameter.name: parameter.key for parameter in operation.parameters if parameter.place == "path"}
+    keys = {parameter.name: parameter.key for parameter in operation.parameters if parameter.location == "path"}
     texts = {parameter.name: in_path(parameter, value) for parameter, value in _placed(operation, arguments, "path")}
 
     def value(match: re.Match[str]) -> str:

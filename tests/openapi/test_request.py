@@ -19,7 +19,7 @@ def nested(levels: int) -> Any:
     return {"a": nested(levels - 1)} if levels else "x"
 
 
-# Place, style, explode, value -> what the API saw there.
+# Location, style, explode, value -> what the API saw there.
 STYLES: list[tuple[str, str | None, bool | None, Any, str]] = [
     ("path", None, None, "a/b c", "a%2Fb%20c"),
     ("path", None, None, LIST, "a%20b,c%26d"),
