@@ -16,6 +16,7 @@ from rkllm_mcp.toolcalls.parsers import (
     NAME_KEYS,
     WRAPPER_KEYS,
     read_brace_call,
+    read_bracketed_call,
     read_json_calls,
     read_keyed_calls,
     read_named_json,
@@ -144,7 +145,7 @@ def bare_json(*, in_list: bool, leads: Sequence[Sequence[str]] = ((),)) -> Confi
 FENCED_JSON = any_of(
     *(
         bare_json(in_list=in_list, leads=[(*language, SPACE, bracket)])
-        for language in (literal("json"), literal("tool_call"), ())
+        for language in (literal("json"), literal("tool_call"), literal("function_call"), ())
         for in_list, bracket in ((False, r"\{"), (True, r"\["))
     )
 )
@@ -289,7 +290,11 @@ PYTHON_CALLS = _python(
     bare=True,
 )
 TOOL_CODE = _python(
-    "tool_code", ("```tool_code", "```tool_call"), "```", example=f"```tool_code\n{_PYTHON_EXAMPLE}\n```", fenced=True
+    "tool_code",
+    ("```tool_code", "```tool_call", "```function_call"),
+    "```",
+    example=f"```tool_code\n{_PYTHON_EXAMPLE}\n```",
+    fenced=True,
 )
 PYTHON_FENCE = _python(
     "python_fence",
@@ -521,20 +526,30 @@ GLM4 = _tagged(
 )
 
 
-def _drifted() -> tuple[str, ...]:
-    """Return the openers that small models confuse with their own: <toolcall>, <|tool_calls|>, <FunctionCall>."""
+def _drifted_words() -> tuple[str, ...]:
+    """Return the words that small models confuse with their own marker's: toolcall, tool_calls, FunctionCall."""
     parts = product(("tool", "function"), ("call", "calls"), ("_", "-", ""))
     spelled = [f"{kind}{joint}{call}" for kind, call, joint in parts]
     words = dict.fromkeys((*spelled, *(word.upper() for word in spelled), *(word.title() for word in spelled)))
-    camel = [f"{kind}{call}" for kind in ("Tool", "Function") for call in ("Call", "Calls")]
-    brackets = (("<", ">"), ("<|", "|>"), ("<|", ">"), ("[", "]"))
-    return tuple(f"{opens}{word}{closes}" for word in (*words, *camel) for opens, closes in brackets)
+    return (*words, *(f"{kind}{call}" for kind in ("Tool", "Function") for call in ("Call", "Calls")))
 
 
-_DRIFTED = _drifted()
+_WORDS = _drifted_words()
+_BRACKETS = (("<", ">"), ("<|", "|>"), ("<|", ">"), ("[", "]"))
+_DRIFTED = tuple(f"{opens}{word}{closes}" for word in _WORDS for opens, closes in _BRACKETS)
 DRIFT_JSON = replace(HERMES, name="drift_json", openers=_DRIFTED)
 DRIFT_PYTHON = replace(PYTHON_TAG, name="drift_python", openers=_DRIFTED)
 DRIFT_XML = replace(QWEN3_XML, name="drift_xml", openers=_DRIFTED)
+DRIFT_NAMED = CallFormat(
+    name="drift_named",
+    openers=tuple(f"[{word}:" for word in _WORDS),
+    confirm=declared_behind((Shape(SPACE),), Shape(SPACE, r"\{")),
+    scanner=json_scanner,
+    read=read_bracketed_call,
+    example="[tool_call: TOOL {…}]",
+    keeps=None,
+)
+_DRIFTS = (DRIFT_JSON, DRIFT_PYTHON, DRIFT_XML, DRIFT_NAMED)
 
 
 @dataclass(frozen=True)
@@ -610,7 +625,7 @@ _MARKED = tuple(
     )
 )
 
-DEFAULT_FORMATS: tuple[CallFormat, ...] = (*_MARKED, DRIFT_JSON, DRIFT_PYTHON, DRIFT_XML, *LINE_FORMATS)
+DEFAULT_FORMATS: tuple[CallFormat, ...] = (*_MARKED, *_DRIFTS, *LINE_FORMATS)
 """Formats that every model may write, in addition to its own: every format with a marker, and ``LINE_FORMATS``."""
 
 
@@ -661,7 +676,7 @@ def boundary_of(call_format: CallFormat, selection: SyntaxSelection) -> Markers:
     openers = (
         text
         for other in selection.anywhere
-        if not (other.bare or other.fenced or other.openers is _DRIFTED)
+        if not (other.bare or other.fenced or other in _DRIFTS)
         for text in other.openers
     )
     # A code fence may surround a body, inside the markers.

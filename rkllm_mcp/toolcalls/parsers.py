@@ -322,6 +322,11 @@ def read_named_json(body: str) -> tuple[ParsedCall, ...]:
     return (ParsedCall(name, reading.value, repaired=reading.repaired, guessed=reading.guessed),)
 
 
+def read_bracketed_call(body: str) -> tuple[ParsedCall, ...]:
+    """Parse one call in brackets, whose name stands behind a word and a colon: ``[tool_call: get_weather {…}]``."""
+    return read_named_json(body.partition(":")[2].rstrip().removesuffix("]"))
+
+
 def named_head(head: str) -> str:
     """Return the name in the text before the object, or an empty string."""
     for separator in _SEPARATORS:

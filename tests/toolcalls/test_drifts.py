@@ -39,6 +39,9 @@ CALLS = {
     "line breaks as escapes": f"<tool_call>\\n{JSON}\\n</tool_call>",
     "OpenAI's namespace": '<tool_call>{"name": "functions.get_weather", "arguments": {"city": "Oslo"}}</tool_call>',
     "the namespace without a tag": '{"name": "functions.get_weather", "arguments": {"city": "Oslo"}}',
+    "a name behind a colon": '[tool_call: get_weather {"city": "Oslo"}]',
+    "a name behind a capital word and a colon": '[FunctionCall: get_weather\n{"city": "Oslo"}]',
+    "a fence called function_call": f"```function_call\n{JSON}\n```",
     "parentheses with colons": '<|tool_call>call:get_weather(city: "Oslo")<tool_call|>',
     "parentheses with equals signs": '<|tool_call>call:get_weather(city="Oslo")<tool_call|>',
 }
@@ -47,6 +50,17 @@ CALLS = {
 @pytest.mark.parametrize("text", CALLS.values(), ids=CALLS.keys())
 def test_a_drift_is_a_call(text: str) -> None:
     assert told(text) == [OSLO]
+
+
+def test_a_name_behind_a_colon_is_a_call_only_with_arguments_of_a_declared_tool() -> None:
+    lists = '[tool_call: anything {"days": [1, 2]}]'
+    assert told(f"I look.\n{lists}\n{lists} Done.") == ["I look.\n", *2 * [("anything", {"days": [1, 2]})], " Done."]
+    for text in (
+        "[tool_call: get_weather] is how.",
+        '[tool_call: nobody {"city": "Oslo"}]',
+        "`[tool_call: get_time {}]`",
+    ):
+        assert told(text) == [text]
 
 
 STYLES = {

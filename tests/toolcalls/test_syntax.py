@@ -122,7 +122,7 @@ def test_every_example_is_a_call_in_its_own_syntax(name: str) -> None:
 def test_every_model_may_write_every_marker_its_own_first_and_its_own_bare_forms_at_the_beginning() -> None:
     marked = [form for form in DEFAULT_FORMATS if not form.bare]
     written = {form.name for syntax in SYNTAXES.values() for form in syntax.formats if not form.bare} - {"code_tag"}
-    assert {form.name for form in marked} == written | {"drift_json", "drift_python", "drift_xml"}
+    assert {form.name for form in marked} == written | {"drift_json", "drift_python", "drift_xml", "drift_named"}
     assert list(select_syntaxes(None).anywhere) == marked
     own = select_syntaxes(["gemma3"])
     assert [form.name for form in own.anywhere[:2]] == ["tool_code", "python_tag"]

@@ -62,7 +62,14 @@ def test_a_call_without_arguments_is_repeated_by_a_call_only() -> None:
 MEANS_SOMETHING_ELSE = (
     *("<function>", "</function>", "<tools>", "</tools>", "<code>", "</code>", "<function", "</tool", "functools["),
     *("<think>", "</think>", "[THINK]", "[/THINK]", "<seed:think>", "</seed:think>", "```", "```tool_code"),
-    *("```tool_call", "**Tool Call:**", "**Tool Call**:", "Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]"),
+    *(
+        "```tool_call",
+        "```function_call",
+        "**Tool Call:**",
+        "**Tool Call**:",
+        "Here are my reasoning steps:\n",
+        "[BEGIN FINAL RESPONSE]",
+    ),
 )
 
 
