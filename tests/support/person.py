@@ -35,6 +35,7 @@ SCREEN = "#sidebar, #main, #panel, #toast, dialog"
 _MOST_STEPS = 120
 _MOST_SWIPES = 40
 _PAUSE_MS = 40
+_DRAWN_WITHIN_MS = 2000
 _FINGER_PX = 44
 # A finger that has rested so long before it is lifted leaves the page where it is: Chromium looks at the last 100 ms.
 _REST_MS = 130
@@ -244,8 +245,13 @@ class Keyboard(Person):
         raise AssertionError(f"the keys do not reach {control}")
 
     def _sees_focus(self, control: Locator) -> None:
-        shown = cast("dict[str, bool]", control.evaluate(_SHOWN))
-        assert shown == {"ring": True, "place": True}, f"the focus on {control} is not seen: {shown}"
+        # What was drawn above it a moment ago may still move it.
+        for _ in range(_DRAWN_WITHIN_MS // _PAUSE_MS):
+            shown = cast("dict[str, bool]", control.evaluate(_SHOWN))
+            if all(shown.values()):
+                return
+            self.page.wait_for_timeout(_PAUSE_MS)
+        raise AssertionError(f"the focus on {control} is not seen: {control.evaluate(_SHOWN)}")
 
     def use(self, control: Locator) -> None:
         self.go_to(control)

@@ -273,9 +273,9 @@ def test_an_address_is_shown_with_its_host_and_opened_only_when_it_is_a_page(bro
     addresses = {"page": "https://login.example.com:8443/a?b=c", "script": "javascript:alert(1)"}
     answers = {name: [elicitation(name, {}, url), HOLD, text("ok")] for name, url in addresses.items()}
     with running(PageService(answers)) as service, visiting(browser, service.url) as visit:
-        for name in addresses:
+        for number, name in enumerate(addresses):
             visit.ask(name)
-            card = visit.page.locator(".card.question").last
+            card = visit.page.locator(".card.question").nth(number)
             card.get_by_text("Who?").wait_for()
             link = card.locator("a")
             if name == "page":
