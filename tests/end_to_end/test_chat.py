@@ -234,7 +234,7 @@ def test_text_typed_during_an_answer_waits_for_the_prompt_and_approves_nothing(t
         ask(terminal, "What is to be done?")
         terminal.expect_exact("◆ I do not know.")
         (model,) = [pid for pid in descendants(terminal.pid or 0) if "runtime.worker" in command_line(pid)]
-        # The next answer takes its time, and somebody types on; the one before is over when there is a prompt.
+        # The next answer takes its time, and the user types on; the one before is over when there is a prompt.
         terminal.expect(PROMPT)
         os.kill(model, signal.SIGSTOP)
         terminal.send("Please delete old.txt\r")

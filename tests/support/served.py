@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ import uvicorn
 from rkllm_http.listener import listening_socket
 from rkllm_mcp.app.tenants import open_tenants
 from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.store import open_store
 from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.state import ServiceState
 from tests.support.demo_app import PythonServer, make_demo
@@ -36,7 +38,7 @@ eos <|im_end|>
 context {context}
 speed {speed}
 """
-# A speed at which an answer lasts long enough for somebody to leave or to stop it: forty tokens in a second.
+# A speed at which an answer lasts long enough for a client to leave or to stop it: forty tokens in a second.
 SLOW = "prefill 5000 decode 40"
 
 
@@ -90,6 +92,19 @@ class Served:
         """What the emulator says of every run so far: ``prompt``, ``sampled``, ``prefill_tokens``, …."""
         calls = map(json.loads, self.log.read_text("utf-8").splitlines())
         return [call["run"] for call in calls if call["call"] == "rkllm_run"]
+
+    def new_code(self) -> str:
+        """A code that links a device, as another process of the owner makes it."""
+        assert self.service is not None
+        path = self.service.tenants.tenant("").app.store.database.path
+
+        async def make() -> str:
+            async with open_store(path=path, required=True) as store:
+                return await store.devices.new_code()
+
+        # A test of the page has Playwright's loop in its own thread.
+        with ThreadPoolExecutor() as thread:
+            return thread.submit(anyio.run, make).result(60)
 
 
 @contextmanager

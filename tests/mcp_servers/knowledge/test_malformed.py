@@ -1,4 +1,4 @@
-"""Thousands of calls that nobody should make: each is answered, and nothing is lost."""
+"""Thousands of malformed calls: each is answered, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -7,12 +7,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx2
 import pytest
 import segno
 
-from rkllm_mcp.store import open_store
 from tests.support.served import Served, scripted_model, served
 
 EXTRA = """[service]
@@ -34,25 +32,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None,
         yield it
 
 
-def new_code(service: Served) -> str:
-    """A code, as another process of the owner makes it."""
-    assert service.service is not None
-    path = service.service.tenants.tenant("").app.store.database.path
-
-    async def make() -> str:
-        async with open_store(path=path, required=True) as store:
-            return await store.devices.new_code()
-
-    return anyio.run(make)
-
-
 def send(service: Served, method: str, path: str, key: str = "", **body: Any) -> httpx2.Response:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     return httpx2.request(method, f"{service.url}{path}", headers=headers, json=body or None, timeout=60)
 
 
 def test_a_code_becomes_a_key_of_the_owner_which_the_owner_revokes(service: Served) -> None:
-    code = new_code(service)
+    code = service.new_code()
     linked = send(service, "POST", "/v1/devices:exchange", "revoked", code=code, name="phone")
     device = linked.json()
     assert (linked.status_code, device["name"], linked.headers["cache-control"]) == (200, "phone", "no-store")
@@ -96,7 +82,7 @@ def test_a_program_gets_a_key_for_questions_only_which_the_owner_revokes(service
 
 def test_a_qr_code_links_a_phone_only_for_a_device_that_is_linked_itself(service: Served) -> None:
     body = {"address": "http://board.local:8080"}
-    first = send(service, "POST", "/v1/devices:exchange", code=new_code(service), name="laptop").json()["key"]
+    first = send(service, "POST", "/v1/devices:exchange", code=service.new_code(), name="laptop").json()["key"]
     codes = [send(service, "POST", "/v1/devices:qr", first, **body).json() for _ in range(2)]
     assert [code["is_linking"] for code in codes] == [True, True]
     assert codes[0]["svg"] != codes[1]["svg"], "each has a code of its own"
@@ -138,6 +124,6 @@ def test_only_the_owner_manages_devices(service: Served) -> None:
 def test_a_key_lasts_beyond_a_restart_of_the_service(tmp_path: Path) -> None:
     model = scripted_model(tmp_path / "model", "rule\n  say Hello there.\n")
     with served(tmp_path, model, extra=EXTRA) as service:
-        key = send(service, "POST", "/v1/devices:exchange", code=new_code(service)).json()["key"]
+        key = send(service, "POST", "/v1/devices:exchange", code=service.new_code()).json()["key"]
     with served(tmp_path, model, extra=EXTRA) as service:
         assert send(service, "GET", "/v1/me", key).status_code == 200

@@ -128,7 +128,7 @@ def running(demo: Demo) -> Generator[Killed, None, None]:
 
 
 def healths(url: str) -> list[Json]:
-    """What a service says to whoever looks after it."""
+    """What a service says to the administrator."""
     return [httpx2.get(f"{url}/{path}", timeout=60).json() for path in ("healthz", "readyz")]
 
 

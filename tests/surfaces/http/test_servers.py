@@ -20,7 +20,6 @@ from tests.support.feature_demo import NOTES
 from tests.support.mcp_servers.protected import Protected
 from tests.support.mcp_servers.web import Mcp, Reply, Request, echoed, serving_beside
 from tests.support.served import Served, scripted_model, served
-from tests.surfaces.http.test_devices import new_code
 
 Json = dict[str, Any]
 RULES = "rule\n  say Hello there.\n"
@@ -280,7 +279,7 @@ def test_a_browser_that_was_linked_in_a_terminal_adds_the_shown_server_and_nothi
     with served(tmp_path / "home", model, extra=keys) as it:
         assert_nobody_adds(it, {"name": "crm", "url": f"{crm.url}/mcp"}, codes)
         assert crm.heard == [], "no address was asked"
-        key = httpx2.post(f"{it.url}/v1/devices:exchange", json={"code": new_code(it), "name": "page"}).json()["key"]
+        key = httpx2.post(f"{it.url}/v1/devices:exchange", json={"code": it.new_code(), "name": "page"}).json()["key"]
         gallery = ask(it, "GET", "/v1/servers/gallery", key=key).json()
         assert gallery["can_add"] is True
         (knowledge,) = [each for each in gallery["servers"] if each["name"] == "knowledge"]

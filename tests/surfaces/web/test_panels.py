@@ -6,17 +6,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import anyio
 import httpx2
 import pytest
 
-from rkllm_mcp.store import open_store
 from rkllm_mcp.surfaces.http.page import FOLDER
 from tests.support.browser import DESKTOP, PATIENCE_MS, PHONE, READY, Visit, visiting
 from tests.support.demo_app import NO_VARIABLES, PythonServer
@@ -811,20 +808,6 @@ def test_a_text_to_copy_runs_or_is_read_by_its_format(
 # --- a phone that opens the address with a code, which becomes a key --------------------------------------------------
 
 
-def new_code(board: Served) -> str:
-    """A code that links a device."""
-    assert board.service is not None
-    path = board.service.tenants.tenant("").app.store.database.path
-
-    async def make() -> str:
-        async with open_store(path=path, required=True) as store:
-            return await store.devices.new_code()
-
-    # Playwright's loop is this thread's.
-    with ThreadPoolExecutor() as thread:
-        return thread.submit(anyio.run, make).result(60)
-
-
 @contextmanager
 def phone(browser: Browser, url: str, locale: str = "en-US") -> Generator[Page]:
     """The page in a new profile; it may show a dialog."""
@@ -849,7 +832,7 @@ def asks_and_hears(page: Page) -> None:
 def test_a_phone_is_linked_by_the_code_and_keeps_its_key_if_that_is_wanted(
     browser: Browser, locked: Served, choice: str, lasts: bool
 ) -> None:
-    code, addresses = new_code(locked), list[str]()
+    code, addresses = locked.new_code(), list[str]()
     with phone(browser, "about:blank") as page:
         page.on("request", lambda request: addresses.append(request.url.partition("#")[0]))
         page.goto(f"{locked.url}/#/link/{code}")
@@ -877,7 +860,7 @@ def test_a_used_code_leads_to_the_question_for_a_key_with_the_reason(browser: Br
 def test_a_linked_phone_turns_documents_on_with_one_button(browser: Browser, tmp_path: Path) -> None:
     model = scripted_model(tmp_path / "model", "rule\n  say Hello there.\n")
     # Without keys: the browser is the owner's by its link, not by its address.
-    with served(tmp_path / "home", model) as own, phone(browser, f"{own.url}/#/link/{new_code(own)}", "ja-JP") as page:
+    with served(tmp_path / "home", model) as own, phone(browser, f"{own.url}/#/link/{own.new_code()}", "ja-JP") as page:
         page.locator("dialog[open] button").last.click()
         page.wait_for_selector("dialog", state="detached")
         page.get_by_role("button", name="文書を追加").first.click()

@@ -278,7 +278,7 @@ def understands_why_an_approval_ran_out(person: Person, _: Demo) -> None:
     page.reload()
     assert re.search(r"0:0[1-4]\b", left.inner_text()), "it does not begin anew"
     for _look in range(2):
-        person.sees("seconds: not run.", "秒間応答がなかったため、実行しませんでした。", ".card")
+        person.sees("No answer in 6 seconds: not run.", "6 秒間応答がなかったため、実行しませんでした。", ".card")
         assert page.get_attribute(".card.tool", "data-state") == "refused"
         assert "approved in time" not in page.inner_text(".card.tool")
         person.is_over()

@@ -1,4 +1,4 @@
-"""What is kept in memory of a text index: it is read once, and again after the base has changed."""
+"""The cache of a text index: each list is read once, and again after the base has changed."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ function saidOf(isForm, { action, seconds }) {
 /** @param {number} seconds that a call has waited for a decision in vain */
 export function sayLate(seconds) {
   const minutes = Math.round(seconds / 60);
-  return minutes > 1 ? say("approval.late", { m: minutes }) : say("approval.late_s", { s: Math.ceil(seconds) });
+  return minutes > 1 ? say("approval.late", { m: minutes }) : say("approval.late_s", { s: Math.max(1, Math.round(seconds)) });
 }
 
 /**
