@@ -31,6 +31,8 @@ _MARKS = (
 # ESC $ @, ESC $ B, ESC $ ( D, ESC ( I, ESC ( J: character set switches in mail and on old Unix systems.
 _ISO_2022_JP = re.compile(rb"\x1b(?:\$[@B]|\$\([DOPQ]|\([IJ])")
 
+_ESCAPED = re.compile(rb"\x1b(\$[@B]|\([BJI])([^\x1b]*)")
+
 _TABLE: dict[str, Any] = json.loads(Path(__file__).with_name("encodings.json").read_text("utf-8"))
 # Several codecs per name: the first one that decodes every byte is used. CP932 has the Windows additions to Shift_JIS
 # (①, ㈱, 髙), the second codec those of Macintosh and JIS X 0213.
@@ -40,6 +42,15 @@ _JAPANESE_NAMES = {declared: name for name, each in _TABLE["japanese"].items() f
 _TEXT_CODECS = re.compile(
     r"utf-8|iso8859-\d+|cp\d+|koi8-[rut]|gb\d+|gbk|big5(hkscs)?|euc_\w+|mac-\w+|tis-620|johab|hz|ptcp154|kz1048"
 )
+# What programs write under the name of the smaller one, and browsers read it as.
+_SUPERSETS = {
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "euc_kr": "cp949",
+    "tis-620": "cp874",
+}
 # The kanji that make up two thirds of the kanji in an encyclopedia.
 _COMMON_KANJI = frozenset(_TABLE["common_kanji"])
 # Negative log frequency of characters: (first, last, cost); the first matching row counts.
@@ -128,6 +139,13 @@ def decode(content: bytes, declared: str = "") -> Decoded:
     # The text may have the character itself.
     damaged = 0 if _is_valid(content, encoding) else text.count("\ufffd")
     return Decoded(_with_plain_line_ends(text), encoding, damaged)
+
+
+def decode_word(content: bytes, declared: str) -> str:
+    """Decode a few words whose charset is stated beside them, as in the head of a mail: too few to guess from."""
+    encoding = _python_name(declared)
+    text = _read(content, encoding)[0] if encoding else "\ufffd"
+    return decode(content, declared).text if "\ufffd" in text else text
 
 
 def is_binary(content: bytes) -> bool:
@@ -305,7 +323,32 @@ def _read(content: bytes, encoding: str) -> tuple[str, str]:
     """Decode with the first codec that reads every byte, or with replacement characters."""
     tables = _CODECS.get(encoding, [encoding])
     table = next((table for table in tables if _is_valid(content, table)), "")
+    if not table and encoding == "iso2022_jp":
+        # Outlook writes the characters that Windows added (①, ㈱, 髙), which the codecs of the standard do not know.
+        content, tables = _ESCAPED.sub(_as_cp932, content), ["cp932"]
+        table = "cp932" if _is_valid(content, "cp932") else ""
     return (content.decode(table), table) if table else (content.decode(tables[0], errors="replace"), tables[0])
+
+
+def _as_cp932(escaped: re.Match[bytes]) -> bytes:
+    """Return the characters behind an escape sequence of ISO-2022-JP in CP932."""
+    kind, written = escaped[1], escaped[2]
+    if kind == b"(I":
+        return bytes(byte | 0x80 if byte > 0x20 else byte for byte in written)
+    if not kind.startswith(b"$"):
+        return written
+    made = bytearray()
+    at = 0
+    while at < len(written):
+        row, cell = written[at], written[at + 1] if at + 1 < len(written) else 0
+        if not (0x20 < row < 0x7F and 0x20 < cell < 0x7F):
+            made.append(row)
+            at += 1
+            continue
+        lead = (row + 1) // 2 + (0x70 if row < 0x5F else 0xB0)
+        made += bytes((lead, cell + (0x7E if row % 2 == 0 else 0x1F if cell < 0x60 else 0x20)))
+        at += 2
+    return bytes(made)
 
 
 def _cost(sample: bytes, encoding: str) -> float:
@@ -339,5 +382,4 @@ def _python_name(declared: str) -> str:
         found = codecs.lookup(name).name
     except (LookupError, ValueError):
         return ""
-    # Browsers read ISO 8859-1 as Windows-1252.
-    return "cp1252" if found == "iso8859-1" else found if _TEXT_CODECS.fullmatch(found) else ""
+    return _SUPERSETS.get(found, found) if _TEXT_CODECS.fullmatch(found) else ""

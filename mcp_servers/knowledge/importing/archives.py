@@ -12,6 +12,7 @@ import posixpath
 import re
 import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
@@ -33,6 +34,9 @@ MAX_COLUMNS = 1_000
 MAX_GAP = 50
 # Embedded files that a warning names.
 _MAX_NAMED = 5
+# Characters that XML does not have, and ampersands that begin no reference: programs write both.
+_NO_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|&(?!#?\w{1,40};)")
+_MAX_NUMBER_DIGITS = 9
 
 
 def checked_archive(blob: Blob, limits: ParseLimits) -> zipfile.ZipFile:
@@ -67,13 +71,38 @@ def parse_xml(content: bytes, name: str) -> ET.Element:
     """Return the tree of XML; raise ValueError if it declares entities or is too deep."""
     if ENTITIES.search(content):
         raise ValueError(f"{name} declares entities")
-    root = ET.fromstring(content)  # noqa: S314  # entities are refused above
+    root = parse_faulty(content)
     level, depth = [root], 0
     while level:
         level, depth = [child for element in level for child in element], depth + 1
         if depth > _MAX_DEPTH:
             raise ValueError(f"{name} has more than {_MAX_DEPTH} elements inside each other")
     return root
+
+
+def parse_faulty(content: bytes) -> ET.Element:
+    """Return the tree of XML without entities of its own; characters that XML does not allow are passed over.
+
+    Of alternatives for different programs the first one with text is there.
+    """
+    try:
+        root = ET.fromstring(content)  # noqa: S314  # the caller refuses entities
+    except ET.ParseError:
+        root = ET.fromstring(_NO_XML.sub(lambda fault: b"&amp;" if fault[0] == b"&" else b"", content))  # noqa: S314
+    for alternatives in list(named(root, "AlternateContent")):
+        forms = list(alternatives)
+        best = next((form for form in forms if any(text.text for text in named(form, "t"))), None)
+        for form in forms:
+            if best is not None and form is not best:
+                alternatives.remove(form)
+    return root
+
+
+def whole_number(text: str, otherwise: int) -> int:
+    """Return the number that an attribute states; ``otherwise`` for one that is empty or malformed."""
+    digits = text.strip()
+    is_number = digits.removeprefix("-").isdecimal() and len(digits) <= _MAX_NUMBER_DIGITS
+    return int(digits) if is_number else otherwise
 
 
 def local_name(element: ET.Element) -> str:
@@ -109,19 +138,25 @@ def numbered_parts(archive: zipfile.ZipFile, pattern: str) -> list[str]:
 
 
 def relations(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]:
-    """Return the related parts of a part, or of the package for an empty name: id -> kind and name."""
+    """Return the related parts of a part, or of the package for an empty name: id -> kind and name.
+
+    Parts that are missing are left out.
+    """
     folder, name = posixpath.split(part)
     related = posixpath.join(folder, "_rels", f"{name}.rels")
-    if related not in archive.namelist():
+    names = set(archive.namelist())
+    if related not in names:
         return {}
-    return {
-        relationship.get("Id", ""): (
-            relationship.get("Type", "").rpartition("/")[2],
-            joined_name(folder, relationship.get("Target", "")),
-        )
-        for relationship in named(parse_part(archive, related), "Relationship")
-        if relationship.get("TargetMode") != "External"
-    }
+    found: dict[str, tuple[str, str]] = {}
+    for relationship in named(parse_part(archive, related), "Relationship"):
+        target = joined_name(folder, relationship.get("Target", "").replace("\\", "/"))
+        if relationship.get("TargetMode") == "External":
+            continue
+        with suppress(KeyError):
+            # Names of parts are compared without case.
+            target = target if target in names else find_part(archive, target)
+            found[relationship.get("Id", "")] = relationship.get("Type", "").rpartition("/")[2], target
+    return found
 
 
 def joined_name(folder: str, reference: str) -> str:
@@ -192,7 +227,7 @@ def _points(element: ET.Element) -> list[str]:
     """Return the stored values of a chart's data, with empty ones for those that are missing."""
     # Categories of several levels: the innermost first; an outer one holds until the next.
     levels = [
-        {int(point.get("idx", 0)): (next(named(point, "v")).text or "") for point in named(level, "pt")}
+        {whole_number(point.get("idx", ""), 0): _value(point) for point in named(level, "pt")}
         for level in (list(named(element, "lvl")) or [element])
     ]
     if not any(levels):
@@ -205,3 +240,7 @@ def _points(element: ET.Element) -> list[str]:
         ]
         points.append(" ".join(filter(None, (*reversed(above), inner.get(index, "")))))
     return points
+
+
+def _value(point: ET.Element) -> str:
+    return next((value.text or "" for value in named(point, "v")), "")

@@ -10,7 +10,7 @@ import zipfile
 from urllib.parse import unquote
 
 from mcp_servers.knowledge.errors import EncryptedDocumentError, MissingExtraError
-from mcp_servers.knowledge.importing.archives import find_part, named, parse_part
+from mcp_servers.knowledge.importing.archives import find_part, joined_name, named, parse_part
 from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder
 from rkllm_text.encodings import decode
 
@@ -36,14 +36,14 @@ def read_book(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) ->
     if package in locked:
         raise EncryptedDocumentError(blob.name)
     book = parse_part(archive, package)
-    items = {item.get("id"): item.get("href", "") for item in named(book, "item")}
+    items = {item.get("id"): item.get("href", "").replace("\\", "/") for item in named(book, "item")}
     read: set[str] = set()
     lost: list[str] = []
     encrypted: list[str] = []
     for number, reference in enumerate(named(book, "itemref"), 1):
         href = items.get(reference.get("idref"), "")
         try:
-            name = find_part(archive, posixpath.normpath(posixpath.join(posixpath.dirname(package), href)))
+            name = find_part(archive, joined_name(posixpath.dirname(package), href))
         except KeyError:
             lost.append(href or f"chapter {number}")
             continue
@@ -53,13 +53,17 @@ def read_book(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) ->
         if name in locked:
             encrypted.append(name)
             continue
-        content = archive.read(name)
+        try:
+            content = archive.read(name)
+        except zipfile.BadZipFile:
+            lost.append(href)
+            continue
         _, passages = read_html(decode(content, declared_charset(content)).text)
         builder.extend(passages, page=number)
     if encrypted and not builder.passages:
         raise EncryptedDocumentError(blob.name)
     title = next((" ".join("".join(element.itertext()).split()) for element in named(book, "title")), "")
-    warnings = [f"Chapters that the book names are missing: {_some_names(lost)}."] if lost else []
+    warnings = [f"Chapters that the book names are missing or damaged: {_some_names(lost)}."] if lost else []
     warnings += [f"Chapters are encrypted and were not read: {_some_names(encrypted)}."] if encrypted else []
     return title, warnings
 

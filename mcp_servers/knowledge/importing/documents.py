@@ -58,7 +58,7 @@ class DocumentFullError(Exception):
     """A document has more text than is read of one; the builder has what came before."""
 
 
-# Deeper headings are those of this level; longer ones are cut.
+# Deeper headings are those of this level; longer ones are cut, and their whole text follows.
 _MAX_LEVEL, _MAX_HEADING = 10, 300
 
 
@@ -79,7 +79,8 @@ class DocumentBuilder:
 
     def heading(self, level: int, text: str, page: int | None = None) -> None:
         """Begin a section and end those of its level and below."""
-        level, text = min(level, _MAX_LEVEL), " ".join(text[: 10 * _MAX_HEADING].split())[:_MAX_HEADING]
+        level, whole = min(level, _MAX_LEVEL), " ".join(text.split())
+        text = whole[:_MAX_HEADING]
         self._count(text)
         if self._empty_heading and self._levels and level <= self._levels[-1][0]:
             self.passages.append(self._empty_heading)
@@ -91,6 +92,8 @@ class DocumentBuilder:
             self._levels.append((level, text))
             if level == 1 and not self.title:
                 self.title = text
+        if whole != text:
+            self.add(whole, page)
 
     def add(self, text: str, page: int | None = None, *, is_atomic: bool = False) -> None:
         """Add text to the current section, unless blank."""

@@ -39,7 +39,20 @@ _ATTRIBUTE = re.compile(
 # Longer ones are examined, and the attributes that this module reads remain.
 _MAX_ATTRIBUTES = 300
 _ATTRIBUTES = frozenset(
-    {"hidden", "aria-hidden", "role", "style", "property", "content", "rowspan", "colspan", "start", "value", "type"}
+    {
+        "hidden",
+        "aria-hidden",
+        "role",
+        "style",
+        "property",
+        "content",
+        "rowspan",
+        "colspan",
+        "start",
+        "value",
+        "type",
+        "checked",
+    }
 )
 # Their content is text up to their end.
 _RAW = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"})
@@ -48,6 +61,8 @@ _WITHOUT_END = frozenset(_ELEMENTS["without_end"])
 _RAISED, _SIGNS = frozenset({"sup", "sub"}), frozenset("+-−–")
 _LIST_KINDS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _MAX_SPAN, _MAX_NUMBER_DIGITS = 1_000, 6
+_TICKED = frozenset({"li", "p", "td", "th", "label", "dd"})
+_DISPLAY_STYLE = re.compile(r"\{\\displaystyle\s*(.*)\}", re.DOTALL)
 # XHTML, as in EPUB: the parser of HTML takes its empty elements for the beginning of others, <title/> for one that
 # holds the whole page. Elements that have no end in HTML either stay.
 _XHTML = re.compile(
@@ -58,6 +73,7 @@ _EMPTY_ELEMENT = re.compile(
     r"""([a-z][\w:.-]{0,50})((?:\s[^<>]{0,500}["'\s])?)/>""",
     re.IGNORECASE,
 )
+_DECLARATIONS = re.compile(r"(<!doctype[^>\[]{0,500})\[[^\]]{0,20000}\]\s*>", re.IGNORECASE)
 # Placeholder of <br> until white space is normalized; does not occur in text.
 _BREAK = "\v"
 _CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]{2,40})""", re.IGNORECASE)
@@ -74,9 +90,10 @@ def declared_charset(content: bytes) -> str:
 def read_html(text: str) -> tuple[str, list[Passage]]:
     """Return title (may be empty) and passages."""
     if _XHTML.match(text):
-        text = _EMPTY_ELEMENT.sub(r"<\1\2></\1>", text)
+        text = _EMPTY_ELEMENT.sub(r"<\1\2></\1>", _DECLARATIONS.sub(r"\1>", text, count=1))
     tree = LexborHTMLParser(_flattened(text))
     title = _title(tree)
+    _write_states_and_formulas(tree)
     tree.strip_tags(_ELEMENTS["dropped"], recursive=True)
     for node in tree.css(_LEFT_OUT):
         if node.tag not in {"html", "body"}:
@@ -94,6 +111,28 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
         if passages:
             break
     return title, passages
+
+
+def _write_states_and_formulas(tree: LexborHTMLParser) -> None:
+    """Replace boxes to tick by ☑ or ☐, and formulas by the TeX beside them; show the panels behind tabs."""
+    for box in tree.css('input[type="checkbox" i], input[type="radio" i]'):
+        # Elsewhere they open menus.
+        if box.parent is not None and box.parent.tag in _TICKED:
+            box.replace_with("☑ " if "checked" in box.attributes else "☐ ")
+    for formula in tree.css("math"):
+        annotations = [
+            node.text().strip() for node in formula.css("annotation") if "tex" in _attribute(node, "encoding")
+        ]
+        tex = next(filter(None, reversed(annotations)), "") or _attribute(formula, "alttext").strip()
+        if tex:
+            # Wikipedia hides it behind a picture.
+            around = formula.parent
+            is_hidden = around is not None and "display" in _attribute(around, "style")
+            (around if around is not None and is_hidden else formula).replace_with(_DISPLAY_STYLE.sub(r"\1", tex))
+    for panel in tree.css('[role="tabpanel"]'):
+        for name in ("hidden", "aria-hidden", "style"):
+            if name in panel.attributes:
+                del panel.attrs[name]
 
 
 def _flattened(text: str) -> str:
@@ -211,6 +250,8 @@ class HtmlReader:
         elif tag == "pre" or tag in _HEADINGS:
             self._end_lines()
             if tag == "pre":
+                for line_break in node.css("br"):
+                    line_break.replace_with("\n")
                 self.builder.add(node.text(), is_atomic=True)
                 return False
         elif tag in _BLOCKS:
@@ -292,7 +333,10 @@ def _count_letters(text: str) -> int:
 
 def _rows(table: LexborNode) -> list[list[Cell]]:
     """Return the cells of a data table; empty for a layout table."""
-    if any(inner.mem_id != table.mem_id for inner in table.css("table, h1, h2, h3, h4, h5, h6, pre, section, article")):
+    if any(inner.mem_id != table.mem_id for inner in table.css("table, h1, h2, h3, h4, h5, h6, section, article")):
+        return []
+    # Code beside its line numbers is a table without a header.
+    if table.css_first("pre") and not _count_head_rows(table):
         return []
     rows = [[_cell(cell) for cell in row.css("th, td")] for row in table.css("tr")]
     return rows if any(len(row) > 1 for row in rows) else []

@@ -9,6 +9,8 @@ one exists. A part that is not read is named in a warning.
 
 from __future__ import annotations
 
+import binascii
+import quopri
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,7 +23,7 @@ from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.html import declared_charset, read_html
 from mcp_servers.knowledge.importing.plain_text import read_plain
 from mcp_servers.knowledge.types import Passage
-from rkllm_text.encodings import decode
+from rkllm_text.encodings import decode, decode_word
 
 if TYPE_CHECKING:
     from email.header import Header
@@ -43,11 +45,17 @@ _QUOTED_START = re.compile(rb"^>(>*From )", re.MULTILINE)
 _PART_HEADER = re.compile(r"^Content-Type:", re.MULTILINE | re.IGNORECASE)
 _PART_NAME = re.compile(r"""\bname="?([^"\r\n]{1,200})"?""", re.IGNORECASE)
 _SHOWN_NAMES = 5
+_ENCODED_WORD = re.compile(r"=\?([\w.:*-]{1,60})\?([bBqQ])\?([^?\s]*)\?=")
+_ENCODED_WORDS = re.compile(rf"{_ENCODED_WORD.pattern}(?:\s*{_ENCODED_WORD.pattern})*")
+_BASE64 = re.compile(rb"\s*(?:[A-Za-z0-9+/]+[ \t\r]*\n\s*)*[A-Za-z0-9+/]*={0,2}[ \t]*(?=\s|$)")
+_MUCH_BASE64 = re.compile(rb"^[A-Za-z0-9+/=]{60}", re.MULTILINE)
+_FLOWED, _FLOWED_WITH_SPACE = re.compile(r"(?m)(?<!^--) \n>* ?"), re.compile(r"(?m)(?<!^--)(?<= )\n>* ?")
 
 
 def read_mail(blob: Blob, limits: ParseLimits, read_attachment: ReadAttachment) -> _Parsed:
     """Return subject, passages and warnings of one message; ``read_attachment`` reads the files in it."""
-    message = message_from_bytes(blob.content, policy=policy.default)
+    # Some programs write a mark or an empty line before the head.
+    message = message_from_bytes(blob.content.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n"), policy=policy.default)
     reader = _MessageReader(limits, read_attachment)
     subject = reader.read(message)
     return subject, reader.passages, tuple(reader.warnings)
@@ -148,6 +156,8 @@ class _MessageReader:
         decoded = decode(content, charset)
         self.warnings += decoded.warnings
         text = decoded.text[: self._limits.characters]
+        if subtype == "plain" and str(part.get_param("format", "")).lower() == "flowed":
+            text = _unflowed(text, deletes_space=str(part.get_param("delsp", "")).lower() == "yes")
         if subtype == "html":
             return read_html(text)
         return "", (read_calendar(text) if subtype == "calendar" else read_plain(text))
@@ -180,15 +190,65 @@ def _file_name(location: str) -> str:
 
 
 def _header(message: EmailMessage, name: str) -> str:
-    """Return a header; a long one as it is written, because the library parses addresses in quadratic time."""
+    """Return a header with its encoded words as text.
+
+    The library knows only the charsets of Python, and parses addresses in quadratic time.
+    """
     raw: Iterator[str | Header] = (value for key, value in message.raw_items() if key.lower() == name.lower())
-    text = str(next(raw, ""))
-    return str(message[name] or "") if len(text) <= _MAX_HEADER else " ".join(text[:_MAX_HEADER].split())
+    written = str(next(raw, ""))[:_MAX_HEADER]
+    # Bytes outside ASCII, which no charset declares.
+    if not written.isascii():
+        written = decode(written.encode("utf-8", "surrogateescape")).text
+    return " ".join(_ENCODED_WORDS.sub(_decoded_words, written).split())
+
+
+def _decoded_words(match: re.Match[str]) -> str:
+    """Return encoded words as text; a character may be divided between two of them."""
+    text, content, before = "", b"", ""
+    for charset, kind, encoded in _ENCODED_WORD.findall(match[0]):
+        charset = charset.partition("*")[0].lower()
+        if charset != before:
+            text, content, before = text + decode_word(content, before), b"", charset
+        try:
+            content += _from_base64(encoded) if kind in "bB" else quopri.decodestring(encoded.encode(), header=True)
+        except ValueError:
+            return match[0]
+    return text + decode_word(content, before)
+
+
+def _from_base64(text: str) -> bytes:
+    return binascii.a2b_base64(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4))
+
+
+def _unflowed(text: str, *, deletes_space: bool) -> str:
+    """Return text with the lines joined that the sender broke (RFC 3676)."""
+    broken = _FLOWED if deletes_space else _FLOWED_WITH_SPACE
+    return broken.sub("", text)
 
 
 def _payload(part: MIMEPart) -> bytes:
     inner = part.get_payload()
+    transfer = str(part.get("Content-Transfer-Encoding", "")).strip(" ;").lower()
     if isinstance(inner, list):
-        return b"\n".join(inner_part.as_bytes() for inner_part in cast("list[MIMEPart]", inner))
+        content = b"\n".join(inner_part.as_bytes() for inner_part in cast("list[MIMEPart]", inner))
+        # The library takes an encoded message for the text of an empty one.
+        return (_leading_base64(content) if transfer == "base64" else None) or content
+    if transfer == "base64" and isinstance(inner, str):
+        decoded = _leading_base64(inner.encode("utf-8", "surrogateescape"))
+        if decoded is not None:
+            return decoded
     content = part.get_payload(decode=True)
     return content if isinstance(content, bytes) else b""
+
+
+def _leading_base64(content: bytes) -> bytes | None:
+    """Return decoded base64, and behind it the text that a mailing list has added; None for no base64."""
+    match = _BASE64.match(content)
+    if not match or not match[0].strip():
+        return None
+    added = content[match.end() :].strip()
+    encoded = b"".join(match[0].split()).rstrip(b"=")
+    # Damage between two parts of it is left to the library.
+    if _MUCH_BASE64.search(added) or len(encoded) % 4 == 1:
+        return None
+    return binascii.a2b_base64(encoded + b"=" * (-len(encoded) % 4)) + (b"\n" + added if added else b"")

@@ -6,7 +6,9 @@ line in bounded time.
 
 from __future__ import annotations
 
+import html
 import re
+import textwrap
 from contextlib import suppress
 from itertools import pairwise
 
@@ -21,32 +23,44 @@ _RULER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _COMMENT_START, _COMMENT_END, _TABLE_END = "<!--", "-->", "</table>"
 _TABLE_START = re.compile(r" {0,3}<table\b", re.IGNORECASE)
-_TITLE = re.compile(r"^title[ \t]*[:=][ \t]*(.+?)[ \t]*$", re.MULTILINE)
+_TITLE = re.compile(r"^title[ \t]*[:=][ \t]*(?:[>|][-+]?[ \t]*\n[ \t]+)?(.+?)[ \t]*$", re.MULTILINE)
+_MATTER = re.compile(r"\s*(---|\+\+\+)[ \t]*\n((?:.{0,5000}\n){0,1000}?)(?:\1|\.\.\.)[ \t]*(?:\n|$)")
+_KEY = re.compile(r"[\w-]+[ \t]*[:=]")
+_MAX_MATTER = 20_000
+_THEMATIC_BREAK = re.compile(r" {0,3}(?:(?:\*[ \t]*){3,}|(?:_[ \t]*){3,}|(?:-[ \t]*){3,})$")
+_INDENTED = re.compile(r" {4}|\t")
+_ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
+# Escaped characters and code, until the markup around them is removed.
+_KEPT, _KEPT_FIRST, _MAX_KEPT = re.compile("[\ue000-\uefff]"), 0xE000, 0x1000
+_CODE = re.compile(r"(?<!`)(`{1,3})(?!`)([^\n]{1,1000}?)(?<!`)\1(?!`)")
 _MAX_PARAGRAPH = 50_000
 # A longer line is no heading: the patterns need time that grows with the square of its spaces.
 _MAX_LINE = 2_000
 _MAX_COLUMNS = 1_000
 _INLINE_MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"!\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)"), r"\1"),
-    (re.compile(r"\[([^\]\n]{1,500})\]\([^)\n]{0,2000}\)"), r"\1"),
+    (re.compile(r"!\[([^\]\n]{0,500})\]\((?:[^()\n]|\([^()\n]{0,500}\)){0,2000}\)"), r"\1"),
+    (re.compile(r"\[([^\]\n]{1,500})\]\((?:[^()\n]|\([^()\n]{0,500}\)){0,2000}\)"), r"\1"),
     (re.compile(r"\[([^\]\n]{1,500})\]\[[^\]\n]{0,200}\]"), r"\1"),
     (re.compile(r"<(https?://[^>\s]{1,2000})>"), r"\1"),
     (re.compile(r"(\*\*|__)(?=\S)([^*_\n]{1,1000})(?<=\S)\1"), r"\2"),
     (re.compile(r"(?<![\w*])\*(?=\S)([^*\n]{1,1000})(?<=\S)\*(?![\w*])"), r"\1"),
-    (re.compile(r"(?<!`)`([^`\n]{1,1000})`(?!`)"), r"\1"),
+    (re.compile(r"[ \t]*<br\b[^>\n]{0,100}>[ \t]*"), " "),
     (re.compile(r"(?<=\w)<sup>(?=[\d+−-])"), "^"),
-    (re.compile(r"</?(?:b|i|em|strong|u|sub|sup|kbd|span|a|br|p|div|center|details|summary|img)\b[^>\n]{0,1000}>"), ""),
+    (re.compile(r"</?(?:b|i|em|strong|u|sub|sup|kbd|span|a|p|div|center|details|summary|img)\b[^>\n]{0,1000}>"), ""),
 )
 
 
 def read_markdown(text: str) -> tuple[str, list[Passage]]:
     """Return title (may be empty) and passages."""
-    title, body = _front_matter(text)
+    title, matter, body = _front_matter(text)
     reader = MarkdownReader()
     with suppress(DocumentFullError):
+        reader.builder.add(matter)
         for line in body.split("\n"):
             reader.feed(line)
         reader.end()
+        if title and not reader.builder.passages:
+            reader.builder.add(title)
     return title or reader.builder.title, reader.builder.finish()
 
 
@@ -54,19 +68,31 @@ def strip_markup(text: str) -> str:
     """Remove inline markup; very long texts are returned unchanged."""
     if len(text) > _MAX_PARAGRAPH:
         return text
+    kept: list[str] = []
+
+    def keep(written: str) -> str:
+        if len(kept) >= _MAX_KEPT:
+            return written
+        kept.append(written)
+        return chr(_KEPT_FIRST + len(kept) - 1)
+
+    if not _KEPT.search(text):
+        text = _CODE.sub(lambda code: keep(code[2]), text)
+        text = _ESCAPE.sub(lambda escape: keep(escape[1]), text)
     for pattern, replacement in _INLINE_MARKUP:
         text = pattern.sub(replacement, text)
-    return text
+    text = html.unescape(text)
+    return _KEPT.sub(lambda mark: kept[ord(mark[0]) - _KEPT_FIRST], text) if kept else text
 
 
-def _front_matter(text: str) -> tuple[str, str]:
-    for mark in ("---", "+++"):
-        if text.startswith(f"{mark}\n"):
-            matter, end_mark, body = text[4:].partition(f"\n{mark}\n")
-            if end_mark and len(matter) < 20_000:
-                title = _TITLE.search(matter)
-                return (title.group(1).strip("\"'") if title else ""), body
-    return "", text
+def _front_matter(text: str) -> tuple[str, str, str]:
+    """Return the title that front matter states, its other lines and the text behind it."""
+    match = _MATTER.match(text[: 2 * _MAX_MATTER])
+    if not match or not _KEY.match(match[2].lstrip("# \n")):
+        return "", "", text
+    title = _TITLE.search(match[2])
+    others = _TITLE.sub("", match[2]).strip("\n")
+    return (title[1].strip("\"'") if title else ""), others, text[match.end() :]
 
 
 class MarkdownReader:
@@ -101,6 +127,8 @@ class MarkdownReader:
             self._enter(len(heading.group(1)), heading.group(2) or "")
         elif self._setext_heading(line):
             pass
+        elif len(line) <= _MAX_LINE and _THEMATIC_BREAK.match(line):
+            self.end()
         elif line.strip():
             self._lines.append(line)
         else:
@@ -135,8 +163,8 @@ class MarkdownReader:
             # Imported only here: most Markdown has no HTML tables.
             from mcp_servers.knowledge.importing.html import read_html
 
-            html, self._lines = "\n".join(self._lines), []
-            self.builder.extend(read_html(html)[1])
+            page, self._lines = "\n".join(self._lines), []
+            self.builder.extend(read_html(page)[1])
             return
         if self._fence:
             self._end_code()
@@ -152,6 +180,8 @@ class MarkdownReader:
             and "-" in lines[1]
         ):
             self.builder.add_table((_cells(line) for line in [lines[0], *lines[2:]]), head_rows=1)
+        elif len(lines) > 1 and all(map(_INDENTED.match, lines)):
+            self.builder.add(textwrap.dedent("\n".join(lines)), is_atomic=True)
         else:
             self.builder.add(_paragraph(lines))
 

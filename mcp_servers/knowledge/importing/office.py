@@ -30,6 +30,7 @@ from mcp_servers.knowledge.importing.archives import (
     relations,
     text_lines,
     title_in,
+    whole_number,
 )
 from mcp_servers.knowledge.importing.book import read_book
 from mcp_servers.knowledge.importing.documents import (
@@ -44,6 +45,12 @@ from mcp_servers.knowledge.importing.documents import (
 from mcp_servers.knowledge.importing.open_document import read_flat_document, read_open_document
 from mcp_servers.knowledge.importing.spreadsheet import read_workbook
 from mcp_servers.knowledge.importing.word_numbers import with_numbers
+from mcp_servers.knowledge.importing.word_repairs import (
+    heading_styles,
+    repaired_text,
+    without_faulty_lists,
+    without_faulty_styles,
+)
 from mcp_servers.knowledge.types import Passage
 
 _Parsed: TypeAlias = tuple[str, list[Passage], tuple[str, ...]]
@@ -125,6 +132,7 @@ def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob
     related = relations(archive, main)
     slide_ids = [relation_id(entry) for entry in named(parse_part(archive, main), "sldId")]
     slides = [related[slide_id][1] for slide_id in slide_ids if slide_id in related]
+    missing = len(slide_ids) - len(slides) if slides else 0
     for page, name in enumerate(dict.fromkeys(slides) or numbered_parts(archive, r"ppt/slides/slide\d+\.xml"), 1):
         slide = parse_part(archive, name)
         tables = {id(inner) for table in named(slide, "tbl") for inner in table.iter()}
@@ -144,7 +152,7 @@ def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob
                 builder.add_table(rows, page, head_rows=1)
             elif kind in {"notesSlide", "diagramData", "comments"}:
                 builder.add(text_lines(archive, target), page)
-    return "", []
+    return "", [f"Slides that the presentation names are missing: {missing}."] if missing else []
 
 
 def _slide_cells(row: ET.Element) -> Iterator[Cell]:
@@ -152,7 +160,7 @@ def _slide_cells(row: ET.Element) -> Iterator[Cell]:
         is_covered = cell.get("hMerge") in _TRUE or cell.get("vMerge") in _TRUE
         if local_name(cell) == "tc" and not is_covered:
             text = "\n".join(map(paragraph_text, list(named(cell, "p")) or [cell]))
-            yield Cell(text, int(cell.get("rowSpan", 1)), int(cell.get("gridSpan", 1)))
+            yield Cell(text, whole_number(cell.get("rowSpan", ""), 1), whole_number(cell.get("gridSpan", ""), 1))
 
 
 _TRUE = frozenset({"1", "true", "on"})
@@ -184,8 +192,20 @@ def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage], tupl
             side_texts = dict.fromkeys(text_lines(archive, part) for part in numbered_parts(archive, _BESIDE))
             embedded = _embedded_warnings(archive)
             charts = [chart_table(archive, part) for part in numbered_parts(archive, _CHARTS)]
+            main = main_part(archive, "word/document.xml")
+            levels = (f"{style} => h{level}:fresh" for style, level in heading_styles(archive, main))
+            styles = "\n".join((_STYLES, *levels))
         without_pictures = library.images.img_element(_without_picture)
-        page = library.convert_to_html(content, style_map=_STYLES, convert_image=without_pictures)
+        try:
+            page = library.convert_to_html(content, style_map=styles, convert_image=without_pictures)
+        except Exception as error:  # mammoth raises exceptions of all kinds
+            with zipfile.ZipFile(content) as repaired:
+                lines = text_lines(repaired, main)
+            if not lines:
+                raise
+            fault = f"It is damaged ({type(error).__name__}: {error}"[:200]
+            plain = [Passage(text) for text in (lines, *side_texts) if text]
+            return title, plain, (f"{fault}): its text was read without headings and tables.", *embedded)
         heading, passages = read_html(str(page.value))
     except (DamagedDocumentError, EncryptedDocumentError, TooLargeError):
         raise
@@ -225,10 +245,15 @@ def _readable(archive: zipfile.ZipFile) -> io.BytesIO:
             if part.filename.endswith((".xml", ".rels")) and ENTITIES.search(content):
                 raise ValueError(f"{part.filename} declares entities")
             if part.filename in texts:
+                content = repaired_text(archive, part.filename, content)
                 content = _FIELD.sub(b"", _ROUND.sub(rb"\1rect", _DRAWING.sub(_boxes, content)))
                 content = _EQUATION.sub(_equation, _EQUATION_PARAGRAPH.sub(b"", _RUBY.sub(rb"\1", content)))
             if part.filename == main:
                 content = with_numbers(archive, main, content)
+            elif part.filename.endswith("/styles.xml"):
+                content = without_faulty_styles(content)
+            elif part.filename.endswith("/numbering.xml"):
+                content = without_faulty_lists(content)
             written.writestr(part.filename, content)
     copy.seek(0)
     return copy

@@ -21,6 +21,7 @@ from mcp_servers.knowledge.importing.archives import (
     named,
     parse_part,
     parse_xml,
+    whole_number,
 )
 from mcp_servers.knowledge.importing.documents import Blob, Cell, DocumentBuilder, expand_spans
 from mcp_servers.knowledge.importing.word_numbers import number_text
@@ -153,7 +154,7 @@ class _ContentReader:
                 waiting += reversed(below)
 
     def _add_heading(self, element: ET.Element, mark: str) -> None:
-        level = int(attribute(element, "outline-level", "1"))
+        level = whole_number(attribute(element, "outline-level"), 1)
         if attribute(element, "is-list-header") != "true":
             start = self._outline[level].start if level in self._outline else 1
             self._headings[level] = self._headings.get(level, start - 1) + 1
@@ -173,7 +174,7 @@ class _ContentReader:
             if local_name(child) != "list-item":
                 yield child, _Item(style, (*outer.numbers, number))
                 continue
-            number = int(attribute(child, "start-value") or number + 1)
+            number = whole_number(attribute(child, "start-value"), number + 1)
             numbers = (*outer.numbers, number)
             yield child, _Item(style, numbers, _mark(levels, numbers))
         self._last[style] = number
@@ -182,12 +183,12 @@ class _ContentReader:
 def _levels(style: ET.Element) -> _Levels:
     """Return the numbered levels of a list or outline style; bullets are left out."""
     return {
-        int(attribute(level, "level", "1")): _Level(
+        whole_number(attribute(level, "level"), 1): _Level(
             attribute(level, "num-format"),
             attribute(level, "num-prefix"),
             attribute(level, "num-suffix"),
-            int(attribute(level, "display-levels", "1")),
-            int(attribute(level, "start-value", "1")),
+            whole_number(attribute(level, "display-levels"), 1),
+            whole_number(attribute(level, "start-value"), 1),
         )
         for level in style
         if local_name(level) in {"list-level-style-number", "outline-level-style"} and attribute(level, "num-format")
@@ -223,7 +224,7 @@ def _repeated_rows(rows: list[ET.Element]) -> Iterator[ET.Element]:
     for row in rows:
         # A sheet ends with an empty row repeated a million times.
         has_text = any(True for _ in named(row, "p"))
-        repeated = int(attribute(row, "number-rows-repeated", "1"))
+        repeated = whole_number(attribute(row, "number-rows-repeated"), 1)
         yield from [row] * (min(repeated, _MAX_REPEATED_ROWS) if has_text else 1)
 
 
@@ -233,8 +234,8 @@ def _repeated(row: ET.Element) -> list[Cell]:
         # Covered cells are filled by the one that covers them.
         if local_name(cell) != "table-cell":
             continue
-        rows, columns = (int(attribute(cell, f"number-{name}-spanned", "1")) for name in ("rows", "columns"))
-        repeated = int(attribute(cell, "number-columns-repeated", "1"))
+        rows, columns = (whole_number(attribute(cell, f"number-{name}-spanned"), 1) for name in ("rows", "columns"))
+        repeated = whole_number(attribute(cell, "number-columns-repeated"), 1)
         cells += [Cell(_flowing(cell), max(rows, 1), max(columns, 1))] * min(max(repeated, 1), MAX_GAP)
         if len(cells) > MAX_COLUMNS:
             break
@@ -260,7 +261,7 @@ def _flowing(element: ET.Element) -> str:
             # The paragraph of a text box, in the middle of another.
             parts.append((" " if tag == "p" else "") + (child.tail or ""))
             continue
-        parts.append({"s": " " * min(int(attribute(child, "c", "1")), MAX_GAP), "tab": "\t"}.get(tag, ""))
+        parts.append({"s": " " * min(whole_number(attribute(child, "c"), 1), MAX_GAP), "tab": "\t"}.get(tag, ""))
         parts.append({"line-break": "\n", "p": " "}.get(tag, ""))
         waiting.append((child, True))
         if tag not in {"ruby-text", "note", "annotation"}:

@@ -16,6 +16,7 @@ from mcp_servers.knowledge.importing.archives import (
     relation_id,
     relations,
     text_lines,
+    whole_number,
 )
 from mcp_servers.knowledge.importing.documents import DocumentBuilder
 from mcp_servers.knowledge.importing.number_formats import BUILT_IN, format_number, general_text
@@ -23,6 +24,8 @@ from mcp_servers.knowledge.importing.number_formats import BUILT_IN, format_numb
 _RANGE = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
 # A merge may be declared for a million cells; its value is repeated in so many.
 _MAX_MERGED, _MAX_MERGES = 2_000, 20_000
+# Characters that XML does not have.
+_ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")
 _Styles = list[str]
 
 
@@ -62,11 +65,11 @@ def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
 def _number_formats(styles: ET.Element) -> _Styles:
     """Return the number format code of each cell style."""
     codes = {
-        int(number_format.get("numFmtId", 0)): number_format.get("formatCode", "")
+        whole_number(number_format.get("numFmtId", ""), 0): number_format.get("formatCode", "")
         for number_format in named(styles, "numFmt")
     }
     cells = next(named(styles, "cellXfs"), None)
-    used = [int(cell_format.get("numFmtId", 0)) for cell_format in cells] if cells is not None else []
+    used = [whole_number(cell_format.get("numFmtId", ""), 0) for cell_format in cells] if cells is not None else []
     return [codes.get(number) or BUILT_IN.get(number, "General") for number in used]
 
 
@@ -75,7 +78,7 @@ def _rows(sheet: ET.Element, text_of: Callable[[ET.Element], str]) -> Iterator[l
     values: dict[tuple[int, int], str] = {}
     number = 0
     for row in named(sheet, "row"):
-        number = int(row.get("r", 0) or 0) or number + 1
+        number = whole_number(row.get("r", ""), 0) or number + 1
         cells: list[str] = []
         before = 0
         # Position of each written cell: gaps are shortened.
@@ -145,16 +148,25 @@ def _cell_text(cell: ET.Element, strings: list[str], styles: _Styles, *, is_1904
         return _plain(cell)
     text = (value.text or "") if value is not None else ""
     if kind == "s" and text:
-        return strings[int(text)]
+        at = whole_number(text, -1)
+        return strings[at] if 0 <= at < len(strings) else ""
+    if not text:
+        # A program that only writes files leaves the values of formulas to Excel.
+        formula = next((child.text for child in cell if local_name(child) == "f"), None)
+        return f"={formula}" if formula else ""
     if kind == "b":
         return "TRUE" if text == "1" else "FALSE"
     if kind == "d":
         return text.removesuffix("T00:00:00").replace("T", " ")
-    if kind != "n" or not text:
+    if kind != "n":
         return text
-    style = int(cell.get("s", 0))
-    code = styles[style] if style < len(styles) else "General"
-    return general_text(float(text)) if code == "General" else format_number(float(text), code, is_1904=is_1904)
+    style = whole_number(cell.get("s", ""), 0)
+    code = styles[style] if 0 <= style < len(styles) else "General"
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return general_text(value) if code == "General" else format_number(value, code, is_1904=is_1904)
 
 
 def _plain(element: ET.Element) -> str:
@@ -171,4 +183,4 @@ def _plain(element: ET.Element) -> str:
         if id(text_run) not in readings and text_run.text:
             is_power = id(text_run) in raised and text_run.text[0].isdecimal() and text[-1:].isalnum()
             text += f"^{text_run.text}" if is_power else text_run.text
-    return text
+    return _ESCAPED.sub(lambda escape: chr(int(escape[1], 16)), text)

@@ -9,7 +9,7 @@ import zipfile
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
-from mcp_servers.knowledge.importing.archives import attribute, local_name, named, parse_part, relations
+from mcp_servers.knowledge.importing.archives import attribute, local_name, named, parse_part, relations, whole_number
 
 _LEVELS = 9
 _DIGITS, _LEGAL = "〇一二三四五六七八九", "零壱弐参四五六七八九"
@@ -53,19 +53,19 @@ class _List(NamedTuple):
 def _lists(numbering: ET.Element) -> dict[str, _List]:
     abstracts: dict[str, dict[int, _Level]] = {}
     for abstract in named(numbering, "abstractNum"):
-        levels = {int(attribute(level, "ilvl", "0")): _level(level) for level in named(abstract, "lvl")}
+        levels = {whole_number(attribute(level, "ilvl"), 0): _level(level) for level in named(abstract, "lvl")}
         abstracts[attribute(abstract, "abstractNumId")] = levels
     lists: dict[str, _List] = {}
     for number in named(numbering, "num"):
         abstract = next((attribute(child, "val") for child in number if local_name(child) == "abstractNumId"), "")
         levels, starts = dict(abstracts.get(abstract, {})), dict[int, int]()
         for override in named(number, "lvlOverride"):
-            at = int(attribute(override, "ilvl", "0"))
+            at = whole_number(attribute(override, "ilvl"), 0)
             for change in override:
                 if local_name(change) == "lvl":
                     levels[at] = _level(change)
                 elif local_name(change) == "startOverride":
-                    starts[at] = int(attribute(change, "val", "1"))
+                    starts[at] = whole_number(attribute(change, "val"), 1)
         lists[attribute(number, "numId")] = _List(abstract, levels, starts)
     return lists
 
@@ -75,9 +75,9 @@ def _level(element: ET.Element) -> _Level:
     return _Level(
         values.get("numFmt", "decimal"),
         values.get("lvlText", ""),
-        int(values.get("start") or 1),
+        whole_number(values.get("start", ""), 1),
         "isLgl" in values,
-        int(values.get("lvlRestart") or -1),
+        whole_number(values.get("lvlRestart", ""), -1),
     )
 
 
@@ -108,7 +108,7 @@ def _number_of(element: ET.Element) -> tuple[str, int] | None:
             for number in properties:
                 if local_name(number) == "numPr":
                     values = {local_name(child): attribute(child, "val") for child in number}
-                    return values.get("numId", ""), int(values.get("ilvl") or 0)
+                    return values.get("numId", ""), whole_number(values.get("ilvl", ""), 0)
     return None
 
 

@@ -1,0 +1,310 @@
+"""Documents as public reports of other projects describe them: nothing of their text is lost (docs/reports.md)."""
+
+from __future__ import annotations
+
+import base64
+import io
+import zipfile
+from collections.abc import Mapping
+
+import pytest
+
+from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
+from mcp_servers.knowledge.importing.parse import parse_blob
+from tests.mcp_servers.knowledge.importing.test_office import BOOK, SLIDES, WORKBOOK, relations, zipped
+from tests.support.imported import docx, paragraph
+
+_W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+_R = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
+_MC = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
+_RUN = "<w:r><w:t>{}</w:t></w:r>"
+HEAD = "From: a@example.org\nSubject: S\n"
+
+
+def _read(content: bytes, name: str) -> list[str]:
+    """The passages of a document, headings before their text."""
+    passages = parse_blob(Blob(content, name), ParseLimits()).passages
+    return [" > ".join((*passage.headings, passage.text)) for passage in passages]
+
+
+def _styled(style: str) -> dict[str, bytes]:
+    related = relations(styles="styles.xml")
+    return {
+        "word/styles.xml": f"<w:styles {_W}>{style}</w:styles>".encode(),
+        "word/_rels/document.xml.rels": related.encode(),
+    }
+
+
+def _numbered(definition: str) -> dict[str, bytes]:
+    related = relations(numbering="numbering.xml")
+    content = f"<w:numbering {_W}>{definition}</w:numbering>"
+    return {"word/numbering.xml": content.encode(), "word/_rels/document.xml.rels": related.encode()}
+
+
+def _para(inside: str, properties: str = "") -> str:
+    return f"<w:p><w:pPr>{properties}</w:pPr>{inside}</w:p>"
+
+
+def _cell(text: str, properties: str = "") -> str:
+    return f"<w:tc><w:tcPr>{properties}</w:tcPr>{paragraph(text)}</w:tc>"
+
+
+def _box(text: str) -> str:
+    inside = f"<w:txbxContent>{paragraph(text)}</w:txbxContent>"
+    return f'<mc:Choice><w:drawing><s:txbx xmlns:s="s">{inside}</s:txbx></w:drawing></mc:Choice>'
+
+
+_SPAN = '<w:gridSpan w:val="2.0"/>'
+_STYLE = '<w:style w:type="paragraph" w:styleId="{}"><w:name w:val="{}"/>{}</w:style>'
+_LEVEL_1 = '<w:pPr><w:outlineLvl w:val="0"/></w:pPr>'
+_HEADING_2 = _STYLE.format("B", "heading 2", "")
+_RESTART, _GO_ON = '<w:vMerge w:val="restart"/>', "<w:vMerge/>"
+_TICK = 'xmlns:t="http://schemas.microsoft.com/office/word/2010/wordml"'
+_CHECK = (
+    f"<w:sdt><w:sdtPr><t:checkbox {_TICK}><t:checked t:val='{{}}'/></t:checkbox></w:sdtPr>"
+    f"<w:sdtContent>{_RUN.format('☒')}</w:sdtContent></w:sdt>"
+)
+_LIST_FIELD = (
+    '<w:r><w:fldChar w:fldCharType="begin"><w:ffData><w:ddList><w:result w:val="1"/><w:listEntry w:val="東京"/>'
+    '<w:listEntry w:val="大阪"/></w:ddList></w:ffData></w:fldChar></w:r><w:r><w:fldChar w:fldCharType="end"/></w:r>'
+)
+_OLD_BOX = (
+    '<w:r><w:fldChar w:fldCharType="begin"><w:ffData><w:checkBox><w:checked/></w:checkBox></w:ffData></w:fldChar></w:r>'
+    '<w:r><w:instrText>FORMCHECKBOX</w:instrText></w:r><w:r><w:fldChar w:fldCharType="end"/></w:r>'
+)
+_SHAPES = 'xmlns:v="urn:schemas-microsoft-com:vml"'
+_ART = f'<w:r><w:pict {_SHAPES}><v:shape><v:textpath string="見出し文字"/></v:shape></w:pict></w:r>'
+_PICTURE = (
+    '<w:r><w:drawing><p:inline xmlns:p="http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing">'
+    '<a:graphic xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"><a:graphicData><c:pic '
+    'xmlns:c="http://schemas.openxmlformats.org/drawingml/2006/picture"><c:blipFill><a:blip r:embed="r9"/></c:blipFill>'
+    "</c:pic></a:graphicData></a:graphic></p:inline></w:drawing></w:r>"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "parts", "read"),
+    [
+        (paragraph("文"), _styled('<w:style w:styleId="X"><w:name w:val="x"/></w:style>'), ["文"]),
+        (paragraph("文"), _styled('<w:style w:type="paragraph"><w:name w:val="x"/></w:style>'), ["文"]),
+        (
+            _para(_RUN.format("文"), '<w:numPr><w:numId w:val="1"/></w:numPr>'),
+            _numbered('<w:num w:numId="1"/>'),
+            ["文"],
+        ),
+        (
+            _para(_RUN.format("文") + '<w:r><w:footnoteReference w:id="7"/></w:r><w:r><w:endnoteReference/></w:r>'),
+            {},
+            ["文"],
+        ),
+        (_para(f'<w:hyperlink {_R} r:id="r77">{_RUN.format("先")}</w:hyperlink>'), {}, ["先"]),
+        (f"<w:p {_R}>{_PICTURE}{_RUN.format('絵の後')}</w:p>", {}, ["絵の後"]),
+        (f"<w:tbl><w:tr>{_cell('A', _SPAN)}{_cell('B')}</w:tr></w:tbl>", {}, ["A | B"]),
+        (_para("<w:r><w:sym/><w:t>a</w:t><w:cr/><w:t>b</w:t></w:r>"), {}, ["a\nb"]),
+        (
+            (
+                f"<w:tbl><w:tr>{_cell('A', _RESTART)}{_cell('B')}</w:tr><w:bookmarkStart w:name='m'/>"
+                f"<w:tr>{_cell('', _GO_ON)}{_cell('C')}</w:tr></w:tbl>"
+            ),
+            {},
+            ["A | B\nA | C"],
+        ),
+        (
+            _para(_RUN.format("地の文") + f"<w:r><mc:AlternateContent {_MC}>{_box('箱')}</mc:AlternateContent></w:r>"),
+            {},
+            ["地の文", "箱"],
+        ),
+        (_para(_ART), {}, ["見出し文字"]),
+        (
+            _para(_CHECK.format(1) + _RUN.format("はい")) + _para(_CHECK.format(0) + _RUN.format("いいえ")),
+            {},
+            ["☑ はい", "☐ いいえ"],
+        ),
+        (_para(_OLD_BOX + _RUN.format("賛成")) + _para(_LIST_FIELD), {}, ["☑ 賛成", "大阪"]),
+        (
+            _para(_RUN.format("節"), '<w:pStyle w:val="N"/>') + paragraph("文"),
+            _styled(_STYLE.format("N", "Nadpis [1]", _LEVEL_1)),
+            ["節 > 文"],
+        ),
+        (
+            _para(_RUN.format("節"), '<w:pStyle w:val="C"/>') + paragraph("文"),
+            _styled(_HEADING_2 + _STYLE.format("C", "社の'節'", '<w:basedOn w:val="B"/>')),
+            ["節 > 文"],
+        ),
+        (_para(_RUN.format("節"), '<w:outlineLvl w:val="1"/>') + paragraph("文"), {}, ["節 > 文"]),
+    ],
+)
+def test_a_word_document_that_word_repairs_is_read(body: str, parts: dict[str, bytes], read: list[str]) -> None:
+    assert _read(docx(body, extra=parts), "a.docx") == read
+
+
+def test_a_word_document_that_the_library_does_not_know_is_read_as_text() -> None:
+    parsed = parse_blob(
+        Blob(docx(paragraph("文") + "<w:p><w:r><w:t>次</w:t></w:r></w:p>", extra={"word/styles.xml": b"<a"}), "a.docx"),
+        ParseLimits(),
+    )
+    assert [passage.text for passage in parsed.passages] == ["文\n次"]
+    assert "read without headings and tables" in parsed.warnings[0]
+
+
+def _cells(cells: str, **parts: str) -> Mapping[str, str]:
+    sheet = f'<worksheet xmlns="s"><sheetData><row r="1">{cells}</row></sheetData></worksheet>'
+    return {**WORKBOOK, "xl/worksheets/sheet1.xml": sheet, **parts}
+
+
+_STRINGS = '<sst xmlns="s"><si><t>a_x000A_b</t></si><si><t/></si></sst>'
+_SHAPE = '<p:sp xmlns:p="p"><a:p xmlns:a="a"><a:r><a:t>{}</a:t></a:r></a:p></p:sp>'
+_FORMS = f"<mc:Choice>{_SHAPE}</mc:Choice><mc:Fallback>{_SHAPE}</mc:Fallback>"
+_BOTH = f"<mc:AlternateContent {_MC}>{_FORMS}</mc:AlternateContent>"
+_CASE = {name.replace("sheet1.xml", "Sheet1.XML"): content for name, content in _cells("<c><v>7</v></c>").items()}
+
+
+@pytest.mark.parametrize(
+    ("parts", "read"),
+    [
+        (
+            _cells('<c><v>2</v></c><c><f>A1*3</f></c><c t="str"><f>A1&amp;"x"</f><v></v></c>'),
+            ['支店 > 2 | =A1*3 | =A1&"x"'],
+        ),
+        (
+            _cells(
+                '<c t="s"><v>0</v></c><c t="s"><v>1</v></c><c t="s"><v>9</v></c><c><v>x1</v></c>',
+                **{"xl/sharedStrings.xml": _STRINGS},
+            ),
+            ["支店 > a b |  |  | x1"],
+        ),
+        (_cells('<c s="x"><v>1</v></c><c s="99"><v>2</v></c>'), ["支店 > 1 | 2"]),
+        (_CASE, ["支店 > 7"]),
+        (
+            {
+                **SLIDES,
+                "ppt/slides/slide10.xml": f"<p><grpSp>{_SHAPE.format('群')}</grpSp>{_BOTH.format('式', '式')}</p>",
+            },
+            ["群", "式", "ここで話す", "最後", "月別", " | 4月 | 5月 | 6月\n東京 | 1 |  | 3", "受付\n審査"],
+        ),
+        (
+            {**SLIDES, "ppt/slides/_rels/slide1.xml.rels": relations(chart="../charts/none.xml")},
+            ["売上 > 前年より増えた。", "売上 > 月 | 額", "売上 > ここで話す", "売上 > 最後"],
+        ),
+        (
+            {
+                **BOOK,
+                "OEBPS/a.opf": BOOK["OEBPS/a.opf"]
+                .replace('"a.xhtml"', '"/OEBPS/a.xhtml#s"')
+                .replace("<manifest>", "<title>A & B</title><manifest>")
+                .replace('"b.xhtml"', '".\\b.xhtml"'),
+            },
+            ["一章 > はじめ", "二章 > おわり"],
+        ),
+    ],
+)
+def test_a_fault_in_one_part_loses_no_other(parts: Mapping[str, str], read: list[str]) -> None:
+    assert _read(zipped(parts), "a") == read
+
+
+def test_a_damaged_chapter_and_a_missing_slide_are_named_and_the_others_read() -> None:
+    book = bytearray(zipped(BOOK))
+    entry = zipfile.ZipFile(io.BytesIO(bytes(book))).getinfo("OEBPS/a.xhtml")
+    at = book.rindex(b"OEBPS/a.xhtml") - 30
+    assert book[at : at + 4] == entry.CRC.to_bytes(4, "little")
+    book[at] ^= 1
+    parsed = parse_blob(Blob(bytes(book), "a.epub"), ParseLimits())
+    assert [passage.text for passage in parsed.passages] == ["おわり"]
+    assert parsed.warnings == ("Chapters that the book names are missing or damaged: a.xhtml.",)
+    slides = {name: content for name, content in SLIDES.items() if name != "ppt/slides/slide1.xml"}
+    assert parse_blob(Blob(zipped(slides), "a.pptx"), ParseLimits()).warnings == (
+        "Slides that the presentation names are missing: 1.",
+    )
+
+
+def _word(text: str, charset: str, declared: str = "") -> str:
+    return f"=?{declared or charset}?B?{base64.b64encode(text.encode(charset)).decode()}?="
+
+
+_BODY = base64.b64encode("本文です".encode()).decode()
+_PART = (
+    'Content-Type: multipart/mixed; boundary="x"\n\n--x\nContent-Type: message/rfc822\n'
+    "Content-Transfer-Encoding: base64\n\n{}\n--x--\n"
+)
+_UTF_8 = "Content-Type: text/plain; charset=utf-8"
+_ENCODED = f"{HEAD}{_UTF_8}\nContent-Transfer-Encoding: base64"
+_TWO = base64.b64encode("件名が途中".encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("message", "read"),
+    [
+        (
+            f"{_ENCODED}\n\n{_BODY}\n--\nfooter\n",
+            ["本文です\n--\nfooter"],
+        ),
+        (
+            f"{_ENCODED};\n\n{_BODY}\n",
+            ["本文です"],
+        ),
+        (
+            HEAD + _PART.format(base64.b64encode(b"Subject: in\n\ninner").decode()),
+            ["message 1.eml > Subject: in", "message 1.eml > inner"],
+        ),
+        (
+            f"{HEAD}Content-Type: text/plain; charset=utf-8; format=flowed; delsp=yes\n\n長い行が \n続く。\n",
+            ["長い行が続く。"],
+        ),
+        (f'{HEAD}Content-Type: text/plain; charset="gb2312"\n\n'.encode() + "お世話".encode("gbk"), ["お世話"]),
+        (f"{HEAD}Content-Type: text/plain; charset=iso-2022-jp\n\n".encode() + b"\x1b$B-!-j|b\x1b(B a", ["①㈱髙 a"]),
+    ],
+)
+def test_the_text_of_a_mail_is_decoded_as_programs_write_it(message: str | bytes, read: list[str]) -> None:
+    content = message if isinstance(message, bytes) else message.encode()
+    assert _read(content, "a.eml")[1:] == read
+
+
+@pytest.mark.parametrize(
+    ("head", "subject"),
+    [
+        ("Subject: 会議の件".encode("cp932"), "会議の件"),
+        (f"Subject: {_word('陳瑋', 'gbk', 'gb2312')}".encode(), "陳瑋"),
+        (f"Subject: =?utf-8?B?{_TWO[:8]}?=\n =?utf-8?B?{_TWO[8:]}?=".encode(), "件名が途中"),
+        (b"\xef\xbb\xbfSubject: S", "S"),
+        (b"\r\nSubject: S", "S"),
+    ],
+)
+def test_the_subject_of_a_mail_is_decoded_as_programs_write_it(head: bytes, subject: str) -> None:
+    assert parse_blob(Blob(head + b"\n\nbody\n", "a.eml"), ParseLimits()).title == subject
+
+
+_TEX = r'<semantics><mi>E</mi><annotation encoding="application/x-tex">{\displaystyle E=m}</annotation></semantics>'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "read"),
+    [
+        ("a.md", "\ufeff---\r\ntitle: T\r\ntags: [猫]\r\n---\r\n文", ["tags: [猫]", "文"]),
+        ("a.md", "---\ntitle: T\n---", ["T"]),
+        ("a.md", "\n--- \ntitle: >-\n  T\n...\n文", ["文"]),
+        ("a.md", r"\*星\* a\_b &lt;x&gt; `a\_b &lt;`", [r"*星* a_b <x> a\_b &lt;"]),
+        ("a.md", "a<br>b [c](http://d/e_(f)) g", ["a b c g"]),
+        ("a.md", "文\n\n    x = 1\n    y = 2\n\n***\n次", ["文", "x = 1\ny = 2", "次"]),
+        ("a.html", "<ul><li><input type=checkbox checked> 済<li><input type=checkbox> 未</ul>", ["- ☑ 済", "- ☐ 未"]),
+        (
+            "a.html",
+            f"<p>a <span class=katex><span><math>{_TEX}</math></span><span aria-hidden=true>E=m</span></span></p>",
+            ["a E=m"],
+        ),
+        ("a.html", f'<p>a <span style="display: none;"><math>{_TEX}</math></span><img alt="E=m"> b</p>', ["a E=m b"]),
+        (
+            "a.html",
+            "<table><tr><th>c<th>d<tr><td><pre>ls -l</pre><td>list</table><pre>a<br>b</pre>",
+            ["c | d\nls -l | list", "a\nb"],
+        ),
+        ("a.html", '<div role="tabpanel">Linux</div><div role="tabpanel" hidden>macOS</div>', ["Linux", "macOS"]),
+        (
+            "a.html",
+            '<?xml version="1.0"?><!DOCTYPE html [<!ENTITY nbsp "&#160;">]><html><p>a&nbsp;b</p></html>',
+            ["a b"],
+        ),
+        ("a.html", f"<h1>{'長' * 400}</h1><p>文</p>", ["長" * 300 + " > " + "長" * 400, "長" * 300 + " > 文"]),
+    ],
+)
+def test_marks_of_text_are_read_as_people_write_them(name: str, text: str, read: list[str]) -> None:
+    assert _read(text.encode(), name) == read
