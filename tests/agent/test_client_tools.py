@@ -63,16 +63,6 @@ class Answered:
         return [options.forced_tool for _, _, options in self.model.asked]
 
 
-async def test_the_first_call_ends_the_answer() -> None:
-    answered = Answered()
-    reason, turn = await answered.by([Text("Let me see."), call(location="a")])
-    assert (reason, len(turn.calls), answered.returned) == ("answered", 1, [])
-    assert answered.events == [
-        Text("Let me see."),
-        ToolCallDetected("get_weather", {"location": "a"}, "<get_weather>", id="call_1"),
-    ]
-
-
 async def test_after_the_last_repair_the_answer_ends_without_another_round() -> None:
     answered = Answered()
     options = ModelOptions(tool_choice=ForcedTool("get_weather"))

@@ -43,28 +43,16 @@ async def test_system_instructions_stand_in_the_system_text_in_the_order_of_the_
     assert at.questions == [Message("user", "Hello")]
 
 
-async def test_without_a_system_text_the_instructions_are_one() -> None:
-    at = desk(standing=["Notes are in English."])
-    await at.ask("Hello", [Text("Hi.")])
-    assert at.conversation.messages[0] == Message("system", "Notes are in English.")
-
-
-async def test_a_server_that_connects_later_is_announced_in_the_turn_of_that_moment() -> None:
+async def test_a_server_that_connects_later_is_announced_in_that_turn_and_one_that_goes_changes_nothing() -> None:
     at = desk(standing=["Notes are in English."])
     await at.ask("Hello", [Text("Hi.")])
     at.toolbox.standing = ["A new server.", "Notes are in English."]
     await at.ask("And now?", [Text("Still here.")])
     await at.ask("And then?", [Text("Yes.")])
-    assert system_of(at.conversation) == "Notes are in English."
-    assert [message.context for message in at.questions] == ["", "A new server.", ""]
-
-
-async def test_a_server_that_goes_leaves_the_system_text_as_it_is() -> None:
-    at = desk(standing=["Notes are in English."])
-    await at.ask("Hello", [Text("Hi.")])
     at.toolbox.standing = []
-    await at.ask("And now?", [Text("Hi.")])
-    assert system_of(at.conversation) == "Notes are in English."
+    await at.ask("And without it?", [Text("Yes.")])
+    assert at.conversation.messages[0] == Message("system", "Notes are in English.")
+    assert [message.context for message in at.questions] == ["", "A new server.", "", ""]
 
 
 async def test_a_resumed_conversation_does_not_repeat_its_announcements() -> None:

@@ -41,17 +41,11 @@ async def test_of_too_many_tools_those_that_fit_the_question_are_listed_in_their
     assert at.listed == [("find_tools", "get_weather", "send_mail")]
 
 
-@pytest.mark.parametrize("budget", [1, 2, 3, 5, 8])
-async def test_the_list_never_costs_more_than_its_budget(budget: int) -> None:
+@pytest.mark.parametrize("budget", [1, 2, 3, 5, 12])
+async def test_the_list_costs_no_more_than_its_budget_and_is_a_handful_at_most(budget: int) -> None:
     at = desk(budget=budget * TOKENS_EACH)
     await at.ask("Switch everything on or off", [Text("Hi.")])
-    assert len(at.listed[0]) == max(1, budget)
-
-
-async def test_a_small_model_is_never_shown_more_than_a_handful() -> None:
-    at = desk(budget=12 * TOKENS_EACH)
-    await at.ask("Switch everything on or off", [Text("Hi.")])
-    assert len(at.listed[0]) == 1 + MOST_CHOSEN
+    assert len(at.listed[0]) == min(budget, 1 + MOST_CHOSEN)
 
 
 async def test_a_question_about_nothing_in_particular_gets_find_tools_alone() -> None:

@@ -107,11 +107,6 @@ def outcome(result: ToolResult) -> tuple[str, str]:
     return result.text if not result.is_error else "refused", result.ruling
 
 
-async def test_a_call_that_changes_nothing_runs_without_a_question() -> None:
-    world = World(Person([]))
-    assert outcome(await world.call(LOOK)) == ("run 1", "free")
-
-
 async def test_a_call_that_deletes_waits_for_approval_and_the_question_names_its_effect() -> None:
     world = World(Person(["once", "deny"]))
     assert outcome(await world.call()) == ("run 1", "once")

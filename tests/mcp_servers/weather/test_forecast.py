@@ -206,19 +206,3 @@ def test_every_saved_forecast_tells_a_week_of_every_area(name: str) -> None:
             assert day.low_c <= day.high_c
             assert day.rain_day_percent is not None
         assert all("\u3000" not in text for day in forecast.days for text in (day.weather, day.wind, day.waves))
-
-
-def test_the_evening_of_the_fifth_of_january_in_tokyo_is_read_to_the_last_value() -> None:
-    folder = cases_folder()
-    document = json.loads((folder / "forecast_130000_20260105-1700.json").read_text("utf-8"))
-    forecast = read(document, tables_in(folder).codes_of("130010", near="東京", station_names={}))
-    assert (forecast.office, forecast.station) == ("気象庁", "東京")
-    assert temperatures(forecast) == {
-        date(2026, 1, 5): (None, None),
-        date(2026, 1, 6): (2, 11),
-        date(2026, 1, 7): (1, 10),
-        date(2026, 1, 8): (2, 11),
-    }
-    assert [day.code for day in forecast.days] == ["111", "101", "211", "201", "101", "201", "101", "101"]
-    assert [percent for _, percent in forecast.days[1].rain_slots] == [0, 0, 0, 0]
-    assert [day.rain_day_percent for day in forecast.days[2:]] == [20, 30, 20, 30, 20, 20]

@@ -257,11 +257,6 @@ def test_the_twenty_three_wards_are_in_tokyo(japan: Gazetteer) -> None:
     assert {area(japan, ward.name) for ward in wards} == {("東京地方", "130000")}
 
 
-def test_two_cities_of_the_same_name_are_ambiguous(japan: Gazetteer) -> None:
-    assert names(japan, "伊達市") == ["北海道伊達市", "福島県伊達市"]
-    assert names(japan, "福島県伊達市") == ["福島県伊達市"]
-
-
 SAME_SOUND = {
     "tokyo": [
         "Tokyo",

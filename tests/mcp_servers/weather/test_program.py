@@ -96,9 +96,3 @@ def test_the_server_imports_nothing_of_the_assistant() -> None:
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=True
     )
     assert finished.stdout == "[]\n"
-
-
-def test_the_environment_of_the_fake_agency_is_understood(tmp_path: Path) -> None:
-    with FakeAgency() as agency:
-        settings = settings_from(agency.environment(tmp_path))
-    assert (settings.base_url, settings.cache_folder) == (agency.base_url, tmp_path / "rkllm-mcp" / "weather")
