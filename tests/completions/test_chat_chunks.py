@@ -34,12 +34,3 @@ def test_a_chunk_of_text_is_that_of_any_other_delta_with_its_text(text: str, wit
 def test_half_a_surrogate_pair_which_a_model_may_write_breaks_no_stream() -> None:
     [of_text] = chunks([Text("\ud83d")])
     assert json.loads(of_text)["choices"][0]["delta"] == {"content": "?"}
-
-
-def test_events_of_one_batch_become_chunks_in_order() -> None:
-    events = [Text("a"), Thinking("b"), Text("c")]
-    assert [json.loads(chunk)["choices"][0]["delta"] for chunk in chunks(events)] == [
-        {"content": "a"},
-        {"reasoning_content": "b"},
-        {"content": "c"},
-    ]

@@ -10,7 +10,7 @@ import pytest
 from rkllm_mcp.config.loading import load_config, search_order, shadowed_file
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import RemoteServer, ServerBase, StdioServer
-from rkllm_mcp.errors import ConfigError, UsageError
+from rkllm_mcp.errors import ConfigError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ALL_COMMON = ", ".join(ServerBase.model_fields)
@@ -31,17 +31,6 @@ def complaint(folder: Path, text: str, name: str = "mcp_config.toml", **env: str
 
 def server(line: str) -> str:
     return f'[[servers]]\nname = "a"\ncommand = "x"\n{line}\n'
-
-
-def test_without_a_file_the_defaults_hold_without_any_server(tmp_path: Path) -> None:
-    config = load_config(env={"HOME": str(tmp_path)}, cwd=tmp_path)
-    assert (config, config.origin.source, config.servers, config.agent.max_rounds) == (Config(), None, (), 8)
-
-
-def test_a_named_file_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as caught:
-        load_config("none.toml", env={}, cwd=tmp_path)
-    assert str(caught.value) == f"No such file: {tmp_path}/none.toml. 'rkllm-mcp config init' writes one."
 
 
 def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path) -> None:

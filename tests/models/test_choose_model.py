@@ -22,13 +22,6 @@ def make_model(
     return place
 
 
-def test_a_model_is_found_by_name_with_its_files(tmp_path: Path) -> None:
-    place = make_model(tmp_path, "qwen", 'template = "qwen3"\ncontext_tokens = 2048\n[sampling]\ntop_k = 1\n')
-    model = load_model("qwen", [tmp_path])
-    assert (model.name, model.file, model.tokenizer) == ("qwen", place / "model.rkllm", place / "tokenizer.json")
-    assert (model.card.template, model.card.context_tokens, model.card.sampling.top_k) == ("qwen3", 2048, 1)
-
-
 def test_the_first_directory_that_has_the_name_wins(tmp_path: Path) -> None:
     make_model(tmp_path / "a", "m", 'description = "first"\n')
     make_model(tmp_path / "b", "m", 'description = "second"\n')
@@ -114,11 +107,6 @@ def test_without_a_name_the_only_real_model_is_chosen(tmp_path: Path) -> None:
 def test_models_are_looked_for_in_the_users_folders_first() -> None:
     env = {"HOME": "/home/u", "RKLLM_MCP_MODELS": "/a:/b", "XDG_DATA_HOME": "/data"}
     assert [str(place) for place in model_directories(env)[:3]] == ["/a", "/b", "/data/rkllm-mcp/models"]
-
-
-def test_the_bundled_demo_model_is_complete_and_emulated() -> None:
-    model = load_model("demo")
-    assert (model.card.emulated, model.missing) == (True, ())
 
 
 def test_a_folder_that_is_named_like_a_model_is_pointed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,18 +29,6 @@ def test_a_folder_appears_when_all_of_it_is_ready(folders: ModelFolderStore) -> 
     assert names(folders.root / "m") == ["model.rkllm", "model.toml"]
 
 
-def test_missing_files_of_a_folder_are_added_and_its_card_stays(folders: ModelFolderStore) -> None:
-    (folders.root / "m").mkdir(parents=True)
-    (folders.root / "m" / "model.toml").write_text("mine")
-    with folders.workspace("m") as space:
-        (space.ready / "model.rkllm").write_text("w")
-        (space.ready / "model.toml").write_text("new")
-        folders.publish("m", space)
-    assert names(folders.root) == ["m"]
-    assert (folders.root / "m" / "model.toml").read_text() == "mine"
-    assert (folders.root / "m" / "model.rkllm").read_text() == "w"
-
-
 def test_a_failure_leaves_only_the_parts_of_files(folders: ModelFolderStore) -> None:
     with pytest.raises(RuntimeError), folders.workspace("m") as space:
         (space.ready / "tokenizer.json").write_text("{}")

@@ -11,7 +11,7 @@ from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.budget import Budget, Compaction
 from rkllm_mcp.prompt.conversation import ConversationPrompt
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText, Segment
+from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText, Segment
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 
 BUDGET = Budget(context_tokens=4096, max_new_tokens=256)
@@ -31,20 +31,6 @@ def end_of_turn() -> int:
     token_id = demo_vocabulary().control_id("<|im_end|>")
     assert token_id is not None
     return token_id
-
-
-def test_a_first_question_is_rendered_as_the_family_publishes_it() -> None:
-    prompt = prompt_of().prepare([SYSTEM, Message("user", "Hi")], [], BUDGET)
-    assert demo_vocabulary().decode(prompt.ids) == (
-        "<|im_start|>system\nYou help.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
-    )
-
-
-def test_qwen3_that_is_not_to_think_gets_an_empty_block() -> None:
-    prompt = prompt_of("qwen3").prepare([Message("user", "Hi")], [], BUDGET)
-    assert demo_vocabulary().decode(prompt.ids).endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
-    prompt = prompt_of("qwen3", thinking=True).prepare([Message("user", "Hi")], [], BUDGET)
-    assert demo_vocabulary().decode(prompt.ids).endswith("<|im_start|>assistant\n")
 
 
 def test_the_next_prompt_begins_with_everything_that_went_in_and_came_out() -> None:
@@ -89,30 +75,19 @@ def test_an_answer_that_is_continued_stays_open_with_the_ids_that_were_generated
     assert rendered.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\nYo")
 
 
-@pytest.mark.parametrize("ending", [[], ["<|im_end|>"], ["<|endoftext|>"]])
-def test_an_answer_is_closed_once_however_it_ended(ending: list[str]) -> None:
+@pytest.mark.parametrize("generated", ["Yo", "Yo<|im_end|>", "Yo<|endoftext|>", "Yo<|im_end|>more"])
+def test_an_answer_ends_at_its_first_stop_token_and_is_closed_once(generated: str) -> None:
     conversation = prompt_of()
     messages = [Message("user", "Hi")]
     conversation.prepare(messages, [], BUDGET)
-    stop = [demo_vocabulary().control_id(name) for name in ending]
     messages.append(Message("assistant", "Yo"))
-    conversation.answered(messages[-1], [*ids_of("Yo"), *(i for i in stop if i is not None)])
+    conversation.answered(messages[-1], demo_vocabulary().encode([ControlText(generated)]))
     messages.append(Message("user", "Bye"))
     text = demo_vocabulary().decode(conversation.prepare(messages, [], BUDGET).ids)
     assert text == (
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYo<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
-
-
-def test_an_answer_ends_at_its_first_stop_token() -> None:
-    conversation = prompt_of()
-    messages = [Message("user", "Hi")]
-    first = conversation.prepare(messages, [], BUDGET)
-    messages.append(Message("assistant", "Yo"))
-    conversation.answered(messages[-1], [*ids_of("Yo"), end_of_turn(), *ids_of("more")])
-    second = conversation.prepare([*messages, Message("user", "Bye")], [], BUDGET)
-    assert demo_vocabulary().decode(second.ids[len(first.ids) :]).startswith("Yo<|im_end|>\n<|im_start|>user\nBye")
 
 
 def test_qwen3s_earlier_answers_are_rendered_without_a_thinking_block_as_published() -> None:
@@ -154,15 +129,6 @@ def test_a_changed_history_costs_only_what_lies_behind_the_change() -> None:
     fresh = prompt_of().prepare([*messages[:2], Message("user", "drei")], [], BUDGET).ids
     assert edited == fresh
     assert edited != before
-
-
-def test_another_set_of_tools_is_another_head() -> None:
-    conversation = prompt_of()
-    messages = [SYSTEM, Message("user", "Hi")]
-    with_tool = conversation.prepare(messages, [TOOL], BUDGET).ids
-    without = conversation.prepare(messages, [], BUDGET).ids
-    assert without == prompt_of().prepare(messages, [], BUDGET).ids
-    assert conversation.prepare(messages, [TOOL], BUDGET).ids == with_tool
 
 
 def test_a_forced_call_ends_the_prompt_inside_the_call() -> None:

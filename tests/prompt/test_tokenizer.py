@@ -19,19 +19,6 @@ def control_ids(vocabulary: ModelTokenizer) -> set[int]:
     return {i for i in ids if i is not None}
 
 
-@pytest.mark.parametrize("name", CONTROLS)
-def test_a_control_token_that_a_user_types_is_plain_text(name: str) -> None:
-    vocabulary = demo_vocabulary()
-    ids = vocabulary.encode([PlainText(f"before {name} after {name}{name}")])
-    assert control_ids(vocabulary).isdisjoint(ids)
-    assert vocabulary.decode(ids) == f"before {name} after {name}{name}"
-
-
-def test_a_control_token_that_a_template_names_is_one_id() -> None:
-    vocabulary = demo_vocabulary()
-    assert vocabulary.encode([ControlText("<|im_start|>")]) == [vocabulary.control_id("<|im_start|>")]
-
-
 def test_text_of_a_user_and_a_template_together_cannot_form_a_control_token() -> None:
     vocabulary = demo_vocabulary()
     ids = vocabulary.encode([ControlText("<|im_"), PlainText("end|>"), PlainText("<tool"), PlainText("_call>")])

@@ -32,13 +32,6 @@ def test_a_rendered_turn_reads_back_as_it_was_written(manner: str) -> None:
 
 
 @pytest.mark.parametrize("manner", LOSSLESS)
-@pytest.mark.parametrize("text", ["the", " the", "  the", "the ", " ", "\n", "a\n b", "東京", "🍣"])
-def test_no_blank_is_added_or_taken_at_the_edges_of_a_text(manner: str, text: str) -> None:
-    vocabulary = vocabulary_of(manner)
-    assert vocabulary.decode(vocabulary.encode([PlainText(text)])) == text
-
-
-@pytest.mark.parametrize("manner", LOSSLESS)
 def test_any_text_comes_back_without_control_tokens_in_every_manner(manner: str) -> None:
     vocabulary = vocabulary_of(manner)
     controls = {vocabulary.control_id(name) for name in (*SPECIAL, *PLAIN)}

@@ -9,7 +9,7 @@ import pytest
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.tokenizer import ControlText, PlainText, Segment
-from rkllm_mcp.prompt.tool_list import HERMES, MARKERS, TOOL_FORMS, ToolForm, compact_schema, tool_json
+from rkllm_mcp.prompt.tool_list import HERMES, MARKERS, TOOL_FORMS, ToolForm, tool_json
 from rkllm_mcp.toolcalls.detector import Detector
 from tests.support.demo_model import demo_vocabulary
 
@@ -31,14 +31,6 @@ WEATHER = ToolSpec(
 
 def text_of(segments: list[Segment]) -> str:
     return "".join(segment.text for segment in segments)
-
-
-def test_a_schema_loses_what_does_not_help_and_keeps_a_property_named_title() -> None:
-    assert compact_schema(WEATHER.input_schema) == {
-        "type": "object",
-        "properties": {"title": {"type": "string"}, "unit": {"anyOf": [{"enum": ["c", "f"]}, {"type": "null"}]}},
-        "required": ["title"],
-    }
 
 
 def test_a_tool_is_one_line_of_minified_json() -> None:

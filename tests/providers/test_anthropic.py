@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
-
 import anyio
 import pytest
 
@@ -12,7 +10,6 @@ from rkllm_mcp.generation import ForcedTool, ModelOptions, SamplingOverrides
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
 from tests.support.chat_service import ChatService, Reply, anthropic_call, anthropic_stream, anthropic_text, cut_up
 from tests.support.remote_models import KEY, WEATHER, asked, question, round_of, without_usage
-from tests.support.turn_events import events_of
 
 pytestmark = pytest.mark.anyio
 
@@ -144,17 +141,6 @@ async def test_a_call_that_the_limit_cut_is_described_and_a_refusal_is_text() ->
             said, held_back = without_usage(await round_of(model, question(), [WEATHER]))
     assert isinstance(failed, ToolCallFailed)
     assert (said, type(held_back)) == (Text("I"), Status)
-
-
-async def test_leaving_in_the_middle_closes_the_connection() -> None:
-    stream = anthropic_stream(anthropic_text("One"), stop=None)
-    conversation = question()
-    with ChatService(Reply(pieces=stream, ending="hang")) as service, anyio.fail_after(60):
-        async with asked(service, "anthropic") as model:
-            async with aclosing(events_of(model, conversation, ())) as events:
-                assert await anext(events) == Text("One")
-            assert await anyio.to_thread.run_sync(service.left.wait, 5)
-    assert conversation.messages[-1] == Message("assistant", "One")
 
 
 async def test_a_key_of_the_environment_is_never_sent_to_a_service_of_ones_own(

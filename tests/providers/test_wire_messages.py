@@ -13,15 +13,9 @@ from rkllm_mcp.providers.remote_settings import (
     estimated_tokens,
     estimated_tool_tokens,
 )
-from rkllm_mcp.providers.wire_messages import BEGINNING, WireNames, WireTurn, system_of, turns_of, wire_id
+from rkllm_mcp.providers.wire_messages import BEGINNING, WireNames, WireTurn, turns_of, wire_id
 
 FIRST, SECOND = ToolCall("call_1", "a", {"x": 1}), ToolCall("call_2", "b", {})
-
-
-def test_the_system_text_is_a_field_of_its_own() -> None:
-    messages = [Message("system", "Be brief."), Message("user", "?")]
-    assert system_of(messages) == "Be brief."
-    assert turns_of(messages) == [WireTurn("user", "?")]
 
 
 def test_text_from_outside_is_escaped_for_services_that_read_control_tokens_out_of_it() -> None:

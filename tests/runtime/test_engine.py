@@ -188,14 +188,6 @@ async def test_a_generation_that_is_left_while_it_waits_never_runs(
     assert asked == [prompt_of("hello"), prompt_of("next")]
 
 
-async def test_leaving_early_stops_the_runtime_and_the_next_generation_is_whole(emulator: Emulator) -> None:
-    async with open_engine(emulator.settings(RULES, PACED)) as engine:
-        with anyio.fail_after(60):
-            assert text_of(await beginning(engine, "long", 3)) == "xxx"
-        tokens, _ = await answer(engine, "hello")
-    assert text_of(tokens) == "Hi 東京!<|im_end|>"
-
-
 @pytest.mark.parametrize("kind", ["scope", "task"])
 async def test_a_cancelled_consumer_stops_the_runtime_and_the_next_generation_is_whole(
     emulator: Emulator, kind: str
@@ -286,6 +278,7 @@ async def test_timed_tokens_are_yielded_on_request(newest: Emulator) -> None:
     times = [token.entered_ns for token in tokens if isinstance(token, TimedToken)]
     assert len(times) == len(tokens)
     assert times == sorted(times)
+    assert times[0] > 0
 
 
 @pytest.mark.parametrize("is_timed", [False, True])

@@ -14,7 +14,6 @@ import anyio
 import pytest
 
 from rkllm_mcp.errors import (
-    LibraryNotFoundError,
     ModelLoadError,
     RkllmMcpError,
     RunRejectedError,
@@ -101,18 +100,6 @@ async def test_an_answer_of_failed_arithmetic_is_an_error_and_not_a_row_of_excla
         assert (await answer(engine, "good"))[0] == "good<|im_end|>"
 
 
-async def test_a_worker_killed_from_outside_in_the_middle_of_an_answer_is_replaced(emulator: Emulator) -> None:
-    async with open_engine(emulator.settings(BAD.format("null-text at 1"), PACED)) as engine:
-        with anyio.fail_after(60), pytest.raises(WorkerDiedError, match="SIGKILL"):
-            async with aclosing(engine.generate(prompt_of("x" * 100), STOP)) as run:
-                await anext(run)
-                assert engine.worker_pid is not None
-                os.kill(engine.worker_pid, signal.SIGKILL)
-                async for _ in run:
-                    pass
-        assert (await answer(engine, "good"))[0] == "good<|im_end|>"
-
-
 async def test_a_worker_killed_while_nothing_runs_is_replaced_without_an_error(newest: Emulator) -> None:
     async with open_engine(newest.settings(BAD.format("null-text at 1"))) as engine:
         await answer(engine, "one")
@@ -164,15 +151,6 @@ async def test_a_runtime_that_hangs_and_ignores_the_abort_is_killed_and_replaced
                 await anext(run)
         text, stats = await answer(engine, "good")
         assert (text, stats.cold, engine.restarts) == ("good<|im_end|>", True, 1)
-
-
-async def test_a_runtime_that_hangs_but_hears_the_abort_is_not_killed(emulator: Emulator) -> None:
-    async with open_engine(emulator.settings(BAD.format("hang after 2"))) as engine:
-        with anyio.fail_after(60):
-            async with aclosing(engine.generate(prompt_of("bad"), STOP)) as run:
-                await anext(run)
-                await anext(run)
-        assert ((await answer(engine, "good"))[0], engine.restarts) == ("good<|im_end|>", 0)
 
 
 @pytest.mark.parametrize("after", ["finish", "error", "nothing"])
@@ -347,13 +325,6 @@ async def test_no_descriptor_and_no_process_is_left_behind(newest: Emulator) -> 
             await life(fault)
     assert descriptors() == before
     assert children() == set()
-
-
-async def test_a_missing_library_is_an_error_of_ready(newest: Emulator, tmp_path: Path) -> None:
-    settings = EngineSettings(model_path=newest.model("rule"), library=tmp_path / "none.so")
-    async with open_engine(settings) as engine:
-        with anyio.fail_after(60), pytest.raises(LibraryNotFoundError, match=r"no runtime library at .*none\.so"):
-            await engine.ready()
 
 
 async def test_the_class_of_a_refusal_survives_the_way_from_the_worker(newest: Emulator) -> None:

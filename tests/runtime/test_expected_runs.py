@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import anyio
 import anyio.lowlevel
@@ -12,7 +12,7 @@ import pytest
 
 from rkllm_mcp.generation import GenerationOptions, Token
 from rkllm_mcp.runtime.engine import Engine, open_engine
-from rkllm_mcp.runtime.scheduler import LONGEST_HOLD_S, MAX_SKIPS, WORTHWHILE_TOKENS, ExpectedRun
+from rkllm_mcp.runtime.scheduler import LONGEST_HOLD_S, WORTHWHILE_TOKENS, ExpectedRun
 from tests.support.clock import STANDING, Backend, turn
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
@@ -31,76 +31,6 @@ def anyio_backend() -> Backend:
 class Run:
     tokens: Sequence[int]
     skipped: int = 0
-
-
-HEAD = [257, *b"system\n", *b"You are an assistant with twenty tools. " * 25, IM_END, *b"\n"]
-
-
-@dataclass
-class Order:
-    """The runs of a crowd: how many had begun when each was asked for, which began when, and what was prefilled."""
-
-    asked: list[int] = field(default_factory=list[int])
-    begun: list[int] = field(default_factory=list[int])
-    prefilled: int = 0
-
-    def waits(self) -> list[int]:
-        """How many other runs began between asking for a run and its beginning."""
-        return [self.begun.index(number) - before for number, before in enumerate(self.asked)]
-
-    def overtaken(self) -> list[int]:
-        """How many runs that were asked for later began before each."""
-        return [
-            sum(other > number for other in self.begun[: self.begun.index(number)]) for number in range(len(self.asked))
-        ]
-
-
-async def converse(engine: Engine, name: int, order: Order) -> None:
-    """Ask three questions, each with one or two results of tools behind it, and announce what follows."""
-    ids = list(HEAD)
-    for question in range(3):
-        texts = [f"user\nThis is question {question} of conversation {name}, and a long one it is."]
-        texts += [f"user\nThe tool says {'something ' * 8}to {name}."] * (1 + question % 2)
-        for index, text in enumerate(texts):
-            ids += [257, *text.encode(), IM_END, *b"\n", 257, *b"assistant\n"]
-            number, is_first = len(order.asked), True
-            order.asked.append(len(order.begun))
-            async with aclosing(engine.generate(ids, GenerationOptions(256, frozenset({IM_END})))) as run:
-                async for item in run:
-                    if is_first:
-                        order.begun.append(number)
-                    is_first = False
-                    if isinstance(item, Token):
-                        ids.append(item.id)
-                    else:
-                        order.prefilled += item.prefilled_tokens or 0
-            if index + 1 < len(texts):
-                engine.expect(ids)
-            ids += b"\n"
-
-
-async def crowd(emulator: Emulator, max_skips: int) -> Order:
-    """Four conversations that share one engine."""
-    order = Order()
-    settings = emulator.settings(
-        "rule\nuser (.+)\nsay So you say: $1", "speed prefill 3000000 decode 160000\ncontext 16384"
-    )
-    async with open_engine(replace(settings, max_skips=max_skips)) as engine:
-        await engine.ready()
-        async with anyio.create_task_group() as tasks:
-            for name in range(4):
-                tasks.start_soon(converse, engine, name, order)
-    return order
-
-
-async def test_preferring_what_the_cache_holds_prefills_less_and_overtakes_no_run_for_long(newest: Emulator) -> None:
-    with anyio.fail_after(60):
-        plain, ours = [await crowd(newest, max_skips) for max_skips in (0, MAX_SKIPS)]
-    assert len(plain.begun) == len(ours.begun)
-    assert ours.prefilled < plain.prefilled / 1.5
-    assert (max(plain.overtaken()), max(plain.waits())) == (0, 3)
-    assert 0 < max(ours.overtaken()) <= MAX_SKIPS
-    assert max(ours.waits()) <= 3 + MAX_SKIPS
 
 
 def test_an_announced_run_is_waited_for_as_long_as_switching_would_cost() -> None:

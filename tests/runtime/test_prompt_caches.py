@@ -157,21 +157,6 @@ async def test_a_file_of_another_model_is_dropped_with_the_reason_and_saved_anew
     assert "are kept in a file" in opened.said[1]
 
 
-@pytest.mark.parametrize("content", [b"", b"RKLLM-EMULATOR-PROMPT-CACHE 2\n", b"something else"])
-async def test_a_damaged_file_never_reaches_the_runtime(
-    newest: Emulator, content: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with start(newest) as opened:
-        await opened.warm_up()
-    next((newest.folder / "prompts").glob("*/prompt.bin")).write_bytes(content)
-    monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(newest.log))
-    async with start(newest) as opened:
-        await opened.warm_up()
-        assert (await opened.ask()).prefilled_tokens == new_tokens()
-    assert "the prompt cache is dropped: its file " in opened.said[0]
-    assert "rkllm_load_prompt_cache" not in {call["call"] for call in newest.calls()}
-
-
 async def test_a_folder_that_cannot_be_written_is_reported_and_costs_nothing_else(newest: Emulator) -> None:
     (newest.folder / "prompts").write_text("in the way")
     async with start(newest) as opened:

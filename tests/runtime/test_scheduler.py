@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rkllm_mcp.config.sections import ServiceSection
 from rkllm_mcp.errors import QueueFullError, SchedulerClosedError, UsageError
 from rkllm_mcp.generation import common_prefix
 from rkllm_mcp.runtime.scheduler import (
@@ -45,17 +44,6 @@ class Clock:
 def stand(places: list[Slot]) -> list[int | None]:
     """Where each stands; None for a turn."""
     return [None if place.admitted_at is not None else place.position for place in places]
-
-
-async def test_as_many_as_may_run_at_once_and_the_others_in_the_order_in_which_they_came() -> None:
-    scheduler = Scheduler(parallel=2)
-    places = [scheduler.admit("a") for _ in range(5)]
-    assert stand(places) == [None, None, 1, 2, 3]
-    assert (scheduler.running(), scheduler.waiting()) == (2, 3)
-    scheduler.leave(places[1])
-    assert stand(places[2:]) == [None, 1, 2]
-    scheduler.leave(places[0])
-    assert stand(places[2:]) == [None, None, 1]
 
 
 async def test_between_keys_it_goes_round_however_many_one_has_waiting() -> None:
@@ -111,16 +99,6 @@ async def test_a_waiter_that_is_cancelled_leaves_the_queue() -> None:
         with scheduler.admit("a") as place:
             await place.admitted()
     assert (scheduler.running(), scheduler.waiting()) == (1, 0)
-
-
-async def test_over_the_limit_a_key_is_refused_and_another_is_not() -> None:
-    scheduler = Scheduler(parallel=1, queue=2)
-    for _ in range(3):
-        scheduler.admit("a")
-    with pytest.raises(QueueFullError) as refused:
-        scheduler.admit("a")
-    assert refused.value.waiting == 2
-    assert scheduler.admit("b").position == 2
 
 
 async def test_without_a_queue_the_first_request_is_still_admitted() -> None:
@@ -214,13 +192,6 @@ async def test_sixty_four_clients_with_one_key_learn_when_all_who_wait_have_had_
         assert refused.value.retry_after_s == (32 / 2 + 1) * 3
     # A key without requests comes after one of them.
     assert scheduler.expected_wait_s("b") == 3
-
-
-async def test_eight_chats_of_four_questions_each_with_one_key_are_not_refused() -> None:
-    scheduler = Scheduler(ServiceSection().parallel, ServiceSection().queue)
-    for _ in range(8 * 4):
-        scheduler.admit("a")
-    assert (scheduler.running(), scheduler.waiting()) == (2, 30)
 
 
 @pytest.mark.parametrize("parallel", [1, 2, 3])

@@ -30,12 +30,6 @@ def read(connection: socket.socket, size: int) -> bytes:
     return bytes(received)
 
 
-def test_a_frame_arrives_at_once() -> None:
-    with connected() as (outbox, theirs):
-        outbox.send(b"frame")
-        assert theirs.recv(100) == b"frame"
-
-
 def test_frames_beyond_the_sockets_buffer_wait_in_order_and_their_sender_does_not() -> None:
     frames = [b"%07d" % number + b"-" * 993 for number in range(3000)]
     with connected() as (outbox, theirs):

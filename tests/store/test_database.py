@@ -77,16 +77,6 @@ async def test_the_file_and_its_folder_are_for_their_owner_alone(tmp_path: Path)
     assert [file.name for file in path.parent.iterdir()] == ["state.db"]
 
 
-async def test_recorded_tokens_are_seen_by_later_readers_and_the_next_process(tmp_path: Path) -> None:
-    path = tmp_path / "state.db"
-    async with open_database(path, on_problem=pytest.fail) as database:
-        database.tell(put)
-        assert await database.ask(count) == 1
-        database.tell(put)
-    async with open_database(path, on_problem=pytest.fail) as database:
-        assert await database.ask(count) == 2
-
-
 async def test_work_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     async with open_database(tmp_path / "state.db", on_problem=pytest.fail) as database:
         with pytest.raises(KeyError, match="mine"):
