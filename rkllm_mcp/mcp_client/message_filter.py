@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _LONG_SECRET_CHARS = 8
 _TASK_SUPPORT = ("forbidden", "optional", "required")
+_OLDEST_REVISION = "2024-11-05"
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _BLOCK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
@@ -146,6 +147,25 @@ def _hidden(value: Any, secrets: tuple[str, ...]) -> Any:
         long = tuple(secret for secret in secrets if len(secret) >= _LONG_SECRET_CHARS)
         return {redacted(key, long): _hidden(item, secrets) for key, item in value.items()}
     return value
+
+
+def mend_handshake(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
+    """Repair an ``initialize`` result: what a server left out of its revision, name and version is filled in."""
+    mended = {key: value for key, value in result.items() if value is not None}
+    if not isinstance(mended.get("protocolVersion"), str):
+        note(f"the handshake states no protocol version; {_OLDEST_REVISION} is assumed")
+        mended["protocolVersion"] = _OLDEST_REVISION
+    stated = as_mapping(result.get("serverInfo"))
+    known = {key: value for key, value in stated.items() if isinstance(value, str) or key in {"icons", "_meta"}}
+    mended["serverInfo"] = {"name": "", "version": "", **_typed(known)}
+    capabilities: dict[str, Any] = {}
+    for name, value in as_mapping(result.get("capabilities")).items():
+        # Languages with one type for lists and objects write an empty object as [].
+        if _is_object(value):
+            capabilities[name] = {key: item for key, item in value.items() if not isinstance(item, (str, type(None)))}
+        elif value is not None and value is not False:
+            capabilities[name] = {}
+    return {**mended, "capabilities": capabilities}
 
 
 def mend_tool_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
@@ -295,6 +315,7 @@ def _short(value: Any) -> str:
 
 
 _REPAIRS: Mapping[str, Callable[[dict[str, Any], Callable[[str], None]], dict[str, Any]]] = {
+    "initialize": mend_handshake,
     "tools/list": mend_tool_list,
     "tools/call": mend_call_result,
     "resources/list": mend_resource_list,

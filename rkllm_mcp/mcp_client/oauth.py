@@ -29,6 +29,7 @@ from rkllm_mcp.config.addresses import Reach
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client import sdk
+from rkllm_mcp.messages import as_mapping
 
 if TYPE_CHECKING:
     import httpx2
@@ -310,7 +311,8 @@ class SignIn:
             with waiting_for_person():
                 try:
                     await reach.check_resolved(addresses[-1])
-                    return await self.consent(spec.name, addresses.pop(), redirect_uri)
+                    answer = await self.consent(spec.name, addresses.pop(), redirect_uri)
+                    return _with_same_issuer(answer, _issuer_of(provider))
                 except ServerUnavailableError as error:
                     refusals.append(error)
                     raise
@@ -361,11 +363,41 @@ def _limited(
                     reach.restrict(outgoing)
                     response = yield outgoing
                     try:
-                        outgoing = await flow.asend(response)
+                        outgoing = await flow.asend(await _with_expected_issuer(response, provider))
                     except StopAsyncIteration:
                         return
 
     return Limited()
+
+
+async def _with_expected_issuer(response: httpx2.Response, provider: OAuthClientProvider) -> httpx2.Response:
+    """Return the metadata of an authorization server with the issuer that its MCP server names.
+
+    Many leave out a slash at the end in one of the two; both lead to the same metadata (RFC 8414, section 3.1), and the
+    SDK compares them as strings.
+    """
+    expected = provider.context.auth_server_url or ""
+    if response.status_code != 200 or not any(name in response.request.url.path for name in _METADATA_PATHS):
+        return response
+    try:
+        metadata = as_mapping(json.loads(await response.aread()))
+    except ValueError:
+        return response
+    if not _is_same_issuer(str(metadata.get("issuer", "")), expected):
+        return response
+    return sdk.httpx2.Response(200, json={**metadata, "issuer": expected}, request=response.request)
+
+
+def _with_same_issuer(answer: AuthorizationCodeResult, expected: str) -> AuthorizationCodeResult:
+    is_same = answer.iss is not None and _is_same_issuer(answer.iss, expected)
+    return answer.model_copy(update={"iss": expected}) if is_same else answer
+
+
+def _is_same_issuer(issuer: str, expected: str) -> bool:
+    return bool(expected) and issuer != expected and issuer.removesuffix("/") == expected.removesuffix("/")
+
+
+_METADATA_PATHS = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
 
 
 def _account(spec: RemoteServer) -> str:

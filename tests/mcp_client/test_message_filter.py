@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from mcp_types import (
     CallToolResult,
     GetPromptResult,
+    InitializeResult,
     ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -15,6 +17,7 @@ from mcp_types import (
 
 from rkllm_mcp.mcp_client.message_filter import (
     mend_call_result,
+    mend_handshake,
     mend_prompt,
     mend_prompt_list,
     mend_resource_list,
@@ -151,6 +154,23 @@ def test_one_item_with_a_fault_does_not_hide_the_others() -> None:
     ListPromptsResult.model_validate(prompts)
     assert prompts["prompts"] == [{"name": "p", "arguments": [{"name": "a"}]}]
     assert mend_resource_list({"resources": "none"}, notes.append) == {"resources": []}
+
+
+@pytest.mark.parametrize(
+    ("result", "capabilities"),
+    [
+        ({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x"}}, {"tools": {}}),
+        (
+            {"capabilities": {"tools": [], "logging": None, "prompts": {"listChanged": "no"}}},
+            {"tools": {}, "prompts": {}},
+        ),
+        ({"protocolVersion": None, "serverInfo": "x", "capabilities": []}, {}),
+    ],
+)
+def test_a_handshake_that_leaves_something_out_is_one(result: dict[str, Any], capabilities: dict[str, Any]) -> None:
+    mended = mend_handshake(result, list[str]().append)
+    InitializeResult.model_validate(mended)
+    assert mended["capabilities"] == capabilities
 
 
 def test_a_prompt_of_another_shape_is_read() -> None:

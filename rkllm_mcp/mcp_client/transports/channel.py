@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ def messages_in(frame: bytes | str) -> list[SessionMessage]:
     try:
         value: Any = json.loads(text.lstrip("\ufeff"))
     except (ValueError, RecursionError):
-        return []
+        value = _responses_in(text)
     messages: list[sdk.message.SessionMessage] = []
     for item in as_list(value) or [value]:
         written = json.dumps(mended_message(item), ensure_ascii=False).encode("utf-8", "replace")
@@ -65,6 +66,23 @@ def messages_in(frame: bytes | str) -> list[SessionMessage]:
     return messages
 
 
+def _responses_in(text: str) -> list[object]:
+    """Return the responses in a line that also has other text, which a program printed without a line break."""
+    responses: list[object] = []
+    position = 0
+    while match := _MESSAGE_START.search(text, position):
+        try:
+            message, position = _DECODER.raw_decode(text, match.start())
+        except (ValueError, RecursionError):
+            break
+        # A log may quote requests.
+        if not as_mapping(message).get("method"):
+            responses.append(message)
+    return responses
+
+
+_DECODER = json.JSONDecoder()
+_MESSAGE_START = re.compile(r'\{\s*"(?:jsonrpc|id)"\s*:')
 _INTERNAL_ERROR = -32603
 
 

@@ -46,6 +46,14 @@ def test_a_message_of_odd_shape_is_read(message: object, expected: list[dict[str
     assert read(b"\xef\xbb\xbf" + json.dumps(message).encode() + b"\r") == expected
 
 
+def test_a_response_behind_other_text_of_its_line_is_read_and_a_quoted_request_is_not() -> None:
+    line = (
+        f'loading... {{"a" {{"jsonrpc": "2.0", "id": 1, "method": "ping"}}{json.dumps(RESULT)}done {json.dumps(RESULT)}'
+    )
+    assert read(line) == [RESULT, RESULT]
+    assert read('loading {"id": 1, ') == []
+
+
 def test_bytes_that_are_not_utf8_become_replacement_characters() -> None:
     (message,) = read(b'{"jsonrpc": "2.0", "id": 1, "result": {"text": "\xbe\xc8 12"}}')
     assert message["result"] == {"text": "\ufffd\ufffd 12"}

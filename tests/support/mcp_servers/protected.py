@@ -25,6 +25,7 @@ class Protected(Mcp):
         self.expires_in = 3600
         self.denies = False
         self.registers = True
+        self.issuer_end = ""
         self.meanwhile = self.answer
 
     def answer(self, request: Request) -> Reply | None:
@@ -47,7 +48,7 @@ class Protected(Mcp):
 
     def metadata(self) -> dict[str, Any]:
         return {
-            "issuer": self.url,
+            "issuer": f"{self.url}{self.issuer_end}",
             "authorization_endpoint": f"{self.url}/authorize",
             "token_endpoint": f"{self.url}/token",
             **({"registration_endpoint": f"{self.url}/register"} if self.registers else {}),
@@ -59,6 +60,8 @@ class Protected(Mcp):
         code = f"code-{len(self.challenges)}"
         self.challenges[code] = query["code_challenge"]
         back = {"error": "access_denied", "error_description": "not today"} if self.denies else {"code": code}
+        if self.issuer_end:
+            back["iss"] = f"{self.url}{self.issuer_end}"
         return Reply(302, b"", {"Location": f"{query['redirect_uri']}?{urlencode({**back, 'state': query['state']})}"})
 
     def token(self, request: Request) -> Reply:
