@@ -163,18 +163,6 @@ def test_a_model_that_sees_comes_with_its_encoder(
     assert fetched.read_bytes() == encoder
 
 
-def test_an_encoder_that_broke_off_goes_on_where_it_was(
-    sources: ModelSources, seeing: dict[str, bytes], fake: FakeHub
-) -> None:
-    seeing["RK3588/qwen_vision_rk3588.rknn"] += b"#" * 600_000
-    # The weights and the tokenizer are whole.
-    fake.cuts = [None, None, 400_000]
-    folder = pull(sources, Pull("qwen2.5-1.5b"), quietly)
-    assert folder.encoder is not None
-    assert folder.encoder.read_bytes() == seeing["RK3588/qwen_vision_rk3588.rknn"]
-    assert [wanted for wanted in fake.bodies() if wanted] == ["bytes=262144-"]
-
-
 def test_a_wrong_encoder_is_refused_and_a_missing_one_leaves_a_model_for_text(
     sources: ModelSources, seeing: dict[str, bytes], said: list[str], tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.errors import ModelLoadError, RunRejectedError, WorkerDiedError
+from rkllm_mcp.errors import ModelLoadError, WorkerDiedError
 from rkllm_mcp.events import ModelEvent, Status, Text, Usage
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.prompt.families import TEMPLATES
@@ -75,13 +75,6 @@ async def test_a_prompt_that_kills_the_runtime_twice_is_given_up_with_the_reason
     assert "was killed by SIGSEGV" in str(world.events[-1])
     await world.ask(conversation, "And?", f"Yes.{END}")
     assert conversation.messages[-1].text == "Yes."
-
-
-async def test_a_refusal_is_no_death() -> None:
-    world = World()
-    await world.ask(Conversation(), "Hi?", RunRejectedError("no"))
-    assert world.excesses() == []
-    assert "the runtime failed this answer: no" in str(world.events[-1])
 
 
 async def test_a_hung_runtime_is_reported_as_ended() -> None:

@@ -66,19 +66,6 @@ def test_a_model_that_reuses_no_prefix_has_no_known_content() -> None:
     assert list(after(CacheState(reuses_prefix=False), command_of()).ids) == []
 
 
-def test_a_run_that_clears_the_cache_leaves_it_cold() -> None:
-    cache = after(CacheState(), command_of(clears_after=True))
-    assert cache.is_cold
-    assert list(cache.ids) == []
-
-
-def test_another_adapter_clears_the_cache_and_the_same_one_does_not() -> None:
-    lora = replace(OPTIONS, lora="tone")
-    cache = after(CacheState(), command_of(lora))
-    assert not cache.before(command_of(lora)).clears_before
-    assert cache.before(command_of()).clears_before
-
-
 def test_reuse_of_another_owners_prompt_is_not_reported_and_of_the_services_own_is() -> None:
     cache = after(CacheState(), command_of(replace(OPTIONS, owner=None)))
     assert cache.reported_uncached([1, 2, 3, 4], "ann") == 1

@@ -51,14 +51,6 @@ def test_a_saved_prefix_is_found_and_readable_by_its_owner_only(files: PromptFil
     assert files.find(SUBJECT, [1, 2]) is None
 
 
-def test_a_file_that_was_seen_to_save_time_is_so_at_the_next_start(files: PromptFiles) -> None:
-    saved(files)
-    found = files.find(SUBJECT, HEAD)
-    assert isinstance(found, SavedPrompt)
-    files.prove(found)
-    assert files.find(SUBJECT, HEAD) == replace(found, is_proven=True)
-
-
 @pytest.mark.parametrize(
     ("now", "reason"),
     [

@@ -158,15 +158,6 @@ async def test_the_worker_has_a_session_of_its_own_and_may_open_many_files() -> 
         assert soft == (hard if hard != "unlimited" and int(hard) < 102_400 else "102400")
 
 
-async def test_a_worker_that_is_asked_to_stop_ends_well(newest: Emulator) -> None:
-    async with working() as (worker, reports):
-        worker.send(load_of(newest, newest.model("rule\nsay a")))
-        await reports.first(frames.LOADED)
-        worker.send(frames.frame(frames.SHUTDOWN))
-        with anyio.fail_after(60):
-            assert await worker.gone() == 0
-
-
 @pytest.mark.parametrize("ending", ["shutdown", "SIGTERM"])
 async def test_a_worker_that_is_stopped_in_the_middle_of_a_run_destroys_the_model(
     newest: Emulator, monkeypatch: pytest.MonkeyPatch, ending: str

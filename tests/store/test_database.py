@@ -175,15 +175,6 @@ async def test_a_writer_that_another_process_delays_for_too_long_is_reported(tmp
         assert await database.rows("PRAGMA busy_timeout") == [(5000,)]
 
 
-async def test_an_older_file_is_brought_up_to_date_with_its_contents(tmp_path: Path) -> None:
-    path = tmp_path / "state.db"
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE mine (x)")
-    connection.close()
-    async with open_database(path, on_problem=pytest.fail, required=True) as database:
-        assert await database.ask(tables) >= {"mine", "calls", "grants", "switches", "texts"}
-
-
 KILLED_MIGRATION = """
 import os, shutil, signal, sqlite3, sys
 from itertools import count

@@ -87,25 +87,6 @@ def test_the_rows_of_all_outputs_follow_each_other_token_by_token(
     assert [call["unreleased"] for call in calls(log, "rknn_destroy")] == [0]
 
 
-def test_outputs_without_buffers_of_the_caller_are_numbered_by_the_library(library: Path, tmp_path: Path) -> None:
-    # As Rockchip's demo asks for the four outputs of Qwen3-VL: only want_float is set.
-    functions, types, context = ctypes.CDLL(str(library)), declarations(), ctypes.c_uint64()
-    pixels = ctypes.create_string_buffer(fitted_pixels(RED_ABOVE_BLUE, 64, 64), 64 * 64 * 3)
-    given = types["rknn_input"](buf=ctypes.addressof(pixels), size=len(pixels), type=3, fmt=1)
-    outputs = (types["rknn_output"] * 4)()
-    for output in outputs:
-        output.want_float = 1
-    model = str(emulated_encoder(tmp_path, lines="outputs 4")).encode()
-    assert functions.rknn_init(ctypes.byref(context), model, 0, 0, None) == 0
-    assert functions.rknn_inputs_set(context, 1, ctypes.byref(given)) == 0
-    assert functions.rknn_run(context, None) == 0
-    assert functions.rknn_outputs_get(context, 4, outputs, None) == 0
-    numbers = [ctypes.cast(output.buf, ctypes.POINTER(ctypes.c_float))[ROW.index("output")] for output in outputs]
-    assert ([output.index for output in outputs], numbers) == ([0, 1, 2, 3], [0, 1, 2, 3])
-    assert functions.rknn_outputs_release(context, 4, outputs) == 0
-    assert functions.rknn_destroy(context) == 0
-
-
 @pytest.mark.parametrize(
     ("lines", "kind", "part"),
     [
