@@ -24,7 +24,7 @@ from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
 # Objects that are short enough to be read as lines; a longer one is a file's content or a list.
 _MOST_JSON_CHARS = 1000
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_LIST_NUMBER = re.compile(r"^\W*\d+[.)]\s", re.MULTILINE)
+_LIST_NUMBER = re.compile(r"^[^\w\n]*\d+[.)]\s", re.MULTILINE)
 _TIME = re.compile(r"(?<![\d:])(\d{1,2}):(\d\d)")
 _SAID_TIME = re.compile(r"\d[時分]|\d:\d\d")
 _GROUPING = re.compile(r"(?<=\d),(?=\d)")

@@ -92,19 +92,25 @@ _SECRET_NAME = re.compile(
 )
 # Between a small letter or digit and a capital: tavilyApiKey is tavily_Api_Key.
 _CAMEL_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+# What follows searches texts of any length, such as a question or a result of a tool. A repetition that may begin at
+# every character is bounded, or begins only where the run of its characters does: otherwise the time grows with the
+# square of the length, and the event loop waits for minutes.
 # Published prefixes of common keys and tokens; and JSON Web Tokens.
 _SECRET_LOOK = re.compile(
     r"\b(?:sk-[\w\-]{8,}|(?:[spr]k_(?:live|test)|gh[pousr]|github_pat|glpat|xox[abprs]|hf|npm|pypi|gsk|tvly|xai|fc|pplx"
-    r"|lin_api|ntn|secret|shpat|sbp|r8|AIza|AKIA|ya29)[_\-.]?(?=[\w\-]*\d)[\w\-]{12,}|eyJ[\w\-]{8,}\.[\w\-.]+)"
+    r"|lin_api|ntn|secret|shpat|sbp|r8|AIza|AKIA|ya29)[_\-.]?(?=[\w\-]{0,60}\d)[\w\-]{12,}"
+    r"|(?<![\w\-])eyJ[\w\-]{8,}\.[\w\-.]+|eyJ\w{8}[\w\-]{0,1000}\.[\w\-.]+)"
 )
 # Inside text: a URL, a setting such as password=…, and the credentials after a scheme name in a header.
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s\"'<>]+")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]{0,30}://[^\s\"'<>]+")
 _SETTING = re.compile(r"(?<![\w?&=\-.])([A-Za-z][\w\-.]*)=([^\s&]+)")
 _LOGIN = re.compile(r"\b(Bearer)\s+[\w\-.~+/=]{8,}", re.IGNORECASE)
 _OPTION = re.compile(r"^--?[\w\-]+$")
 # In an address: letters and digits in turn, which words and versions have not.
 _RANDOM = re.compile(r"[\w\-=+.]+")
-_MIXED = re.compile(r"(?=(?:.*\d){3})(?=(?:.*[A-Za-z]){3})(?:[A-Za-z]+\d+){2}|\d+[A-Za-z]+\d+[A-Za-z]+")
+_MIXED = re.compile(
+    r"(?<![A-Za-z])(?=(?:[A-Za-z]+\d+){2})(?=(?:.*?\d){3})(?=(?:.*?[A-Za-z]){3})|(?<!\d)\d+[A-Za-z]+\d+[A-Za-z]+"
+)
 _RANDOM_CHARS = 20
 
 

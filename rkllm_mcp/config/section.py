@@ -18,6 +18,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from rkllm_mcp.text import shorten
+
 
 class DocumentedModel(BaseModel):
     """A model whose JSON Schema has the strings below its fields as their descriptions.
@@ -75,6 +77,7 @@ Right: TypeAlias = Literal["chat", "tools", "approve", "write"]
 Approve: TypeAlias = Literal["writes", "dangerous", "always", "never"]
 
 
+_KEEP_ALIVE = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+")
 _KEEP_ALIVE_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _KEEP_ALIVE_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -86,11 +89,10 @@ def keep_alive_s(value: str | float) -> float:
         seconds = float(text)
     except ValueError:
         size = text.removeprefix("-")
-        parts = _KEEP_ALIVE_PART.findall(size)
-        if not parts or "".join(number + unit for number, unit in parts) != size:
+        if not _KEEP_ALIVE.fullmatch(size):
             advice = "write seconds, 5m or 1h30m, 0 for at once, -1 for never"
-            raise ValueError(f"{text!r} is no duration; {advice}") from None
-        seconds = sum(float(number) * _KEEP_ALIVE_UNITS[unit] for number, unit in parts)
+            raise ValueError(f"{shorten(text, 40)!r} is no duration; {advice}") from None
+        seconds = sum(float(number) * _KEEP_ALIVE_UNITS[unit] for number, unit in _KEEP_ALIVE_PART.findall(size))
         seconds = -1.0 if text.startswith("-") else seconds
     return math.inf if seconds < 0 or math.isnan(seconds) else seconds
 

@@ -151,11 +151,12 @@ class LastLines:
         self._tail = b""
 
     def shown(self) -> tuple[str, ...]:
-        """Return the lines, oldest first."""
-        return tuple(self._lines)
+        """Return the lines, oldest first, without secrets."""
+        # Programs such as mcp-remote print the address that they connect to. It is redacted here, not as it arrives: a
+        # server may write without end, and most of its lines are never shown.
+        return tuple(redacted_text(line)[: self._width] for line in self._lines)
 
     def _add_line(self, line: bytes) -> None:
         text = _CONTROL.sub("", line[: self._width * 4].decode("utf-8", "replace")).rstrip()
         if text:
-            # Programs such as mcp-remote print the address that they connect to.
-            self._lines.append(redacted_text(text)[: self._width])
+            self._lines.append(text)

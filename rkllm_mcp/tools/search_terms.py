@@ -130,19 +130,21 @@ _CJK = re.compile(f"[{HIRAGANA}{KATAKANA}{KANJI}]+")
 _WORDS = re.compile(rf"[a-z0-9\u00c0-\u024f]+|[{KATAKANA}]{{2,}}")
 _HIRAGANA = re.compile(rf"[{HIRAGANA}ー]+\Z")
 _RUN = re.compile(f"[{KATAKANA}]{{3,}}|[{KANJI}]{{3,}}")
-# Formats and their meanings, in words of the glossary; the first match counts.
+# Formats and their meanings, in words of the glossary; the first match counts. Each begins where the run of its
+# characters does, so that a row of dots or dashes is read once.
 _SHAPES = tuple(
     (re.compile(pattern, re.IGNORECASE | re.ASCII), words)
     for pattern, words in (
-        (r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "email"),
-        (r"https?://[!-~]+|(?<![\w.])(?:[\w-]+\.)+(?:com|org|net|jp|io|dev|edu|gov)(?:/[!-~]*)?(?!\w)", "url web page"),
-        (r"[\w/~.-]*\.(?:png|jpe?g|gif|webp|bmp|svg|mp3|wav|ogg|flac|mp4|mov)(?!\w)", "media file"),
-        (r"[\w/~.-]*\.(?:[a-z][a-z0-9]{1,4}|[chr])(?!\w)", "file"),
-        (r"(?<![\w/])[~.]?/[\w.-]+(?:/[\w.-]*)*", "path directory"),
+        (r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "email"),
         (
-            r"(?<![\w/.-])\(*\d[\d.,]*\)* ?(?:[*×÷^]| [-+/] ) ?\(*\d|\d ?% of\b|の ?\d+(?:\.\d+)? ?%|\dの ?\d+ ?乗",
-            "calculate arithmetic expression",
+            r"https?://[!-~]+|(?<![\w.-])(?:[\w-]+\.)+(?:com|org|net|jp|io|dev|edu|gov)(?:/[!-~]*)?(?!\w)",
+            "url web page",
         ),
+        (r"(?<![\w/~.-])[\w/~.-]*\.(?:png|jpe?g|gif|webp|bmp|svg|mp3|wav|ogg|flac|mp4|mov)(?!\w)", "media file"),
+        (r"(?<![\w/~.-])[\w/~.-]*\.(?:[a-z][a-z0-9]{1,4}|[chr])(?!\w)", "file"),
+        (r"(?<![\w/])[~.]?/[\w.-]+(?:/[\w.-]*)*", "path directory"),
+        (r"(?<![\w/.(-])\(*\d[\d.,]{0,30}\)* ?(?:[*×÷^]| [-+/] ) ?\(*\d", "calculate arithmetic expression"),
+        (r"\d ?% of\b|の ?\d+(?:\.\d+)? ?%|\dの ?\d+ ?乗", "calculate arithmetic expression"),
         (r"\+\d[\d -]{7,}\d|(?<!\d)0\d{1,3}-\d{2,4}-\d{3,4}(?!\d)", "phone number"),
     )
 )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import logging
+import signal
 import stat
 from pathlib import Path
 
@@ -93,6 +94,21 @@ def test_secrets_are_found_in_the_middle_of_what_people_say() -> None:
         f"compare https://ann:{hidden}@h/x?api_key={hidden}&n=1 and http://g/?token={hidden} "
         f"set DB_PASSWORD={hidden} send Bearer {hidden}"
     )
+
+
+@pytest.mark.parametrize(
+    "part", ["x", "x.", "aB", "--a", "eyJ", "eyJabcdefgh-", "hf-", "sk-", "://", "a=", "https://h/x", "https://h/?a=1&"]
+)
+def test_the_time_for_a_text_of_two_hundred_thousand_characters_does_not_grow_with_its_square(part: str) -> None:
+    # It would be many minutes. The limit counts processor time: a busy machine does not matter.
+    signal.signal(signal.SIGVTALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 30)
+    try:
+        for text in (part * (200_000 // len(part)), "https://h/" + part * (200_000 // len(part))):
+            assert len(redacted_text(text)) > 0
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize(

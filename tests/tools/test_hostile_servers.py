@@ -52,6 +52,7 @@ ZOO: dict[str, tuple[StdioServer, str, tuple[str, str] | None]] = {
         (unruly("mistakes_ids", **NEVER), "failed", None),
         (unruly("floods"), "ready", ("echo", "x")),
         (unruly("floods_stderr"), "ready", ("echo", "x")),
+        (unruly("floods_stderr:unbroken"), "ready", ("echo", "x")),
         (unruly("endless_progress", **BRIEF), "ready", ("work", "did not answer within 1.5 s")),
         (unruly("hangs_up"), "ready", ("close", "lost during the call")),
     )

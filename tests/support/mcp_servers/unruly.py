@@ -114,8 +114,9 @@ def floods() -> None:
 
 
 def floods_stderr() -> None:
-    """Never stops writing on stderr, with and without newlines, while it serves."""
-    _talking(lambda _: print("debug " + "x" * 5000, end="\n" if os.getpid() % 2 else "", file=sys.stderr)).run()
+    """Never stops writing on stderr, in lines or in one line that never ends (``:unbroken``), while it serves."""
+    end = "" if sys.argv[1].endswith(":unbroken") else "\n"
+    _talking(lambda _: print("debug " + "x" * 5000, end=end, file=sys.stderr)).run()
 
 
 class _Shared(TinyServer):
