@@ -74,12 +74,6 @@ def test_a_call_that_guesses_wrong_is_not_run(arguments: dict[str, str]) -> None
     assert runs == (arguments == {"location": ""})
 
 
-async def test_optional_parameters_are_shown_too() -> None:
-    at = desk()
-    await at.ask("Tell Bob", [call("tell")], [call("tell", whom="Bob")], [Text("Done.")])
-    assert [made.arguments for made in at.toolbox.calls] == [{"whom": "Bob"}]
-
-
 async def test_of_several_tools_all_are_shown_and_none_is_forced() -> None:
     at = desk()
     rounds = ([call(), call("tell")], [call(location="東京"), call("tell", whom="Bob")], [Text("Done.")])

@@ -74,16 +74,6 @@ async def test_a_tool_that_is_not_there_cannot_be_forced(tmp_path: Path) -> None
         assert "switched off" in str(events[-1])
 
 
-async def test_a_question_longer_than_the_window_is_refused_and_the_next_one_works(tmp_path: Path) -> None:
-    async with running(make_demo(tmp_path, ())) as app:
-        conversation = app.new_conversation()
-        events = await reply_of(app, "word " * 6000, conversation)
-        assert isinstance(events[-1], End)
-        assert events[-1].reason == "failed"
-        assert "more than the" in str(events[-1].error)
-        assert (await reply_of(app, "Hello", conversation))[-1] == End("answered")
-
-
 async def test_a_long_conversation_goes_on_when_the_window_is_full(tmp_path: Path) -> None:
     async with running(make_demo(tmp_path, (), model="context_tokens = 1024\n")) as app:
         conversation = app.new_conversation()

@@ -74,15 +74,3 @@ async def test_an_answer_can_be_cancelled_and_the_next_question_works(tmp_path: 
         events = await reply_of(app, "こんにちは", conversation)
         assert events[-1] == End("answered")
         assert "エミュレート" in "".join(event.text for event in events if isinstance(event, Text))
-
-
-async def test_a_reader_who_leaves_frees_the_npu_for_the_next(tmp_path: Path) -> None:
-    async with running(make_demo(tmp_path, []), RKLLM_EMULATOR_SPEED="") as app:
-        for _ in range(3):
-            async with aclosing(app.reply(app.new_conversation(), "Hello")) as stream:
-                async for event in stream:
-                    if isinstance(event, Text):
-                        break
-        events = await reply_of(app, "Hello")
-        assert events[-1] == End("answered")
-        assert "".join(e.text for e in events if isinstance(e, Text)).startswith("This is the emulated model")

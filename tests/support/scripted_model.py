@@ -76,7 +76,6 @@ class ScriptedTools:
 
     Args:
         texts: what each tool says.
-        hangs: no tool ever answers.
         hanging: these tools never answer.
         error: what a call raises, against the rules of the port.
         progress: each call reports this many steps first.
@@ -84,7 +83,6 @@ class ScriptedTools:
 
     texts: dict[str, str]
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
-    hangs: bool = False
     hanging: frozenset[str] = frozenset()
     error: Exception | None = None
     progress: int = 0
@@ -96,7 +94,7 @@ class ScriptedTools:
         for step in range(self.progress if context.on_progress else 0):
             assert context.on_progress is not None
             await context.on_progress(float(step), float(self.progress), None)
-        if self.hangs or call.name in self.hanging:
+        if call.name in self.hanging:
             await anyio.sleep_forever()
         if self.error is not None:
             raise self.error

@@ -305,11 +305,6 @@ async def test_what_asks_for_nothing_finds_nothing(request_text: str) -> None:
     assert await found(request_text) == []
 
 
-@pytest.mark.anyio
-async def test_without_tools_the_search_finds_none() -> None:
-    assert await found("東京の天気", []) == []
-
-
 @dataclass
 class Past:
     """What was served before."""

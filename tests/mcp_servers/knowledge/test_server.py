@@ -132,6 +132,8 @@ async def test_a_search_has_the_promised_shape_and_names_the_place_of_each_passa
     assert 0.5 <= passage["score"] <= 1
     metadata = passage["metadata"]
     assert metadata.keys() >= PROMISED
+    for name in ("chunk_id", "document_id", "collection_id"):
+        assert str(uuid.UUID(metadata[name])) == metadata[name]
     assert (metadata["dense_score"], metadata["cross_encoder_score"], metadata["chunk_index"]) == (None, None, 0)
     assert (metadata["title"], metadata["headings"], metadata["page"]) == ("就業規則", ["就業規則", "手当"], None)
     assert json.loads(found.text) == found.facts
@@ -405,15 +407,6 @@ async def test_searches_and_imports_side_by_side_lose_nothing(tmp_path: Path) ->
                 tasks.start_soon(search)
         summary = await tools.call("get_knowledge_base_summary", knowledge_base_id=base_id)
     assert summary.facts["statistics"]["total_documents"] == 13
-
-
-async def test_ids_are_uuids(tmp_path: Path) -> None:
-    async with open_tools(tmp_path) as tools:
-        base_id = await tools.base(text=RULES)
-        found = await tools.call("search_documents", query="リモートワーク手当", knowledge_base_id=base_id)
-    metadata = found.facts["results"][0]["metadata"]
-    for name in ("chunk_id", "document_id", "collection_id"):
-        assert str(uuid.UUID(metadata[name])) == metadata[name]
 
 
 async def test_a_file_comes_in_parts(tmp_path: Path) -> None:

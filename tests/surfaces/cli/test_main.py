@@ -267,11 +267,6 @@ def test_config_show_hides_secrets(command: Command, tmp_path: Path) -> None:
     assert command("config", "show", "-q").err == ""
 
 
-def test_config_schema_is_json_schema(command: Command) -> None:
-    schema = json.loads(command("config", "schema").out)
-    assert (schema["title"], schema["properties"]["agent"]["$ref"]) == ("mcp_config.toml", "#/$defs/AgentSection")
-
-
 def test_servers_are_added_listed_and_removed(command: Command, tmp_path: Path) -> None:
     (tmp_path / "mcp_config.toml").touch()
     path = tmp_path / "mcp_config.toml"

@@ -10,8 +10,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.events import Approval
-from rkllm_mcp.protocols import FixedApprover
 from rkllm_mcp.records import CallRecord, StoredApproval
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.database import state_file
@@ -95,9 +93,3 @@ def test_approvals_are_listed_and_taken_back(typed: Typed) -> None:
 def test_a_server_is_switched_without_being_started(typed: Typed) -> None:
     assert typed("tools", "disable", "files") == (0, "", "Server 'files' is disabled.\n")
     assert typed("tools", "enable", "files") == (0, "", "Server 'files' is enabled.\n")
-
-
-@pytest.mark.anyio
-async def test_a_standing_answer_can_say_what_to_do() -> None:
-    assert await FixedApprover("deny", "Say --yes.").approve(Approval("", "x", {}, "")) == "deny"
-    assert FixedApprover("deny", "Say --yes.").advice == "Say --yes."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_servers.knowledge.embedding.models import known_model, words_weight
+from mcp_servers.knowledge.embedding.models import known_model
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,3 @@ from mcp_servers.knowledge.embedding.models import known_model, words_weight
 def test_a_model_gets_the_prompts_it_was_trained_with(name: str, query: str, document: str) -> None:
     known = known_model(name)
     assert (known.query, known.document) == (query, document)
-
-
-def test_small_encoders_need_the_words_more_than_strong_ones() -> None:
-    assert (
-        words_weight("universal-sentence-encoder-3") > words_weight("multilingual-e5-small@1f") > words_weight("bge-m3")
-    )

@@ -60,19 +60,6 @@ async def test_a_watched_folder_follows_what_happens_in_it(tmp_path: Path, uses_
     assert importer.chunks[(tmp_path / "a.txt").as_uri()][0].text == "三番目。"
 
 
-async def test_changes_made_while_no_watcher_ran_are_found_at_the_start(tmp_path: Path) -> None:
-    write(tmp_path, "a.txt", "一。")
-    write(tmp_path, "b.txt", "二。")
-    importer = RememberingImporter()
-    async with watching(tmp_path, importer, QUICK) as rounds:
-        await rounds.receive()
-    (tmp_path / "a.txt").unlink()
-    write(tmp_path, "c.txt", "三。")
-    async with watching(tmp_path, importer, QUICK) as rounds:
-        assert str(await rounds.receive()) == "1 imported, 1 unchanged, 1 removed."
-    assert importer.titles == ["b", "c"]
-
-
 async def test_a_missing_folder_is_reported_once_and_waited_for(tmp_path: Path) -> None:
     folder = tmp_path / "docs"
     importer = RememberingImporter()
