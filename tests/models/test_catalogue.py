@@ -15,51 +15,6 @@ from rkllm_mcp.toolcalls.detector import Detector
 from tests.support.shared import REPOSITORY
 
 # The models that people run on an RK3588, of the list.
-NAMES = [
-    "deepseek-r1-distill-qwen-1.5b",
-    "gemma3-1b",
-    "gemma3-4b",
-    "gemma3n-e2b",
-    "gemma4-e2b",
-    "gemma4-e4b",
-    "hammer2.1-0.5b",
-    "hammer2.1-1.5b",
-    "hammer2.1-3b",
-    "internlm2-1.8b",
-    "internvl3.5-2b",
-    "lfm2-1.2b",
-    "lfm2.5-1.2b",
-    "llama3.2-1b",
-    "llama3.2-3b",
-    "minicpm-v-2.6",
-    "minicpm3-4b",
-    "minicpm4-0.5b",
-    "phi2",
-    "phi3.5-mini",
-    "qwen2-0.5b",
-    "qwen2.5-0.5b",
-    "qwen2.5-1.5b",
-    "qwen2.5-3b",
-    "qwen2.5-coder-1.5b",
-    "qwen2.5-vl-3b",
-    "qwen3-0.6b",
-    "qwen3-1.7b",
-    "qwen3-4b",
-    "qwen3-4b-2507",
-    "qwen3-vl-2b",
-    "qwen3-vl-4b",
-    "qwen3.5-0.8b",
-    "qwen3.5-2b",
-    "qwen3.5-4b",
-    "rwkv7-1.5b",
-    "smollm2-1.7b",
-    "smollm3-3b",
-    "smolvlm2-2.2b",
-    "smolvlm2-256m",
-    "telechat2-3b",
-    "xlam2-1b",
-    "xlam2-3b",
-]
 ENTRIES = [model for model in list_models([REPOSITORY / "models"]) if not model.card.emulated]
 CATALOGUE = [model for model in ENTRIES if model.card.task == "chat"]
 TOOL = ToolSpec(
@@ -81,8 +36,7 @@ TOOL = ToolSpec(
 every_entry = pytest.mark.parametrize("model", CATALOGUE, ids=[model.name for model in CATALOGUE])
 
 
-def test_the_catalogue_has_the_models_that_people_run() -> None:
-    assert [model.name for model in CATALOGUE] == NAMES
+def test_every_template_has_a_model_in_the_catalogue() -> None:
     assert {model.card.template for model in CATALOGUE} == TEMPLATES.keys()
 
 

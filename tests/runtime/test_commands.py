@@ -58,15 +58,10 @@ def test_a_load_carries_every_parameter(tags: ImageTags | None) -> None:
     assert unpack_load(body_of(pack(command))) == command
 
 
-@pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: type(prompt).__name__)
-def test_a_run_carries_its_input(prompt: Input) -> None:
-    command = RunCommand(9, prompt, GenerationOptions(64))
-    assert unpack_run(body_of(pack_run(command))) == command
-
-
 @pytest.mark.parametrize(
     "command",
     [
+        *(RunCommand(9, prompt, GenerationOptions(64)) for prompt in PROMPTS),
         RunCommand(
             1,
             PROMPTS[0],
@@ -89,7 +84,7 @@ def test_a_run_carries_its_input(prompt: Input) -> None:
         ),
     ],
 )
-def test_a_run_carries_its_switches(command: RunCommand) -> None:
+def test_a_run_carries_its_input_and_its_switches(command: RunCommand) -> None:
     assert unpack_run(body_of(pack_run(command))) == command
 
 
