@@ -80,18 +80,6 @@ async def test_opening_returns_at_once_and_ready_describes_the_loaded_model(emul
         assert f"I rkllm: rkllm-runtime version: {emulator.version}" in engine.log_lines[0]
 
 
-async def test_a_second_prompt_prefills_only_its_new_tokens(newest: Emulator) -> None:
-    async with open_engine(newest.settings(RULES)) as engine:
-        first, _ = await answer(engine, "hello")
-        more = [*prompt_of("hello"), *(token.id for token in first), *b"\n", *prompt_of("and")]
-        async with aclosing(engine.generate(more, STOP)) as run:
-            *_, stats = [item async for item in run]
-    assert isinstance(stats, RunStats)
-    # The token that ended the answer was sampled but never evaluated.
-    assert stats.prefilled_tokens == 1 + len(b"\n") + len(prompt_of("and"))
-    assert not stats.cold
-
-
 async def test_a_cleared_cache_is_cold_for_the_next_generation_only(emulator: Emulator) -> None:
     async with open_engine(emulator.settings(RULES)) as engine:
         await answer(engine, "hello")

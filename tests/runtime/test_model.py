@@ -64,20 +64,6 @@ def test_a_run_delivers_every_token_with_its_bytes(emulator: Emulator) -> None:
     assert report.first_ns > 0
 
 
-def test_figures_come_from_families_that_have_them(emulator: Emulator) -> None:
-    with loaded(emulator, SAY.format("ab")) as model:
-        _, first = run(model)
-        _, second = run(model)
-    if emulator.version == "1.2.0":
-        assert (first.perf, second.perf) == (None, None)
-        return
-    assert first.perf is not None
-    assert second.perf is not None
-    assert (first.perf.prefill_tokens, first.perf.generate_tokens) == (len(prompt_of("hello")), 3)
-    # The same prompt again: its last token is evaluated once more.
-    assert second.perf.prefill_tokens == 1
-
-
 def test_the_cache_holds_prompt_and_answer_but_for_the_last_token(emulator: Emulator) -> None:
     with loaded(emulator, SAY.format("ab")) as model:
         run(model)
