@@ -5,22 +5,17 @@ from __future__ import annotations
 from contextlib import aclosing
 from pathlib import Path
 
-import anyio
 import pytest
 
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ModelNotFoundError, UsageError
-from rkllm_mcp.events import End, Event, Status, Text
+from rkllm_mcp.events import End, Status
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from tests.support.demo_app import make_demo, open_descriptors, own_processes, reply_of, running
 from tests.support.emulator import EVERY_VERSION
 
 pytestmark = pytest.mark.anyio
-
-
-def words_of(events: list[Event]) -> str:
-    return "".join(event.text for event in events if isinstance(event, Text))
 
 
 async def test_a_server_that_is_starting_is_announced_once(tmp_path: Path) -> None:
@@ -29,21 +24,6 @@ async def test_a_server_that_is_starting_is_announced_once(tmp_path: Path) -> No
         assert app.starting() == ()
         events = await reply_of(app, "Hello")
         assert not [event for event in events if isinstance(event, Status)]
-
-
-async def test_conversations_share_the_npu_and_keep_their_own_words(tmp_path: Path) -> None:
-    async with running(make_demo(tmp_path, ())) as app:
-        answers: dict[str, str] = {}
-
-        async def ask(text: str) -> None:
-            answers[text] = words_of(await reply_of(app, text))
-
-        async with anyio.create_task_group() as group:
-            for text in ("Hello", "こんにちは", "What can you do?"):
-                group.start_soon(ask, text)
-        assert answers["こんにちは"].startswith("こんにちは。これは")
-        assert answers["Hello"] == answers["What can you do?"]
-        assert answers["Hello"].startswith("This is the emulated model")
 
 
 async def test_a_conversation_has_one_answer_at_a_time(tmp_path: Path) -> None:

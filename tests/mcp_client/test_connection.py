@@ -80,7 +80,7 @@ async def test_a_server_that_never_stays_up_is_not_started_again_at_once() -> No
             assert text == "Server 'dying' is down and can be tried again in 60 s: it was killed by SIGKILL."
 
 
-async def test_several_callers_wait_for_the_same_restart() -> None:
+async def test_a_dead_server_keeps_its_tools_and_several_callers_wait_for_the_same_restart() -> None:
     texts: list[str] = []
 
     async def echo(toolbox: Toolbox, text: str) -> None:
@@ -90,6 +90,7 @@ async def test_several_callers_wait_for_the_same_restart() -> None:
         async with open_toolbox([hostile("dying")]) as toolbox:
             await toolbox.connected()
             await call(toolbox, "die")
+            assert [tool.name for tool in toolbox.tools()] == ["die", "echo"]
             async with anyio.create_task_group() as callers:
                 for text in ("a", "b", "c"):
                     callers.start_soon(echo, toolbox, text)

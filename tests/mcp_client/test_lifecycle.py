@@ -18,7 +18,7 @@ from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.tools.tool_servers import open_toolbox
 from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support.clock import standing_clock, turn
-from tests.support.mcp_servers.calling import call, said
+from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.leftovers import Holdings
 from tests.support.mcp_servers.specs import PATIENCE_S, hostile, remote_server, timed, tiny, unruly
 from tests.support.mcp_servers.tiny import LEGACY, MODERN
@@ -401,11 +401,3 @@ def test_pauses_between_restarts_double_up_to_a_minute() -> None:
         return [*waits, backoff.wait_s()]
 
     assert anyio.run(pauses) == [0, 2, 4, 8, 16, 32, 60, 60, 0.0]
-
-
-async def test_a_dead_server_keeps_its_tools_and_several_uses_share_one_restart() -> None:
-    with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox([hostile("dying")]) as toolbox:
-            await toolbox.connected()
-            await call(toolbox, "die")
-            assert [tool.name for tool in toolbox.tools()] == ["die", "echo"]

@@ -113,12 +113,6 @@ async def test_without_a_yes_the_model_is_not_asked(era: str) -> None:
 
 
 @ERAS
-async def test_a_server_that_is_allowed_need_not_be_approved(era: str) -> None:
-    async with toolbox_with(asking("curious", era, sampling="allow"), Model()) as toolbox:
-        assert await said(toolbox, DENY_ALL) == "qwen says Paris (stopSequence)"
-
-
-@ERAS
 @pytest.mark.parametrize("how", ["deny", "no model"])
 async def test_a_server_that_may_not_ask_gets_a_refusal(era: str, how: str) -> None:
     spec = asking("curious", era, sampling="deny" if how == "deny" else "ask")
@@ -217,7 +211,7 @@ async def test_a_model_that_fails_costs_the_call_and_not_the_server(era: str) ->
         assert await said(toolbox, FixedApprover("once")) == "qwen says Paris (endTurn)"
 
 
-async def test_one_call_cannot_keep_the_npu_for_ever() -> None:
+async def test_a_server_that_is_allowed_need_not_be_approved_and_asks_ten_times_in_a_call() -> None:
     model = Model()
     async with toolbox_with(asking("curious", "legacy", sampling="allow"), model) as toolbox:
         text = await said(toolbox, DENY_ALL, count=20)

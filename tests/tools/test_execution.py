@@ -90,11 +90,6 @@ async def test_a_long_result_is_cut_and_marked() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_result_says_how_long_it_took() -> None:
-    assert (await executed(Server())).seconds > 0
-
-
-@pytest.mark.anyio
 async def test_invisible_characters_are_removed_before_a_result_is_cut() -> None:
     result = await execute_call(Server("a\u200bb\u200bc<d<"), TOOL, CALL, NO_CONTEXT, ExecutionPolicies(result_chars=4))
     assert result.text == f"abc<\n… truncated, 2 more characters{HOW}"

@@ -8,22 +8,15 @@ from rkllm_mcp.records import Switch
 from rkllm_mcp.tools.approvals import Switches
 
 
-def test_a_server_that_is_off_has_no_tool_but_those_switched_on_since() -> None:
+def test_switching_a_server_forgets_the_switches_of_its_tools_but_those_turned_since() -> None:
     switches = Switches()
+    switches.turn("s", "b", is_on=False)
     switches.turn_server("s", is_on=False)
     switches.turn("s", "a", is_on=True)
     assert [switches.is_on("s", tool) for tool in "ab"] == [True, False]
     assert switches.is_on("other", "b")
     switches.turn_server("s", is_on=True)
     assert [switches.is_on("s", tool) for tool in "ab"] == [True, True]
-
-
-def test_switching_a_server_forgets_the_switches_of_its_tools() -> None:
-    switches = Switches()
-    switches.turn("s", "a", is_on=False)
-    switches.turn_server("s", is_on=False)
-    switches.turn_server("s", is_on=True)
-    assert switches.is_on("s", "a")
 
 
 def test_changes_are_passed_to_the_store_and_restore_the_same_state() -> None:

@@ -89,10 +89,6 @@ def test_text_without_any_place_to_cut_is_cut_all_the_same() -> None:
         assert "".join(chunk.text for chunk in chunks) == text
 
 
-def test_nothing_makes_no_chunks() -> None:
-    assert chunk_passages([]) == []
-
-
 passages = st.lists(
     st.builds(
         Passage,

@@ -92,10 +92,6 @@ def test_broken_markup_is_read_up_to_the_damage(page: str) -> None:
     read_html(page)
 
 
-def test_a_page_nested_deeper_than_any_stack_is_read() -> None:
-    assert read_html("<div>" * 3000 + "deep")[1][0].text == "deep"
-
-
 @pytest.mark.parametrize(
     ("content", "charset"),
     [
