@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from rkllm_mcp.completions import api
 from rkllm_mcp.completions.content import content_text
@@ -54,7 +54,7 @@ class MessagesMessage(api.ApiBody):
     """One message."""
 
     role: api.Role
-    content: _Blocks
+    content: Annotated[_Blocks, BeforeValidator(api.content_parts, json_schema_input_type=api.LooseContent)]
 
 
 class MessagesTool(api.ApiBody):

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from rkllm_mcp.completions import api
 from rkllm_mcp.completions.content import content_text
@@ -58,7 +58,9 @@ class InputItem(api.ApiBody):
 
     type: str = "message"
     role: api.Role | None = None
-    content: _Contents | None = None
+    content: Annotated[
+        _Contents | None, BeforeValidator(api.content_parts, json_schema_input_type=api.LooseContent)
+    ] = None
     id: str | None = None
     call_id: str | None = None
     name: str | None = None

@@ -43,6 +43,9 @@ def _namespace(*tools: Json) -> Json:
     return {"type": "namespace", "name": "functions", "description": "d", "tools": list(tools)}
 
 
+_TEXT: Json = {"type": "text", "text": "hello"}
+_SAID: Json = {"type": "output_text", "text": "4"}
+_CALLED: Json = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
 # Report, an item of an input, the text of the question behind it, text of the answer.
 ITEMS: list[tuple[str, Json, str, str]] = [
     # Tools in the input, which are offered like those of the request.
@@ -279,6 +282,25 @@ REQUESTS: list[tuple[str, str, Json, int, str]] = [
         200,
         HEARD,
     ),
+    ("openai/codex#731", RESPONSES, {"input": [{"role": "user", "content": _TEXT}]}, 200, HEARD),
+    ("openai/codex#731", MESSAGES, {"max_tokens": 9, "messages": [{"role": "user", "content": _TEXT}]}, 200, HEARD),
+    ("skye-harris/hass_local_openai_llm#89", CHAT, {"messages": [_call("{}"), _result(["x", "y"]), HELLO]}, 200, HEARD),
+    ("anomalyco/opencode#42613", RESPONSES, {"input": [{"role": "assistant", "content": [_SAID]}, HELLO]}, 200, HEARD),
+    (
+        "ggml-org/llama.cpp#23553",
+        RESPONSES,
+        {"input": [HELLO, _CALLED, {"type": "function_call_output", "call_id": "c", "output": [_SAID]}]},
+        200,
+        "It says 4",
+    ),
+    (
+        "vllm-project/vllm PR 55974",
+        RESPONSES,
+        {"input": [{"type": "computer_call_output", "output": {}}, {"role": "assistant", "content": []}, HELLO]},
+        200,
+        HEARD,
+    ),
+    ("ollama/ollama#15507", OLLAMA, {"messages": [{"role": "system", "content": "s"}]}, 200, "Heard: "),
     *(
         ("use-agent-os/agent-os PR 2042", OLLAMA, {"messages": [HELLO, _call(sent), _result("x"), HELLO]}, 200, HEARD)
         for sent in (None, "", "null")
