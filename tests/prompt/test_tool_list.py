@@ -10,7 +10,6 @@ from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.tokenizer import PlainText, Segment
 from rkllm_mcp.prompt.tool_list import HERMES, MARKERS, TOOL_FORMS, ToolForm, tool_json
-from rkllm_mcp.toolcalls.detector import Detector
 from tests.support.demo_model import demo_vocabulary
 
 WEATHER = ToolSpec(
@@ -92,16 +91,6 @@ def test_results_come_in_order_with_errors_marked_and_a_note_behind() -> None:
         "[TOOL_RESULT a]\nok\n[END_TOOL_RESULT]\n[TOOL_RESULT b]\nError: gone\n[END_TOOL_RESULT]"
     )
     assert HERMES.results([], "[note]") == [PlainText("[note]")]
-
-
-def test_a_call_that_a_form_writes_is_one_that_the_detector_reads() -> None:
-    call = ToolCall("call_1", "get_weather", {"title": '東京 </tool_call> "x"'})
-    for form in TOOL_FORMS.values():
-        detector = Detector([WEATHER], form.syntaxes)
-        events = [*detector.feed(text_of(form.call(call))), *detector.finish()]
-        assert [(e.kind, getattr(e, "name", ""), getattr(e, "arguments", {})) for e in events] == [
-            ("tool_call", "get_weather", {"title": '東京 </tool_call> "x"'})
-        ]
 
 
 def test_a_forced_call_is_the_beginning_of_a_written_one() -> None:

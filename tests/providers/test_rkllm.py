@@ -179,13 +179,3 @@ async def test_a_call_the_token_limit_cut_is_a_failure_with_its_text() -> None:
     (failed,) = [event for event in events if isinstance(event, ToolCallFailed)]
     assert failed.raw.startswith("<tool_call>")
     assert conversation.messages[-1].cut
-
-
-async def test_many_conversations_keep_only_the_latest_ledgers() -> None:
-    model, engine = model_of(*["ok<|im_end|>"] * 70, "again<|im_end|>")
-    conversations = [question(f"q{number}") for number in range(70)]
-    for conversation in conversations:
-        await respond(model, conversation)
-    conversations[0].add(Message("user", "still there?"))
-    assert joined(await respond(model, conversations[0])) == "again"
-    assert "q0<|im_end|>\n<|im_start|>assistant\nok<|im_end|>" in demo_vocabulary().decode(engine.prompts[-1])

@@ -11,6 +11,7 @@ from rkllm_mcp.generation import ModelOptions, Sampling, SamplingByPurpose, Samp
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.tokenizer import ControlText
+from rkllm_mcp.providers import rkllm
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from rkllm_mcp.toolcalls.detector import Detector
 from tests.support.demo_model import demo_vocabulary
@@ -190,3 +191,19 @@ async def test_a_branch_of_a_conversation_that_answers_just_now_begins_before_th
     await asked.respond(second)
     assert "Left" not in asked.prompt()
     assert asked.prompt().count("Yes.") == 1
+
+
+async def test_the_conversations_used_last_keep_their_tokens_and_an_earlier_one_is_rendered_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rkllm, "LEDGERS_KEPT", 2)
+    # A thought is in the tokens alone.
+    asked = Asked(*[f"<think>\nhm\n</think>\n\nYes.{END}"] * 4, *[f"No.{END}"] * 3)
+    first, second, third = (question(f"q{number}") for number in range(3))
+    for conversation in (first, second, first, third):
+        conversation.add(Message("user", "On"))
+        await asked.respond(conversation, thinking=True)
+    for conversation, is_stored in ((first, True), (third, True), (second, False)):
+        conversation.add(Message("user", "On"))
+        await asked.respond(conversation)
+        assert ("<think>\nhm" in asked.prompt()) == is_stored
