@@ -18,8 +18,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from rkllm_mcp.text import shorten
-
 
 class DocumentedModel(BaseModel):
     """A model whose JSON Schema has the strings below its fields as their descriptions.
@@ -91,7 +89,7 @@ def keep_alive_s(value: str | float) -> float:
         size = text.removeprefix("-")
         if not _KEEP_ALIVE.fullmatch(size):
             advice = "write seconds, 5m or 1h30m, 0 for at once, -1 for never"
-            raise ValueError(f"{shorten(text, 40)!r} is no duration; {advice}") from None
+            raise ValueError(f"{text[:40]!r} is no duration; {advice}") from None
         seconds = sum(float(number) * _KEEP_ALIVE_UNITS[unit] for number, unit in _KEEP_ALIVE_PART.findall(size))
         seconds = -1.0 if text.startswith("-") else seconds
     return math.inf if seconds < 0 or math.isnan(seconds) else seconds

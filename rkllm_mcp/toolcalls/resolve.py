@@ -23,6 +23,8 @@ INTERRUPTED = "another call begins before this one is complete"
 CUT_OFF = "the call was cut off before its end"
 
 # A reason becomes part of the prompt of a model with a few thousand tokens of context.
+# Longer names are called by their short form alone: what looks for calls grows with the square of the longest name.
+_MOST_NAME_CHARS = 256
 _MAX_NAMES = 12
 _MAX_SIGNATURE = 240
 # A call names its tool early, so only this much of a failed call is searched for tool names.
@@ -62,7 +64,9 @@ class ToolCatalogue:
         self._by_name = {tool.name: tool for tool in tools}
         wire_names = Counter(tool.wire_name for tool in tools if tool.wire_name)
         by_wire_name = {tool.wire_name: tool for tool in tools if wire_names[tool.wire_name] == 1}
-        self._names = {**by_wire_name, **{tool.qualified_name: tool for tool in tools}, **self._by_name}
+        others = {**by_wire_name, **{tool.qualified_name: tool for tool in tools}}
+        others = {name: tool for name, tool in others.items() if len(name) <= _MOST_NAME_CHARS}
+        self._names = {**others, **self._by_name}
         self.names = frozenset(self._names)
 
     def __bool__(self) -> bool:

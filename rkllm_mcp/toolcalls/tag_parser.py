@@ -16,7 +16,7 @@ from rkllm_mcp.toolcalls.markers import Markers
 from rkllm_mcp.toolcalls.parsers import ParsedCall
 from rkllm_mcp.toolcalls.scanners import ScanState, Span, Tags, TagScanner
 
-_ATTRIBUTE = re.compile(r"""([A-Za-z_][\w-]*)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
+_ATTRIBUTE = re.compile(r"""([A-Za-z_][\w-]{0,63})\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
 # Longer than any closing tags with white space between them; only this much of a value's end is searched.
 _END_CHARACTERS = 256

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.events import ToolCallDetected
+from rkllm_mcp.messages import ToolSpec, safe_name
+from rkllm_mcp.toolcalls.detector import Detector
 from rkllm_mcp.toolcalls.formats import HERMES
 from rkllm_mcp.toolcalls.resolve import ToolCatalogue, resolve_call, signature
 from tests.toolcalls.streams import TOOLS, WEATHER
@@ -62,6 +64,13 @@ def test_a_long_strange_name_stays_one_short_line() -> None:
     reason = _reason('{"name": "' + "very\\nstrange " * 50 + '", "arguments": {}}')
     assert "\n" not in reason
     assert len(reason) < 300
+
+
+def test_a_tool_whose_own_name_has_a_hundred_thousand_characters_is_called_by_its_short_name() -> None:
+    tool = ToolSpec(safe_name("x" * 100_000), wire_name="x" * 100_000)
+    call = ToolCallDetected(tool.name, {}, raw=f'<tool_call>{{"name": "{tool.name}", "arguments": {{}}}}</tool_call>')
+    detector = Detector([tool, TOOLS[0]])
+    assert [*detector.feed(call.raw), *detector.finish()] == [call]
 
 
 def test_arguments_next_to_the_name_that_the_tool_does_not_have_are_refused() -> None:
