@@ -231,14 +231,6 @@ async def test_a_changed_tool_is_announced_again_and_called_in_its_new_form() ->
     assert at.model.asked[2][2].others == (changed,)
 
 
-async def test_a_tool_that_is_gone_stays_in_the_list() -> None:
-    at = desk([WEATHER, MAIL])
-    await at.ask("Hello", [Text("Hi.")])
-    at.toolbox.specs = [MAIL]
-    await at.ask("And now?", [Text("Hi.")])
-    assert at.listed == [("get_weather", "send_mail")] * 2
-
-
 async def test_a_resumed_conversation_is_listed_what_its_first_question_needs() -> None:
     at = desk()
     await at.ask("Weather?", [Text("Sunny.")])

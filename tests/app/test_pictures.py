@@ -158,31 +158,22 @@ async def test_what_a_person_writes_stays_text_beside_a_picture(
 
 
 @pytest.mark.parametrize(
-    ("data", "part"),
+    ("pictures", "part"),
     [
-        (RED_ABOVE_BLUE[:200], "damaged or incomplete"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "SVG"),
+        ([RED_ABOVE_BLUE[:200]], "damaged or incomplete"),
+        ([b"<svg xmlns='http://www.w3.org/2000/svg'/>"], "SVG"),
+        ([RED_ABOVE_BLUE, BLUE_ABOVE_RED, GREEN_ABOVE_WHITE] * 84, "tokens"),
     ],
+    ids=["damaged", "svg", "too many"],
 )
-async def test_a_picture_that_cannot_be_read_ends_the_answer_in_a_sentence_and_the_next_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, part: str
+async def test_pictures_that_cannot_be_shown_end_the_answer_in_a_sentence_and_the_next_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pictures: list[bytes], part: str
 ) -> None:
     async with asking(seeing_model(tmp_path), monkeypatch) as chat:
-        refused = await chat.ask("what is it?", data)
+        refused = await chat.ask("what is it?", *pictures)
         assert refused.end.reason == "failed"
         assert part in str(refused.end.error)
         assert (await chat.ask("what is it?", RED_ABOVE_BLUE)).text.strip() == "It is red above, blue below."
-
-
-async def test_a_picture_that_does_not_fit_is_refused_before_the_npu_sees_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pictures = [RED_ABOVE_BLUE, BLUE_ABOVE_RED, GREEN_ABOVE_WHITE] * 84
-    async with asking(seeing_model(tmp_path), monkeypatch) as chat:
-        refused = await chat.ask("what are they?", *pictures)
-        assert refused.end.reason == "failed"
-        assert "tokens" in str(refused.end.error)
-        assert (await chat.ask("and one?", RED_ABOVE_BLUE)).end.reason == "answered"
 
 
 @pytest.mark.parametrize(

@@ -114,19 +114,6 @@ async def test_an_expired_token_is_renewed_without_a_user(tmp_path: Path) -> Non
     assert {grant["grant_type"] for grant in server.grants} == {"authorization_code", "refresh_token"}
 
 
-async def test_without_a_user_the_reason_names_the_place_to_log_in(tmp_path: Path) -> None:
-    server = Protected()
-    with anyio.fail_after(PATIENCE_S):
-        async with serving(server) as server.url:
-            with host(tmp_path, None) as own:
-                async with open_toolbox([spec(server)], host=own) as toolbox:
-                    await toolbox.connected()
-                    (state,) = toolbox.servers()
-    assert state.state == "failed"
-    assert "server 'cloud' requires a login in a browser; run 'rkllm-mcp servers test cloud'" in state.reason
-    assert server.registrations == []
-
-
 async def test_two_accounts_at_one_path_log_in_at_the_same_time(tmp_path: Path) -> None:
     server = Protected()
     both_wait = anyio.Event()
@@ -165,21 +152,28 @@ async def test_the_redirect_of_an_earlier_registration_stays(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("denies", "registers", "words"),
+    ("denies", "registers", "browser", "words"),
     [
-        (True, True, "the login to server 'cloud' was refused: not today"),
-        (False, False, "dynamic client registration failed; configure client_id and redirect_uri for 'cloud'"),
+        (True, True, Browser(), "the login to server 'cloud' was refused: not today"),
+        (False, False, Browser(), "registration failed; configure client_id and redirect_uri for 'cloud'"),
+        (False, True, None, "'cloud' requires a login in a browser; run 'rkllm-mcp servers test cloud'"),
     ],
+    ids=["refused", "no registration", "no user"],
 )
-async def test_a_login_that_is_refused_says_so(tmp_path: Path, denies: bool, registers: bool, words: str) -> None:
+async def test_a_login_that_cannot_be_completed_says_what_to_do(
+    tmp_path: Path, denies: bool, registers: bool, browser: Browser | None, words: str
+) -> None:
     server = Protected()
     server.denies, server.registers = denies, registers
     with anyio.fail_after(PATIENCE_S):
         async with serving(server) as server.url:
-            with host(tmp_path, Browser()) as own:
+            with host(tmp_path, browser) as own:
                 async with open_toolbox([spec(server)], host=own) as toolbox:
                     await toolbox.connected()
-                    assert words in toolbox.servers()[0].reason
+                    (state,) = toolbox.servers()
+    assert state.state == "failed"
+    assert words in state.reason
+    assert bool(server.registrations) == denies
 
 
 @standing_clock

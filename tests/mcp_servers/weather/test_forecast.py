@@ -47,28 +47,22 @@ def temperatures(forecast: AreaForecast) -> dict[date, tuple[int | None, int | N
     return {day.date: (day.low_c, day.high_c) for day in forecast.days[:4]}
 
 
-def test_the_morning_edition_tells_todays_maximum_and_no_minimum() -> None:
-    forecast = read(invented_forecast("130000", published(5)))
-    assert temperatures(forecast) == {D21: (None, 18), D22: (9, 17), D23: (7, 15), D24: (6, 12)}
-    assert len(forecast.days) == 7
-
-
-def test_the_noon_edition_tells_todays_maximum_and_a_third_day_of_text() -> None:
-    forecast = read(invented_forecast("130000", published(11)))
-    assert temperatures(forecast) == {D21: (None, 18), D22: (9, 17), D23: (8, 16), D24: (7, 15)}
-    assert [day.weather for day in forecast.days[:4]] == [
-        "晴れ時々くもり",
-        "くもり、昼前から時々晴れ、所により夜雨",
-        "雨",
-        "",
-    ]
-    assert len(forecast.days) == 8
-
-
-def test_the_evening_edition_has_no_temperature_for_today_and_calls_it_tonight() -> None:
-    forecast = read(invented_forecast("130000", published(17)))
-    assert temperatures(forecast) == {D21: (None, None), D22: (9, 17), D23: (8, 16), D24: (7, 15)}
-    assert [day.tonight for day in forecast.days[:3]] == [True, False, False]
+@pytest.mark.parametrize(
+    ("hour", "known", "texts", "days"),
+    [
+        (5, [(None, 18), (9, 17), (7, 15), (6, 12)], 2, 7),
+        (11, [(None, 18), (9, 17), (8, 16), (7, 15)], 3, 8),
+        (17, [(None, None), (9, 17), (8, 16), (7, 15)], 3, 8),
+    ],
+    ids=["morning", "noon", "evening"],
+)
+def test_each_edition_tells_the_temperatures_and_texts_that_it_has_and_the_evening_one_says_tonight(
+    hour: int, known: list[tuple[int | None, int | None]], texts: int, days: int
+) -> None:
+    forecast = read(invented_forecast("130000", published(hour)))
+    assert temperatures(forecast) == dict(zip((D21, D22, D23, D24), known, strict=True))
+    assert [bool(day.weather) for day in forecast.days] == [True] * texts + [False] * (days - texts)
+    assert [day.tonight for day in forecast.days[:3]] == [hour == 17, False, False]
 
 
 def test_the_third_day_takes_its_text_from_the_next_days_and_its_numbers_from_the_week() -> None:

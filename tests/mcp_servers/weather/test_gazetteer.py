@@ -251,12 +251,6 @@ def test_well_known_places_lie_where_they_should(japan: Gazetteer, question: str
     assert area(japan, question) == expected
 
 
-def test_the_twenty_three_wards_are_in_tokyo(japan: Gazetteer) -> None:
-    wards = [place for place in japan.places if place.prefecture.code == "13" and place.name.endswith("区")]
-    assert len(wards) == 23
-    assert {area(japan, ward.name) for ward in wards} == {("東京地方", "130000")}
-
-
 SAME_SOUND = {
     "tokyo": [
         "Tokyo",
