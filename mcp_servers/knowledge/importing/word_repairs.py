@@ -17,9 +17,8 @@ OUTLINE_STYLE = "OutlineLevel"
 _MAX_HEADING, _BODY_LEVEL, _MAX_BASES = 6, 9, 10
 _REFERENCE = re.compile(rb'\s\w+:(?:id|embed|link|pict|dm|lo|qs|cs)="([^"<>]*)"')
 _RELATED = re.compile(rb"<(?:w:hyperlink|a:blip|a:hlinkClick|a:hlinkHover|v:imagedata)\s[^<>]*>")
-_RELATION_ID = re.compile(rb'\bId\s*=\s*"([^"]*)"')
 _NOTE = re.compile(rb"<w:(footnote|endnote|comment)Reference(?:\s[^<>]*)?/>")
-_NOTE_ID = re.compile(rb'\sw:id="([^"]*)"')
+_NOTE_ID = re.compile(rb"""\sw:id=["']([^"']*)["']""")
 _SPAN = re.compile(rb'(<w:gridSpan\s+w:val=")([^"]*)"')
 _SYMBOL = re.compile(rb'<w:sym(?![^<>]*\sw:char="[0-9A-Fa-f]{1,6}")(?:\s[^<>]*)?/>')
 _LINE_BREAK = re.compile(rb"<w:cr(?:\s[^<>]*)?/>")
@@ -35,6 +34,15 @@ _CHOSEN = re.compile(rb"<w:ddList>((?:(?!</?w:ddList[\s>]).)*)</w:ddList>", re.D
 _FIELD_START = re.compile(rb"<w:fldChar(?:\s[^<>]*[^<>/])?>(?:(?!</?w:fldChar[\s>]).)*</w:fldChar>", re.DOTALL)
 _CHOICE_NUMBER = re.compile(rb'<w:(?:result|default)\s+w:val="(\d+)"')
 _ENTRY = re.compile(rb'<w:listEntry\s+w:val="([^"]*)"')
+# A field of signs (EQ), which has its characters in its instruction: enclosed ones, fractions, older readings.
+_SIGNS = re.compile(
+    rb"""<w:fldChar\s[^<>]*["']begin["'][^<>]*/>((?:(?!<w:fldChar\s).)*)<w:fldChar\s[^<>]*["']end["'][^<>]*/>""",
+    re.DOTALL,
+)
+_INSTRUCTION = re.compile(rb"<w:(?:instrText|t)(?:\s[^<>]*)?>([^<]*)</w:(?:instrText|t)>")
+_READING = re.compile(rb"\\s\s*\\up\s*\d+\s*\([^()]*\)")
+_SWITCH = re.compile(rb'\\\*\s*(?:"[^"]*"|\w+)|\\[a-zA-Z]+\s*\d*|(?i:^\s*eq)\b')
+_RING = re.compile("○|◯|〇|□|◇|△".encode())
 _WORD_ART = re.compile(rb'<v:textpath\s(?:[^<>]*\s)?string="([^"]*)"[^<>]*/>')
 _STYLE = re.compile(rb"<w:style(?:\s[^<>]*[^<>/])?>(?:(?!</?w:style[\s>]).)*</w:style>", re.DOTALL)
 _LIST = re.compile(rb"<w:num(?:\s[^<>]*)?/>|<w:num(?:\s[^<>]*)?>(?:(?!</?w:num[\s>]).)*</w:num>", re.DOTALL)
@@ -48,7 +56,8 @@ def repaired_text(archive: zipfile.ZipFile, part: str, content: bytes) -> bytes:
     """Return the XML of the main part, or of notes, with what the library stumbles over or leaves out mended."""
     folder, _, name = part.rpartition("/")
     related = f"{folder}/_rels/{name}.rels"
-    ids = set(_RELATION_ID.findall(archive.read(related)) if related in archive.namelist() else ())
+    tree = parse_part(archive, related) if related in archive.namelist() else ET.Element("none")
+    ids = {relationship.get("Id", "").encode() for relationship in named(tree, "Relationship")}
     notes = _note_ids(archive, part)
 
     def without_lost(element: re.Match[bytes]) -> bytes:
@@ -60,6 +69,7 @@ def repaired_text(archive: zipfile.ZipFile, part: str, content: bytes) -> bytes:
 
     content = _TAB.sub(b"<w:tab/>", _LINE_BREAK.sub(b"<w:br/>", content))
     content = _LONE_CHOICE.sub(rb"\1", _BOOKMARK.sub(b"", _SYMBOL.sub(b"", content)))
+    content = _SIGNS.sub(_signs, content)
     content = _WORD_ART.sub(_word_art, _FIELD_START.sub(_with_choice, content))
     content = _NOTE.sub(note, _RELATED.sub(without_lost, content))
     content = _SPAN.sub(lambda span: b'%s%d"' % (span[1], whole_number(span[2].decode("latin-1"), 1)), content)
@@ -134,8 +144,8 @@ def _note_ids(archive: zipfile.ZipFile, part: str) -> set[tuple[bytes, bytes]]:
     for kind, name in relations(archive, part).values():
         singular = kind.removesuffix("s")
         if singular in {"footnote", "endnote", "comment"}:
-            opened = re.compile(rb'<w:%s\s[^<>]*w:id="([^"]*)"' % singular.encode())
-            ids |= {(singular.encode(), number) for number in opened.findall(archive.read(name))}
+            notes = named(parse_part(archive, name), singular)
+            ids |= {(singular.encode(), attribute(note, "id").encode()) for note in notes}
     return ids
 
 
@@ -157,6 +167,16 @@ def _with_choice(field: re.Match[bytes]) -> bytes:
     entries = _ENTRY.findall(chosen[1])
     at = int(number[1]) if number else 0
     return (b"<w:t>" + entries[at] + b"</w:t>" if at < len(entries) else b"") + field[0]
+
+
+def _signs(field: re.Match[bytes]) -> bytes:
+    """Return the characters of a field of signs as text, without readings and the rings around others."""
+    instruction = b"".join(_INSTRUCTION.findall(field[1]))
+    if not instruction.strip().lower().startswith((b"eq ", b"eq\\")):
+        return field[0]
+    signs = _SWITCH.sub(b"", _READING.sub(b"", instruction)).replace(b"(", b",").replace(b")", b",").split(b",")
+    shown = [sign.strip() for sign in signs if sign.strip() and not _RING.fullmatch(sign.strip())]
+    return b"<w:t>" + b" ".join(shown) + b"</w:t>"
 
 
 def _word_art(shape: re.Match[bytes]) -> bytes:

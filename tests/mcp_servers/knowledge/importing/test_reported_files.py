@@ -45,6 +45,12 @@ def _para(inside: str, properties: str = "") -> str:
     return f"<w:p><w:pPr>{properties}</w:pPr>{inside}</w:p>"
 
 
+def _signs(*instructions: str) -> str:
+    runs = "".join(f"<w:r><w:instrText>{part}</w:instrText></w:r>" for part in instructions)
+    begin, end = (f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "end"))
+    return begin + runs + end
+
+
 def _cell(text: str, properties: str = "") -> str:
     return f"<w:tc><w:tcPr>{properties}</w:tcPr>{paragraph(text)}</w:tc>"
 
@@ -115,6 +121,8 @@ _PICTURE = (
             ["地の文", "箱"],
         ),
         (_para(_ART), {}, ["見出し文字"]),
+        (_para(_signs(" eq \\o\\ac(○,印)") + _RUN.format("を押す").replace('"', "'")), {}, ["印を押す"]),
+        (_para(_signs('EQ \\* jc2 \\* "Font:ＭＳ" \\* hps10 \\o\\ad(\\s\\up 9(', "かんじ", "),漢字)")), {}, ["漢字"]),
         (
             _para(_CHECK.format(1) + _RUN.format("はい")) + _para(_CHECK.format(0) + _RUN.format("いいえ")),
             {},
