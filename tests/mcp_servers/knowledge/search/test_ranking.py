@@ -46,9 +46,7 @@ def test_common_terms_are_left_out_of_the_index_search_when_they_cost_too_much()
     assert select_terms(frequencies, maximum=50) == ["spain", "rain", "in"]
     assert select_terms(frequencies, maximum=1) == ["spain", "rain", "in"]
     assert select_terms(frequencies, maximum=1000) == ["spain", "rain", "in", "the"]
-
-
-def test_terms_that_nothing_has_take_no_common_terms_place() -> None:
+    # Those that nothing has take no common term's place.
     frequencies = {"qux": 0, "quux": 0, "corge": 0, "the": 90}
     assert select_terms(frequencies, maximum=50) == ["the"]
     assert select_terms(frequencies, maximum=50, minimum=0) == []
