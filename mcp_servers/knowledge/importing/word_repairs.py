@@ -13,7 +13,9 @@ from xml.etree import ElementTree as ET
 from mcp_servers.knowledge.importing.archives import attribute, local_name, named, parse_part, relations, whole_number
 
 # Styles that paragraphs with an outline level of their own get.
-OUTLINE_STYLE = "OutlineLevel"
+OUTLINE_STYLE = re.compile(
+    rb"<w:style(?:\s[^<>]*)?/>|<w:style(?:\s[^<>]*[^<>/])?>(?:(?!</?w:style[\s>]).)*</w:style>", re.DOTALL
+)
 _MAX_HEADING, _BODY_LEVEL, _MAX_BASES = 6, 9, 10
 _REFERENCE = re.compile(rb'\s\w+:(?:id|embed|link|pict|dm|lo|qs|cs)="([^"<>]*)"')
 _RELATED = re.compile(rb"<(?:w:hyperlink|a:blip|a:hlinkClick|a:hlinkHover|v:imagedata)\s[^<>]*>")

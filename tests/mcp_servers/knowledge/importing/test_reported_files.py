@@ -63,6 +63,7 @@ def _box(text: str) -> str:
 _SPAN = '<w:gridSpan w:val="2.0"/>'
 _STYLE = '<w:style w:type="paragraph" w:styleId="{}"><w:name w:val="{}"/>{}</w:style>'
 _LEVEL_1 = '<w:pPr><w:outlineLvl w:val="0"/></w:pPr>'
+_STYLE_1 = _STYLE.format("1", "heading 1", "")
 _HEADING_2 = _STYLE.format("B", "heading 2", "")
 _RESTART, _GO_ON = '<w:vMerge w:val="restart"/>', "<w:vMerge/>"
 _TICK = 'xmlns:t="http://schemas.microsoft.com/office/word/2010/wordml"'
@@ -93,6 +94,7 @@ _PICTURE = (
     [
         (paragraph("文"), _styled('<w:style w:styleId="X"><w:name w:val="x"/></w:style>'), ["文"]),
         (paragraph("文"), _styled('<w:style w:type="paragraph"><w:name w:val="x"/></w:style>'), ["文"]),
+        (paragraph("節", heading=1) + paragraph("文"), _styled('<w:style w:styleId="X"/>' + _STYLE_1), ["節 > 文"]),
         (
             _para(_RUN.format("文"), '<w:numPr><w:numId w:val="1"/></w:numPr>'),
             _numbered('<w:num w:numId="1"/>'),
