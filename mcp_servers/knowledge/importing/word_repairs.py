@@ -13,9 +13,7 @@ from xml.etree import ElementTree as ET
 from mcp_servers.knowledge.importing.archives import attribute, local_name, named, parse_part, relations, whole_number
 
 # Styles that paragraphs with an outline level of their own get.
-OUTLINE_STYLE = re.compile(
-    rb"<w:style(?:\s[^<>]*)?/>|<w:style(?:\s[^<>]*[^<>/])?>(?:(?!</?w:style[\s>]).)*</w:style>", re.DOTALL
-)
+OUTLINE_STYLE = "OutlineLevel"
 _MAX_HEADING, _BODY_LEVEL, _MAX_BASES = 6, 9, 10
 _REFERENCE = re.compile(rb'\s\w+:(?:id|embed|link|pict|dm|lo|qs|cs)="([^"<>]*)"')
 _RELATED = re.compile(rb"<(?:w:hyperlink|a:blip|a:hlinkClick|a:hlinkHover|v:imagedata)\s[^<>]*>")
@@ -46,7 +44,9 @@ _READING = re.compile(rb"\\s\s*\\up\s*\d+\s*\([^()]*\)")
 _SWITCH = re.compile(rb'\\\*\s*(?:"[^"]*"|\w+)|\\[a-zA-Z]+\s*\d*|(?i:^\s*eq)\b')
 _RING = re.compile("○|◯|〇|□|◇|△".encode())
 _WORD_ART = re.compile(rb'<v:textpath\s(?:[^<>]*\s)?string="([^"]*)"[^<>]*/>')
-_STYLE = re.compile(rb"<w:style(?:\s[^<>]*[^<>/])?>(?:(?!</?w:style[\s>]).)*</w:style>", re.DOTALL)
+_STYLE = re.compile(
+    rb"<w:style(?:\s[^<>]*)?/>|<w:style(?:\s[^<>]*[^<>/])?>(?:(?!</?w:style[\s>]).)*</w:style>", re.DOTALL
+)
 _LIST = re.compile(rb"<w:num(?:\s[^<>]*)?/>|<w:num(?:\s[^<>]*)?>(?:(?!</?w:num[\s>]).)*</w:num>", re.DOTALL)
 _PROPERTIES = re.compile(rb"<w:pPr>((?:(?!</?w:pPr[\s>]).)*)</w:pPr>", re.DOTALL)
 _OUTLINE = re.compile(rb'<w:outlineLvl\s+w:val="([0-8])"\s*/>')
