@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.tool_retrieval import DATA, Row, list_tokens, ranks, read_requests, read_tools, rows
+from bench.tool_retrieval import DATA, Row, ranks, read_requests, read_tools, rows
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.tools.search import ToolSearch
 from tests.support.installed import installed
@@ -86,28 +86,3 @@ async def test_every_tool_of_the_set_names_its_source_and_a_licence_that_allows_
     used = {tool["server"] for tool in content["tools"]}
     assert used == set(content["sources"])
     assert {source["licence"] for source in content["sources"].values()} <= {"MIT", "Apache-2.0", "MIT / Apache-2.0"}
-
-
-# The choices that the knowledge server's document names.
-CHOICES = [
-    ("リモートワーク手当は？", "search_documents"),
-    ("このKBについて", "get_knowledge_base_summary"),
-    ("副業の規定を教えて", "search_documents"),
-    ("このKBには何件のドキュメントがある？", "get_knowledge_base_summary"),
-    ("OCR結果: マネ-ジャ-", "normalize_ocr_text"),
-]
-
-
-@pytest.mark.parametrize(("request_text", "tool"), CHOICES)
-async def test_the_knowledge_tools_are_chosen_as_their_document_says(request_text: str, tool: str) -> None:
-    tools = read_tools()
-    own = [candidate for candidate in tools if candidate.server == "knowledge"]
-    search = ToolSearch()
-    assert (await search.search(request_text, own))[0][0].name == tool
-    assert tool in [found.name for found, _ in (await search.search(request_text, tools))[:5]]
-
-
-def test_all_tools_together_are_more_than_a_model_holds_and_eight_of_them_are_not() -> None:
-    all_tokens, eight_tokens = list_tokens(read_tools())
-    assert all_tokens > 2 * 4096
-    assert eight_tokens < 4096 / 2
