@@ -36,7 +36,9 @@ def guess(text: str) -> Any:
 
     json-repair 0.64 (MIT); the checks are our choice.
     """
-    if len(text) > MAX_CHARACTERS:
+    # json-repair looks through the rest of the text for each bracket that nothing closes.
+    open_brackets = text.count("{") + text.count("[") - text.count("}") - text.count("]")
+    if len(text) > MAX_CHARACTERS or open_brackets > MAX_DEPTH:
         return None
     import json_repair  # a start, and most answers, need no repair
 

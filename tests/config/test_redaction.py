@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import logging
-import signal
 import stat
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from rkllm_mcp.config.secrets import (
     secrets_in_address,
 )
 from rkllm_mcp.surfaces.http.server import log_to
+from tests.support.processor_time import processor_time_limit
 
 CONFIG = """
 [service]
@@ -100,15 +100,10 @@ def test_secrets_are_found_in_the_middle_of_what_people_say() -> None:
     "part", ["x", "x.", "aB", "--a", "eyJ", "eyJabcdefgh-", "hf-", "sk-", "://", "a=", "https://h/x", "https://h/?a=1&"]
 )
 def test_the_time_for_a_text_of_two_hundred_thousand_characters_does_not_grow_with_its_square(part: str) -> None:
-    # It would be many minutes. The limit counts processor time: a busy machine does not matter.
-    signal.signal(signal.SIGVTALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_VIRTUAL, 30)
-    try:
+    # It would be minutes.
+    with processor_time_limit(30):
         for text in (part * (200_000 // len(part)), "https://h/" + part * (200_000 // len(part))):
             assert len(redacted_text(text)) > 0
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.toolcalls.lenient_json import MAX_DEPTH, UnreadableError, read_value
+from rkllm_mcp.toolcalls.lenient_json import MAX_CHARACTERS, MAX_DEPTH, UnreadableError, read_value
+from tests.support.processor_time import processor_time_limit
 
 VALID: dict[str, Any] = {
     '{"a": [1, 2.5, true, null, "x"]}': {"a": [1, 2.5, True, None, "x"]},
@@ -100,6 +101,12 @@ def test_values_may_be_nested_as_deep_as_allowed_and_no_deeper() -> None:
     assert json.dumps(read_value(fits).value) == fits
     with pytest.raises(UnreadableError, match="nested deeper than 64"):
         read_value(f"[{fits}]")
+
+
+@pytest.mark.parametrize("part", ["{", "{ ", "{'", "{a:'b", '{"a":', "[", '"', "```"])
+def test_brackets_that_nothing_closes_are_refused_at_once(part: str) -> None:
+    with processor_time_limit(30), pytest.raises(UnreadableError):
+        read_value(part * (MAX_CHARACTERS // len(part)))
 
 
 @pytest.mark.parametrize("text", ["{'a': '\\d'}", "{'a': '\\400'}", "{'a': 1if 1else 2}", "{'a': 0xfor 1}"])
