@@ -49,6 +49,9 @@ _HUGE_BYTES = 2**30
 # Requests at once that have a text of so many bytes counted or embedded.
 _COSTLY_REQUESTS, _COSTLY_BYTES = 60, 7_500_000
 _READ_BYTES = 65_536
+# What a long text repeats.
+_MONOTONOUS_CHARS = 100_000
+_PARTS = ("x", "1", ".", "-", " ", "\n", "<", "{", "{'", "[", "hf-", "eyJ", "漢", "<tool_call>", "](", "https://h/x")
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
@@ -370,6 +373,7 @@ class Hostile:
             self.huge,
             self.disconnecting,
             self.odd_schema,
+            self.monotonous,
             self.costly,
             self.wrong_key,
             self.smuggle,
@@ -410,6 +414,26 @@ class Hostile:
         """Ask and leave, before the answer or in it."""
         body = json.dumps({"message": f"long {self._random.randrange(10**6)}", "detached": self._random.random() < 0.3})
         await self._sent(self._head(len(body)) + body.encode(), self._random.random() / 5)
+
+    async def monotonous(self) -> None:
+        """Send a long text of one repeated part where a request has texts: a pattern may try each of its characters."""
+        part = self._random.choice(_PARTS)
+        text = part * (_MONOTONOUS_CHARS // len(part))
+        function = {"name": "t", "arguments": text}
+        call = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+        question = {"role": "user", "content": "plain 0.0"}
+        bodies: list[tuple[str, dict[str, Any]]] = [
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": text}]}),
+            ("/v1/chat/completions", {"messages": [question, call, question]}),
+            (
+                "/v1/chat/completions",
+                {"messages": [question], "tools": [{"type": "function", "function": {"name": text}}]},
+            ),
+            ("/api/chat", {"messages": [question], "keep_alive": text}),
+        ]
+        for path, body in bodies:
+            content = json.dumps(body).encode()
+            await self._sent(self._head(len(content), path) + content, 2.0)
 
     async def odd_schema(self) -> None:
         """Offer tools whose schemas refer to themselves, are deep, or none."""

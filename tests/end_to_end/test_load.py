@@ -20,6 +20,7 @@ HOSTILE = {
     "huge",
     "disconnecting",
     "odd schema",
+    "monotonous",
     "costly",
     "wrong key",
     "smuggle",
