@@ -12,7 +12,7 @@ from rkllm_mcp.app.assistant import PromptQuestion
 from rkllm_mcp.events import End, Event, ResourceRead, Status
 from rkllm_mcp.messages import Message, ToolCall
 from rkllm_mcp.protocols import CallContext, FixedApprover
-from tests.app.test_assistant import words_of
+from tests.app.test_remote_models import words_of
 from tests.support.demo_app import PythonServer, make_demo, reply_of, running
 
 pytestmark = pytest.mark.anyio
