@@ -71,7 +71,10 @@ EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
         "004",
         ("サ-ビス（service）のガイドライン", "マネ-ジャ-"),
     ),
-    "test_the_knowledge_tools_are_chosen_as_their_document_says": ("004", ("リモートワーク手当は？", "マネ-ジャ-")),
+    "test_the_missions_five_requests_and_thirty_more_find_their_tool_first": (
+        "004",
+        ("リモートワーク手当は？", "マネ-ジャ-"),
+    ),
     "test_004_a_forced_tool_skips_the_choice": ("004", ("マイナビのサービスは？",)),
 }
 
