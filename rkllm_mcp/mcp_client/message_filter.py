@@ -150,7 +150,12 @@ def _hidden(value: Any, secrets: tuple[str, ...]) -> Any:
 
 
 def mend_handshake(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
-    """Repair an ``initialize`` result: what a server left out of its revision, name and version is filled in."""
+    """Repair an ``initialize`` result: what a server left out of its revision, name and version is filled in.
+
+    A result without any part of a handshake is returned as it is.
+    """
+    if not ({"serverInfo", "capabilities"} & result.keys() or isinstance(result.get("protocolVersion"), str)):
+        return result
     mended = {key: value for key, value in result.items() if value is not None}
     if not isinstance(mended.get("protocolVersion"), str):
         note(f"the handshake states no protocol version; {_OLDEST_REVISION} is assumed")

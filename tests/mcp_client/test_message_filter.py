@@ -14,6 +14,7 @@ from mcp_types import (
     ListResourceTemplatesResult,
     ListToolsResult,
 )
+from pydantic import ValidationError
 
 from rkllm_mcp.mcp_client.message_filter import (
     mend_call_result,
@@ -171,6 +172,12 @@ def test_a_handshake_that_leaves_something_out_is_one(result: dict[str, Any], ca
     mended = mend_handshake(result, list[str]().append)
     InitializeResult.model_validate(mended)
     assert mended["capabilities"] == capabilities
+
+
+@pytest.mark.parametrize("result", [{}, {"tools": {"a": 1}}, {"protocolVersion": 3}, {"content": {"type": 7}}])
+def test_an_object_without_any_part_of_a_handshake_is_none(result: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        InitializeResult.model_validate(mend_handshake(result, list[str]().append))
 
 
 def test_a_prompt_of_another_shape_is_read() -> None:
