@@ -280,9 +280,10 @@ class SignIn:
             return None
         reach = Reach(spec.url, [spec.url, spec.issuer], f"set issuer of '{spec.name}' if it is the right address")
         is_program = spec.auth == "client_credentials"
-        provider = self._as_program(spec) if is_program else self._as_person(spec, waiting_for_person, reach)
+        spelling = _IssuerSpelling()
+        provider = self._as_program(spec) if is_program else self._as_person(spec, waiting_for_person, reach, spelling)
         registers = is_program or not isinstance(self.consent, NoConsent)
-        return _limited(provider, reach, None if registers else partial(self.consent, spec.name, "", ""))
+        return _limited(provider, reach, spelling, None if registers else partial(self.consent, spec.name, "", ""))
 
     def _as_program(self, spec: RemoteServer) -> OAuthClientProvider:
         storage = _Storage(self.tokens, _account(spec))
@@ -295,7 +296,11 @@ class SignIn:
         return provider
 
     def _as_person(
-        self, spec: RemoteServer, waiting_for_person: Callable[[], AbstractContextManager[None]], reach: Reach
+        self,
+        spec: RemoteServer,
+        waiting_for_person: Callable[[], AbstractContextManager[None]],
+        reach: Reach,
+        spelling: _IssuerSpelling,
     ) -> OAuthClientProvider:
         redirect_uri = spec.redirect_uri or self.tokens.redirect_uri(_account(spec))
         addresses: list[str] = []
@@ -311,8 +316,7 @@ class SignIn:
             with waiting_for_person():
                 try:
                     await reach.check_resolved(addresses[-1])
-                    answer = await self.consent(spec.name, addresses.pop(), redirect_uri)
-                    return _with_same_issuer(answer, _issuer_of(provider))
+                    return spelling.of_answer(await self.consent(spec.name, addresses.pop(), redirect_uri))
                 except ServerUnavailableError as error:
                     refusals.append(error)
                     raise
@@ -341,7 +345,10 @@ class SignIn:
 
 
 def _limited(
-    provider: OAuthClientProvider, reach: Reach, refuse_registration: Callable[[], Awaitable[object]] | None
+    provider: OAuthClientProvider,
+    reach: Reach,
+    spelling: _IssuerSpelling,
+    refuse_registration: Callable[[], Awaitable[object]] | None,
 ) -> httpx2.Auth:
     """Return ``provider`` limited to the addresses that its server may lead to.
 
@@ -363,38 +370,47 @@ def _limited(
                     reach.restrict(outgoing)
                     response = yield outgoing
                     try:
-                        outgoing = await flow.asend(await _with_expected_issuer(response, provider))
+                        outgoing = await flow.asend(await spelling.unified(response, provider))
                     except StopAsyncIteration:
                         return
 
     return Limited()
 
 
-async def _with_expected_issuer(response: httpx2.Response, provider: OAuthClientProvider) -> httpx2.Response:
-    """Return the metadata of an authorization server with the issuer that its MCP server names.
+@dataclass
+class _IssuerSpelling:
+    """An issuer as its own metadata spells it, where that differs from the MCP server's spelling by a final slash.
 
-    Many leave out a slash at the end in one of the two; both lead to the same metadata (RFC 8414, section 3.1), and the
-    SDK compares them as strings.
+    Many leave the slash out in one of the two. Both lead to the same metadata (RFC 8414, section 3.1), and the SDK
+    compares them as strings. The ``iss`` of an answer is compared with the spelling of the metadata, character by
+    character (RFC 9207, section 2.4).
     """
-    expected = provider.context.auth_server_url or ""
-    if response.status_code != 200 or not any(name in response.request.url.path for name in _METADATA_PATHS):
-        return response
-    try:
-        metadata = as_mapping(json.loads(await response.aread()))
-    except ValueError:
-        return response
-    if not _is_same_issuer(str(metadata.get("issuer", "")), expected):
-        return response
-    return sdk.httpx2.Response(200, json={**metadata, "issuer": expected}, request=response.request)
 
+    stated: str = ""
+    expected: str = ""
 
-def _with_same_issuer(answer: AuthorizationCodeResult, expected: str) -> AuthorizationCodeResult:
-    is_same = answer.iss is not None and _is_same_issuer(answer.iss, expected)
-    return answer.model_copy(update={"iss": expected}) if is_same else answer
+    async def unified(self, response: httpx2.Response, provider: OAuthClientProvider) -> httpx2.Response:
+        """Return metadata of an authorization server with the issuer as its MCP server spells it."""
+        expected = provider.context.auth_server_url or ""
+        if response.status_code != 200 or not any(name in response.request.url.path for name in _METADATA_PATHS):
+            return response
+        try:
+            metadata = as_mapping(json.loads(await response.aread()))
+        except ValueError:
+            return response
+        stated = str(metadata.get("issuer", ""))
+        if stated == expected or stated.removesuffix("/") != expected.removesuffix("/"):
+            return response
+        self.stated, self.expected = stated, expected
+        return sdk.httpx2.Response(200, json={**metadata, "issuer": expected}, request=response.request)
 
-
-def _is_same_issuer(issuer: str, expected: str) -> bool:
-    return bool(expected) and issuer != expected and issuer.removesuffix("/") == expected.removesuffix("/")
+    def of_answer(self, answer: AuthorizationCodeResult) -> AuthorizationCodeResult:
+        """Return the answer of an authorization server with its issuer in the same spelling."""
+        if not self.stated:
+            return answer
+        # The spelling of the MCP server is not that of the metadata: as an answer it is another issuer.
+        iss = {self.stated: self.expected, self.expected: self.stated}.get(answer.iss or "", answer.iss)
+        return answer.model_copy(update={"iss": iss})
 
 
 _METADATA_PATHS = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
