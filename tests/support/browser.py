@@ -28,8 +28,7 @@ OFFLINE = "#offline >> visible=true"
 LONG_PAUSE = "#offline >> text=/again in ([6-9]|[1-9][0-9]) s/"
 PHONE = (360, 740)
 DESKTOP = (1280, 900)
-# The first is Chromium without the window that is never seen: its tests take two thirds of the time.
-_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # A status that is no success is written to the console by the browser itself; tests ask for those on purpose.
 _EXPECTED = ("Failed to load resource", "An unknown error occurred when fetching the script.")
 # The page waits for the machine, never the other way round: a slow one is not a failure.
