@@ -30,7 +30,9 @@ def test_a_duration_is_seconds_or_numbers_with_units(text: str, seconds: float) 
     assert keep_alive_s(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["5mx", "x5m", "1h 30m", "m", "--5m", "", "1" * 1_000_000 + "x"])
+@pytest.mark.parametrize(
+    "text", ["5mx", "x5m", "1h 30m", "m", "--5m", "", pytest.param("1" * 1_000_000 + "x", id="digits")]
+)
 def test_a_duration_with_anything_else_in_it_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no duration"):
         keep_alive_s(text)

@@ -90,15 +90,28 @@ async def test_a_person_logs_in_once_and_the_token_is_stored_for_the_next_time(t
     assert issuer.rstrip("/") == server.url
 
 
-async def test_a_slash_at_the_end_of_the_issuer_makes_it_no_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stated", "iss", "state"),
+    [
+        ("", None, "ready"),
+        ("/", None, "ready"),
+        ("", "", "ready"),
+        ("/", "/", "ready"),
+        ("/", "", "failed"),
+        ("", "/", "failed"),
+    ],
+)
+async def test_metadata_may_end_the_issuer_with_a_slash_and_an_answer_has_to_spell_it_as_they_do(
+    tmp_path: Path, stated: str, iss: str | None, state: str
+) -> None:
     server, browser = Protected(), Browser()
-    server.issuer_end = "/"
+    server.issuer_end, server.iss_end = stated, iss
     with anyio.fail_after(PATIENCE_S):
         async with serving(server) as server.url:
             with host(tmp_path, browser) as own:
                 async with open_toolbox([spec(server)], host=own) as toolbox:
                     await toolbox.connected()
-                    assert await said(toolbox, "echo") == ("echoed", False)
+                    assert toolbox.servers()[0].state == state
 
 
 async def test_an_expired_token_is_renewed_without_a_user(tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ class Protected(Mcp):
         self.expires_in = 3600
         self.denies = False
         self.registers = True
+        # Behind the address: in the metadata, and in the answer to a login, which states no issuer if it is None.
         self.issuer_end = ""
+        self.iss_end: str | None = None
         self.meanwhile = self.answer
 
     def answer(self, request: Request) -> Reply | None:
@@ -60,8 +62,8 @@ class Protected(Mcp):
         code = f"code-{len(self.challenges)}"
         self.challenges[code] = query["code_challenge"]
         back = {"error": "access_denied", "error_description": "not today"} if self.denies else {"code": code}
-        if self.issuer_end:
-            back["iss"] = f"{self.url}{self.issuer_end}"
+        if self.iss_end is not None:
+            back["iss"] = f"{self.url}{self.iss_end}"
         return Reply(302, b"", {"Location": f"{query['redirect_uri']}?{urlencode({**back, 'state': query['state']})}"})
 
     def token(self, request: Request) -> Reply:
