@@ -19,7 +19,7 @@ import pytest
 from tests.support.installed import refuse_in_default_tier
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page
+    from playwright.sync_api import Browser, BrowserType, ConsoleMessage, Page
 
 # The document shows its own words before its scripts have run; this they write when they are done.
 READY = "#page[data-ready]"
@@ -28,6 +28,8 @@ OFFLINE = "#offline >> visible=true"
 LONG_PAUSE = "#offline >> text=/again in ([6-9]|[1-9][0-9]) s/"
 PHONE = (360, 740)
 DESKTOP = (1280, 900)
+# Chromium without the window that is never seen: the tests of the page take two thirds of the time. It cannot notify.
+_WINDOWLESS = "chromium-headless-shell"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # A status that is no success is written to the console by the browser itself; tests ask for those on purpose.
 _EXPECTED = ("Failed to load resource", "An unknown error occurred when fetching the script.")
@@ -107,19 +109,32 @@ def chromium() -> Generator[Browser]:
     """The browser, until the block ends; skips the calling test, by name, when it or its driver is not here."""
     refuse_in_default_tier("a browser")
     driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    program = next((found for name in _NAMES if (found := shutil.which(name))), None)
+    with driver.sync_playwright() as playwright, _launched(playwright.chromium, (_WINDOWLESS, *_NAMES)) as browser:
+        yield browser
+
+
+@contextmanager
+def whole_chromium(browser: Browser) -> Generator[Browser]:
+    """A browser that can notify, beside one of the same driver, until the block ends; skips as `chromium` does."""
+    with _launched(browser.browser_type, _NAMES) as whole:
+        yield whole
+
+
+@contextmanager
+def _launched(kind: BrowserType, names: tuple[str, ...]) -> Generator[Browser]:
+    """The first of these programs that is installed."""
+    program = next(filter(None, map(shutil.which, names)), None)
     if program is None:
-        pytest.skip("no chromium is on the PATH")
+        pytest.skip(f"none of {', '.join(names)} is on the PATH")
     # A sandbox inside the sandbox of a CI machine cannot be had; the pages are our own.
     arguments = ["--no-sandbox", "--disable-dev-shm-usage"] if os.geteuid() == 0 or Path("/.dockerenv").exists() else []
-    with driver.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=program, args=[*arguments, f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1"]
-        )
-        try:
-            yield browser
-        finally:
-            browser.close()
+    browser = kind.launch(
+        executable_path=program, args=[*arguments, f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1"]
+    )
+    try:
+        yield browser
+    finally:
+        browser.close()
 
 
 # Not for the session: Playwright's loop runs in this thread as long as the browser does, and no other may then.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rkllm_mcp.surfaces.http.page import page_version
-from tests.support.browser import LONG_PAUSE, OFFLINE, PHONE, Visit, visiting
+from tests.support.browser import LONG_PAUSE, OFFLINE, PATIENCE_MS, PHONE, Visit, visiting, whole_chromium
 from tests.support.page_service import BREAK, END, HOLD, Json, PageService, call, result, running, text
 from tests.support.pictures import RED_ABOVE_BLUE
 from tests.support.served import scripted_model, served
@@ -454,7 +454,11 @@ def test_an_answer_that_is_ready_behind_another_tab_is_notified_of_if_that_is_wa
     from playwright.sync_api import expect
 
     service = PageService({"x": [text("One"), HOLD, text(" two.")], "y": [text("Other.")]})
-    with running(service), visiting(browser, service.url, permissions=["notifications"]) as visit:
+    with (
+        running(service),
+        whole_chromium(browser) as whole,
+        visiting(whole, service.url, permissions=["notifications"]) as visit,
+    ):
         page = visit.page
         kept(visit)
         if is_wanted:
@@ -492,13 +496,14 @@ CLICK = """async () => {
 
 def notifications(visit: Visit, is_awaited: bool = False) -> list[dict[str, Any]]:
     """The notifications that are shown; one that is awaited may come a moment later."""
-    script = """async (isAwaited) => {
+    script = """async (patience) => {
+        const end = Date.now() + patience;
         const registration = await navigator.serviceWorker.ready;
-        let found = await registration.getNotifications();
-        while (isAwaited && found.length === 0) {
+        let shown = await registration.getNotifications();
+        while (Date.now() < end && shown.length === 0) {
             await new Promise(requestAnimationFrame);
-            found = await registration.getNotifications();
+            shown = await registration.getNotifications();
         }
-        return found.map(({ title, body, data }) => ({ title, body, data }));
+        return shown.map(({ title, body, data }) => ({ title, body, data }));
     }"""
-    return visit.page.evaluate(script, is_awaited)
+    return visit.page.evaluate(script, PATIENCE_MS if is_awaited else 0)
