@@ -6,6 +6,8 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
+import zipfile
 from collections.abc import Generator
 from pathlib import Path
 
@@ -92,3 +94,24 @@ def test_what_a_stopped_script_has_started_ends_with_it_and_frees_its_lock(scrip
         assert subprocess.run(try_lock, check=False).returncode == 1
     wait_for_end([started])
     assert subprocess.run(try_lock, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("uv_fails", [False, True])
+def test_uv_installs_and_pip_where_it_fails(uv_fails: bool, scripts: Path) -> None:
+    wheel = scripts.parent / "it-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("it.py", "")
+        archive.writestr("it-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: it\nVersion: 1\n")
+        archive.writestr("it-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("it-1.dist-info/RECORD", "")
+    uv = scripts.parent / "programs" / "uv"
+    uv.parent.mkdir()
+    uv.write_text(f'#!/bin/sh\necho "$@" >>uv-arguments\nexit {int(uv_fails)}\n', "utf-8")
+    uv.chmod(0o755)
+    script = scripts / "own"
+    script.write_text(f"#!/bin/sh\ncd ${{0%/*}}/..\n. scripts/packages.sh\npip_install .own {wheel}\n", "utf-8")
+    script.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{uv.parent}:{os.environ['PATH']}", "PYTHON": sys.executable}
+    assert run_installer(script, LIMIT_S, environment).is_complete
+    assert wheel.name in (scripts.parent / "uv-arguments").read_text("utf-8")
+    assert any(scripts.parent.glob(".own/lib/*/site-packages/it.py")) == uv_fails
