@@ -141,7 +141,7 @@ def test_a_session_goes_on_after_each_odd_input(program: Program, binaries: Path
     for path, text in program.files(url).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text, "utf-8")
-    own = {"HOME": str(tmp_path), "ANTHROPIC_BASE_URL": url, **program.environment}
+    own = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path), "ANTHROPIC_BASE_URL": url, **program.environment}
     environment = {"PATH": f"{binaries}:{os.environ['PATH']}", "LANG": "C.UTF-8", **own}
 
     def said(question: str, *, goes_on: bool = True) -> str:
