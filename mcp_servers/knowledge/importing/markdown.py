@@ -9,8 +9,10 @@ from __future__ import annotations
 import html
 import re
 import textwrap
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
+from operator import itemgetter
 
 from mcp_servers.knowledge.importing.documents import DocumentBuilder, DocumentFullError
 from mcp_servers.knowledge.importing.plain_text import is_list_item, join_lines
@@ -28,6 +30,9 @@ _MATTER = re.compile(r"\s*(---|\+\+\+)[ \t]*\n((?:.{0,5000}\n){0,1000}?)(?:\1|\.
 _KEY = re.compile(r"[\w-]+[ \t]*[:=]")
 _MAX_MATTER = 20_000
 _THEMATIC_BREAK = re.compile(r" {0,3}(?:(?:\*[ \t]*){3,}|(?:_[ \t]*){3,}|(?:-[ \t]*){3,})$")
+_QUOTE = re.compile(r"^[ \t]*>[ \t]?", re.MULTILINE)
+# What a line begins with that is no paragraph.
+_BLOCK_MARKS = frozenset("`~#=-<*_")
 _INDENTED = re.compile(r" {4}|\t")
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 # Escaped characters and code, until the markup around them is removed.
@@ -37,16 +42,22 @@ _MAX_PARAGRAPH = 50_000
 # A longer line is no heading: the patterns need time that grows with the square of its spaces.
 _MAX_LINE = 2_000
 _MAX_COLUMNS = 1_000
-_INLINE_MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"!\[([^\]\n]{0,500})\]\((?:[^()\n]|\([^()\n]{0,500}\)){0,2000}\)"), r"\1"),
-    (re.compile(r"\[([^\]\n]{1,500})\]\((?:[^()\n]|\([^()\n]{0,500}\)){0,2000}\)"), r"\1"),
-    (re.compile(r"\[([^\]\n]{1,500})\]\[[^\]\n]{0,200}\]"), r"\1"),
-    (re.compile(r"<(https?://[^>\s]{1,2000})>"), r"\1"),
-    (re.compile(r"(\*\*|__)(?=\S)([^*_\n]{1,1000})(?<=\S)\1"), r"\2"),
-    (re.compile(r"(?<![\w*])\*(?=\S)([^*\n]{1,1000})(?<=\S)\*(?![\w*])"), r"\1"),
-    (re.compile(r"[ \t]*<br\b[^>\n]{0,100}>[ \t]*"), " "),
-    (re.compile(r"(?<=\w)<sup>(?=[\d+−-])"), "^"),
-    (re.compile(r"</?(?:b|i|em|strong|u|sub|sup|kbd|span|a|p|div|center|details|summary|img)\b[^>\n]{0,1000}>"), ""),
+_FIRST, _SECOND = itemgetter(1), itemgetter(2)
+# Before each pattern the texts of which every match has one (most paragraphs have none), behind it the replacement.
+_INLINE_MARKUP: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (("![",), re.compile(r"!\[([^\]\n]{0,500})\]\((?:[^()\n]|\([^()\n]{0,500}\)){0,2000}\)"), _FIRST),
+    (("](",), re.compile(r"\[([^\]\n]{1,500})\]\((?:[^()\n]|\([^()\n]{0,500}\)){0,2000}\)"), _FIRST),
+    (("][",), re.compile(r"\[([^\]\n]{1,500})\]\[[^\]\n]{0,200}\]"), _FIRST),
+    (("<http",), re.compile(r"<(https?://[^>\s]{1,2000})>"), _FIRST),
+    (("**", "__"), re.compile(r"(\*\*|__)(?=\S)([^*_\n]{1,1000})(?<=\S)\1"), _SECOND),
+    (("*",), re.compile(r"(?<![\w*])\*(?=\S)([^*\n]{1,1000})(?<=\S)\*(?![\w*])"), _FIRST),
+    (("<br",), re.compile(r"[ \t]*<br\b[^>\n]{0,100}>[ \t]*"), " "),
+    (("<sup>",), re.compile(r"(?<=\w)<sup>(?=[\d+−-])"), "^"),
+    (
+        ("<",),
+        re.compile(r"</?(?:b|i|em|strong|u|sub|sup|kbd|span|a|p|div|center|details|summary|img)\b[^>\n]{0,1000}>"),
+        "",
+    ),
 )
 
 
@@ -76,11 +87,12 @@ def strip_markup(text: str) -> str:
         kept.append(written)
         return chr(_KEPT_FIRST + len(kept) - 1)
 
-    if not _KEPT.search(text):
+    if ("`" in text or "\\" in text) and not _KEPT.search(text):
         text = _CODE.sub(lambda code: keep(code[2]), text)
         text = _ESCAPE.sub(lambda escape: keep(escape[1]), text)
-    for pattern, replacement in _INLINE_MARKUP:
-        text = pattern.sub(replacement, text)
+    for signs, pattern, replacement in _INLINE_MARKUP:
+        if any(map(text.__contains__, signs)):
+            text = pattern.sub(replacement, text)
     text = html.unescape(text)
     return _KEPT.sub(lambda mark: kept[ord(mark[0]) - _KEPT_FIRST], text) if kept else text
 
@@ -113,26 +125,34 @@ class MarkdownReader:
                 self._end_code()
             return
         line = self._without_comment(line)
-        if self._until == _TABLE_END or (len(line) <= _MAX_LINE and _TABLE_START.match(line)):
+        if self._until == _TABLE_END:
             self._feed_table(line)
-            return
-        fence = _FENCE.match(line)
-        heading = _HEADING.match(line) if len(line) <= _MAX_LINE else None
-        if fence:
-            self.end()
-            self._fence = fence.group(1)
-            self._lines.append(line)
-        elif heading:
-            self.end()
-            self._enter(len(heading.group(1)), heading.group(2) or "")
-        elif self._setext_heading(line):
+        elif line.lstrip(" \t")[:1] in _BLOCK_MARKS and self._begin_block(line):
             pass
-        elif len(line) <= _MAX_LINE and _THEMATIC_BREAK.match(line):
-            self.end()
         elif line.strip():
             self._lines.append(line)
         else:
             self.end()
+
+    def _begin_block(self, line: str) -> bool:
+        """Read a line that is or begins something else than a paragraph; return True if so."""
+        is_short = len(line) <= _MAX_LINE
+        if is_short and _TABLE_START.match(line):
+            self._feed_table(line)
+        elif fence := _FENCE.match(line):
+            self.end()
+            self._fence = fence.group(1)
+            self._lines.append(line)
+        elif is_short and (heading := _HEADING.match(line)):
+            self.end()
+            self._enter(len(heading.group(1)), heading.group(2) or "")
+        elif self._setext_heading(line):
+            pass
+        elif is_short and _THEMATIC_BREAK.match(line):
+            self.end()
+        else:
+            return False
+        return True
 
     def _without_comment(self, line: str) -> str:
         """Return a line without comments, which may end in a later one."""
@@ -141,6 +161,8 @@ class MarkdownReader:
             if not comment_end:
                 return ""
             self._until = ""
+        if _COMMENT_START not in line:
+            return line
         line = _COMMENT.sub("", line)
         if _COMMENT_START in line and "`" not in line and not self._until:
             self._until = _COMMENT_END
@@ -213,8 +235,9 @@ def _paragraph(lines: list[str]) -> str:
         else:
             parts[-1].append(line)
     joined = (part[0] if len(part) == 1 else _indent(part[0]) + join_lines(part) for part in parts)
-    text = strip_markup(_COMMENT.sub("", "\n".join(part.rstrip("\\ ") for part in joined)))
-    return re.sub(r"^[ \t]*>[ \t]?", "", text, flags=re.MULTILINE).strip()
+    text = "\n".join(part.rstrip("\\ ") for part in joined)
+    text = strip_markup(_COMMENT.sub("", text) if _COMMENT_START in text else text)
+    return (_QUOTE.sub("", text) if ">" in text else text).strip()
 
 
 def _indent(line: str) -> str:
