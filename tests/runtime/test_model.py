@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from ctypes import c_float, pointer
 from dataclasses import dataclass, field
@@ -154,6 +155,19 @@ def test_an_aborted_run_ends_without_an_error_for_every_code_of_the_runtime(emul
         assert 0 < len(heard.ids) < 380
         after_it, _ = run(model, "bye")
     assert after_it.ids == [*b"bye", IM_END]
+
+
+def test_an_error_callback_rejects_the_run_also_where_the_status_is_success(emulator: Emulator) -> None:
+    enough = threading.Event()
+    head = "speed prefill 100000 decode 200\ncontext 4096\nfault after-abort error\nfault abort-return 0"
+    with loaded(emulator, SAY.format("x" * 380), head) as model, ThreadPoolExecutor(1) as pool:
+        run = model.new_run(prompt_of("hello"), lambda *_: enough.set(), GenerationOptions(400))
+        report = pool.submit(run.execute)
+        assert enough.wait(60)
+        # Not the run's own abort, after which an error would be expected.
+        model.abort_native()
+        with pytest.raises(RunRejectedError, match="reported an error in the middle of the answer"):
+            report.result(60)
 
 
 def test_an_abort_after_the_run_does_not_touch_the_next_one(emulator: Emulator) -> None:
