@@ -11,6 +11,14 @@ Language: TypeAlias = Literal["en", "ja"]
 """A language that the texts of this program exist in."""
 LANGUAGES: tuple[Language, ...] = ("en", "ja")
 
+ESCAPE_SEQUENCE = (
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, the cursor
+    r"|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC: titles, links, the clipboard
+    r"|\x1b[PX^_][^\x1b\n]*\x1b\\"  # DCS, SOS, PM, APC
+    r"|\x1b[!-/]+[0-~]|\x1b[78=>c]"  # character sets, the cursor, reset
+)
+"""Pattern of what a terminal obeys after Escape (ECMA-48), whole."""
+
 # What a file in front of a question begins with: its name, and the fence that its text ends with as well.
 _FILE = re.compile(r"\s*(?:([^\n`]{1,255}):\n)?(`{4,})\n")
 _KANA = re.compile(f"[{HIRAGANA}{KATAKANA}]")

@@ -12,11 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, TextIO
 
-# An escape sequence in a tool's result could rewrite the screen: whole ones (CSI, OSC), so that no "[31m" stays behind,
-# then what is left of C0 and C1 but tab and newline.
-_CONTROL = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-)
+from rkllm_mcp.text import ESCAPE_SEQUENCE
+
+# An escape sequence in a tool's result could rewrite the screen: whole ones, so that no "[31m" stays behind, then what
+# is left of C0 and C1 but tab and newline.
+_CONTROL = re.compile(rf"{ESCAPE_SEQUENCE}|\x9b[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# The beginning of an escape sequence at the end of a piece. What goes on for longer than any real one is text.
+_BEGUN = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b\n]*\x1b?|[PX^_][^\x1b\n]*\x1b?|[!-/]*)|\x9b[0-?]*[ -/]*)\Z")
+_LONGEST_SEQUENCE = 1024
 
 DIM = "2"
 RED = "31"
@@ -28,6 +31,26 @@ BOLD = "1"
 def printable(text: str) -> str:
     """The text without what a terminal would obey."""
     return _CONTROL.sub("", text)
+
+
+class PrintableStream:
+    """A text that arrives in pieces, without what a terminal would obey: a sequence may be cut anywhere."""
+
+    def __init__(self) -> None:
+        self._begun = ""
+
+    def feed(self, piece: str) -> str:
+        """Return what can be shown; the beginning of a sequence waits for its end."""
+        text = self._begun + piece
+        begun = _BEGUN.search(text)
+        end = begun.start() if begun and len(text) - begun.start() <= _LONGEST_SEQUENCE else len(text)
+        self._begun = text[end:]
+        return printable(text[:end])
+
+    def finish(self) -> str:
+        """Return what waited for the end of a sequence that did not come."""
+        text, self._begun = printable(self._begun), ""
+        return text
 
 
 def is_interactive() -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.text import collapse_whitespace, shorten
+from rkllm_mcp.text import ESCAPE_SEQUENCE, collapse_whitespace, shorten
 from rkllm_text.ranges import KANJI
 
 # A regional flag is a black flag followed by the region's name in tags (England, Scotland, Wales).
@@ -19,8 +19,9 @@ _HIDDEN = (
     r"[\U000E0000-\U000E007F\U000E0100-\U000E01EF"  # tags, variation selectors of ideographs
     r"\u202A-\u202E\u2066-\u2069"  # embeddings, overrides and isolates
     r"\u200B\u2060-\u2064\u206A-\u206F\uFEFF\u00AD\u180E\uFFF9-\uFFFB]"  # without width or meaning
-    # Control characters except newline and tab move a terminal's cursor or have no meaning.
-    r"|[\x00-\x08\x0B\x0C\x0E-\x1F\x7F-\x9F]"
+    # Control characters except newline and tab move a terminal's cursor or have no meaning. Colours go as a whole: of
+    # what is left ("[31m") a model makes words.
+    rf"|{ESCAPE_SEQUENCE}|[\x00-\x08\x0B\x0C\x0E-\x1F\x7F-\x9F]"
 )
 # Longer names are shortened in messages.
 _NAME_CHARS = 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -253,6 +254,60 @@ def test_text_typed_during_an_answer_waits_for_the_prompt_and_approves_nothing(t
         terminal.expect_exact("\x1b[?25h")
         assert leave(terminal) == 0
     assert (tmp_path / "old.txt").exists()
+
+
+def test_ctrl_z_gives_the_shell_back_at_the_prompt_at_a_list_and_during_an_answer(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, servers=(), speed="")
+    shell: Terminal = pexpect.spawn(
+        "/bin/sh",
+        ["-i"],
+        env={**demo.environment, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "PS1": "sh> ", "ENV": ""},  # pyright: ignore[reportArgumentType]
+        cwd=str(demo.folder),
+        dimensions=(60, 300),
+        encoding="utf-8",
+        timeout=60,
+    )
+
+    def suspend() -> None:
+        shell.send("\x1a")
+        shell.expect("Stopped|Suspended")
+        shell.sendline("echo back in the sh''ell")
+        shell.expect("back in the shell")
+        shell.sendline("fg")
+
+    try:
+        shell.sendline(shlex.join(demo.command("chat")))
+        ask(shell, "Hello")
+        shell.expect("This")
+        suspend()
+        shell.expect(PROMPT)
+        shell.send("/sta")
+        shell.expect("/sta")
+        suspend()
+        shell.expect("/sta")
+        shell.send("ts\r")
+        shell.expect("model rounds +1\r")
+        ask(shell, "/quit")
+        # The list that --resume opens without an id.
+        shell.sendline(shlex.join(demo.command("chat", "--resume")))
+        shell.expect("Continue which conversation")
+        suspend()
+        shell.expect("Continue which conversation")
+        shell.send("\r")
+        shell.expect("Continuing [0-9a-f]+ 'Hello'")
+        assert leave_shell(shell) == 0
+    finally:
+        shell.close(force=True)
+
+
+def leave_shell(shell: Terminal) -> int | None:
+    """Leave the chat and then the shell around it, with the chat's exit code."""
+    shell.expect(PROMPT)
+    shell.sendeof()
+    shell.sendline("exit $?")
+    shell.expect(pexpect.EOF)
+    shell.wait()
+    return shell.exitstatus
 
 
 def test_run_on_a_terminal_asks_and_ctrl_c_ends_it(tmp_path: Path) -> None:

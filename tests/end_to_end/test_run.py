@@ -150,6 +150,7 @@ def test_a_command_that_is_stopped_leaves_nothing_running(
         children = descendants(process.pid)
         assert len(children) >= 2
         process.send_signal(signal_number)
-        process.stdout.read()
+        *_, end = events_of(process.stdout.read())
+        assert end == {"kind": "end", "reason": "cancelled", "error": None}
         assert process.wait(60) == code
         assert [pid for pid in children if is_alive(pid)] == []

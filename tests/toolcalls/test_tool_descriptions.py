@@ -31,7 +31,8 @@ def test_ordinary_text_of_any_script_stays_as_it_is(text: str) -> None:
         ("a\u2066b\u2069\u200b\ufeff\u00adc", "abc"),
         ("x" + "\U000e0100\U000e0101\U000e0120", "x"),
         ("辻" + "\U000e0100\U000e0101", "辻\U000e0100"),
-        ("a\x1b[31mb\x00\x07", "a[31mb"),
+        ("a\x1b[31mb\x1b(B\x00\x07", "ab"),
+        ("a\x1b]8;;http://x.example\x1b\\b\x1b]8;;\x1b\\ \x1bP1;2|dcs\x1b\\c \x1b[", "ab c ["),
         (f"🏴{TAGGED}", "🏴"),
     ],
 )

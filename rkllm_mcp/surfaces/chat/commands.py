@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
@@ -53,11 +54,16 @@ _FEWEST_MODELS = 2
 _NUMBER = re.compile(r"\d+(\.\d*)?|\.\d+", re.ASCII)
 _SWITCH = {"on": True, "off": False}
 _SHOWN_CHARS = 300
-LATEST = ""
+# In place of the id of a stored conversation: the latest one, and one that the person chooses.
+LATEST = "latest"
+CHOICE = ""
 
 
 async def stored_conversation(app: App, name: str) -> StoredConversation | None:
-    """Return the stored conversation whose id begins with ``name``, or the latest one; see ``find_conversation``."""
+    """Return the stored conversation whose id begins with ``name``, or for ``LATEST`` that one, None without any.
+
+    See ``find_conversation``.
+    """
     conversations = app.store.conversations
     if name != LATEST:
         return await find_conversation(app.store, app.tenant, name)
@@ -328,15 +334,35 @@ def _value_of(name: str, text: str, least: float, most: float) -> float | bool |
     return int(number) if is_whole else number
 
 
-# Names of commands in earlier versions.
-_FORMER: Mapping[str, str] = {"/again": "/retry"}
+# Names of commands in earlier versions, and in other programs.
+_SYNONYMS: Mapping[str, str] = {"/again": "/retry", "/?": "/help", "/bye": "/quit", "/exit": "/quit"}
 _Action: TypeAlias = Callable[[ChatState, str], Awaitable[None]]
+# The second slash is the one of Japanese input methods.
+_COMMAND = re.compile(r"[/／](\w*|[?？])(?=\s|\Z)")
+
+
+def is_command(line: str) -> bool:
+    """Return True for a line that begins with a command, also a mistyped one.
+
+    A path (``/etc/hosts``, ``/tmp``) and a comment (``// …``) begin a question, and so does with a blank in front of it
+    any other word than a command.
+    """
+    text = line.strip()
+    match = _COMMAND.match(text)
+    if match is None or _command_name(match[0]) in COMMANDS:
+        return match is not None
+    return not line[:1].isspace() and not (match[1] and Path(match[0]).exists())
+
+
+def _command_name(word: str) -> str:
+    name = unicodedata.normalize("NFKC", word)
+    return _SYNONYMS.get(name, name)
 
 
 async def obey(state: ChatState, text: str) -> None:
-    """Carry out a line that begins with a slash."""
-    name, _, argument = (part.strip() for part in text.partition(" "))
-    name = _FORMER.get(name, name)
+    """Carry out a line that begins with a command."""
+    name, *arguments = text.split(maxsplit=1)
+    name, argument = _command_name(name), "".join(arguments).strip()
     command = COMMANDS.get(name)
     if command is None:
         matching = [command for command in COMMANDS if len(name) > 1 and command.startswith(name)]

@@ -148,10 +148,11 @@ class TerminalLines:
             key_bindings=_key_bindings(),
             enable_history_search=True,
             enable_open_in_editor=True,
+            enable_suspend=True,
             tempfile_suffix=".md",
         )
         # Answers to questions are not lines of the conversation and may be confidential: not in the history.
-        self._asking: PromptSession[str] = PromptSession(history=InMemoryHistory())
+        self._asking: PromptSession[str] = PromptSession(history=InMemoryHistory(), enable_suspend=True)
 
     async def read(self) -> str | None:
         """See ``LineReader.read``; Ctrl-C gives up the line, and twice on an empty line or Ctrl-D there it ends."""
@@ -295,7 +296,21 @@ def _history(env: Mapping[str, str]) -> History:
         path.chmod(0o600)
     except OSError:
         return InMemoryHistory()
-    return FileHistory(str(path))
+
+    class Lines(FileHistory):
+        """The file's lines; those that it cannot take are there until the end."""
+
+        def load_history_strings(self) -> Iterable[str]:
+            try:
+                return list(super().load_history_strings())
+            except OSError:
+                return ()
+
+        def store_string(self, string: str) -> None:
+            with suppress(OSError):
+                super().store_string(string)
+
+    return Lines(str(path))
 
 
 def history_path(env: Mapping[str, str]) -> Path:

@@ -119,6 +119,10 @@ async def pick(
     return await application.run_async(handle_sigint=False)
 
 
+def _suspend(event: KeyPressEvent) -> None:
+    event.app.suspend_to_background()
+
+
 def _bindings(rows: _List) -> KeyBindings:
     from prompt_toolkit.key_binding import KeyBindings
     from prompt_toolkit.keys import Keys
@@ -145,12 +149,14 @@ def _bindings(rows: _List) -> KeyBindings:
         if typed.isprintable():
             rows.set_filter(rows.filter + typed)
 
-    for key in moves:
-        bindings.add(key)(move)
-    for key in ("escape", "c-c", "c-d", "c-g"):
-        bindings.add(key)(leave)
-    bindings.add("enter")(choose)
-    bindings.add("backspace")(shorten_filter)
-    bindings.add(Keys.Any)(extend_filter)
-    bindings.add(Keys.BracketedPaste)(extend_filter)
+    for handler, keys in (
+        (move, tuple(moves)),
+        (leave, ("escape", "c-c", "c-d", "c-g")),
+        (_suspend, ("c-z",)),
+        (choose, ("enter",)),
+        (shorten_filter, ("backspace",)),
+        (extend_filter, (Keys.Any, Keys.BracketedPaste)),
+    ):
+        for key in keys:
+            bindings.add(key)(handler)
     return bindings

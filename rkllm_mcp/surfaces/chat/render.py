@@ -38,7 +38,7 @@ from rkllm_mcp.events import (
 from rkllm_mcp.messages import Message
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
 from rkllm_mcp.surfaces.chat.forms import NO_ANSWER, FormAbandonedError, FormPrompt
-from rkllm_mcp.surfaces.terminal import YELLOW, Terminal
+from rkllm_mcp.surfaces.terminal import YELLOW, PrintableStream, Terminal
 from rkllm_mcp.text import collapse_whitespace, shorten
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class TerminalRenderer:
         self._terminal = terminal
         self._phrases = phrases or read_catalogue("en")
         self._streamed: type[Text | Thinking] | None = None  # what the last line consists of
+        self._printable = PrintableStream()  # of that text
 
     def show(self, event: Event) -> None:
         """Show one event and flush; a BrokenPipeError if standard output is closed."""
@@ -122,7 +123,7 @@ class TerminalRenderer:
             self._terminal.note(f"  {progress_text(event)}")
 
     def _stream(self, event: Text | Thinking) -> None:
-        text, is_answer = event.text, isinstance(event, Text)
+        text = event.text
         if self._streamed is not type(event):
             # Models leave blank lines between their thinking, their calls and their words.
             text = text.lstrip()
@@ -130,8 +131,11 @@ class TerminalRenderer:
                 return
             self._close()
             self._streamed = type(event)
-            text = f"{ANSWER_MARK}{text}" if is_answer else text
-        (self._terminal.answer if is_answer else self._terminal.murmur)(text)
+            text = f"{ANSWER_MARK}{text}" if isinstance(event, Text) else text
+        self._write(self._printable.feed(text))
+
+    def _write(self, text: str) -> None:
+        (self._terminal.murmur if self._streamed is Thinking else self._terminal.answer)(text)
 
     def _end(self, event: End) -> None:
         if event.reason == "failed":
@@ -141,6 +145,8 @@ class TerminalRenderer:
             self._terminal.note(self._phrases.table("answer.endings")[event.reason], YELLOW)
 
     def _close(self) -> None:
+        if rest := self._printable.finish():
+            self._write(rest)
         self._streamed = None
         self._terminal.end_line()
 

@@ -12,7 +12,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from threading import Thread
 from typing import TypeAlias
@@ -33,6 +33,7 @@ from rkllm_mcp.surfaces.terminal import (
     RED,
     TAB_COLUMNS,
     LiveRegion,
+    PrintableStream,
     Terminal,
     clipped,
     printable,
@@ -103,6 +104,7 @@ class StreamedText:
     mark: str  # stands before the first line; the others are indented as far
     style: str  # of lines without a style of their own
     clock: Callable[[], float]  # monotonic, seconds
+    _printable: PrintableStream = field(default_factory=PrintableStream)
     _source: str = ""
     _above: str | None = None  # the list sign of the unit above the source, if there is a unit
     _solid_chars: int = 0  # of the source, on the screen
@@ -116,7 +118,7 @@ class StreamedText:
 
     def feed(self, text: str) -> None:
         """Take a piece of text; an OSError if the terminal has gone."""
-        self._source += text
+        self._source += self._printable.feed(text)
         if self._failure is not None:
             raise self._failure
         if self._timer is not None:
@@ -131,6 +133,7 @@ class StreamedText:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._source += self._printable.finish()
         self._render()
 
     def _paint_late(self) -> None:
@@ -253,7 +256,7 @@ class ScreenRenderer:
             region = self._terminal.open_region(is_answer=not is_thought)
             mark, style = ("", DIM) if is_thought else (ANSWER_MARK, "")
             self._text = StreamedText(region, not is_thought, mark, style, self._clock)
-        self._text.feed(printable(text))
+        self._text.feed(text)
 
     def _show_call(self, event: Event) -> bool:
         """Show an event of a call; return False if it is something else."""

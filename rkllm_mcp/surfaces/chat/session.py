@@ -11,13 +11,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from rkllm_mcp import __version__
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.protocols import CallContext
-from rkllm_mcp.surfaces.chat.commands import LATEST, farewell, obey, stored_conversation, take_up
+from rkllm_mcp.surfaces.chat.commands import (
+    CHOICE,
+    LATEST,
+    farewell,
+    is_command,
+    obey,
+    stored_conversation,
+    take_up,
+)
 from rkllm_mcp.surfaces.chat.completion import Completions
 from rkllm_mcp.surfaces.chat.files import take_dropped
 from rkllm_mcp.surfaces.chat.forms import FormPrompt
@@ -30,8 +39,8 @@ from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, emulation_note, ru
 def chat(session: Session, read_file: Callable[[str], Awaitable[str]], resumed: str | None = None) -> int:
     """Hold a conversation and return the exit code.
 
-    ``read_file`` returns the text of a file for a question. ``resumed`` is the beginning of a stored conversation's id;
-    empty for the latest one, None for a new one.
+    ``read_file`` returns the text of a file for a question. ``resumed`` is the beginning of a stored conversation's id,
+    ``LATEST``, or ``CHOICE`` for one that the person chooses from a list; None for a new one.
     """
     tokens = session.tokens
     ready: list[tuple[ChatState, LineReader]] = []
@@ -72,10 +81,12 @@ def chat(session: Session, read_file: Callable[[str], Awaitable[str]], resumed: 
                 console=console,
             )
             ready.append((state, lines))
-            stored = None if resumed is None else await stored_conversation(app, resumed)
+            stored = None if resumed in (None, CHOICE) else await stored_conversation(app, resumed)
             _greet(session, state)
             load_markdown(session.terminal)
-            if stored is not None:
+            if resumed == CHOICE:
+                await obey(state, "/resume")
+            elif stored is not None:
                 take_up(state, stored)
             elif resumed == LATEST:
                 session.status(state.phrases.sentence("chat.none_kept_yet"))
@@ -84,11 +95,15 @@ def chat(session: Session, read_file: Callable[[str], Awaitable[str]], resumed: 
                 session.status(line)
         return EXIT_DONE
 
-    return run_async(run_chat, stop)
+    code = run_async(run_chat, stop)
+    # A signal may have broken off an answer in its line, and the terminal may be what has gone.
+    with suppress(OSError):
+        session.terminal.end_line()
+    return code
 
 
 # What people type to leave other programs.
-_LEAVING = ("exit", "quit", "/exit")
+_LEAVING = ("exit", "quit")
 
 
 async def converse(state: ChatState, lines: LineReader) -> None:
@@ -106,7 +121,7 @@ async def converse(state: ChatState, lines: LineReader) -> None:
             text, pictures = take_dropped(text)
             for path in pictures:
                 await obey(state, f"/file {path}")
-            if text.startswith("/"):
+            if is_command(text if pictures else line):
                 await obey(state, text)
             elif text:
                 await _answer_line(state, text)

@@ -155,6 +155,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(sentence, EXIT_ANSWER_FAILED, error, debug="--debug" in words)
 
 
+# Options that have an empty value where none is given; Typer knows no such options.
+_OPTIONAL_VALUES = ("--resume",)
+
+
 def hoisted(words: Sequence[str]) -> list[str]:
     """Return the words with the global options first; what follows ``--`` stays where it is."""
     # By option: True if it takes a value.
@@ -172,7 +176,8 @@ def hoisted(words: Sequence[str]) -> list[str]:
         if word == "--":
             return [*front, *others_in_order, word, *waiting]
         if name not in flags or (equals and not flags[name]):
-            others_in_order.append(word)
+            has_no_value = word in _OPTIONAL_VALUES and (not waiting or waiting[0].startswith("-"))
+            others_in_order.append(f"{word}=" if has_no_value else word)
             continue
         front.append(word)
         if flags[name] and not equals:

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -161,6 +162,8 @@ EXIT_CODES: dict[EndReason, int] = {
     "cancelled": EXIT_INTERRUPTED,
     "failed": EXIT_ANSWER_FAILED,
 }
+# The exit code of a command that a signal ended is greater.
+_SIGNALLED = 128
 
 
 def run(
@@ -189,6 +192,7 @@ def run(
     from rkllm_mcp.app.root import open_app
 
     running: list[tuple[App, str]] = []
+    ended: list[EndReason] = []
 
     def stop() -> bool:
         # A second Ctrl-C does not wait for the answer to end by itself.
@@ -217,10 +221,20 @@ def run(
             if options.approvals == "ask":
                 inquirer = FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language)
             answering = Answering(app, session.terminal, inquirer, phrases=read_catalogue(language))
-            reason = await answering.follow(conversation.id, events, show)
-        return EXIT_CODES[reason]
+            ended.append(await answering.follow(conversation.id, events, show))
+        return EXIT_CODES[ended[0]]
 
-    return run_async(answer_once, stop)
+    code = run_async(answer_once, stop)
+    _show_end(code, show, has_ended=bool(ended))
+    return code
+
+
+def _show_end(code: int, show: Callable[[Event], None], *, has_ended: bool) -> None:
+    """Show the end of an answer that a signal broke off: a reader of the stream waits for it."""
+    if code > _SIGNALLED and not has_ended:
+        # The terminal may be what has gone.
+        with suppress(OSError):
+            show(End("cancelled"))
 
 
 class _ShownStatus:
@@ -251,18 +265,19 @@ app = typer.Typer()
 def chat_command(
     session: Session,
     resume: Annotated[
-        str | None, option("Continue a saved conversation; 'conversations list' lists them.", "ID")
+        str | None, option("Continue a saved conversation; without an id, choose it from a list.", "[ID]")
     ] = None,
     go_on: Annotated[bool, flag("Continue the most recent conversation.", "--continue")] = False,
 ) -> int:
     """Check the options of ``chat`` and start it."""
+    from rkllm_mcp.surfaces.chat.commands import CHOICE, LATEST
     from rkllm_mcp.surfaces.chat.session import chat
 
     if resume is not None and go_on:
         raise UsageError("--resume and --continue exclude each other; leave one of the two out")
-    if resume == "":
+    if resume == CHOICE and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("--resume needs an id; 'rkllm-mcp conversations list' shows them")
-    return chat(session, partial(read_named_file, session=session), "" if go_on else resume)
+    return chat(session, partial(read_named_file, session=session), LATEST if go_on else resume)
 
 
 @command(app, "run")

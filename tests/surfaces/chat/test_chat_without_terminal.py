@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from rkllm_mcp.catalogue import read_catalogue, translate
 from rkllm_mcp.config.sections import AgentSection, Config
 from rkllm_mcp.messages import Message, ToolCall, ToolResult
-from rkllm_mcp.surfaces.chat.commands import COMMANDS
+from rkllm_mcp.surfaces.chat.commands import COMMANDS, is_command
 from rkllm_mcp.surfaces.chat.render import transcript
 from rkllm_mcp.surfaces.invocation import Session, emulation_note
 from rkllm_mcp.text import LANGUAGES
@@ -67,6 +69,39 @@ def test_exit_and_quit_leave_and_the_locale_chooses_the_language_unless_the_conf
         assert said in done.stderr
     assert Session().language(Config(agent=AgentSection(language="en")), {"LC_ALL": "", "LANG": "ja_JP.UTF-8"}) == "en"
     assert Session().language(Config(), {"LC_ALL": "ja_JP", "LANG": "C"}) == "ja"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("/help", True),
+        (" /help", True),
+        ("/hlep", True),
+        ("/", True),
+        ("/?", True),
+        ("／ｈｅｌｐ", True),
+        ("／？", True),
+        ("/system\nBe a pirate.", True),
+        ("/system　海賊として", True),
+        ("/etc/hosts what is it?", False),
+        ("/usr/bin/python: No module named foo", False),
+        ("/api/機能/説明 を直して", False),
+        ("/usr is full", False),
+        ("/usr", False),
+        ("// TODO explain", False),
+        ("/* why? */", False),
+        (" /hlep", False),
+        ("what is /help", False),
+    ],
+)
+def test_a_line_with_a_slash_is_a_command_unless_it_begins_with_a_path(line: str, expected: bool) -> None:
+    assert is_command(line) is expected
+
+
+def test_a_command_may_have_its_argument_in_the_next_line(tmp_path: Path) -> None:
+    lines = ["／ｓｙｓｔｅｍ　海賊として", "/system", "/bye", "never read"]
+    done = make_demo(tmp_path, servers=()).run("chat", stdin="\n".join(lines))
+    assert (done.returncode, done.stdout) == (0, "海賊として\n")
 
 
 def test_another_model_goes_on_with_the_conversation(tmp_path: Path) -> None:

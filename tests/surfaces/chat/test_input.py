@@ -6,6 +6,9 @@ from pathlib import Path
 
 import anyio
 import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 
 from rkllm_mcp.surfaces.chat.input import PipedLines, TerminalLines, history_path
 
@@ -46,6 +49,28 @@ async def test_lines_of_a_file_are_read_too(tmp_path: Path) -> None:
     with (tmp_path / "questions").open() as file, anyio.fail_after(60):
         reader = PipedLines(file.fileno())
         assert [await reader.read() for _ in range(4)] == ["one", "", "two", None]
+
+
+@pytest.mark.anyio
+async def test_pasted_lines_are_one_question(tmp_path: Path) -> None:
+    with create_pipe_input() as source, create_app_session(input=source, output=DummyOutput()), anyio.fail_after(10):
+        lines = TerminalLines(nothing, {"XDG_STATE_HOME": str(tmp_path)})
+        source.send_text("Why? \x1b[200~one\r\n\ttwo 👩‍💻 é\n/quit\n\x1b[201~\r")
+        assert await lines.read() == "Why? one\n\ttwo 👩‍💻 é\n/quit\n"
+
+
+@pytest.mark.anyio
+async def test_a_history_that_cannot_be_written_costs_no_line(tmp_path: Path) -> None:
+    env = {"XDG_STATE_HOME": str(tmp_path)}
+    with create_pipe_input() as source, create_app_session(input=source, output=DummyOutput()), anyio.fail_after(10):
+        lines = TerminalLines(nothing, env)
+        # Writing fails from now on, as on a full disk.
+        history_path(env).unlink()
+        history_path(env).mkdir()
+        source.send_text("once\r")
+        assert await lines.read() == "once"
+        source.send_text("\x1b[A, twice\r")
+        assert await lines.read() == "once, twice"
 
 
 def test_the_history_is_its_owners_alone(tmp_path: Path) -> None:

@@ -228,6 +228,19 @@ def test_nothing_of_an_escape_sequence_reaches_the_screen() -> None:
     assert shown([Text(text)])[0] == "◆ red link ]open\n [1m"
 
 
+@pytest.mark.parametrize("tty", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_an_escape_sequence_that_comes_in_pieces_is_shown_as_little(size: int, tty: bool) -> None:
+    text = (
+        "a \x1b[31mred\x1b(B\x1b[m \x1b]0;title\x07\x1b]8;;http://x.test\x1b\\link\x1b]8;;\x1b\\ \x1bPq\x1b\\b \x9b2Jc"
+    )
+    pieces = [Text(text[start : start + size]) for start in range(0, len(text), size)]
+    assert shown([*pieces, End("answered")], tty=tty)[0] == "◆ a red link b c\n"
+    # One that does not end is text, and hides nothing.
+    pieces = [Text("see \x1b]open"), Text(" and"), End("answered")]
+    assert shown(pieces, tty=tty)[0] == "◆ see ]open and\n"
+
+
 def test_a_line_that_comes_while_a_question_waits_begins_below_it() -> None:
     screen = io.StringIO()
     terminal = Terminal(err=lambda: screen, env={})

@@ -115,6 +115,13 @@ def test_an_answer_looks_the_same_however_it_was_cut_and_however_high_the_screen
             assert "\n".join(screen.lines) == SHOWN
 
 
+def test_escape_sequences_of_a_model_are_nothing_on_the_screen_however_they_are_cut() -> None:
+    text = "one \x1b[31mred\x1b[0m\n\n- \x1b]52;c;cm0=\x07two\x1b]0;open"
+    for pieces in splits(text):
+        with after([*map(Text, pieces), End("answered")]) as screen:
+            assert "\n".join(screen.lines) == "◆ one red\n\n  • two]0;open\n"
+
+
 def test_what_has_come_is_on_the_screen_at_once() -> None:
     for length in range(1, len(ANSWER)):
         with after([Text(ANSWER[:length])]) as screen:

@@ -36,6 +36,10 @@ MCP_OFF = "Error: MCP is switched off, so there are no servers and no tools; lea
         ("servers add x -- cmd --model y", "servers add x -- cmd --model y"),
         ("run --no-mcp=1", "run --no-mcp=1"),
         ("tools list -q", "-q tools list"),
+        ("chat --resume", "chat --resume="),
+        ("chat --resume -q", "-q chat --resume="),
+        ("chat --resume 3f2 -q", "-q chat --resume 3f2"),
+        ("run -- --resume", "run -- --resume"),
     ],
 )
 def test_global_options_may_stand_anywhere_before_two_dashes(words: str, expected: str) -> None:
