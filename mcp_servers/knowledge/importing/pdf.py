@@ -22,7 +22,15 @@ from typing import Any, Literal, TypeAlias, cast
 
 from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, MissingExtraError, NoTextError
 from mcp_servers.knowledge.importing.documents import CELL, Blob, DocumentBuilder, DocumentFullError, ParseLimits
-from mcp_servers.knowledge.importing.plain_text import ends_sentence, is_cjk, is_list_item, join, join_lines, read_plain
+from mcp_servers.knowledge.importing.plain_text import (
+    count_cjk,
+    ends_sentence,
+    is_cjk,
+    is_list_item,
+    join,
+    join_lines,
+    read_plain,
+)
 from mcp_servers.knowledge.importing.recognition import languages, recognize
 from mcp_servers.knowledge.types import Passage
 
@@ -511,13 +519,8 @@ def _pages(document: Any, library: Any, limits: ParseLimits) -> Iterator[Page]:
     for number in range(min(len(document), limits.pages)):
         try:
             fields = _fields(document, number, form.raw, library.raw) if form else []
-            # Before annotations become part of the content.
-            with closing(document[number]) as page:
-                notes = tuple(_notes(page, library.raw))
-            with (
-                closing(document[number] if form else _with_annotations(document, number, library.raw)) as page,
-                closing(page.get_textpage()) as text_page,
-            ):
+            page, notes = _with_notes(document, number, library.raw, is_form=form is not None)
+            with closing(page), closing(page.get_textpage()) as text_page:
                 is_unreadable = _is_unreadable(text_page, library.raw)
                 lines = () if is_unreadable else tuple(_with_fields(list(_lines(text_page, library.raw)), fields))
                 # Half of the time remains for the other steps.
@@ -594,13 +597,16 @@ def _utf_16(read: Any, form: Any, annotation: Any) -> str:
     return buffer.raw[:size].decode("utf-16-le", "replace").strip("\0 ")
 
 
-def _with_annotations(document: Any, number: int, raw: Any) -> Any:
-    """Return a page whose form values and free text are part of its content."""
+def _with_notes(document: Any, number: int, raw: Any, *, is_form: bool) -> tuple[Any, tuple[str, ...]]:
+    """Return a page, whose free text is part of its content unless it is of a form, and its comments."""
     page = document[number]
-    if raw.FPDFPage_GetAnnotCount(page.raw) > 0 and raw.FPDFPage_Flatten(page.raw, 0) == raw.FLATTEN_SUCCESS:
+    # Before annotations become part of the content.
+    notes = tuple(_notes(page, raw))
+    has_annotations = not is_form and raw.FPDFPage_GetAnnotCount(page.raw) > 0
+    if has_annotations and raw.FPDFPage_Flatten(page.raw, 0) == raw.FLATTEN_SUCCESS:
         page.close()
         page = document[number]
-    return page
+    return page, notes
 
 
 def _recognized(page: Any, limit_s: float) -> str:
@@ -621,12 +627,14 @@ def _recognized(page: Any, limit_s: float) -> str:
 def _is_unreadable(text_page: Any, raw: Any) -> bool:
     """True if most characters are not mapped to Unicode: PDFium gives numbers of glyphs for them."""
     count = min(text_page.count_chars(), _MAPPED_CHARACTERS)
-    unknown = 0
+    unknown, most = 0, count * _UNKNOWN_SHARE
     for at in range(count):
+        if unknown > most or unknown + count - at <= most:
+            break
         code = raw.FPDFText_GetUnicode(text_page.raw, at)
         is_private = 0xE000 <= code <= 0xF8FF or code == 0xFFFD
         unknown += is_private or raw.FPDFText_HasUnicodeMapError(text_page.raw, at) == 1
-    if unknown <= count * _UNKNOWN_SHARE:
+    if unknown <= most:
         return False
     # Bitmap fonts of TeX name no glyphs, but their codes are those of the letters.
     return not _is_language(str(text_page.get_text_range(0, count)))
@@ -659,7 +667,8 @@ def _parts(box: Callable[[int], Box], text: str, start: int) -> Iterator[Line]:
     """Split a line at wide gaps between columns or cells, which PDFium joins; ``box`` is of a character, in points."""
     line = line_between(text, box(start), box(start + len(text) - 1))
     em = line.size
-    natural = em * sum(1 if is_cjk(character) else 0.6 for character in text)
+    wide = count_cjk(text)
+    natural = em * (wide + 0.6 * (len(text) - wide))
     if line.direction != "right":
         yield line
         return
