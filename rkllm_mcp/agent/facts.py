@@ -27,6 +27,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _LIST_NUMBER = re.compile(r"^[^\w\n]*\d+[.)]\s", re.MULTILINE)
 _TIME = re.compile(r"(?<![\d:])(\d{1,2}):(\d\d)")
 _SAID_TIME = re.compile(r"\d[時分]|\d:\d\d")
+_HALF_OF_DAY = re.compile(r"午[前後]|(?<![a-z])[ap]\.?m(?![a-z])")
 _GROUPING = re.compile(r"(?<=\d),(?=\d)")
 _WORD = re.compile(rf"[{KANJI}]{{2,}}|[{KATAKANA}]{{2,}}|[^\W_{HIRAGANA}{KATAKANA}{KANJI}]{{2,}}")
 
@@ -116,10 +117,12 @@ def may_differ(answer: str, facts: str, question: str) -> bool:
     half_days = {str(int(hour) % 12 or 12) for hour, _ in times}
     if not _numbers(answer_text) <= _numbers(source_text) | half_days:
         return True
+    # The hours of facts that name halves of the day are not counted to 24.
+    has_halves = _HALF_OF_DAY.search(source_text) is not None
     if (
         times
         and _SAID_TIME.search(answer_text)
-        and not any(_has_time(answer_text, int(hour), minute) for hour, minute in times)
+        and not any(_has_time(answer_text, int(hour), minute, has_halves=has_halves) for hour, minute in times)
     ):
         return True
     words, question_words = ({*_WORD.findall(text), *_NUMBER.findall(text)} for text in (plain(facts), plain(question)))
@@ -130,10 +133,16 @@ def _numbers(text: str) -> set[str]:
     return {number.lstrip("0") for number in _NUMBER.findall(text)}
 
 
-def _has_time(text: str, hour: int, minute: str) -> bool:
-    """Return True if a text has a time, of 24 hours or 12."""
+def _has_time(text: str, hour: int, minute: str, *, has_halves: bool) -> bool:
+    """Return True if a text has a time, of 24 hours or 12, and does not put it into the other half of the day."""
     minutes = {"00": "時(?!\\d)|時0{1,2}分", "30": "時半|時30分"}.get(minute, f"時(?:{minute}|{int(minute)})分")
-    return any(re.search(rf"(?<!\d)0?{form}(?::{minute}|{minutes})", text) for form in {hour, hour % 12 or 12})
+    before = after = ""
+    if not has_halves:
+        japanese, english = ("午前", "a") if hour >= 12 else ("午後", "p")
+        before, after = rf"(?<!{japanese})(?<!{japanese}\s)", rf"(?!(?::\d\d)?\s?{english}\.?m(?![a-z]))"
+    return any(
+        re.search(rf"{before}(?<!\d)0?{form}(?::{minute}|{minutes}){after}", text) for form in {hour, hour % 12 or 12}
+    )
 
 
 def plain(text: str) -> str:
