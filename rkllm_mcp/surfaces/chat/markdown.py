@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import cast
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline, emphasis, strikethrough
 from markdown_it.token import Token
 from rich import markdown
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -24,8 +25,55 @@ from rich.theme import Theme
 from rkllm_mcp.surfaces.terminal import TAB_COLUMNS, breaks, width
 
 _BLANK_END = re.compile(r"(?: |\x1b\[[0-9;]*m)+$")
-# HTML is text, and so is a link's definition: it would change the text above it.
-_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("reference")
+_LINE_BREAK = re.compile(r"<br\s{0,4}/?>", re.IGNORECASE)
+_WIDE_COLUMNS = 2
+
+
+def _delimiters(tokenize: Callable[[StateInline, bool], bool]) -> Callable[[StateInline, bool], bool]:
+    """Return the rule with what CommonMark lacks for text without blanks (commonmark-spec issue 650).
+
+    A delimiter next to a wide character opens and closes as if a blank stood there, so これは**「重要」**です is bold.
+    One asterisk between two digits is a product.
+    """
+
+    def rule(state: StateInline, silent: bool) -> bool:
+        begin, count = state.pos, len(state.delimiters)
+        if not tokenize(state, silent):
+            return False
+        before, after = state.src[begin - 1 : begin] if begin else "", state.src[state.pos : state.pos + 1]
+        is_product = state.pos - begin == 1 and before.isdigit() and after.isdigit()
+        for delimiter in state.delimiters[count:]:
+            if is_product:
+                delimiter.open = delimiter.close = False
+            elif state.src[begin] != "_":
+                delimiter.open |= width(before) == _WIDE_COLUMNS and bool(after.strip())
+                delimiter.close |= width(after) == _WIDE_COLUMNS and bool(before.strip())
+        return True
+
+    return rule
+
+
+def _line_break(state: StateInline, silent: bool) -> bool:
+    """Take ``<br>`` for a line break: nothing else breaks a line in the cell of a table."""
+    tag = _LINE_BREAK.match(state.src, state.pos)
+    if tag is None:
+        return False
+    if not silent:
+        state.push("hardbreak", "br", 0)
+    state.pos = tag.end()
+    return True
+
+
+def _parser() -> MarkdownIt:
+    # HTML is text, and so is a link's definition: it would change the text above it.
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("reference")
+    parser.inline.ruler.at("emphasis", _delimiters(emphasis.tokenize))
+    parser.inline.ruler.at("strikethrough", _delimiters(strikethrough.tokenize))
+    parser.inline.ruler.before("autolink", "line_break", _line_break)
+    return parser
+
+
+_PARSER = _parser()
 _CONSOLE = Console(
     file=io.StringIO(),
     force_terminal=True,
@@ -85,15 +133,24 @@ def _token_groups(source: str) -> Iterator[tuple[int, list[Token]]]:
                 group = []
 
 
-def _lines(tokens: Sequence[Token], columns: int) -> list[str]:
+def markdown_document(source: str) -> markdown.Markdown:
+    """Return a whole text for a console of any width."""
+    return _document(_PARSER.parse(source))
+
+
+def _document(tokens: Sequence[Token]) -> _Document:
     for token in tokens:
         for child in token.children or ():
             # A model's line break is meant as one.
             child.type = "hardbreak" if child.type == "softbreak" else child.type
     document = _Document("", hyperlinks=False)
     document.parsed = list(tokens)
+    return document
+
+
+def _lines(tokens: Sequence[Token], columns: int) -> list[str]:
     with _CONSOLE.capture() as capture:
-        _CONSOLE.print(document, width=columns)
+        _CONSOLE.print(_document(tokens), width=columns)
     lines = [_BLANK_END.sub(_reset, line) for line in capture.get().split("\n")]
     while lines and not lines[-1]:
         lines.pop()

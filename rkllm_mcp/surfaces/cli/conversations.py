@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console, Group, RenderableType
-from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.text import Text
 
@@ -22,6 +21,7 @@ from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import StoredTurn
 from rkllm_mcp.records import StoredConversation
+from rkllm_mcp.surfaces.chat.markdown import markdown_document
 from rkllm_mcp.surfaces.cli.files import write_new
 from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, in_loop, option
 from rkllm_mcp.surfaces.invocation import Session
@@ -45,8 +45,7 @@ def _turn_layout(turn: StoredTurn) -> Group:
     if turn.thinking.strip():
         parts.append(Text(printable(turn.thinking.strip()), style="dim italic"))
     if turn.text.strip():
-        # Small models end their lines where they mean to; Markdown would join them.
-        parts.append(Markdown(printable(turn.text.strip()).replace("\n", "  \n")))
+        parts.append(markdown_document(printable(turn.text.strip())))
     if ending := read_catalogue("en").table("ending").get(turn.ending):
         parts.append(Text(f"[{ending}]", style="yellow"))
     return Group(*parts)

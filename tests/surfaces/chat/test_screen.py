@@ -115,6 +115,31 @@ def test_an_answer_looks_the_same_however_it_was_cut_and_however_high_the_screen
             assert "\n".join(screen.lines) == SHOWN
 
 
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("これは**「重要」**な点です", "これは「重要」な点です"),
+        ("**「A」**なので**「B」**", "「A」なので「B」"),
+        ("**重要：**次の行、**該当。**これは", "重要：次の行、該当。これは"),
+        ("*斜体（括弧）。*この~~消した（括弧）。~~この", "斜体（括弧）。この消した（括弧）。この"),
+        ("これは**`code`**です", "これはcodeです"),
+        ("🔥**「強」**🔥", "🔥「強」🔥"),
+        ("東京** 大阪** と a * b", "東京** 大阪** と a * b"),
+        ("2*3*4 = 24", "2*3*4 = 24"),
+        ("one<br>two<br />three", "one\n  two\n  three"),
+        ("a &lt;b&gt; &#13;c &#27;[2Jd", "a <b> c �[2Jd"),
+    ],
+)
+def test_marks_in_text_without_blanks_are_obeyed(written: str, shown: str) -> None:
+    with after([Text(written), End("answered")], columns=80) as screen:
+        assert "\n".join(screen.lines) == f"◆ {shown}\n"
+
+
+def test_a_line_break_in_a_cell_is_one() -> None:
+    with after([Text("| a | b |\n|---|---|\n| x<br>y | z |\n"), End("answered")]) as screen:
+        assert [line.split() for line in screen.lines if line.strip()][-2:] == [["x", "z"], ["y"]]
+
+
 def test_escape_sequences_of_a_model_are_nothing_on_the_screen_however_they_are_cut() -> None:
     text = "one \x1b[31mred\x1b[0m\n\n- \x1b]52;c;cm0=\x07two\x1b]0;open"
     for pieces in splits(text):

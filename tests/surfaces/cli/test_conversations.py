@@ -245,5 +245,20 @@ def test_on_a_terminal_a_conversation_is_laid_out() -> None:
     ]
 
 
+def test_on_a_terminal_nothing_of_an_answer_is_lost() -> None:
+    answer = "if a<b and c>d: **「値」**です\n<details>more</details>\n\n[1]: http://x.test\n\n- one\n  1. two"
+    console = Console(file=io.StringIO(), width=60, color_system=None)
+    console.print(layout(replace(TRIP, turns=(replace(TRIP.turns[1], thinking="", text=answer),))))
+    assert isinstance(console.file, io.StringIO)
+    shown = [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
+    assert shown[-5:] == [
+        "if a<b and c>d: 「値」です",
+        "<details>more</details>",
+        "[1]: http://x.test",
+        "• one",
+        "  1. two",
+    ]
+
+
 def test_markdown_of_a_conversation_without_a_title_begins_with_its_id() -> None:
     assert as_markdown(replace(TRIP, title="")).startswith("# abc123\n")

@@ -196,3 +196,49 @@ test("a paragraph that never ends is drawn in steps that grow, so that all of th
   };
   assert.ok(letters(800_000) < 11 * letters(80_000), "ten times the text, ten times the letters drawn");
 });
+
+test("an address is told from the text around it, with brackets, in quotation marks and without blanks", () => {
+  const found = (/** @type {string} */ words) =>
+    inline(words).flatMap((span) => (span.kind === "link" ? [span.href] : []));
+  for (const [words, address] of [
+    ["詳細はhttps://e.org/foo。次", "https://e.org/foo"],
+    ["全角（https://e.org/foo）です", "https://e.org/foo"],
+    ["https://e.org/guide，详见", "https://e.org/guide"],
+    ["https://e.org입니다", "https://e.org"],
+    ["“https://e.org/q”", "https://e.org/q"],
+    ["https://e.org/q…", "https://e.org/q"],
+    ["(https://e.org/a_(b)).", "https://e.org/a_(b)"],
+    ["see https://e.org/a_(b), or", "https://e.org/a_(b)"],
+  ]) {
+    assert.deepEqual(found(words), [address], words);
+  }
+  assert.deepEqual(found("xhttps://e.org and redirect?to=/https://e.org"), []);
+});
+
+test("of HTML only a line break is obeyed, and the entities that models write are characters", () => {
+  const lines = [text("a"), { kind: "break" }, text("b"), { kind: "break" }, text("c")];
+  assert.deepEqual(inline("a<br>b<BR />c"), lines);
+  assert.deepEqual(inline("`<br>` <br class='x'> <brx>"), [
+    { kind: "code", text: "<br>" },
+    text(" <br class='x'> <brx>"),
+  ]);
+  assert.deepEqual(inline("List&lt;T&gt; &amp; &#39;&#x3042;&#39; `&lt;`"), [
+    text("List<T> & 'あ' "),
+    { kind: "code", text: "&lt;" },
+  ]);
+  for (const plain of ["&unknown;", "&#0;", "&#27;", "&#xd800;", "&#9999999;", "&amp", "a & b; c"]) {
+    assert.deepEqual(inline(plain), [text(plain)]);
+  }
+  assert.deepEqual(inline("&#42;&#42;a&#42;&#42;"), [text("**a**")], "a character, not markup");
+});
+
+test("a product is no emphasis, and marks in text without blanks are obeyed", () => {
+  assert.deepEqual(inline("2*3*4 = 24"), [text("2*3*4 = 24")]);
+  assert.deepEqual(inline("これは**「重要」**な点、**該当。**次"), [
+    text("これは"),
+    { kind: "strong", spans: [text("「重要」")] },
+    text("な点、"),
+    { kind: "strong", spans: [text("該当。")] },
+    text("次"),
+  ]);
+});

@@ -12,9 +12,16 @@
  * @typedef {MathSpan | TextSpan | CodeSpan | BreakSpan | MarkedSpan | LinkSpan} Span
  */
 
-const SPECIAL = /[\\`*_~[!\nh$]/g;
-// Japanese text follows an address without a space.
-const ADDRESS = /https?:\/\/[^\s<>"'`\u3000-\u9fff\uff00-\uffef]{1,2000}/y;
+const SPECIAL = /[\\`*_~[!\nh$&<]/g;
+// Japanese text stands before and behind an address without a space, and any text in quotation marks.
+const ADDRESS = /https?:\/\/[^\s<>"'`\u2018-\u201f\u2026\u3000-\u9fff\uac00-\ud7af\uff00-\uffef]{1,2000}/y;
+const BEFORE_ADDRESS = /[\w/]/;
+const LINE_BREAK = /<br\s{0,4}\/?>/iy;
+const ENTITY = /&(?:([a-z]{2,6})|#(\d{1,7})|#x([\da-f]{1,6}));/iy;
+/** The entities that models write in texts; any other stays as it is. */
+const ENTITIES = new Map(
+  Object.entries({ amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", times: "×", deg: "°" }),
+);
 const ESCAPABLE = /[!-/:-@[-`{-~]/;
 const WORD = /[\p{L}\p{N}]/u;
 // Deeper nesting than a person writes; below it markup stays text.
@@ -92,6 +99,8 @@ class Reader {
       (sign === "\n" && this.#break()) ||
       (sign === "`" && this.#code()) ||
       (sign === "h" && this.#address()) ||
+      (sign === "<" && this.#tag()) ||
+      (sign === "&" && this.#entity()) ||
       ((sign === "[" || sign === "!") && this.#link()) ||
       ("*_~".includes(sign) && this.#marked());
     if (taken) return;
@@ -133,6 +142,23 @@ class Reader {
     return true;
   }
 
+  /** The one tag that is obeyed: nothing else breaks a line in the cell of a table. */
+  #tag() {
+    const found = sticky(LINE_BREAK, this.text, this.#at);
+    if (!found) return false;
+    this.#push({ kind: "break" }, this.#at + found[0].length);
+    return true;
+  }
+
+  #entity() {
+    const found = sticky(ENTITY, this.text, this.#at);
+    const text = found && (found[1] ? ENTITIES.get(found[1]) : character(found[2], found[3]));
+    if (!found || !text) return false;
+    this.#plain += text;
+    this.#at += found[0].length;
+    return true;
+  }
+
   #code() {
     const ticks = /** @type {RegExpExecArray} */ (sticky(/`+/y, this.text, this.#at))[0];
     const start = this.#at + ticks.length;
@@ -145,7 +171,7 @@ class Reader {
   }
 
   #address() {
-    const found = WORD.test(this.text[this.#at - 1] ?? "") ? null : sticky(ADDRESS, this.text, this.#at);
+    const found = BEFORE_ADDRESS.test(this.text[this.#at - 1] ?? "") ? null : sticky(ADDRESS, this.text, this.#at);
     if (!found) return false;
     const address = trimmed(found[0]);
     this.#push({ kind: "link", href: address, spans: [{ kind: "text", text: address }] }, this.#at + address.length);
@@ -195,7 +221,10 @@ class Reader {
    * @param {number} start where the marked text would begin
    */
   #opens(mark, start) {
-    const isInWord = mark[0] === "_" && WORD.test(this.text[this.#at - 1] ?? "");
+    const before = this.text[this.#at - 1] ?? "";
+    // 2*3*4 is a product.
+    const isProduct = mark === "*" && /\d/.test(before) && /\d/.test(this.text[start] ?? "");
+    const isInWord = (mark[0] === "_" && WORD.test(before)) || isProduct;
     return !isInWord && /\S/.test(this.text[start] ?? "");
   }
 
@@ -276,13 +305,29 @@ function closingBracket(text, from) {
 }
 
 /**
- * An address without the punctuation of the sentence that it ends.
+ * The character of a numeric entity; empty for one that cannot be shown.
+ *
+ * @param {string | undefined} decimal
+ * @param {string | undefined} hexadecimal
+ */
+function character(decimal, hexadecimal) {
+  const code = decimal ? Number.parseInt(decimal, 10) : Number.parseInt(hexadecimal ?? "", 16);
+  const isShown = code >= 32 && code <= 0x10ffff && !(code >= 0x7f && code < 0xa0) && !(code >= 0xd800 && code < 0xe000);
+  return isShown ? String.fromCodePoint(code) : "";
+}
+
+/**
+ * An address without the punctuation of the sentence that it ends; a bracket belongs to it if it was opened in it.
  *
  * @param {string} address
  */
 function trimmed(address) {
-  const ends = address.includes("(") ? ".,:;!?*_~]" : ".,:;!?*_~])";
   let end = address.length;
-  while (ends.includes(address[end - 1] ?? " ")) end -= 1;
+  let surplus = address.split(")").length - address.split("(").length;
+  for (; end > 0; end -= 1) {
+    const last = address[end - 1] ?? "";
+    if (last === ")" && surplus > 0) surplus -= 1;
+    else if (!".,:;!?*_~]".includes(last)) break;
+  }
   return address.slice(0, end);
 }
