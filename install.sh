@@ -32,7 +32,8 @@ fi
 
 echo "Installing $package …" >&2
 if command -v uv >/dev/null; then
-    uv tool install --reinstall-package rkllm-mcp "$package" || stop "uv could not install $package (see above)"
+    # Compiled by this user: what a later sudo compiles, this user could not update.
+    uv tool install --compile-bytecode --reinstall-package rkllm-mcp "$package" || stop "uv could not install $package (see above)"
     program=$(uv tool dir --bin)/rkllm-mcp
 else
     pipx install --force "$package" || stop "pipx could not install $package (see above)"

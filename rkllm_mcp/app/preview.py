@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rkllm_mcp.app.conversation_export import moment
-from rkllm_mcp.app.settings import chosen_model
+from rkllm_mcp.app.settings import EMULATOR, chosen_model
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import npu_loads, npu_nodes
 from rkllm_mcp.board.system import hottest, memory_bytes
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ConfigError, RuntimeUnusableError, UsageError
+from rkllm_mcp.models.cards import choose_model
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.store import open_store
@@ -166,10 +167,10 @@ def npu_devices() -> tuple[str, ...]:
     return tuple(machine.name_of(path) for path in (*nodes, *(machine.glob("dev/dma_heap/*") if nodes else ())))
 
 
-def model_files(config: Config) -> tuple[Path, ...]:
+def model_files(config: Config, directories: Sequence[Path]) -> tuple[Path, ...]:
     """Return the folders of the model on the NPU and of its file, which may be a link; empty if it is not found."""
     try:
-        model = chosen_model(config)
+        model = choose_model(config.model, directories, emulated=config.runtime.library == EMULATOR)
     except (RuntimeUnusableError, ConfigError):
         return ()
     return tuple(dict.fromkeys((model.folder.absolute(), model.file.resolve().parent)))

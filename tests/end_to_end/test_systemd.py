@@ -112,6 +112,40 @@ def test_the_service_lives_under_systemd(installed: Installed) -> None:
         httpx2.get(f"{installed.url}/healthz", timeout=60)
 
 
+@pytest.mark.parametrize("owner", ["root", "person"])
+def test_a_private_configuration_is_read_by_the_service_alone(installed: Installed, owner: str) -> None:
+    machine, config = installed.machine, installed.demo.config
+    config.chmod(0o600)
+    if owner == "person":
+        home = str(installed.demo.folder)
+        assert machine.run(["useradd", "--no-create-home", "--home-dir", home, owner]).returncode == 0
+        assert machine.run(["chown", "-R", f"{owner}:", home]).returncode == 0
+    installed.service("install")
+    question = {"message": "What time is it in London?", "stream": False, "approvals": "grant"}
+    assert httpx2.post(f"{installed.url}/v1/execute", json=question, timeout=60).status_code == 200
+    runs_as = machine.run(["ps", "-o", "user:20=", "-p", installed.main_pid()]).stdout.strip()
+    assert runs_as == ("rkllm-mcp" if owner == "root" else owner)
+    assert config.stat().st_mode & 0o007 == 0
+
+    # What root writes and restores is the service's to read again.
+    added = machine.run(installed.demo.command("config", "add-key"), dict(installed.demo.environment))
+    key = added.stdout.strip()
+    machine.systemctl("reload", UNIT)
+    installed.until(lambda: httpx2.get(f"{installed.url}/v1/models", timeout=60).status_code == 401)
+    for words in (
+        ["backup", "--system", "/run/b.tar.gz"],
+        ["service", "stop"],
+        ["restore", "--system", "--yes", "/run/b.tar.gz"],
+    ):
+        done = machine.run(installed.demo.command(*words), dict(installed.demo.environment))
+        assert done.returncode == 0, done.stderr
+    installed.service("start")
+    authorized = {"Authorization": f"Bearer {key}"}
+    httpx2.post(f"{installed.url}/v1/execute", json=question, headers=authorized, timeout=60)
+    kept = httpx2.get(f"{installed.url}/v1/conversations", headers=authorized, timeout=60).json()["conversations"]
+    assert [each["title"] for each in kept] == [question["message"]] * 2
+
+
 def _check_confinement(installed: Installed) -> None:
     """The process is nobody's, may not become somebody, and sees nothing of /home."""
     pid = installed.main_pid()

@@ -1,7 +1,7 @@
 """A real systemd as the first process of namespaces of its own: what a unit meets on a board, beside the machine.
 
-Processes, /run, /etc/systemd/system, /var/lib and /var/cache are its own and gone with it; the rest of the file system
-and the network are the machine's. It takes root.
+Processes, /run, /var/lib, /var/cache and all that is written below /etc are its own and gone with it; the rest of the
+file system and the network are the machine's. It takes root.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from pathlib import Path
 
 SYSTEMD = Path("/usr/lib/systemd/systemd")
 # The machine's units are not there: those that a boot begins with would tidy up the real /tmp and set the real kernel.
-_OWN = ("/run", "/etc/systemd/system", "/usr/lib/systemd/system", "/var/lib", "/var/cache")
+_OWN = ("/run", "/usr/lib/systemd/system", "/var/lib", "/var/cache")
 _TARGETS = ("sysinit", "basic", "multi-user", "shutdown", "test")
 _SCRIPT = """set -e
 for folder in {folders}; do mount -t tmpfs tmpfs "$folder"; done
 mount -t proc proc /proc
+mkdir /run/etc /run/etc.work
+mount -t overlay -o lowerdir=/etc,upperdir=/run/etc,workdir=/run/etc.work overlay /etc
+mount -t tmpfs tmpfs /etc/systemd/system
 mkdir -p /run/systemd/system
 for target in {targets}; do
     printf '[Unit]\\nDefaultDependencies=no\\n' >"/usr/lib/systemd/system/$target.target"

@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import sqlite3
+import stat
 import sys
 import tarfile
 import tempfile
@@ -35,8 +36,9 @@ from rkllm_mcp.config.editing import draft_beside
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.models.cards import list_models
 from rkllm_mcp.records import user_folder
+from rkllm_mcp.surfaces.cli.files import make_folder
 from rkllm_mcp.surfaces.cli.options import System, Yes, argument, command, may_proceed
-from rkllm_mcp.surfaces.cli.service import SYSTEM_STATE, readiness
+from rkllm_mcp.surfaces.cli.service import SYSTEM_STATE, readiness, system_data
 from rkllm_mcp.surfaces.invocation import Session
 
 _FORMAT = 1
@@ -66,8 +68,7 @@ class _StoredFile:
 def _folders(*, is_system: bool) -> Mapping[str, Path]:
     """Return the folders of the owner, or of the system's service, by their names in the archive."""
     if is_system:
-        data = SYSTEM_STATE / ".local" / "share" / "rkllm-mcp"
-        return {"config": _SYSTEM_CONFIG, "state": SYSTEM_STATE, "data": data}
+        return {"config": _SYSTEM_CONFIG, "state": SYSTEM_STATE, "data": system_data()}
     return {"config": user_folder("config"), "state": state_folder(), "data": user_folder("data")}
 
 
@@ -243,9 +244,10 @@ def _replace_all(targets: Mapping[Path, Path]) -> None:
     drafts: dict[Path, Path] = {}
     try:
         for extracted, target in targets.items():
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder = make_folder(target.parent)
             drafts[target] = draft_beside(target, _PARTIAL)
             shutil.move(extracted, drafts[target])
+            _give(drafts[target], target.stat() if target.exists() else folder)
         for target, draft in drafts.items():
             # The log of the database that is replaced would be applied to the new one.
             for suffix in ("-wal", "-shm"):
@@ -257,6 +259,14 @@ def _replace_all(targets: Mapping[Path, Path]) -> None:
         for draft in drafts.values():
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
+
+
+def _give(draft: Path, owner: os.stat_result) -> None:
+    """Give a file that root restores to the account that is to read it, such as a service's."""
+    if os.geteuid() == 0:
+        os.chown(draft, owner.st_uid, owner.st_gid)
+    if stat.S_ISREG(owner.st_mode):
+        draft.chmod(stat.S_IMODE(draft.stat().st_mode) | (owner.st_mode & stat.S_IRGRP))
 
 
 app = typer.Typer()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +30,20 @@ def write_whole(target: Path, text: str, advice: str = "; name another file with
         with suppress(OSError):
             draft.unlink(missing_ok=True)
         raise UsageError(f"{target} cannot be written ({error.strerror}){advice}") from None
+
+
+def make_folder(folder: Path) -> os.stat_result:
+    """Make a folder and those above it as the owner of the first that exists, and return its status.
+
+    What root makes for a service or a person belongs to them. An OSError if it cannot be made.
+    """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    owner = (missing[-1].parent if missing else folder).stat()
+    for path in reversed(missing):
+        path.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            os.chown(path, owner.st_uid, owner.st_gid)
+    return folder.stat()
 
 
 def write_new(path: str, data: bytes) -> None:

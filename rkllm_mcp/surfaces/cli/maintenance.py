@@ -118,7 +118,7 @@ def installer_command(action: str) -> list[str] | None:
         return [*sudo, "apt-get", *words, _PACKAGE]
     if (prefix / "uv-receipt.toml").exists():
         # A package that was installed from a folder keeps its version number; it is built anew all the same.
-        again = ["--reinstall-package", _PACKAGE] if action == "upgrade" else []
+        again = ["--compile-bytecode", "--reinstall-package", _PACKAGE] if action == "upgrade" else []
         return ["uv", "tool", action, *again, _PACKAGE]
     if (prefix / "pipx_metadata.json").exists():
         return ["pipx", action, _PACKAGE]

@@ -4,12 +4,13 @@ Only the unit file is written and systemd called; ``uninstall`` removes both and
 
 The text of the unit is ``system_unit.service.txt`` or ``user_unit.service.txt``. The board's devices are listed one by
 one; the rest of /dev, the capabilities and most system calls are closed. /home and /tmp are hidden except for the
-folders that the service needs. Two things stay open: writable and executable memory, which ctypes callbacks and tool
-servers with a JIT need, and the network, which tools use.
+folders that the service needs; ``service_account`` chooses who it runs as. Two things stay open: writable and
+executable memory, which ctypes callbacks and tool servers with a JIT need, and the network, which tools use.
 """
 
 from __future__ import annotations
 
+import getpass
 import grp
 import os
 import re
@@ -17,6 +18,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -31,9 +33,11 @@ from rkllm_mcp.app.preview import model_files, npu_devices, open_stored
 from rkllm_mcp.config.sections import Config, is_loopback, web_address
 from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.models.cards import model_directories, user_root
 from rkllm_mcp.records import user_folder
 from rkllm_mcp.surfaces.cli.files import filled_template, write_whole
 from rkllm_mcp.surfaces.cli.options import AsJson, System, command, flag, option
+from rkllm_mcp.surfaces.cli.service_account import Account, account_of, open_to_service, starts_without_login
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.terminal import table, wants_color
 
@@ -68,11 +72,13 @@ class UnitOptions:
     readable: Sequence[Path] = ()  # files and folders that the service reads, mainly those below /home
     writable: Sequence[Path] = ()  # folders that tools may change
     credentials: Sequence[tuple[str, Path]] = ()  # names, and the files that hold the secrets
+    user: str = ""  # the account of the system's unit; empty for one that exists only while the service runs
+    environment: Sequence[tuple[str, str]] = ()  # further variables
     namespaces: bool = False  # tool servers run in a sandbox, which needs namespaces
 
 
 def system_unit(wishes: UnitOptions) -> str:
-    """The unit for the whole machine: a user that exists while it runs, and the hardening that root can grant."""
+    """The unit for the whole machine, with the hardening that root can grant."""
     return _unit("system_unit", wishes)
 
 
@@ -91,6 +97,9 @@ def _unit(template: str, wishes: UnitOptions) -> str:
         "CREDENTIALS": _lines("LoadCredential", [f"{name}:{path}" for name, path in wishes.credentials]),
         "GROUPS": _lines("SupplementaryGroups", [" ".join(wishes.groups)] if wishes.groups else []),
         "DEVICES": _lines("DeviceAllow", [f"{device} rw" for device in wishes.devices]),
+        # RemoveIPC would remove that of the person's other programs.
+        "ACCOUNT": f"User={_word(wishes.user)}" if wishes.user else "DynamicUser=yes\nRemoveIPC=yes",
+        "ENVIRONMENT": _lines("Environment", [_word(f"{name}={value}") for name, value in wishes.environment]),
         "PATHS": _paths(wishes),
         "NAMESPACES": "user mnt pid ipc uts net cgroup" if wishes.namespaces else "yes",
         "SYSTEM_CALLS": _lines("SystemCallFilter", calls),
@@ -106,7 +115,7 @@ def _lines(key: str, values: Sequence[str]) -> str:
 def _paths(wishes: UnitOptions) -> str:
     hidden = [path for path in (*wishes.readable, *wishes.writable) if _is_hidden(path)]
     folders = {
-        "BindReadOnlyPaths": [path for path in hidden if path not in wishes.writable],
+        "BindReadOnlyPaths": [path for path in hidden if not any(map(path.is_relative_to, wishes.writable))],
         "BindPaths": [path for path in wishes.writable if _is_hidden(path)],
         "ReadWritePaths": [path for path in wishes.writable if not _is_hidden(path)],
     }
@@ -144,12 +153,14 @@ class UnitLocation:
         """Run systemctl and return its output; if it fails, a ServiceControlError ends with ``advice``."""
         command = self.systemctl(*words)
         see = f"; see: {advice}" if advice else ""
+        began = int(time.time())
         try:
             completed = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_LIMIT_S)
         except subprocess.TimeoutExpired:
             raise ServiceControlError(f"'{' '.join(command)}' did not end within {_LIMIT_S} s{see}") from None
         if completed.returncode:
             message = " ".join(completed.stderr.split()) or f"exit code {completed.returncode}"
+            message = (self._last_error(began) if advice else "") or message
             raise ServiceControlError(f"'{' '.join(command)}' failed: {message}{see}")
         return completed.stdout
 
@@ -161,15 +172,33 @@ class UnitLocation:
     @property
     def log_command(self) -> str:
         """The command that shows the service's log."""
-        return f"journalctl {'--user ' if self.is_user else ''}-u {UNIT_NAME} -n 50"
+        return f"journalctl {' '.join(self.journal)} -n 50"
+
+    @property
+    def journal(self) -> list[str]:
+        """The options of journalctl that choose the unit."""
+        # --user would read the user's own files alone, which a journal in memory does not have.
+        return ["--user-unit" if self.is_user else "-u", UNIT_NAME]
+
+    def _last_error(self, began: int) -> str:
+        """Return the program's own sentence since ``began``, seconds; empty if the journal has none or is closed."""
+        if shutil.which("journalctl") is None:
+            return ""
+        words = ["journalctl", "-q", *self.journal, "--since", f"@{began}", "-o", "cat", "--no-pager"]
+        try:
+            done = subprocess.run(words, check=False, capture_output=True, text=True, errors="replace", timeout=30)
+        except subprocess.TimeoutExpired:
+            return ""
+        lines = [line for line in done.stdout.splitlines() if line.startswith("Error: ")]
+        return lines[-1].removeprefix("Error: ") if lines else ""
 
 
 class ServiceControlError(RkllmMcpError):
     """systemctl failed."""
 
 
-def unit_text(session: Session, *, is_user: bool, credentials: Sequence[str] = ()) -> str:
-    """Return the unit for the configuration in use; ``credentials`` are ``NAME=FILE`` each."""
+def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptions:
+    """Return the settings of the unit for the configuration in use; ``credentials`` are ``NAME=FILE`` each."""
     pairs = tuple(map(_credential, credentials))
     # What systemd will hand over is not here yet; any value does to check the rest.
     environment = {**os.environ, **dict.fromkeys((name for name, _ in pairs), "credential")}
@@ -178,19 +207,21 @@ def unit_text(session: Session, *, is_user: bool, credentials: Sequence[str] = (
         raise UsageError("there is no configuration file; 'rkllm-mcp setup' makes one")
     source = config.origin.source.absolute()
     devices = npu_devices()
-    wishes = UnitOptions(
+    account = account_of(source)
+    return UnitOptions(
         program=_program(),
         config=source,
         start_s=config.runtime.start_timeout_s,
         drain_s=config.service.drain_s,
         devices=devices,
-        groups=sorted({group for device in devices for group in _group(device)}),
-        readable=tuple(dict.fromkeys(_readable(config, source))),
-        writable=tuple(_writable(config)),
+        groups=sorted({group for device in devices for group in _group(device)} | ({account.group} - {""})),
+        readable=tuple(dict.fromkeys(_readable(config, source, account))),
+        writable=tuple(dict.fromkeys(_writable(config, source, account))),
         credentials=pairs,
         namespaces=_uses_sandbox(config),
+        user=account.user,
+        environment=tuple(_environment(config, account)),
     )
-    return user_unit(wishes) if is_user else system_unit(wishes)
 
 
 app = typer.Typer(no_args_is_help=True)
@@ -210,12 +241,15 @@ def install(
     only_print: Annotated[bool, flag("Print the unit without installing it.", "--print")] = False,
 ) -> int:
     """Install and start a systemd unit for the current configuration."""
-    text = unit_text(session, is_user=is_user, credentials=credentials or ())
+    wishes = unit_options(session, credentials or ())
+    text = user_unit(wishes) if is_user else system_unit(wishes)
     if only_print:
         sys.stdout.write(text)
         return EXIT_DONE
     unit = UnitLocation(is_user)
     _need_systemctl()
+    if not is_user:
+        open_to_service(account_of(wishes.config), wishes.config, wishes.readable)
     write_whole(unit.file, text, unit.advice, 0o644)
     session.status(f"Wrote {unit.file}")
     unit.run("daemon-reload")
@@ -225,8 +259,8 @@ def install(
         return EXIT_DONE
     session.status("Starting; the model is being loaded …")
     unit.run("restart", UNIT_NAME, advice=unit.log_command)
-    if is_user:
-        session.status("It ends when you log out, unless you say: loginctl enable-linger")
+    if is_user and not starts_without_login():
+        session.status(f"It ends when you log out, unless you say: sudo loginctl enable-linger {getpass.getuser()}")
     return status(session, is_user)
 
 
@@ -246,6 +280,8 @@ def uninstall(session: Session, is_user: _User = False) -> int:
     if is_controlled:
         unit.run("daemon-reload")
     session.status(f"Removed {unit.file}; what it remembered stays in its state folder")
+    if is_user and Path("/var/lib/systemd/linger", getpass.getuser()).exists():
+        session.status("Services of yours still start without a login; to end that: loginctl disable-linger")
     return EXIT_DONE
 
 
@@ -286,7 +322,7 @@ def logs(
     unit = _installed(is_user=is_user)
     if shutil.which("journalctl") is None:
         raise UsageError("this machine has no journalctl; the log is where its system keeps that of services")
-    words = ["journalctl", *(["--user"] if unit.is_user else []), "-u", UNIT_NAME, "-n", str(lines), "--no-pager"]
+    words = ["journalctl", *unit.journal, "-n", str(lines), "--no-pager"]
     with suppress(KeyboardInterrupt):
         return subprocess.run([*words, *(["-f"] if follow else [])], check=False).returncode
     return EXIT_DONE
@@ -305,20 +341,20 @@ def _installed(*, is_user: bool) -> UnitLocation:
 @command(app, "status")
 def status(session: Session, is_user: _User = False, as_json: AsJson = False) -> int:
     """Show the state of the service; exit code 1 unless it is active."""
-    unit = UnitLocation(is_user)
     _need_systemctl()
+    unit = UnitLocation(is_user or (not UnitLocation(False).file.is_file() and UnitLocation(True).file.is_file()))
     names = ",".join(name for name, _ in _SHOWN)
     output = unit.run("show", "--property", f"LoadState,{names}", UNIT_NAME)
     values = {name: value for name, _, value in (line.partition("=") for line in output.splitlines())}
     if values.get("LoadState") != "loaded":
         raise UsageError(f"there is no service; install it: rkllm-mcp service install{' --user' if is_user else ''}")
-    rows = [(label, _setting_line(name, values.get(name, ""))) for name, label in _SHOWN if values.get(name)]
-    session.show(
-        {name: values[name] for name, _ in _SHOWN if values.get(name)},
-        table((), rows, session.terminal.columns),
-        as_json=as_json,
-    )
-    if values.get("ActiveState") == "active":
+    is_active = values.get("ActiveState") == "active"
+    # A kernel may count no memory. A service that ended has no process, and what it said last is over.
+    absent = {"", "[not set]"} if is_active else {"", "[not set]", "0", values.get("StatusText")}
+    shown = {name: values[name] for name, _ in _SHOWN if values.get(name, "") not in absent}
+    rows = [(label, _setting_line(name, shown[name])) for name, label in _SHOWN if name in shown]
+    session.show(shown, table((), rows, session.terminal.columns), as_json=as_json)
+    if is_active:
         return EXIT_DONE
     session.status(f"Its log: {unit.log_command}")
     return EXIT_ANSWER_FAILED
@@ -337,13 +373,15 @@ def _program() -> tuple[str, ...]:
     return (str(script),) if script.is_file() else (sys.executable, "-m", "rkllm_mcp")
 
 
-def _readable(config: Config, source: Path) -> Iterator[Path]:
+def _readable(config: Config, source: Path, account: Account) -> Iterator[Path]:
     """Yield the paths that the service reads; those outside /home are readable anyway."""
     yield source.parent
     yield Path(sys.prefix)
     yield Path(sys.base_prefix)
     yield Path(__file__).resolve().parents[3]
-    yield from model_files(config)
+    yield from model_files(config, model_directories({**os.environ, "XDG_DATA_HOME": str(account.data.parent)}))
+    if not account.user and account.data.is_dir():
+        yield account.data
     if config.runtime.library not in {"auto", "emulator"}:
         yield Path(config.runtime.library).absolute().parent
     for server in config.active_servers:
@@ -357,11 +395,34 @@ def _readable(config: Config, source: Path) -> Iterator[Path]:
                 yield server.cwd.absolute()
 
 
-def _writable(config: Config) -> Iterator[Path]:
+def _writable(config: Config, source: Path, account: Account) -> Iterator[Path]:
+    if account.user:
+        yield account.data
+        # The page adds servers to the configuration.
+        yield source.parent
     yield from (path.absolute() for path in config.security.roots)
     for server in config.active_servers:
         if isinstance(server, BuiltinServer) and server.folder is not None and server.write:
             yield server.folder.absolute()
+
+
+def _environment(config: Config, account: Account) -> Iterator[tuple[str, str]]:
+    """Yield the variables with which the service finds the models and runtimes that its owner's commands use.
+
+    Those of root are read; what the service downloads itself goes to a folder of its own.
+    """
+    from rkllm_mcp.app.llama import FOLDER_VARIABLE, llama_folder
+    from rkllm_mcp.app.runtimes import library_in_use
+
+    if account.user:
+        yield "XDG_DATA_HOME", str(account.data.parent)
+        return
+    for variable, path in (("RKLLM_MCP_MODELS", user_root()), (FOLDER_VARIABLE, llama_folder())):
+        if path.is_dir():
+            yield variable, str(path)
+    library = library_in_use(config.runtime.library)
+    if config.runtime.library == "auto" and library is not None and library.is_relative_to(account.data.resolve()):
+        yield "RKLLM_MCP_RUNTIME__LIBRARY", str(library)
 
 
 def _uses_sandbox(config: Config) -> bool:
@@ -400,6 +461,15 @@ def _setting_line(name: str, value: str) -> str:
 
 # State folder of the system's unit, whose user is made by systemd; root may read and write it.
 SYSTEM_STATE = Path("/var/lib/rkllm-mcp")
+
+
+def system_data() -> Path:
+    """Return the data folder of the system's service: that of the person it runs as, else one in its state folder."""
+    unit = UnitLocation(False).file
+    text = unit.read_text("utf-8") if unit.is_file() else ""
+    line = re.search(r'^Environment="?XDG_DATA_HOME=(.*?)"?$', text, re.MULTILINE)
+    folder = Path(re.sub(r'\\([\\"])|([%$])\2', r"\1\2", line[1])) if line else SYSTEM_STATE / ".local" / "share"
+    return folder / "rkllm-mcp"
 
 
 def local_address(config: Config) -> str:

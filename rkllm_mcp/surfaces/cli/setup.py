@@ -501,7 +501,7 @@ class _Setup:
             code = install(Session(str(config.origin.source)), is_user=is_user)
         except (ServiceControlError, UsageError) as error:
             self.say(f"! {error}")
-            self.tell("setup.no_systemd")
+            self.tell("setup.serve_yourself")
             return False
         finally:
             if file.is_file():

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import anyio
 import pytest
 
+from rkllm_mcp.__main__ import spare_owner
 from rkllm_mcp.messages import StoredTurn
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.store import open_store
@@ -77,3 +80,16 @@ def test_a_service_that_is_not_installed_is_not_controlled(command: Command, ver
     refused = command("service", verb)
     assert refused.code == 2
     assert "rkllm-mcp service install" in refused.err or "another way: rkllm-mcp serve" in refused.err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+def test_sudo_leaves_no_bytecode_of_roots_in_the_environment_of_a_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    spare_owner()
+    assert not sys.dont_write_bytecode
+    os.chown(tmp_path, 1000, -1)
+    spare_owner()
+    assert sys.dont_write_bytecode

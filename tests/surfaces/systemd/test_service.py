@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,18 @@ if [ "$*" = is-system-running ]; then [ ! -e "$OFFLINE" ] || echo offline; exit;
 echo "$*" >>"$NOTES"
 case " $* " in
     *" show "*) cat "$SHOWN" ;;
-    *" restart "*) [ ! -e "$BROKEN" ] || { echo "Job for rkllm-mcp.service failed." >&2; exit 1; } ;;
+    *" restart "* | *" start "*) [ ! -e "$BROKEN" ] || { echo "Job for rkllm-mcp.service failed." >&2; exit 1; } ;;
 esac
+"""
+JOURNALCTL = """#!/bin/sh
+case " $* " in
+    *" --since "*) echo "Starting …"; echo "Error: the file cannot be read"; echo "Failed." ;;
+    *) echo "journal $*" ;;
+esac
+"""
+LOGINCTL = """#!/bin/sh
+echo "loginctl $*" >>"$NOTES"
+[ ! -e "$BROKEN" ]
 """
 ACTIVE = """LoadState=loaded
 ActiveState=active
@@ -35,8 +46,9 @@ class Machine:
         self.shown.write_text(ACTIVE, "utf-8")
         programs = folder / "bin"
         programs.mkdir()
-        (programs / "systemctl").write_text(SYSTEMCTL, "utf-8")
-        (programs / "systemctl").chmod(0o755)
+        for name, text in (("systemctl", SYSTEMCTL), ("loginctl", LOGINCTL), ("journalctl", JOURNALCTL)):
+            (programs / name).write_text(text, "utf-8")
+            (programs / name).chmod(0o755)
         demo = make_demo(folder / "home", [])
         environment = {**demo.environment, "PATH": f"{programs}:{demo.environment['PATH']}"}
         environment |= {"NOTES": str(self.notes), "SHOWN": str(self.shown), "BROKEN": str(self.broken)}
@@ -66,7 +78,14 @@ def test_install_writes_the_unit_starts_it_and_shows_how_it_is(machine: Machine)
     assert machine.told()[:3] == [f"--user {order}" for order in orders]
     assert "serving" in done.stdout
     assert "100 MB" in done.stdout
-    assert "enable-linger" in done.stderr
+    assert "loginctl enable-linger" in machine.told()
+    assert "log out" not in done.stderr
+
+
+def test_a_service_that_only_root_may_start_with_the_machine_says_so(machine: Machine) -> None:
+    loginctl = machine.folder / "bin" / "loginctl"
+    loginctl.write_text("#!/bin/sh\nexit 1\n", "utf-8")
+    assert "sudo loginctl enable-linger" in machine.demo.run_here("service", "install", "--user").stderr
 
 
 def test_install_may_leave_the_start_to_its_owner(machine: Machine) -> None:
@@ -80,8 +99,11 @@ def test_a_service_that_does_not_start_says_where_its_log_is(machine: Machine) -
     machine.broken.touch()
     done = machine.demo.run_here("service", "install", "--user")
     assert done.returncode == 1
-    assert "Job for rkllm-mcp.service failed" in done.stderr
-    assert "journalctl --user -u rkllm-mcp.service" in done.stderr
+    # Its own sentence, instead of systemctl's that names two commands.
+    message = " ".join(done.stderr.split())
+    assert "failed: the file cannot be read; see: journalctl --user-unit rkllm-mcp.service" in message
+    (machine.folder / "bin" / "journalctl").write_text("#!/bin/sh\nexit 1\n", "utf-8")
+    assert "Job for rkllm-mcp.service failed" in machine.demo.run_here("service", "start").stderr
 
 
 def test_status_of_a_service_that_failed_is_an_exit_code(machine: Machine) -> None:
@@ -89,8 +111,23 @@ def test_status_of_a_service_that_failed_is_an_exit_code(machine: Machine) -> No
     done = machine.demo.run_here("service", "status", "--user")
     assert done.returncode == 1
     assert "failed" in done.stdout
+    # Neither the process nor the last word of one that ended.
+    assert "serving" not in done.stdout
     machine.shown.write_text("LoadState=not-found\nActiveState=inactive\n", "utf-8")
     assert "service install --user" in machine.demo.run_here("service", "status", "--user").stderr
+
+
+def test_status_is_that_of_the_installed_service_and_shows_no_figure_that_is_not_counted(machine: Machine) -> None:
+    machine.demo.run_here("service", "install", "--user", "--no-start")
+    machine.shown.write_text(ACTIVE.replace("104857600", "[not set]"), "utf-8")
+    done = machine.demo.run_here("service", "status", "--json")
+    assert (done.returncode, machine.told()[-1].split()[0]) == (0, "--user")
+    assert json.loads(done.stdout) == {
+        "ActiveState": "active",
+        "StatusText": "serving",
+        "MainPID": "4711",
+        "NRestarts": "0",
+    }
 
 
 @pytest.mark.parametrize(("verb", "said"), [("start", "Started."), ("stop", "Stopped."), ("restart", "Restarted.")])
@@ -105,13 +142,10 @@ def test_the_service_is_controlled_where_it_is_installed(machine: Machine, verb:
 
 
 def test_the_log_of_the_service_is_the_journals(machine: Machine, capfd: pytest.CaptureFixture[str]) -> None:
-    journalctl = machine.folder / "bin" / "journalctl"
-    journalctl.write_text('#!/bin/sh\necho "journal $*"\n', "utf-8")
-    journalctl.chmod(0o755)
     machine.demo.run_here("service", "install", "--user", "--no-start")
     done = machine.demo.run_here("service", "logs", "-n", "7")
     # It writes to the terminal itself.
-    assert (done.returncode, capfd.readouterr().out) == (0, "journal --user -u rkllm-mcp.service -n 7 --no-pager\n")
+    assert (done.returncode, capfd.readouterr().out) == (0, "journal --user-unit rkllm-mcp.service -n 7 --no-pager\n")
 
 
 def test_uninstall_takes_the_unit_away_and_a_second_time_says_so(machine: Machine) -> None:

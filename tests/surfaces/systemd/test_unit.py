@@ -29,6 +29,8 @@ BOARD = UnitOptions(
     credentials=(("API_KEY", Path("/etc/rkllm-mcp/api.key")),),
 )
 
+OWNED = replace(BOARD, user="orange", environment=(("XDG_DATA_HOME", "/home/orange/.local/share"),))
+
 
 def analyzed(folder: Path, text: str, *words: str) -> subprocess.CompletedProcess[str]:
     file = folder / "rkllm-mcp.service"
@@ -47,8 +49,9 @@ def test_systemd_understands_every_line(tmp_path: Path, make: Callable[[UnitOpti
 
 
 @needs_systemd
-def test_systemd_rates_it_two_or_better(tmp_path: Path) -> None:
-    done = analyzed(tmp_path, system_unit(BOARD), "security", "--offline=yes", "--no-pager")
+@pytest.mark.parametrize("options", [BOARD, OWNED], ids=["own account", "a person's"])
+def test_systemd_rates_it_two_or_better(tmp_path: Path, options: UnitOptions) -> None:
+    done = analyzed(tmp_path, system_unit(options), "security", "--offline=yes", "--no-pager")
     rating = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
     assert rating is not None, done.stdout + done.stderr
     assert float(rating[1]) <= MOST_EXPOSURE
@@ -76,6 +79,21 @@ def test_of_home_only_the_necessary_parts_are_seen() -> None:
     assert "BindPaths=/home/orange/notes" in lines
     assert "ReadWritePaths=/srv/notes" in lines
     assert not any("/opt/models" in line for line in lines)
+
+
+def test_a_persons_configuration_is_read_as_that_person() -> None:
+    lines = system_unit(OWNED).splitlines()
+    assert {"User=orange", "Environment=XDG_DATA_HOME=/home/orange/.local/share"} <= set(lines)
+    # What is the person's otherwise is not removed with the service.
+    assert not {"DynamicUser=yes", "RemoveIPC=yes"} & set(lines)
+    assert {"DynamicUser=yes", "RemoveIPC=yes"} <= set(system_unit(BOARD).splitlines())
+
+
+def test_a_folder_inside_a_writable_one_is_no_mount_of_its_own() -> None:
+    options = replace(BOARD, readable=(Path("/home/orange/notes/2026"), Path("/home/orange/notes2")))
+    lines = system_unit(options).splitlines()
+    assert "BindReadOnlyPaths=/home/orange/notes2" in lines
+    assert not any("2026" in line for line in lines)
 
 
 def test_the_unit_waits_for_the_model_and_for_answers() -> None:

@@ -1,0 +1,116 @@
+"""The account that a unit of the system runs as, and what it may read.
+
+With a configuration of a person, that person's: the file is private, as ``setup`` writes it, and the models and the
+folders that tools change are in that home. With one of root, an account that exists only while the service runs; a
+private file is opened to a group of its own, which the unit adds.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.records import user_folder
+from rkllm_mcp.surfaces.cli.files import make_folder
+
+# Another name than the service's, which systemd gives to the account that it makes.
+CONFIG_GROUP = "rkllm-config"
+_LIMIT_S = 60
+
+
+@dataclass(frozen=True)
+class Account:
+    """The account of a service."""
+
+    user: str  # the owner of the configuration; empty for an account that exists only while the service runs
+    group: str  # the group that reads the configuration where others may not; empty if none is needed
+    data: Path  # the folder with the models and runtimes that its commands use
+
+
+def account_of(config: Path) -> Account:
+    """Return the account for a configuration file."""
+    status = config.stat()
+    if status.st_uid:
+        try:
+            person = pwd.getpwuid(status.st_uid)
+        except KeyError:
+            return Account(str(status.st_uid), "", user_folder("data"))
+        # With sudo the environment is root's.
+        environment = os.environ if os.geteuid() == status.st_uid else {"HOME": person.pw_dir}
+        return Account(person.pw_name, "", user_folder("data", environment))
+    is_open = bool(status.st_mode & stat.S_IROTH)
+    return Account("", "" if is_open else _reading_group(status), user_folder("data"))
+
+
+def _reading_group(status: os.stat_result) -> str:
+    """Return the group that the file is open to; the service's own if that is none or root's."""
+    if status.st_gid and status.st_mode & stat.S_IRGRP:
+        try:
+            return grp.getgrgid(status.st_gid).gr_name
+        except KeyError:
+            return str(status.st_gid)
+    return CONFIG_GROUP
+
+
+def open_to_service(account: Account, config: Path, readable: Iterable[Path]) -> None:
+    """Make what the account reads readable: the configuration by a group, the folder of models by its existence.
+
+    Raises:
+        UsageError: a folder is closed to the service, or the group cannot be made.
+    """
+    if account.user:
+        try:
+            # A unit does not show a folder that is made later.
+            make_folder(account.data)
+        except OSError as error:
+            raise UsageError(f"{account.data} cannot be made ({error.strerror}); run it with sudo") from None
+        return
+    if account.group == CONFIG_GROUP:
+        _grant(config)
+    closed = [path for path in readable if not _is_open(path)]
+    if closed:
+        paths = " ".join(map(str, closed))
+        raise UsageError(f"the service, which does not run as root, cannot read {paths}; open it: chmod o+rX {paths}")
+
+
+def _grant(config: Path) -> None:
+    """Let the group read a file of root."""
+    command = ["groupadd", "--system", "--force", CONFIG_GROUP]
+    if shutil.which(command[0]) is None:
+        raise UsageError(f"{command[0]} is not installed, and {config} is private; let a group read it, or all: chmod")
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_LIMIT_S)
+    try:
+        if done.returncode == 0:
+            shutil.chown(config, group=CONFIG_GROUP)
+            config.chmod(stat.S_IMODE(config.stat().st_mode) | stat.S_IRGRP)
+            return
+    except (OSError, LookupError) as error:
+        raise UsageError(f"{config} cannot be opened to the group {CONFIG_GROUP} ({error}); run it with sudo") from None
+    raise UsageError(f"the group {CONFIG_GROUP} cannot be made ({done.stderr.strip()}); run it with sudo")
+
+
+def _is_open(path: Path) -> bool:
+    """Return whether others may read a path; true for one that does not exist."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return True
+    needed = stat.S_IROTH | stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH
+    return mode & needed == needed
+
+
+def starts_without_login() -> bool:
+    """Let the services of this user start with the machine; return False if that takes root."""
+    if shutil.which("loginctl") is None:
+        return False
+    words = ["loginctl", "enable-linger"]
+    done = subprocess.run(words, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=_LIMIT_S)
+    return done.returncode == 0
