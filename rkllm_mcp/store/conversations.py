@@ -56,14 +56,16 @@ NEXT_CHANGE = "(SELECT COALESCE(MAX(touched), 0) + 1 FROM conversations)"
 TEXT_OF_EVENTS = """
     SELECT value FROM json_tree(m.events) WHERE atom LIKE :like ESCAPE '\\'
     AND (key = 'text' OR path LIKE '%.arguments%') LIMIT 1"""
-# The text that contains the words: of a turn, or the arguments or result of a call.
+# The text that contains a word: of a turn, or the arguments or result of a call.
 _PASSAGE = """(
     SELECT passage FROM (
         SELECT CASE WHEN m.text LIKE :like ESCAPE '\\' THEN m.text ELSE (@TEXT_OF_EVENTS@) END AS passage
         FROM messages AS m WHERE m.tenant = c.tenant AND m.conversation = c.id
         AND (m.text LIKE :like ESCAPE '\\' OR m.events LIKE :like ESCAPE '\\')
     ) AS passages WHERE passage IS NOT NULL LIMIT 1)""".replace("@TEXT_OF_EVENTS@", TEXT_OF_EVENTS)
-_WITH_WORDS = f" AND (title LIKE :like ESCAPE '\\' OR {_PASSAGE} IS NOT NULL)"
+_WITH_WORD = f" AND (title LIKE :like ESCAPE '\\' OR {_PASSAGE} IS NOT NULL)"
+# The parameters of the words of a search, which may stand anywhere; further words are not looked for.
+LIKES = tuple(f"like_{letter}" for letter in "abcdefgh")
 _LATEST_FIRST = """
 ORDER BY CASE WHEN :pinned_first = 1 THEN pinned ELSE 0 END DESC, touched DESC LIMIT :limit OFFSET :offset"""
 _UPSERT = """
@@ -384,7 +386,8 @@ def _with_pictures(
 def _summary(row: Sequence[Any], search: str) -> ConversationSummary:
     """Return the summary of a row; of its text only the passage around the words of the search."""
     text = _readable(str(row[6])) if len(row) > 6 and row[6] else ""
-    start = max(0, text.lower().find(search.lower()) - _BEFORE_CHARS)
+    places = (text.lower().find(words.lower()) for words in (search, *search.split()[:1]))
+    start = max(0, next((place for place in places if place >= 0), 0) - _BEFORE_CHARS)
     # A word that is cut tells nothing; Japanese has no spaces and begins anywhere.
     start = text.find(" ", start, start + _BEFORE_CHARS // 2) + 1 or start if start else 0
     passage = text[start : start + _PASSAGE_CHARS].lstrip("· ")
@@ -416,7 +419,17 @@ def _leaves(value: Any, name: str = "") -> Iterator[str]:
 
 
 def _sought(tenant: str, search: str) -> dict[str, Any]:
-    return {"tenant": tenant, "like": f"%{_literal(search)}%"}
+    words = dict(zip(LIKES, search.split(), strict=False))
+    return {"tenant": tenant, **{name: f"%{_literal(word)}%" for name, word in words.items()}}
+
+
+def _with_words(search: str) -> str:
+    """Return the condition that each word of the search is in the title, a turn or a call."""
+    return "".join(_named(_WITH_WORD, name) for name, _ in zip(LIKES, search.split(), strict=False))
+
+
+def _named(statement: str, name: str) -> str:
+    return statement.replace(":like", f":{name}")
 
 
 def _literal(text: str) -> str:
@@ -632,11 +645,14 @@ class Conversations:
     ) -> list[ConversationSummary]:
         """Return conversations, the most recently changed first.
 
-        ``search`` restricts them to those whose title, turns or calls contain this text, ignoring the case of Latin
-        letters.
+        ``search`` restricts them to those whose title, turns and calls contain each of its words, ignoring the case of
+        Latin letters; the passage is one with all of them as they stand, or with the first.
         """
         values = {**_sought(tenant, search), "limit": limit, "offset": offset, "pinned_first": pinned_first}
-        passage, where = (f", {_PASSAGE}", _WITH_WORDS) if search else ("", "")
+        passage, where = "", _with_words(search)
+        if where:
+            values["like"] = f"%{_literal(search.strip())}%"
+            passage = f", COALESCE({_PASSAGE}, {_named(_PASSAGE, LIKES[0])})"
         rows = await self._database.rows(f"SELECT {_COLUMNS}{passage}{_OF_TENANT}{where}{_LATEST_FIRST}", values)
         return [_summary(row, search) for row in rows]
 
@@ -651,7 +667,7 @@ class Conversations:
 
     async def count(self, tenant: str, search: str = "") -> int:
         """Return the number of conversations that ``latest`` would list without a limit."""
-        query = f"SELECT COUNT(*){_OF_TENANT}{_WITH_WORDS if search else ''}"
+        query = f"SELECT COUNT(*){_OF_TENANT}{_with_words(search)}"
         return int((await self._database.rows(query, _sought(tenant, search)))[0][0])
 
     async def rename(self, tenant: str, conversation_id: str, title: str, *, instead_of: str | None = None) -> bool:

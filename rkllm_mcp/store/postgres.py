@@ -27,7 +27,7 @@ import anyio
 
 from rkllm_mcp.config.secrets import redacted_text
 from rkllm_mcp.errors import StoreAwayError, StoreError, install_command
-from rkllm_mcp.store.conversations import NEXT_CHANGE, TEXT_OF_EVENTS
+from rkllm_mcp.store.conversations import LIKES, NEXT_CHANGE, TEXT_OF_EVENTS
 from rkllm_mcp.store.database import REPORT, Rows, Topics, Transaction, Values, Work, migrations_of
 
 if TYPE_CHECKING:
@@ -53,19 +53,21 @@ _CHANNEL = "rkllm_mcp"
 _GONE = "DELETE FROM boards WHERE id = ?"
 _REMEDY = "see whether PostgreSQL runs and the board reaches it"
 _DRIVER = "psycopg[binary,pool]"
-# What is written otherwise than for SQLite. Text of an event: in the value of "text", and anywhere in "arguments".
-_REWRITTEN = (
-    (NEXT_CHANGE, "nextval('change_numbers')"),
-    (
-        TEXT_OF_EVENTS,
-        """
+# Text of an event: in the value of "text", and anywhere in "arguments".
+_TEXT_OF_EVENTS = """
     SELECT words FROM (
         SELECT value #>> '{}' AS words FROM jsonb_path_query(
             NULLIF(replace(m.events, '\\u0000', '\\ufffd'), '')::jsonb, '$.**.text') AS value
         UNION ALL SELECT value #>> '{}' FROM jsonb_path_query(
             NULLIF(replace(m.events, '\\u0000', '\\ufffd'), '')::jsonb, '$.**.arguments.**') AS value
         WHERE jsonb_typeof(value) IN ('string', 'number')
-    ) AS texts WHERE words ILIKE :like ESCAPE '\\' LIMIT 1""",
+    ) AS texts WHERE words ILIKE :like ESCAPE '\\' LIMIT 1"""
+# What is written otherwise than for SQLite.
+_REWRITTEN = (
+    (NEXT_CHANGE, "nextval('change_numbers')"),
+    *(
+        (TEXT_OF_EVENTS.replace(":like", f":{name}"), _TEXT_OF_EVENTS.replace(":like", f":{name}"))
+        for name in ("like", *LIKES)
     ),
     (" LIKE ", " ILIKE "),
 )

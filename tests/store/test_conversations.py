@@ -160,6 +160,13 @@ async def test_the_latest_come_first_page_by_page_with_any_clock(place: Place) -
         ("\\", ["c4"]),
         ("答え", ["c4", "c3", "c2", "c1"]),
         ("the trip", ["c2"]),
+        ("trip the", ["c2"]),
+        ("trip 京都", ["c2"]),
+        ("　trip　京都へ　答え ", ["c2"]),
+        ("of sure", ["c3"]),
+        ("kyoto trip", []),
+        (" ", ["c4", "c3", "c2", "c1"]),
+        ("to Kyoto " * 9, ["c1"]),
         ("\ud800", []),
     ],
 )
@@ -393,6 +400,8 @@ async def test_a_chain_of_responses_is_read_up_to_a_length_and_refused_as_a_whol
         ('{"place": "Osaka", "sky": "sunny", "cut": "her', "sunny", "place : Osaka , sky : sunny , cut : her"),
         ("a long way before it all the words around the match", "match", "…the words around the match"),
         ("short", "short", "short"),
+        ("words that stand before these, and then a match in it", "match in that", "…these, and then a match in it"),
+        ("one match, and far behind it at last the words", "the words", "…far behind it at last the words"),
         ("x" * 200, "x", "x" * 90 + "…"),
     ],
 )

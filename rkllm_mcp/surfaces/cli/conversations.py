@@ -82,7 +82,7 @@ async def list_command(
     session: Session,
     limit: Annotated[int, option("Maximum number of conversations.", "N", min=1)] = 20,
     offset: Annotated[int, option("Number of conversations to skip.", "N", min=0)] = 0,
-    search: Annotated[str, option("Only conversations that contain this text.", "TEXT")] = "",
+    search: Annotated[str, option("Only conversations that contain these words.", "TEXT")] = "",
     as_json: AsJson = False,
 ) -> None:
     """List conversations, most recent first."""

@@ -126,7 +126,7 @@ class ConversationQuery(bodies.RequestBody):
 
     limit: int = Field(50, ge=1, le=500, description="At most so many.")
     offset: int = Field(0, ge=0, le=10**9, description="Leave out so many at the front.")
-    search: str = Field("", max_length=200, description="Those alone whose title or words hold this.")
+    search: str = Field("", max_length=200, description="Those alone whose title, turns or calls hold these words.")
 
 
 class ExportQuery(bodies.RequestBody):

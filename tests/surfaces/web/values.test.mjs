@@ -11,6 +11,7 @@ import ja from "../../../rkllm_mcp/surfaces/web/js/phrases.ja.js";
 import { sizeOf } from "../../../rkllm_mcp/surfaces/web/js/chat/photo.js";
 import { addressOf, codeOf, conversationOf } from "../../../rkllm_mcp/surfaces/web/js/router.js";
 import { secondsOf } from "../../../rkllm_mcp/surfaces/web/js/time.js";
+import { pieces } from "../../../rkllm_mcp/surfaces/web/js/words.js";
 
 const FOLDER = fileURLToPath(new URL("../../../rkllm_mcp/surfaces/web/", import.meta.url));
 
@@ -199,4 +200,12 @@ test("the size of a picture is read from its head", () => {
     assert.deepEqual(sizeOf(data), size);
   for (const other of [head(letters("<svg")), head([0xff, 0xd8, 1, 2]), new DataView(new ArrayBuffer(3))])
     assert.equal(sizeOf(other), null);
+});
+
+test("each word of a search is marked where it stands, and its signs mean nothing", () => {
+  assert.deepEqual(pieces("A trip to Kyoto", "kyoto　TRIP"), ["A ", "trip", " to ", "Kyoto", ""]);
+  assert.deepEqual(pieces("C++ (a|b) 50%", "(a|b) c++ ++"), ["", "C++", " ", "(a|b)", " 50%"]);
+  assert.deepEqual(pieces("ＵＳＢと京都", "usb 都"), ["", "ＵＳＢ", "と京", "都", ""]);
+  assert.deepEqual(pieces("[x]\\d 👩‍💻", "\\d 👩‍💻 -"), ["[x]", "\\d", " ", "👩‍💻", ""]);
+  assert.deepEqual(pieces("as it is", "  "), ["as it is"]);
 });

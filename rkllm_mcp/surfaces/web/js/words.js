@@ -10,15 +10,18 @@ export function holds(text, words) {
 }
 
 /**
- * A text in pieces, of which every second one is what was searched.
+ * A text in pieces, of which every second one is one of the words that were searched.
  *
  * @param {string} text
  * @param {string} words
  * @returns {string[]}
  */
 export function pieces(text, words) {
-  const wanted = plain(words);
-  if (!wanted) return [text];
+  const wanted = plain(words).split(/\s+/).filter(Boolean);
+  if (wanted.length === 0) return [text];
+  // The longest first: it may begin as a shorter one does.
+  const longest = wanted.sort((one, other) => other.length - one.length);
+  const pattern = new RegExp(longest.map((word) => word.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&")).join("|"), "g");
   // Wide letters and capitals may take another number of letters than what they are compared as.
   const letters = [...text];
   const ends = [0];
@@ -26,9 +29,9 @@ export function pieces(text, words) {
   const whole = letters.map(plain).join("");
   const found = [];
   let from = 0;
-  for (let at = whole.indexOf(wanted); at >= 0; at = whole.indexOf(wanted, at + wanted.length)) {
-    const start = ends.findLastIndex((end) => end <= at);
-    const stop = ends.findIndex((end) => end >= at + wanted.length);
+  for (const { index, 0: word } of whole.matchAll(pattern)) {
+    const start = ends.findLastIndex((end) => end <= index);
+    const stop = ends.findIndex((end) => end >= index + word.length);
     if (start < from) continue;
     found.push(letters.slice(from, start).join(""), letters.slice(start, stop).join(""));
     from = stop;
