@@ -21,6 +21,9 @@ ESCAPE_SEQUENCE = (
 
 # What a file in front of a question begins with: its name, and the fence that its text ends with as well.
 _FILE = re.compile(r"\s*(?:([^\n`]{1,255}):\n)?(`{4,})\n")
+_FENCE = re.compile(r"( *(?:(?:[-*+]|\d{1,9}[.)]) +)*)(`{3,}|~{3,})(.*)")
+# A code block with this indent or more is in an item of a list.
+_ITEM_INDENT = 2
 _KANA = re.compile(f"[{HIRAGANA}{KATAKANA}]")
 
 
@@ -53,6 +56,23 @@ def without_files(question: str) -> str:
     words = question[end:].strip()
     unnamed = ", ".join(name for name in dict.fromkeys(names) if name not in words)
     return ": ".join(filter(None, (unnamed, words))) or question
+
+
+def with_closed_fence(text: str) -> str:
+    """Return Markdown that ends outside of any code block, so that what follows it is no code."""
+    fence, indent = "", 0
+    for line in text.expandtabs(4).split("\n"):
+        if indent >= _ITEM_INDENT and line.strip() and len(line) - len(line.lstrip()) < indent:
+            fence, indent = "", 0  # its item of a list has ended
+        match = _FENCE.match(line)
+        if match is None:
+            continue
+        before, signs, behind = match.groups()
+        if not fence and (signs[0] == "~" or "`" not in behind):
+            fence, indent = signs, len(before)
+        elif fence and signs.startswith(fence) and not before.strip() and not behind.strip():
+            fence, indent = "", 0
+    return f"{text}\n{' ' * indent}{fence}" if fence else text
 
 
 def language_of_setting(setting: str | None) -> Language:

@@ -28,6 +28,7 @@ from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import Ending, Picture, StoredTurn
 from rkllm_mcp.records import ConversationSummary, StoredConversation
+from rkllm_mcp.text import with_closed_fence
 
 Format = Literal["markdown", "json"]
 # Identifies the format of old files.
@@ -46,10 +47,12 @@ def as_markdown(stored: StoredConversation) -> str:
 def _turn(turn: StoredTurn) -> str:
     parts = [f"## {_SPEAKERS[turn.role]}, {moment(turn.at)}"]
     if turn.thinking.strip():
-        parts.append(f"<details><summary>Thinking</summary>\n\n{turn.thinking.strip()}\n\n</details>")
+        parts.append(
+            f"<details><summary>Thinking</summary>\n\n{with_closed_fence(turn.thinking.strip())}\n\n</details>"
+        )
     parts += ["*[picture]*"] * len(turn.pictures)
     if turn.text.strip():
-        parts.append(turn.text.strip())
+        parts.append(with_closed_fence(turn.text.strip()))
     if ending := read_catalogue("en").table("ending").get(turn.ending):
         parts.append(f"*[{ending}]*")
     return "\n\n".join(parts)

@@ -39,7 +39,7 @@ from rkllm_mcp.messages import Message
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
 from rkllm_mcp.surfaces.chat.forms import NO_ANSWER, FormAbandonedError, FormPrompt
 from rkllm_mcp.surfaces.terminal import YELLOW, PrintableStream, Terminal
-from rkllm_mcp.text import collapse_whitespace, shorten
+from rkllm_mcp.text import collapse_whitespace, shorten, with_closed_fence
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import App
@@ -170,10 +170,10 @@ def transcript(messages: Sequence[Message]) -> str:
         if message.role == "system":
             parts.append(f"> {message.text}")
         elif message.role == "user":
-            parts.append(f"## You\n\n{message.text}")
+            parts.append(f"## You\n\n{with_closed_fence(message.text)}")
         elif message.role == "assistant":
             calls = [f"`{call.name}({json.dumps(dict(call.arguments), ensure_ascii=False)})`" for call in message.calls]
-            parts += ["## Assistant", *filter(None, [message.text.strip()]), *calls]
+            parts += ["## Assistant", *filter(None, [with_closed_fence(message.text.strip())]), *calls]
         else:
             parts += [f"### {result.name}\n\n{_fenced(result.text)}" for result in message.results]
     return "\n\n".join(parts) + "\n"

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from rkllm_mcp.catalogue import read_catalogue, translate
 from rkllm_mcp.config.sections import AgentSection, Config
@@ -13,7 +14,7 @@ from rkllm_mcp.messages import Message, ToolCall, ToolResult
 from rkllm_mcp.surfaces.chat.commands import COMMANDS, is_command
 from rkllm_mcp.surfaces.chat.render import transcript
 from rkllm_mcp.surfaces.invocation import Session, emulation_note
-from rkllm_mcp.text import LANGUAGES
+from rkllm_mcp.text import LANGUAGES, with_closed_fence
 from tests.support.demo_app import Demo, make_demo
 from tests.support.feature_demo import DESK, make_features
 from tests.support.served import scripted_model
@@ -239,6 +240,30 @@ def test_a_result_with_a_fence_of_its_own_is_put_in_a_longer_one() -> None:
     text = "```python\nprint()\n```"
     messages = [Message("tool", results=(ToolResult("call_1", "read", text),))]
     assert transcript(messages) == f"### read\n\n````\n{text}\n````\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "closed"),
+    [
+        ("a\n```py\nb", "a\n```py\nb\n```"),
+        ("a\n```py\nb\n```", "a\n```py\nb\n```"),
+        ("````md\n```\nx\n```", "````md\n```\nx\n```\n````"),
+        ("~~~\n```\n~~~~", "~~~\n```\n~~~~"),
+        ("```\n~~~\n``` not yet", "```\n~~~\n``` not yet\n```"),
+        ("1. step\n   ```sh\n   ls", "1. step\n   ```sh\n   ls\n   ```"),
+        ("1. step\n\t```sh\n\tls", "1. step\n\t```sh\n\tls\n    ```"),
+        ("1. step\n   ```sh\n   ls\n\nand then", "1. step\n   ```sh\n   ls\n\nand then"),
+        ("- ```sh\n  ls", "- ```sh\n  ls\n  ```"),
+        ("- ```sh\n  ls\n  ```\n- two", "- ```sh\n  ls\n  ```\n- two"),
+        ("``` in ``` a line", "``` in ``` a line"),
+        ("none", "none"),
+    ],
+)
+def test_what_follows_an_answer_that_was_stopped_in_code_is_no_code(text: str, closed: str) -> None:
+    assert with_closed_fence(text) == closed
+    assert [token.tag for token in MarkdownIt().parse(f"{closed}\n\n## Next") if token.tag == "h2"] == ["h2", "h2"]
+    said = transcript([Message("user", text), Message("assistant", text), Message("user", "next")])
+    assert said == f"## You\n\n{closed}\n\n## Assistant\n\n{closed}\n\n## You\n\nnext\n"
 
 
 def test_a_transcript_tells_calls_and_results() -> None:

@@ -260,5 +260,11 @@ def test_on_a_terminal_nothing_of_an_answer_is_lost() -> None:
     ]
 
 
+def test_a_code_block_that_was_broken_off_ends_with_its_message() -> None:
+    first, *others = TRIP.turns
+    turns = (first, replace(others[0], text="So:\n```py\nx = 1", ending="cancelled"), *others[1:])
+    assert "```py\nx = 1\n```\n\n*[stopped before its end]*\n\n## You" in as_markdown(replace(TRIP, turns=turns))
+
+
 def test_markdown_of_a_conversation_without_a_title_begins_with_its_id() -> None:
     assert as_markdown(replace(TRIP, title="")).startswith("# abc123\n")

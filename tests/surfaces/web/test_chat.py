@@ -468,6 +468,21 @@ def test_an_answer_code_and_a_table_are_copied_where_the_browser_gives_no_clipbo
             visit.await_question(copied)
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_whole_conversation_is_printed_and_nothing_to_press(browser: Browser, scheme: str) -> None:
+    with running(PageService()) as service, visiting(browser, service.url, DESKTOP) as visit:
+        for number in range(8):
+            visit.answered(f"Question {number} " + "line\n" * 12)
+        page = visit.page
+        page.emulate_media(media="print", color_scheme="dark" if scheme == "dark" else "light")
+        shown = "parts => parts.filter(part => part.checkVisibility()).length"
+        assert page.eval_on_selector_all("button, textarea, nav, .skip, .panel", shown) == 0
+        assert page.eval_on_selector_all("#title, .message", shown) == 17
+        messages = "part => part.scrollHeight > 1500 && part.clientHeight === part.scrollHeight"
+        assert page.eval_on_selector("#messages", messages)
+        assert page.eval_on_selector("#messages", "part => getComputedStyle(part).color") == "rgb(0, 0, 0)"
+
+
 def test_an_answer_that_nothing_goes_on_from_offers_no_more(browser: Browser) -> None:
     stopped: Json = {"kind": "end", "reason": "cancelled", "error": None}
     answers = {"Think": [{"kind": "thinking", "text": "Hm"}, stopped], "Say": [text("So"), stopped]}

@@ -424,6 +424,8 @@ def test_another_model_is_chosen_for_one_answer_and_what_was_searched_is_marked_
         page.get_by_label("Search conversations").fill("osaka")
         page.wait_for_selector(".conversations mark")
         assert page.locator(".conversations mark").all_inner_texts() == ["osaka", "ＯＳＡＫＡ", "Osaka"]
+        displays = "marks => marks.map(mark => getComputedStyle(mark).display)"
+        assert page.eval_on_selector_all(".conversations mark", displays) == ["inline"] * 3
         page.get_by_label("Search conversations").fill("zzz")
         page.wait_for_selector("text=No conversation contains this.")
 

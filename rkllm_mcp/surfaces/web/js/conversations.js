@@ -265,7 +265,7 @@ export class Conversations {
       h("span", { class: "one-line", dir: "auto" }, this.#marked(title)),
       dots,
       when,
-      entry.passage && h("span", { class: "muted passage one-line", dir: "auto" }, this.#marked(entry.passage)),
+      entry.passage && h("span", { class: "muted excerpt one-line", dir: "auto" }, this.#marked(entry.passage)),
     );
     const manage = (/** @type {Event} */ event) =>
       this.manage(/** @type {HTMLElement} */ (event.currentTarget), entry.id, entry.title);
