@@ -1,7 +1,7 @@
 """``CallCheck``: a question against the calls that a model makes of it, as cheap as a search for tools.
 
 Small models call a tool when the user says thank you, with values that they invent. Such a call has nothing to do with
-the question, and neither has any tool.
+the question, and neither has any tool. Behind a result that does not answer it they tell which tool could be called.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
 _WORD = re.compile(rf"[{KANJI}]{{2,}}|[{KATAKANA}]{{2,}}|[{HIRAGANA}]{{2,}}|[^\W_{HIRAGANA}{KATAKANA}{KANJI}]{{2,}}")
 # Of a longer text the beginning is compared.
 _COMPARED_CHARS = 20_000
+# A longer text is an answer that mentions a tool.
+_LONGEST_DESCRIPTION = 400
+# Around the name of a tool: "you can use the `get_forecast` function", get_forecast を使うと.
+_BEFORE_NAME = (
+    r"\b(?:us(?:e|ing)|call(?:ing)?|invok(?:e|ing)|run(?:ning)?|try)\s+(?:the\s+)?(?:(?:tool|function)\s+)?[`'\"]?"
+)
+_BEHIND_NAME = r"[`'\"」』]?\s*(?:という)?(?:関数|ツール)?(?:を(?:使|呼|実行|利用)|で(?:確認|調べ|検索|取得))"
 
 Fitting: TypeAlias = Callable[[str, Sequence[ToolSpec]], Awaitable[Sequence[ToolSpec]]]
 """Returns the tools that have to do with a request."""
@@ -36,6 +43,7 @@ class CallCheck:
         tool_set: the available tools.
         fitting: the search for tools.
         compare_scripts: returns True if two texts have a word in common that one of them writes in Japanese.
+        accepts_calls: the first call is not the model's own, or the question a server's; none is doubtful then.
     """
 
     def __init__(
@@ -44,18 +52,21 @@ class CallCheck:
         tool_set: ToolSet,
         fitting: Fitting,
         compare_scripts: Callable[[str, str], bool],
+        *,
+        accepts_calls: bool = False,
     ) -> None:
         self._conversation = conversation
         self._tool_set = tool_set
         self._fitting = fitting
         self._compare_scripts = compare_scripts
+        self._accepts_calls = accepts_calls
 
     def is_doubtful(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Return True if only the texts of the tools can show that the question asks for this call."""
         tool = self._tool_set.tool(name)
         values = plain(" ".join(map(str, arguments.values()))[:_COMPARED_CHARS])
         words = set(_WORD.findall(values))
-        if tool is None or not tool.read_only or is_host_tool(tool) or not words:
+        if self._accepts_calls or tool is None or not tool.read_only or is_host_tool(tool) or not words:
             return False
         question, before = last_question(self._conversation), self._before_question()
         texts = [question.context, question.text]
@@ -67,6 +78,8 @@ class CallCheck:
 
     async def fits_none(self) -> bool:
         """Return True if no tool has to do with the question or with those before it."""
+        if self._accepts_calls:
+            return False
         *earlier, asked = [message.text for message in self._conversation.messages if message.role == "user"] or [""]
         return not await self._fitting(with_earlier_words(asked, earlier), self._tool_set.tools)
 
@@ -78,6 +91,23 @@ class CallCheck:
         if not all(self._is_repeated(call.name, call.arguments) for call in calls):
             asked = with_earlier_words(asked, earlier)
         return not await self._fitting(asked, self._tool_set.tools)
+
+    def described_call(self, text: str) -> str:
+        """Return the tool that a short text says could be called, in place of a call of it; empty for none.
+
+        It is a read-only one that the question does not name.
+        """
+        question = last_question(self._conversation).text
+        names = [
+            tool.name
+            for tool in self._tool_set.tools
+            if tool.read_only and not is_host_tool(tool) and tool.name in text[:_LONGEST_DESCRIPTION]
+        ]
+        if len(text) > _LONGEST_DESCRIPTION or len(names) != 1 or names[0] in question:
+            return ""
+        name = re.escape(names[0])
+        pattern = rf"{_BEFORE_NAME}{name}(?![\w-])|(?<![\w-]){name}{_BEHIND_NAME}"
+        return names[0] if re.search(pattern, text, re.IGNORECASE) else ""
 
     def _is_repeated(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Return True if the same call was made before the last question."""

@@ -11,6 +11,8 @@ words.
 * A round that only repeats calls whose results are there is not continued: the model answers from these results as
 facts (``agent.facts``), and the repetition is left out of the conversation. So does a first round whose calls the
 question does not ask for: the model answers in words. With ``answers_from`` facts come behind every result.
+* A text behind a result that only says which tool could be called is no answer: it is left out of the conversation, and
+the next round calls that tool. If such a text follows again, the model answers from the results as facts.
 * Calls of a client's own tools are returned to the client and end the answer, as does the limit of repairs.
 * A failed tool is a result for the model. An exception means that the machine failed: the answer ends as ``failed``.
 * However the answer ends, every call in the conversation has a result.
@@ -82,6 +84,7 @@ class RoundOutcome:
     revealed: tuple[str, ...] = ()  # tools whose parameters were revealed instead of using their calls
     has_news: bool = False  # True if a call had a new result
     without_tools: WithoutTools = ""  # its calls are not made
+    forced: str = ""  # the tool that the next round calls, in place of this round
 
 
 class CallHandler(Protocol):
@@ -127,6 +130,7 @@ class RunCalls:
         self.tool_set = tool_set
         self._check = check
         self._withheld: list[ToolCallDetected] = []
+        self._has_forced = False
         self._sink = context.sink
         self._instructions = instructions or ResponseInstructions()
         self._runner = CallRunner(tools, tool_set, context, parallel)
@@ -167,7 +171,7 @@ class RunCalls:
         if not count and not turn.failures:
             if not turn.has_text:
                 self._sink.feed([Status(SILENCE)])
-            return RoundOutcome()
+            return self._described_call(turn)
         if count:
             self._sink.feed([Status(f"[MCP: Detected {count} tool call{'s' if count > 1 else ''}]")])
         is_repetition = count > 0 and not turn.failures and all(map(self._runner.has_result, turn.calls))
@@ -178,6 +182,17 @@ class RunCalls:
         notes = self._instructions.after(self._answering(turn.calls))
         has_news = self._runner.news > news_before
         return RoundOutcome(results, tuple(notes), tuple(self._runner.told), has_news)
+
+    def _described_call(self, turn: Turn) -> RoundOutcome:
+        """Return the outcome of a round without calls: its end, unless it describes a call behind a result."""
+        called = {result.name for result in self._runner.finished.values()}
+        name = self._check.described_call(turn.message.text) if self._check is not None and called else ""
+        if name and self._has_forced:
+            return RoundOutcome(without_tools="facts")
+        if not name or name in called:
+            return RoundOutcome()
+        self._has_forced = True
+        return RoundOutcome(forced=name)
 
     def _answering(self, calls: Sequence[ToolCall]) -> Iterator[ToolSpec]:
         """Yield the tools of ``calls`` that ran without an error."""
@@ -290,6 +305,11 @@ async def run_agent(
             begun = repeating.text if turn.has_text else ""
             turn = await _answer_without_tools(outcome.without_tools, model, conversation, calls, later, sink, begun)
             return _end_of(turn), turn
+        if outcome.forced:
+            # Left in the conversation, it would be copied into the answer.
+            conversation.messages.pop()
+            options = replace(later, tool_choice=ForcedTool(outcome.forced))
+            continue
         if not outcome.results:
             return _end_of(turn), turn
         is_reveal = counter.count(outcome)
@@ -488,9 +508,13 @@ async def open_turn(
     )
     messages = [] if request.options.continues else [*question.preceding, user]
     try:
-        check = CallCheck(conversation, prepared.tool_set, preparation.fitting, preparation.have_common_words)
-        if request.options.tool_choice != "auto" or request.asked.preceding or request.asked.foreign:
-            check = None
+        check = CallCheck(
+            conversation,
+            prepared.tool_set,
+            preparation.fitting,
+            preparation.have_common_words,
+            accepts_calls=bool(request.options.tool_choice != "auto" or question.preceding or question.foreign),
+        )
         yield messages, RunCalls(prepared.caller, prepared.tool_set, context, parallel, prepared.instructions, check)
     finally:
         if messages and len(conversation.messages) == length:
