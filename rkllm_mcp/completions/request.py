@@ -30,7 +30,17 @@ from rkllm_mcp.completions.content import (
 from rkllm_mcp.completions.structured_output import MOST_SCHEMA_CHARS, ResponseFormat, SchemaCheck
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.generation import ForcedTool, ModelOptions, SamplingOverrides, ToolChoice
-from rkllm_mcp.messages import Message, Picture, ToolCall, ToolResult, ToolSpec, as_list, safe_name, shown_names
+from rkllm_mcp.messages import (
+    Message,
+    Picture,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    as_list,
+    as_mapping,
+    safe_name,
+    shown_names,
+)
 from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, SchemaError, arguments_schema, measure_schema
 
@@ -287,6 +297,7 @@ class MessageHistory:
 
     def __init__(self, tools: Sequence[ToolSpec], *, sees: bool, numbers_calls: bool = False) -> None:
         self._names = {tool.original_name: tool.name for tool in tools}
+        self._takes_id = {tool.name for tool in tools if "id" in as_mapping(tool.input_schema.get("properties"))}
         self._sees = sees
         self._numbers_calls = numbers_calls
         self._calls_made = 0
@@ -437,7 +448,11 @@ class MessageHistory:
             call_id = f"{call_id}_{index}"
         open_call = _OpenCall(sent_id, call_id, self._shown_name(call.name))
         self._open_calls.append(open_call)
-        return ToolCall(open_call.id, open_call.name, self._arguments(call.arguments))
+        arguments = self._arguments(call.arguments)
+        # n8n adds the call's id to the arguments; the model would read, and write, what it never wrote.
+        if call.id and arguments.get("id") == call.id and open_call.name not in self._takes_id:
+            arguments = {name: value for name, value in arguments.items() if name != "id"}
+        return ToolCall(open_call.id, open_call.name, arguments)
 
     def _arguments(self, written: object) -> dict[str, Any]:
         """Return the arguments of a call; a value that is not an object becomes the only argument."""

@@ -13,7 +13,7 @@ from rkllm_mcp.messages import as_mapping
 from tests.support.program_cases import Row, listed, program_rows
 from tests.support.served import Served
 
-WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
 def _calls(value: Any) -> Iterator[list[Any]]:
@@ -67,7 +67,7 @@ CALLED: dict[str, Any] = {
     "role": "assistant",
     "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}],
 }
-CHAT, RESPONSES, OLLAMA = "/v1/chat/completions", "/v1/responses", "/api/chat"
+CHAT, RESPONSES, MESSAGES, OLLAMA = "/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat"
 # A text with which the model is shown the tool, and the call of it.
 CALL = [["get_weather", {"city": "Oslo"}]]
 
@@ -142,6 +142,46 @@ def test_what_is_odd_in_a_request_costs_only_itself(
         assert json.dumps(expected)[1:-1] in answer.text
     else:
         assert list(_calls(answer.json())) == expected
+
+
+def _turns(path: str, arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a question, its call with ``arguments`` and its result, in the form of an API."""
+    text = json.dumps(arguments)
+    function = {"name": "get_weather", "parameters": schema}
+    if path == RESPONSES:
+        call = {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": text}
+        result = {"type": "function_call_output", "call_id": "c1", "output": "red"}
+        return {"input": [ASK, call, result], "tools": [{"type": "function", **function}]}
+    if path == MESSAGES:
+        use = {"type": "tool_use", "id": "c1", "name": "get_weather", "input": arguments}
+        result = {"type": "tool_result", "tool_use_id": "c1", "content": "red"}
+        turns = [ASK, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+        return {"messages": turns, "tools": [{"name": "get_weather", "input_schema": schema}], "max_tokens": 200}
+    sent = arguments if path == OLLAMA else text
+    call = {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": sent}}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "red"}
+    answer = {"role": "assistant", "content": "", "tool_calls": [call]}
+    return {"messages": [ASK, answer, result], "tools": [{"type": "function", "function": function}]}
+
+
+def _input_tokens(programs: Served, path: str, arguments: dict[str, Any], schema: dict[str, Any]) -> int:
+    body = {"model": "parrot", "stream": False, **_turns(path, arguments, schema)}
+    answer = httpx2.post(programs.url + path, json=body, timeout=120)
+    assert "It says red" in answer.text
+    usage = answer.json().get("usage", answer.json())
+    names = ("prompt_tokens", "input_tokens", "cache_read_input_tokens", "prompt_eval_count")
+    return sum(usage.get(name, 0) for name in names)
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES, OLLAMA])
+def test_the_id_that_n8n_adds_to_the_arguments_of_a_call_is_not_read(programs: Served, path: str) -> None:
+    as_written = _input_tokens(programs, path, {"city": "Oslo"}, WEATHER)
+    assert _input_tokens(programs, path, {"city": "Oslo", "id": "c1"}, WEATHER) == as_written
+    # An argument of the tool's own, and another value, are the model's.
+    own = {**WEATHER, "properties": {**WEATHER["properties"], "id": {"type": "string"}}}
+    without = _input_tokens(programs, path, {"city": "Oslo"}, own)
+    assert _input_tokens(programs, path, {"city": "Oslo", "id": "c1"}, own) > without
+    assert _input_tokens(programs, path, {"city": "Oslo", "id": "c2"}, WEATHER) > as_written
 
 
 def _body(path: str, schema: dict[str, Any]) -> dict[str, Any]:
