@@ -297,6 +297,8 @@ _MOST_LINES = 3
 _WIDE = "\u2e80-\ua4cf\uac00-\ud7af\uf900-\ufaff\ufe30-\uff60\uffe0-\uffe6\U0001f300-\U0003fffd"
 _OPENING = "「『（【〔〈《"
 _CLOSING = "、。，．・：；？！」』）】〕〉》ー々ぁぃぅぇぉっゃゅょァィゥェォッャュョ"
+# A sign that is drawn as an emoji, and then as wide as one.
+_EMOJI_STYLE = re.compile("(.)\ufe0f")
 # What is not broken: blanks, a word, a wide character, each with the brackets and stops around it.
 _PIECES = re.compile(rf"\s+|[{_OPENING}]*(?:[^\s{_WIDE}]+|[{_WIDE}])[{_CLOSING}]*")
 
@@ -382,18 +384,17 @@ def clipped(text: str, columns: int) -> str:
 
 
 def width(text: str) -> int:
-    """Return the number of terminal columns that a text occupies."""
+    """Return the number of terminal columns that a text occupies; where terminals differ, the greater one."""
     if text.isascii():
         return len(text)
-    return sum(
-        0
-        # Characters that are drawn over their neighbour, or not at all.
-        if unicodedata.category(char) in {"Mn", "Me", "Cf"}
-        else 2
-        if unicodedata.east_asian_width(char) in {"W", "F"}
-        else 1
-        for char in text
-    )
+    return sum(map(_char_width, text)) + sum(_char_width(base) == 1 for base in _EMOJI_STYLE.findall(text))
+
+
+def _char_width(char: str) -> int:
+    # Characters that are drawn over their neighbour, or not at all.
+    if unicodedata.category(char) in {"Mn", "Me", "Cf"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
 
 
 def write_json(value: Any) -> None:

@@ -75,5 +75,11 @@ def test_lines_break_between_words_and_between_wide_characters_but_not_before_a_
     assert wrapped("", 8) == [""]
 
 
+def test_a_sign_that_is_drawn_as_an_emoji_takes_two_columns() -> None:
+    signs = ("⚠\ufe0f", "1\ufe0f\u20e3", "⚠", "✅\ufe0f", "a\ufe0fb", "\ufe0f")
+    assert [width(text) for text in signs] == [2, 2, 1, 2, 3, 0]
+    assert max(map(width, wrapped("⚠\ufe0f ok ✔\ufe0f done ❤\ufe0f " * 9, 12))) <= 12
+
+
 def test_what_takes_no_column_counts_as_none() -> None:
     assert [width(text) for text in ("e\u0301", "\u200b", "☔", "ｱ", "東")] == [1, 0, 2, 1, 2]

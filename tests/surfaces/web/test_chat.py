@@ -468,6 +468,34 @@ def test_an_answer_code_and_a_table_are_copied_where_the_browser_gives_no_clipbo
             visit.await_question(copied)
 
 
+# Events as a browser makes them of files that are dropped, and of a text from Word, which adds a picture of it.
+DROPPED = """(selector) => {
+    const dataTransfer = new DataTransfer();
+    dataTransfer.items.add(new File(['eggs'], 'notes.txt', { type: 'text/plain' }));
+    const event = new DragEvent('drop', { dataTransfer, bubbles: true, cancelable: true });
+    document.querySelector(selector).dispatchEvent(event);
+    return event.defaultPrevented;
+}"""
+PASTED = """(field) => {
+    const clipboardData = new DataTransfer();
+    clipboardData.setData('text/plain', 'a\\tb');
+    clipboardData.items.add(new File(['PNG'], 'image.png', { type: 'image/png' }));
+    const event = new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true });
+    field.dispatchEvent(event);
+    return event.defaultPrevented;
+}"""
+
+
+@pytest.mark.parametrize("place", ["#messages", "#sidebar", ".top"])
+def test_a_file_may_be_dropped_anywhere_and_pasted_text_brings_no_picture(browser: Browser, place: str) -> None:
+    with running(PageService()) as service, visiting(browser, service.url, DESKTOP) as visit:
+        page = visit.page
+        assert page.eval_on_selector("#question", PASTED) is False, "the browser pastes the text"
+        assert page.locator("#files > *").count() == 0
+        assert page.evaluate(DROPPED, place) is True, "the page stays"
+        page.wait_for_selector("#files >> text=notes.txt")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_whole_conversation_is_printed_and_nothing_to_press(browser: Browser, scheme: str) -> None:
     with running(PageService()) as service, visiting(browser, service.url, DESKTOP) as visit:

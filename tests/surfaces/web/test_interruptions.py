@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rkllm_mcp.surfaces.http.page import page_version
-from tests.support.browser import LONG_PAUSE, OFFLINE, PATIENCE_MS, PHONE, Visit, visiting, whole_chromium
+from tests.support.browser import LONG_PAUSE, OFFLINE, PATIENCE_MS, PHONE, READY, Visit, visiting, whole_chromium
 from tests.support.page_service import BREAK, END, HOLD, Json, PageService, call, result, running, text
 from tests.support.pictures import RED_ABOVE_BLUE
 from tests.support.served import scripted_model, served
@@ -359,6 +359,37 @@ def test_the_view_follows_an_answer_that_is_replaced(browser: Browser) -> None:
             gap = "(node) => node.scrollHeight - node.clientHeight - node.scrollTop"
             assert page.eval_on_selector("#messages", gap) < 2
             assert page.is_hidden("#to-end")
+
+
+def test_the_end_stays_in_sight_when_a_phone_opens_its_keyboard_during_an_answer(browser: Browser) -> None:
+    lines = "line\n\n" * 30
+    answer = [text(lines), HOLD, text(lines), END]
+    with running(PageService(answers={"go": answer})) as service, visiting(browser, service.url, PHONE) as visit:
+        page, gap = visit.page, "(node) => node.scrollHeight - node.clientHeight - node.scrollTop"
+        visit.ask("go")
+        page.wait_for_selector(".prose > :nth-child(29)")
+        page.set_viewport_size({"width": PHONE[0], "height": PHONE[1] // 2})
+        page.wait_for_function(f"({gap})(document.getElementById('messages')) < 2")
+        service.go_on()
+        page.wait_for_selector("#stop", state="hidden")
+        page.wait_for_function(f"({gap})(document.getElementById('messages')) < 2")
+        assert page.is_hidden("#to-end")
+
+
+NO_STORAGE = """for (const name of ['localStorage', 'sessionStorage'])
+    Object.defineProperty(window, name, { get() { throw new DOMException('no', 'SecurityError'); } });"""
+FULL_STORAGE = "Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError'); };"
+RUBBISH = "Storage.prototype.getItem = () => '{rubbish';"
+
+
+@pytest.mark.parametrize("script", [NO_STORAGE, FULL_STORAGE, RUBBISH])
+def test_a_question_is_answered_whatever_the_storage_of_the_browser_does(browser: Browser, script: str) -> None:
+    with running(PageService()) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        page.add_init_script(script)
+        page.reload()
+        page.wait_for_selector(READY, state="attached")
+        assert "I do not know." in visit.answered("hello")
 
 
 # --- the page without its service, its releases and its notifications ------------------------------------------------
