@@ -137,6 +137,7 @@ class TerminalLines:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import InMemoryHistory
 
+        _read_enter_keys()
         self._env = env
         self._hint = hint  # says that another Ctrl-C leaves
         self._was_given_up = False  # the last line was empty and given up
@@ -277,12 +278,29 @@ def _key_bindings() -> KeyBindings:
 
     bindings = KeyBindings()
 
-    # Terminals send Alt-Enter as Escape, Enter.
+    # Terminals send Alt-Enter as Escape, Enter; some send the line feed for Enter.
+    @bindings.add("escape", "c-j")
     @bindings.add("escape", "enter")
     def new_line(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]  # the decorator keeps it
         event.current_buffer.insert_text("\n")
 
     return bindings
+
+
+def _read_enter_keys() -> None:
+    """Have Shift-Enter begin a line where a terminal tells it from Enter, and the other Enter keys send."""
+    from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
+    from prompt_toolkit.keys import Keys
+
+    # xterm's modifyOtherKeys, which tmux has as well, and the protocol of kitty; 2 is Shift, 3 Alt, 5 Ctrl.
+    for modifier, keys in (
+        ("2", (Keys.Escape, Keys.ControlM)),
+        ("3", (Keys.Escape, Keys.ControlM)),
+        ("5", Keys.ControlM),
+    ):
+        ANSI_SEQUENCES[f"\x1b[27;{modifier};13~"] = ANSI_SEQUENCES[f"\x1b[13;{modifier}u"] = keys
+    # The Enter of a number pad.
+    ANSI_SEQUENCES["\x1bOM"] = Keys.ControlM
 
 
 def _history(env: Mapping[str, str]) -> History:

@@ -60,6 +60,26 @@ async def test_pasted_lines_are_one_question(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        *(
+            (key, "one\ntwo")
+            for key in ("\x1b\r", "\x1b\n", "\x1b[27;2;13~", "\x1b[13;2u", "\x1b[27;3;13~", "\x1b[13;3u")
+        ),
+        *((key, "one") for key in ("\r", "\n", "\x1bOM", "\x1b[27;5;13~", "\x1b[13;5u")),
+    ],
+)
+async def test_shift_and_alt_with_enter_begin_a_line_and_every_other_enter_sends(
+    key: str, line: str, tmp_path: Path
+) -> None:
+    with create_pipe_input() as source, create_app_session(input=source, output=DummyOutput()), anyio.fail_after(10):
+        lines = TerminalLines(nothing, {"XDG_STATE_HOME": str(tmp_path)})
+        source.send_text(f"one{key}two\r")
+        assert await lines.read() == line
+
+
+@pytest.mark.anyio
 async def test_a_history_that_cannot_be_written_costs_no_line(tmp_path: Path) -> None:
     env = {"XDG_STATE_HOME": str(tmp_path)}
     with create_pipe_input() as source, create_app_session(input=source, output=DummyOutput()), anyio.fail_after(10):
