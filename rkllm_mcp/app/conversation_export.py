@@ -24,6 +24,7 @@ from pydantic import (
     ValidationError,
 )
 
+from rkllm_mcp.app.conversation_import import foreign_conversations
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import Ending, Picture, StoredTurn
@@ -146,7 +147,12 @@ _ADAPTER: TypeAdapter[_Read] = TypeAdapter(_Read, config=_LAZY)
 
 
 def from_json(text: str | bytes) -> list[StoredConversation]:
-    """Parse an export, or raise a UsageError that names the first wrong field."""
+    """Parse an export, also of another program, or raise a UsageError that names the first wrong field."""
+    try:
+        if (others := foreign_conversations(json.loads(text))) is not None:
+            return others
+    except (ValueError, RecursionError):
+        pass  # no JSON, which is said below with the place
     try:
         read = _ADAPTER.validate_json(text)
     except ValidationError as error:

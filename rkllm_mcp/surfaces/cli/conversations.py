@@ -175,7 +175,7 @@ def import_command(
     session: Session,
     source: Annotated[str, argument("JSON export to import; - reads standard input.", "FILE")],
 ) -> int:
-    """Import conversations from a JSON export."""
+    """Import conversations from a JSON export, also of ChatGPT, Open WebUI or llama.cpp's page."""
     try:
         text = sys.stdin.buffer.read() if source == "-" else Path(source).expanduser().read_bytes()
     except OSError as error:

@@ -201,6 +201,106 @@ def test_an_export_read_again_is_the_same_conversation() -> None:
     assert [picture.data for picture in read.turns[0].pictures] == [b"\x89PNG\0\xff", b"BM"]
 
 
+def node(parent: str | None, role: str, text: str, at: object = None, **more: object) -> dict[str, object]:
+    """A node of ChatGPT's export."""
+    content = {"content_type": "text", "parts": [text]}
+    message = {"author": {"role": role}, "content": content, "create_time": at, **more}
+    return {"parent": parent, "message": message, "children": []}
+
+
+CHATGPT = {
+    "title": "京都",
+    "create_time": 1_700_000_000.5,
+    "update_time": None,
+    "current_node": "e",
+    "mapping": {
+        "root": {"parent": None, "message": None},
+        "s": node("root", "system", "", metadata={"is_visually_hidden_from_conversation": True}),
+        "a": {
+            "parent": "s",
+            "message": {
+                "author": {"role": "user"},
+                "content": {"content_type": "multimodal_text", "parts": [{"asset": 1}, "Where to?"]},
+            },
+        },
+        "other": node("a", "assistant", "another branch"),
+        "b": node("a", "assistant", "print(1)", recipient="python"),
+        "c": node("b", "tool", "1"),
+        "d": node("c", "assistant", "To Gion.", 1_700_000_010),
+        "e": node("d", "assistant", "And on. \ud83d", 1_700_000_011),
+    },
+}
+OPEN_WEBUI = {
+    "title": "",
+    "created_at": 1_700_000_000,
+    "chat": {
+        "title": None,
+        "history": {
+            "currentId": "gone",
+            "messages": {
+                "g": {"parentId": None, "role": "assistant", "content": "Welcome!", "timestamp": 1_700_000_001},
+                "u": {"parentId": "g", "role": "user", "content": [{"type": "text", "text": "Hello"}]},
+                "v": {
+                    "parentId": "u",
+                    "role": "assistant",
+                    "content": '<details type="reasoning" done="true">\n> hm\n</details>\nGood day',
+                    "timestamp": "soon",
+                },
+            },
+        },
+    },
+}
+LLAMA_CPP = {
+    "conv": {"name": "Sums", "lastModified": 1_700_000_005_000, "currNode": "m2"},
+    "messages": [
+        {"id": "root", "type": "root", "role": "system", "content": "", "parent": None},
+        {"id": "s", "type": "system", "role": "system", "content": "Be brief.", "parent": "root"},
+        {"id": "m1", "role": "user", "content": "2+2?", "parent": "s", "timestamp": 1_700_000_001_000},
+        {"id": "m2", "role": "assistant", "content": "4", "reasoningContent": "easy", "parent": "m1"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("export", "title", "system", "turns"),
+    [
+        (CHATGPT, "京都", None, [("user", "Where to?"), ("assistant", "To Gion.\n\nAnd on. \ud83d")]),
+        (OPEN_WEBUI, "Hello", None, [("assistant", "Welcome!"), ("user", "Hello"), ("assistant", "Good day")]),
+        (LLAMA_CPP, "Sums", "Be brief.", [("user", "2+2?"), ("assistant", "4")]),
+    ],
+)
+def test_the_open_branch_of_another_programs_export_is_read(
+    export: object, title: str, system: str | None, turns: list[tuple[str, str]]
+) -> None:
+    (one,) = from_json(json.dumps(export))
+    assert (one.title, one.system, [(turn.role, turn.text) for turn in one.turns]) == (title, system, turns)
+    assert one.created <= one.turns[0].at <= one.turns[-1].at <= one.updated
+    assert 1_700_000_000 <= one.created < 1_700_000_100
+    # A list of several, of which some have nothing to say.
+    empty: dict[str, object] = {"mapping": {}, "current_node": None}
+    assert from_json(json.dumps([empty, export, 7, None])) == [one]
+
+
+def test_an_export_that_is_broken_in_places_costs_those_places() -> None:
+    mapping: dict[str, object] = {
+        "a": node("b", "user", "round and"),
+        "b": node("a", "assistant", "round"),
+        "c": {"parent": 7, "message": {"author": None, "content": {"parts": "x"}, "recipient": ["all"]}},
+        "d": node("missing", "user", "alone", float("inf")),
+    }
+    read = from_json(json.dumps([{"mapping": mapping, "current_node": key} for key in (*mapping, "nowhere")]))
+    said = [[turn.text for turn in one.turns] for one in read]
+    assert said == [["round", "round and"], ["round and", "round"], ["alone"], ["alone"]]
+
+
+def test_what_was_imported_from_another_program_goes_on(typed: Command, tmp_path: Path) -> None:
+    (tmp_path / "all.json").write_text(json.dumps([CHATGPT, LLAMA_CPP]), encoding="utf-8")
+    first, second = typed("import", str(tmp_path / "all.json")).out.split()
+    assert "## You" in typed("show", first).out
+    assert "\n\nAnd on. ?" in typed("show", first).out.replace("\ufffd", "?")
+    assert [one["id"] for one in json.loads(typed("list", "--json").out)][:2] == [second, first]
+
+
 def broken(change: Callable[[dict[str, object]], object]) -> str:
     whole = json.loads(as_json([TRIP]))
     change(whole)

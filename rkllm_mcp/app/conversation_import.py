@@ -1,0 +1,181 @@
+"""Exports of other programs as conversations: ChatGPT, Open WebUI and llama.cpp's page.
+
+All of them store a tree of messages; what is read is the branch that was open. Files differ from release to release:
+what is missing or of another type costs itself, and a message without text is left out.
+
+    mapping, current_node           ChatGPT, seconds
+    chat.history, currentId         Open WebUI, seconds
+    conv, messages, currNode        llama.cpp, milliseconds
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, cast
+
+from rkllm_mcp.messages import StoredTurn
+from rkllm_mcp.records import StoredConversation
+
+_Role: TypeAlias = Literal["system", "user", "assistant"]
+_ROLES: Mapping[object, _Role] = {"system": "system", "user": "user", "assistant": "assistant"}
+# What Open WebUI writes into an answer for what it shows folded: thoughts and calls.
+_FOLDED = re.compile(r"<details type=\"(reasoning|tool_calls|code_interpreter)\".*?</details>\s*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class _Node:
+    parent: str
+    role: _Role | None = None  # None: not a message
+    text: str = ""
+    at: float = 0.0
+    thinking: str = ""
+
+
+@dataclass(frozen=True)
+class _Tree:
+    title: str
+    created: float
+    updated: float
+    current: str
+    nodes: Mapping[str, _Node] = field(default_factory=dict[str, _Node])
+
+
+def foreign_conversations(read: Any) -> list[StoredConversation] | None:
+    """Return the conversations of another program's export, without ids; None if it is none that is known.
+
+    One without a message is left out.
+    """
+    entries = cast("list[Any]", read if isinstance(read, list) else [read])
+    trees = [tree for entry in entries if (tree := _tree(_dict(entry))) is not None]
+    if not trees:
+        return None
+    return [stored for tree in trees if (stored := _stored(tree)) is not None]
+
+
+def _tree(entry: Mapping[str, Any]) -> _Tree | None:
+    if isinstance(entry.get("mapping"), dict):
+        return _chatgpt(entry)
+    chat = _dict(entry.get("chat"))
+    if isinstance(chat.get("history"), dict):
+        return _open_webui(entry, chat)
+    if isinstance(entry.get("conv"), dict) and isinstance(entry.get("messages"), list):
+        return _llama_cpp(entry)
+    return None
+
+
+def _chatgpt(entry: Mapping[str, Any]) -> _Tree:
+    nodes: dict[str, _Node] = {}
+    for key, value in _dict(entry["mapping"]).items():
+        node = _dict(value)
+        message = _dict(node.get("message"))
+        content, metadata = _dict(message.get("content")), _dict(message.get("metadata"))
+        is_text = _text(content.get("content_type")) in {"text", "multimodal_text"}
+        is_said = is_text and _text(message.get("recipient")) in {"", "all"}
+        role = _ROLES.get(_text(_dict(message.get("author")).get("role")))
+        if not is_said or metadata.get("is_visually_hidden_from_conversation"):
+            role = None
+        parts = [part for part in _list(content.get("parts")) if isinstance(part, str)]
+        text = "\n".join(parts)
+        nodes[key] = _Node(_text(node.get("parent")), role, text, _seconds(message.get("create_time")))
+    created, updated = _seconds(entry.get("create_time")), _seconds(entry.get("update_time"))
+    return _Tree(_text(entry.get("title")), created, updated, _text(entry.get("current_node")), nodes)
+
+
+def _open_webui(entry: Mapping[str, Any], chat: Mapping[str, Any]) -> _Tree:
+    history = _dict(chat["history"])
+    nodes: dict[str, _Node] = {}
+    for key, value in _dict(history.get("messages")).items():
+        message = _dict(value)
+        content = message.get("content")
+        parts = [_text(_dict(part).get("text")) for part in _list(content)]
+        text = _FOLDED.sub("", content if isinstance(content, str) else "\n".join(filter(None, parts)))
+        role = _ROLES.get(_text(message.get("role")))
+        nodes[key] = _Node(_text(message.get("parentId")), role, text, _seconds(message.get("timestamp")))
+    title = _text(entry.get("title")) or _text(chat.get("title"))
+    created, updated = _seconds(entry.get("created_at")), _seconds(entry.get("updated_at"))
+    return _Tree(title, created, updated, _text(history.get("currentId")), nodes)
+
+
+def _llama_cpp(entry: Mapping[str, Any]) -> _Tree:
+    conversation = _dict(entry["conv"])
+    nodes: dict[str, _Node] = {}
+    for value in _list(entry["messages"]):
+        message = _dict(value)
+        role = None if message.get("type") == "root" else _ROLES.get(_text(message.get("role")))
+        at, thinking = _seconds(message.get("timestamp")), _text(message.get("reasoningContent"))
+        text = _text(message.get("content"))
+        nodes[_text(message.get("id"))] = _Node(_text(message.get("parent")), role, text, at, thinking)
+    updated = _seconds(conversation.get("lastModified"))
+    return _Tree(_text(conversation.get("name")), 0.0, updated, _text(conversation.get("currNode")), nodes)
+
+
+def _stored(tree: _Tree) -> StoredConversation | None:
+    turns: list[StoredTurn] = []
+    system = ""
+    for node in _branch(tree):
+        if node.role == "system":
+            system = system or node.text.strip()
+        elif node.role is not None and node.text.strip():
+            turn = StoredTurn(node.role, node.text.strip(), node.thinking.strip(), at=node.at)
+            if turns and turns[-1].role == turn.role:
+                # One after another of the same speaker is one turn here.
+                turns[-1] = _joined(turns[-1], turn)
+            else:
+                turns.append(turn)
+    if not turns:
+        return None
+    times = [at for at in (tree.created, tree.updated, *(turn.at for turn in turns)) if at] or [time.time()]
+    first, last = min(times), max(times)
+    # A message without a time of its own has that of the one before.
+    timed: list[StoredTurn] = []
+    for turn in turns:
+        timed.append(replace(turn, at=turn.at or (timed[-1].at if timed else first)))
+    title = tree.title.strip() or next((turn.text for turn in turns if turn.role == "user"), "")
+    return StoredConversation("", title, first, last, tuple(timed), system or None)
+
+
+def _branch(tree: _Tree) -> Sequence[_Node]:
+    """Return the open branch from its root; of a tree that does not say which, the one of its last node."""
+    key = tree.current if tree.current in tree.nodes else next(reversed(list(tree.nodes)), "")
+    return list(_upwards(tree.nodes, key))[::-1]
+
+
+def _upwards(nodes: Mapping[str, _Node], key: str) -> Iterator[_Node]:
+    seen: set[str] = set()
+    while key in nodes and key not in seen:
+        seen.add(key)
+        yield nodes[key]
+        key = nodes[key].parent
+
+
+def _joined(turn: StoredTurn, more: StoredTurn) -> StoredTurn:
+    thinking = "\n\n".join(filter(None, (turn.thinking, more.thinking)))
+    return replace(turn, text=f"{turn.text}\n\n{more.text}", thinking=thinking, at=more.at or turn.at)
+
+
+# Later than any date in seconds.
+_LEAST_MILLISECONDS = 1e11
+
+
+def _seconds(value: Any) -> float:
+    """Return a time in seconds since 1970, which may be in milliseconds; 0 for none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
+        return 0.0
+    seconds = value / 1000 if value >= _LEAST_MILLISECONDS else value
+    return float(seconds) if seconds < _LEAST_MILLISECONDS else 0.0
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
