@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 from rkllm_mcp.agent.system_text import without_tools
@@ -162,11 +163,22 @@ def facts_conversation(conversation: Conversation) -> Conversation:
 
 
 def words_conversation(conversation: Conversation) -> Conversation:
-    """Return the conversation without calls and results: what was asked and answered, up to the last question."""
+    """Return the conversation without calls and results: what was asked and answered, up to the last question.
+
+    Calls that failed are texts of the model's turns before the message with their mistakes. They are left out too,
+    because a small model copies them.
+    """
+    messages = conversation.messages
+    end = max((index for index, message in enumerate(messages, 1) if message.role == "user"), default=len(messages))
     said = [
         replace(message, calls=())
-        for message in conversation.messages
-        if message.role in {"user", "assistant"} and (message.role == "user" or message.text.strip())
+        for message, following in zip_longest(messages[:end], messages[1:end])
+        if message.role == "user"
+        or (
+            message.role == "assistant"
+            and message.text.strip()
+            and (message.calls or following is None or following.role != "tool")
+        )
     ]
     return _replacing(conversation, said)
 

@@ -215,3 +215,13 @@ def test_a_conversation_in_words_has_neither_calls_nor_results() -> None:
     system = Message("system", "Help.")
     conversation = Conversation(messages=[system, *BEFORE, Message("user", "Thanks")])
     assert words_conversation(conversation).messages == [system, BEFORE[0], BEFORE[3], Message("user", "Thanks")]
+
+
+def test_a_conversation_in_words_has_no_calls_that_failed() -> None:
+    failed = [
+        Message("assistant", '{"name": "go_to_school", "arguments": {}}'),
+        Message("tool", results=(ToolResult("", "tool_call", "unknown tool 'go_to_school'", is_error=True),)),
+    ]
+    question = Message("user", "Correct this: He go to school.")
+    conversation = Conversation(messages=[BEFORE[0], *failed, BEFORE[3], question, *failed, *failed])
+    assert words_conversation(conversation).messages == [BEFORE[0], BEFORE[3], question]
