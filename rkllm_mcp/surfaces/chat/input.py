@@ -309,9 +309,10 @@ def _history(env: Mapping[str, str]) -> History:
     path = history_path(env)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # What people ask is theirs alone.
-        os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
-        path.chmod(0o600)
+        os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_NOCTTY, 0o600))
+        # What people ask is theirs alone; a link to /dev/null is how some turn the history off.
+        if path.is_file():
+            path.chmod(0o600)
     except OSError:
         return InMemoryHistory()
 

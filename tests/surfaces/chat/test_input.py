@@ -99,3 +99,17 @@ def test_the_history_is_its_owners_alone(tmp_path: Path) -> None:
     path = history_path(env)
     assert path == tmp_path / "state" / "rkllm-mcp" / "history"
     assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
+
+
+def test_a_history_that_is_a_device_leaves_its_mode_alone(tmp_path: Path) -> None:
+    master, device = os.openpty()
+    try:
+        before = os.fstat(device).st_mode
+        env = {"XDG_STATE_HOME": str(tmp_path)}
+        history_path(env).parent.mkdir()
+        history_path(env).symlink_to(os.ttyname(device))
+        TerminalLines(nothing, env)
+        assert os.fstat(device).st_mode == before
+    finally:
+        os.close(master)
+        os.close(device)
