@@ -159,9 +159,13 @@ def test_an_aborted_run_ends_without_an_error_for_every_code_of_the_runtime(emul
 
 def test_an_error_callback_rejects_the_run_also_where_the_status_is_success(emulator: Emulator) -> None:
     enough = threading.Event()
+
+    def on_token(_token_id: int, _text: bytes, _entered_ns: int) -> None:
+        enough.set()
+
     head = "speed prefill 100000 decode 200\ncontext 4096\nfault after-abort error\nfault abort-return 0"
     with loaded(emulator, SAY.format("x" * 380), head) as model, ThreadPoolExecutor(1) as pool:
-        run = model.new_run(prompt_of("hello"), lambda *_: enough.set(), GenerationOptions(400))
+        run = model.new_run(prompt_of("hello"), on_token, GenerationOptions(400))
         report = pool.submit(run.execute)
         assert enough.wait(60)
         # Not the run's own abort, after which an error would be expected.
