@@ -149,8 +149,8 @@ _ADAPTER: TypeAdapter[_Read] = TypeAdapter(_Read, config=_LAZY)
 def from_json(text: str | bytes) -> list[StoredConversation]:
     """Parse an export, also of another program, or raise a UsageError that names the first wrong field."""
     try:
-        if (others := foreign_conversations(json.loads(text))) is not None:
-            return others
+        if (imported := foreign_conversations(json.loads(text))) is not None:
+            return imported
     except (ValueError, RecursionError):
         pass  # no JSON, which is said below with the place
     try:

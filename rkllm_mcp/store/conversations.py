@@ -386,8 +386,8 @@ def _with_pictures(
 def _summary(row: Sequence[Any], search: str) -> ConversationSummary:
     """Return the summary of a row; of its text only the passage around the words of the search."""
     text = _readable(str(row[6])) if len(row) > 6 and row[6] else ""
-    places = (text.lower().find(words.lower()) for words in (search, *search.split()[:1]))
-    start = max(0, next((place for place in places if place >= 0), 0) - _BEFORE_CHARS)
+    positions = (text.lower().find(words.lower()) for words in (search, *search.split()[:1]))
+    start = max(0, next((position for position in positions if position >= 0), 0) - _BEFORE_CHARS)
     # A word that is cut tells nothing; Japanese has no spaces and begins anywhere.
     start = text.find(" ", start, start + _BEFORE_CHARS // 2) + 1 or start if start else 0
     passage = text[start : start + _PASSAGE_CHARS].lstrip("· ")

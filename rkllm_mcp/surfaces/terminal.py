@@ -18,7 +18,9 @@ from rkllm_mcp.text import ESCAPE_SEQUENCE
 # is left of C0 and C1 but tab and newline.
 _CONTROL = re.compile(rf"{ESCAPE_SEQUENCE}|\x9b[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # The beginning of an escape sequence at the end of a piece. What goes on for longer than any real one is text.
-_BEGUN = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b\n]*\x1b?|[PX^_][^\x1b\n]*\x1b?|[!-/]*)|\x9b[0-?]*[ -/]*)\Z")
+_UNFINISHED = re.compile(
+    r"(?:\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b\n]*\x1b?|[PX^_][^\x1b\n]*\x1b?|[!-/]*)|\x9b[0-?]*[ -/]*)\Z"
+)
 _LONGEST_SEQUENCE = 1024
 
 DIM = "2"
@@ -37,19 +39,19 @@ class PrintableStream:
     """A text that arrives in pieces, without what a terminal would obey: a sequence may be cut anywhere."""
 
     def __init__(self) -> None:
-        self._begun = ""
+        self._unfinished = ""
 
     def feed(self, piece: str) -> str:
         """Return what can be shown; the beginning of a sequence waits for its end."""
-        text = self._begun + piece
-        begun = _BEGUN.search(text)
-        end = begun.start() if begun and len(text) - begun.start() <= _LONGEST_SEQUENCE else len(text)
-        self._begun = text[end:]
+        text = self._unfinished + piece
+        sequence = _UNFINISHED.search(text)
+        end = sequence.start() if sequence and len(text) - sequence.start() <= _LONGEST_SEQUENCE else len(text)
+        self._unfinished = text[end:]
         return printable(text[:end])
 
     def finish(self) -> str:
         """Return what waited for the end of a sequence that did not come."""
-        text, self._begun = printable(self._begun), ""
+        text, self._unfinished = printable(self._unfinished), ""
         return text
 
 

@@ -186,10 +186,10 @@ class UnitLocation:
             return ""
         words = ["journalctl", "-q", *self.journal, "--since", f"@{began}", "-o", "cat", "--no-pager"]
         try:
-            done = subprocess.run(words, check=False, capture_output=True, text=True, errors="replace", timeout=30)
+            completed = subprocess.run(words, check=False, capture_output=True, text=True, errors="replace", timeout=30)
         except subprocess.TimeoutExpired:
             return ""
-        lines = [line for line in done.stdout.splitlines() if line.startswith("Error: ")]
+        lines = [line for line in completed.stdout.splitlines() if line.startswith("Error: ")]
         return lines[-1].removeprefix("Error: ") if lines else ""
 
 

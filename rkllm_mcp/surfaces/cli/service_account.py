@@ -86,15 +86,15 @@ def _grant(config: Path) -> None:
     command = ["groupadd", "--system", "--force", CONFIG_GROUP]
     if shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]} is not installed, and {config} is private; let a group read it, or all: chmod")
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_LIMIT_S)
+    completed = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_LIMIT_S)
     try:
-        if done.returncode == 0:
+        if completed.returncode == 0:
             shutil.chown(config, group=CONFIG_GROUP)
             config.chmod(stat.S_IMODE(config.stat().st_mode) | stat.S_IRGRP)
             return
     except (OSError, LookupError) as error:
         raise UsageError(f"{config} cannot be opened to the group {CONFIG_GROUP} ({error}); run it with sudo") from None
-    raise UsageError(f"the group {CONFIG_GROUP} cannot be made ({done.stderr.strip()}); run it with sudo")
+    raise UsageError(f"the group {CONFIG_GROUP} cannot be made ({completed.stderr.strip()}); run it with sudo")
 
 
 def _is_open(path: Path) -> bool:
@@ -112,5 +112,5 @@ def starts_without_login() -> bool:
     if shutil.which("loginctl") is None:
         return False
     words = ["loginctl", "enable-linger"]
-    done = subprocess.run(words, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=_LIMIT_S)
-    return done.returncode == 0
+    completed = subprocess.run(words, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=_LIMIT_S)
+    return completed.returncode == 0

@@ -17,10 +17,10 @@ export function holds(text, words) {
  * @returns {string[]}
  */
 export function pieces(text, words) {
-  const wanted = plain(words).split(/\s+/).filter(Boolean);
-  if (wanted.length === 0) return [text];
+  const searched = plain(words).split(/\s+/).filter(Boolean);
+  if (searched.length === 0) return [text];
   // The longest first: it may begin as a shorter one does.
-  const longest = wanted.sort((one, other) => other.length - one.length);
+  const longest = searched.sort((one, other) => other.length - one.length);
   const pattern = new RegExp(longest.map((word) => word.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&")).join("|"), "g");
   // Wide letters and capitals may take another number of letters than what they are compared as.
   const letters = [...text];

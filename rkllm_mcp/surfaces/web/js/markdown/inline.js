@@ -144,18 +144,18 @@ class Reader {
 
   /** The one tag that is obeyed: nothing else breaks a line in the cell of a table. */
   #tag() {
-    const found = sticky(LINE_BREAK, this.text, this.#at);
-    if (!found) return false;
-    this.#push({ kind: "break" }, this.#at + found[0].length);
+    const match = sticky(LINE_BREAK, this.text, this.#at);
+    if (!match) return false;
+    this.#push({ kind: "break" }, this.#at + match[0].length);
     return true;
   }
 
   #entity() {
-    const found = sticky(ENTITY, this.text, this.#at);
-    const text = found && (found[1] ? ENTITIES.get(found[1]) : character(found[2], found[3]));
-    if (!found || !text) return false;
+    const match = sticky(ENTITY, this.text, this.#at);
+    const text = match && (match[1] ? ENTITIES.get(match[1]) : character(match[2], match[3]));
+    if (!match || !text) return false;
     this.#plain += text;
-    this.#at += found[0].length;
+    this.#at += match[0].length;
     return true;
   }
 
@@ -171,9 +171,9 @@ class Reader {
   }
 
   #address() {
-    const found = BEFORE_ADDRESS.test(this.text[this.#at - 1] ?? "") ? null : sticky(ADDRESS, this.text, this.#at);
-    if (!found) return false;
-    const address = trimmed(found[0]);
+    const match = BEFORE_ADDRESS.test(this.text[this.#at - 1] ?? "") ? null : sticky(ADDRESS, this.text, this.#at);
+    if (!match) return false;
+    const address = trimmed(match[0]);
     this.#push({ kind: "link", href: address, spans: [{ kind: "text", text: address }] }, this.#at + address.length);
     return true;
   }
