@@ -6,8 +6,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
-import zipfile
 from collections.abc import Generator
 from pathlib import Path
 
@@ -96,22 +94,29 @@ def test_what_a_stopped_script_has_started_ends_with_it_and_frees_its_lock(scrip
     assert subprocess.run(try_lock, check=False).returncode == 0
 
 
+# Of Python what pip_install uses; its environment has a copy of it.
+PYTHON = """#!/bin/sh
+echo "python $*" >>calls
+[ "$2" = venv ] && mkdir -p "$3/bin" && cp "$0" "$3/bin/python"
+:
+"""
+
+
 @pytest.mark.parametrize("uv_fails", [False, True])
 def test_uv_installs_and_pip_where_it_fails(uv_fails: bool, scripts: Path) -> None:
-    wheel = scripts.parent / "it-1-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("it.py", "")
-        archive.writestr("it-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: it\nVersion: 1\n")
-        archive.writestr("it-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr("it-1.dist-info/RECORD", "")
-    uv = scripts.parent / "programs" / "uv"
-    uv.parent.mkdir()
-    uv.write_text(f'#!/bin/sh\necho "$@" >>uv-arguments\nexit {int(uv_fails)}\n', "utf-8")
-    uv.chmod(0o755)
-    script = scripts / "own"
-    script.write_text(f"#!/bin/sh\ncd ${{0%/*}}/..\n. scripts/packages.sh\npip_install .own {wheel}\n", "utf-8")
-    script.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{uv.parent}:{os.environ['PATH']}", "PYTHON": sys.executable}
-    assert run_installer(script, LIMIT_S, environment).is_complete
-    assert wheel.name in (scripts.parent / "uv-arguments").read_text("utf-8")
-    assert any(scripts.parent.glob(".own/lib/*/site-packages/it.py")) == uv_fails
+    programs = scripts.parent / "programs"
+    programs.mkdir()
+    for name, text in (
+        ("uv", f'#!/bin/sh\necho "uv $*" >>calls\nexit {int(uv_fails)}\n'),
+        ("python", PYTHON),
+        ("install", "#!/bin/sh\ncd ${0%/*}/..\nPYTHON=python\n. scripts/packages.sh\npip_install .own one==1 two\n"),
+    ):
+        (programs / name).write_text(text, "utf-8")
+        (programs / name).chmod(0o755)
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}"}
+    assert run_installer(programs / "install", LIMIT_S, environment).is_complete
+    checked, made, *installed = (scripts.parent / "calls").read_text("utf-8").splitlines()
+    assert (" --dry-run " in checked, made) == (True, "python -m venv .own")
+    by_uv = "uv pip install --quiet --python .own/bin/python one==1 two"
+    by_pip = "python -m pip install -qq --disable-pip-version-check one==1 two"
+    assert installed == ([by_uv, by_pip] if uv_fails else [by_uv])
