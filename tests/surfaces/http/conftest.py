@@ -11,12 +11,6 @@ from tests.support.program_cases import parrot
 from tests.support.served import Served, scripted_model, served
 
 
-@pytest.fixture(autouse=True)
-def own_models(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No service lists a model that the developer has installed."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / "data"))
-
-
 @pytest.fixture(scope="session")
 def scripted(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
     """A service with the rules, tools and keys of ``tests/support/chat_script.py``."""

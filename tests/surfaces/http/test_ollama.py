@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -33,7 +34,11 @@ def post(scripted: Served, path: str, body: Json) -> httpx2.Response:
     return httpx2.post(f"{scripted.url}{path}", json=body, headers=KEY, timeout=120)
 
 
-def test_the_model_is_listed_shown_and_loaded(client: Client, scripted: Served) -> None:
+def test_the_model_is_listed_shown_and_loaded(
+    client: Client, scripted: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without the models that the developer has installed.
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert [model.model for model in client.list().models] == ["parrot:latest", "gpt-4o-mini:latest"]
     shown = client.show("parrot")
     assert shown.capabilities is not None
