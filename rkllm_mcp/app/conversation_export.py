@@ -149,13 +149,10 @@ _ADAPTER: TypeAdapter[_Read] = TypeAdapter(_Read, config=_LAZY)
 def from_json(text: str | bytes) -> list[StoredConversation]:
     """Parse an export, also of another program, or raise a UsageError that names the first wrong field."""
     try:
-        if (imported := foreign_conversations(json.loads(text))) is not None:
-            return imported
-    except (ValueError, RecursionError):
-        pass  # no JSON, which is said below with the place
-    try:
         read = _ADAPTER.validate_json(text)
     except ValidationError as error:
+        if (imported := _foreign(text)) is not None:
+            return imported
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"] if part not in {"data", "one", "several"}) or "the whole"
         remedy = "'rkllm-mcp conversations export ID --format json' writes one"
@@ -163,6 +160,13 @@ def from_json(text: str | bytes) -> list[StoredConversation]:
     if isinstance(read, _ImportedData):
         read = read.conversations
     return [_stored(conversation) for conversation in (read if isinstance(read, list) else [read])]
+
+
+def _foreign(text: str | bytes) -> list[StoredConversation] | None:
+    try:
+        return foreign_conversations(json.loads(text))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _stored(read: _Imported) -> StoredConversation:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
-from rkllm_mcp.messages import StoredTurn
+from rkllm_mcp.messages import StoredTurn, as_list, as_mapping
 from rkllm_mcp.records import StoredConversation
 
 _Role: TypeAlias = Literal["system", "user", "assistant"]
@@ -50,7 +50,7 @@ def foreign_conversations(read: Any) -> list[StoredConversation] | None:
     One without a message is left out.
     """
     entries = cast("list[Any]", read if isinstance(read, list) else [read])
-    trees = [tree for entry in entries if (tree := _tree(_dict(entry))) is not None]
+    trees = [tree for entry in entries if (tree := _tree(as_mapping(entry))) is not None]
     if not trees:
         return None
     return [stored for tree in trees if (stored := _stored(tree)) is not None]
@@ -59,7 +59,7 @@ def foreign_conversations(read: Any) -> list[StoredConversation] | None:
 def _tree(entry: Mapping[str, Any]) -> _Tree | None:
     if isinstance(entry.get("mapping"), dict):
         return _chatgpt(entry)
-    chat = _dict(entry.get("chat"))
+    chat = as_mapping(entry.get("chat"))
     if isinstance(chat.get("history"), dict):
         return _open_webui(entry, chat)
     if isinstance(entry.get("conv"), dict) and isinstance(entry.get("messages"), list):
@@ -69,30 +69,28 @@ def _tree(entry: Mapping[str, Any]) -> _Tree | None:
 
 def _chatgpt(entry: Mapping[str, Any]) -> _Tree:
     nodes: dict[str, _Node] = {}
-    for key, value in _dict(entry["mapping"]).items():
-        node = _dict(value)
-        message = _dict(node.get("message"))
-        content, metadata = _dict(message.get("content")), _dict(message.get("metadata"))
+    for key, value in as_mapping(entry["mapping"]).items():
+        node = as_mapping(value)
+        message = as_mapping(node.get("message"))
+        content, metadata = as_mapping(message.get("content")), as_mapping(message.get("metadata"))
         is_text = _text(content.get("content_type")) in {"text", "multimodal_text"}
         is_said = is_text and _text(message.get("recipient")) in {"", "all"}
-        role = _ROLES.get(_text(_dict(message.get("author")).get("role")))
+        role = _ROLES.get(_text(as_mapping(message.get("author")).get("role")))
         if not is_said or metadata.get("is_visually_hidden_from_conversation"):
             role = None
-        parts = [part for part in _list(content.get("parts")) if isinstance(part, str)]
-        text = "\n".join(parts)
+        text = _text_of_parts(content.get("parts"))
         nodes[key] = _Node(_text(node.get("parent")), role, text, _seconds(message.get("create_time")))
     created, updated = _seconds(entry.get("create_time")), _seconds(entry.get("update_time"))
     return _Tree(_text(entry.get("title")), created, updated, _text(entry.get("current_node")), nodes)
 
 
 def _open_webui(entry: Mapping[str, Any], chat: Mapping[str, Any]) -> _Tree:
-    history = _dict(chat["history"])
+    history = as_mapping(chat["history"])
     nodes: dict[str, _Node] = {}
-    for key, value in _dict(history.get("messages")).items():
-        message = _dict(value)
+    for key, value in as_mapping(history.get("messages")).items():
+        message = as_mapping(value)
         content = message.get("content")
-        parts = [_text(_dict(part).get("text")) for part in _list(content)]
-        text = _FOLDED.sub("", content if isinstance(content, str) else "\n".join(filter(None, parts)))
+        text = _without_folded(content if isinstance(content, str) else _text_of_parts(content))
         role = _ROLES.get(_text(message.get("role")))
         nodes[key] = _Node(_text(message.get("parentId")), role, text, _seconds(message.get("timestamp")))
     title = _text(entry.get("title")) or _text(chat.get("title"))
@@ -100,11 +98,23 @@ def _open_webui(entry: Mapping[str, Any], chat: Mapping[str, Any]) -> _Tree:
     return _Tree(title, created, updated, _text(history.get("currentId")), nodes)
 
 
+def _text_of_parts(parts: object) -> str:
+    # What was spoken is in the "text" of an object; pictures have none.
+    texts = (part if isinstance(part, str) else _text(as_mapping(part).get("text")) for part in as_list(parts))
+    return "\n".join(filter(None, texts))
+
+
+def _without_folded(text: str) -> str:
+    # From a beginning without an end the whole rest would be read, from each of them.
+    folded, end, rest = text.rpartition("</details>")
+    return _FOLDED.sub("", folded + end) + rest
+
+
 def _llama_cpp(entry: Mapping[str, Any]) -> _Tree:
-    conversation = _dict(entry["conv"])
+    conversation = as_mapping(entry["conv"])
     nodes: dict[str, _Node] = {}
-    for value in _list(entry["messages"]):
-        message = _dict(value)
+    for value in as_list(entry["messages"]):
+        message = as_mapping(value)
         role = None if message.get("type") == "root" else _ROLES.get(_text(message.get("role")))
         at, thinking = _seconds(message.get("timestamp")), _text(message.get("reasoningContent"))
         text = _text(message.get("content"))
@@ -171,11 +181,3 @@ def _seconds(value: Any) -> float:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []

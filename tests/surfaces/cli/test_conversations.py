@@ -22,6 +22,7 @@ from rkllm_mcp.store import open_store
 from rkllm_mcp.store.database import state_file
 from rkllm_mcp.surfaces.cli.conversations import layout
 from tests.support.outcome import Command
+from tests.support.processor_time import processor_time_limit
 
 NOW = 1_800_000_000.25
 TURNS = (
@@ -291,6 +292,25 @@ def test_an_export_that_is_broken_in_places_costs_those_places() -> None:
     read = from_json(json.dumps([{"mapping": mapping, "current_node": key} for key in (*mapping, "nowhere")]))
     said = [[turn.text for turn in one.turns] for one in read]
     assert said == [["round", "round and"], ["round and", "round"], ["alone"], ["alone"]]
+
+
+def test_what_was_spoken_is_read_and_a_picture_is_left_out() -> None:
+    parts = [
+        {"content_type": "audio_transcription", "text": "Hello there", "direction": "in"},
+        {"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_1"},
+        "and look",
+    ]
+    spoken = node(None, "user", "", content={"content_type": "multimodal_text", "parts": parts})
+    (one,) = from_json(json.dumps({"mapping": {"a": spoken}, "current_node": "a"}))
+    assert [turn.text for turn in one.turns] == ["Hello there\nand look"]
+
+
+def test_folded_thoughts_without_an_end_take_no_longer_than_their_length() -> None:
+    begun = '<details type="reasoning">' * 20_000
+    messages = {"a": {"role": "assistant", "content": f"{begun}</details>Yes{begun}"}}
+    with processor_time_limit(5):
+        (one,) = from_json(json.dumps({"chat": {"history": {"currentId": "a", "messages": messages}}}))
+    assert one.turns[0].text == f"Yes{begun}"
 
 
 def test_what_was_imported_from_another_program_goes_on(typed: Command, tmp_path: Path) -> None:
