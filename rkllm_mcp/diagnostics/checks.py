@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from rkllm_mcp.board import npu, system
@@ -19,7 +18,7 @@ from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import npu_clocks, npu_loads, npu_nodes
 from rkllm_mcp.board.system import gib, memory_bytes
 from rkllm_mcp.diagnostics.report import CheckResult, LibraryReport, ModelReport, ServerReport, Subjects
-from rkllm_mcp.errors import LibraryNotFoundError, ModelFileError, install_command
+from rkllm_mcp.errors import LibraryNotFoundError, ModelFileError
 from rkllm_mcp.mcp_client.lifecycle import ServerState
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.models.compatibility import check_pair, needed_bytes, platform_of
@@ -154,10 +153,6 @@ def check_encoder(machine: Machine, model: ModelFolder, file: RkllmFile | None) 
         yield CheckResult(name, "ok", found)
     if not encoder.emulated:
         yield _encoder_library(encoder)
-    if find_spec("PIL") is None:
-        yield CheckResult(
-            "pictures", "fail", "the package Pillow, which reads them, is missing", install_command("pillow")
-        )
 
 
 def _encoder_library(encoder: RknnFile) -> CheckResult:

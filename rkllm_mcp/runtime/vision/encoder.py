@@ -22,12 +22,10 @@ import anyio
 from anyio import to_thread
 
 from rkllm_mcp.errors import (
-    InputRefusedError,
     ModelLoadError,
     RunRejectedError,
     RuntimeUnusableError,
     WorkerDiedError,
-    install_command,
 )
 from rkllm_mcp.messages import Picture
 from rkllm_mcp.runtime import frames
@@ -237,11 +235,8 @@ class VisionEncoder:
 
 
 def _fitted_pixels(data: bytes, width: int, height: int) -> bytes:
-    try:
-        from rkllm_mcp.runtime.vision.picture import fitted_pixels
-    except ImportError:
-        install = install_command("pillow")
-        raise InputRefusedError(f"pictures need the package Pillow, which is not installed; {install}") from None
+    from rkllm_mcp.runtime.vision.picture import fitted_pixels
+
     return fitted_pixels(data, width, height)
 
 

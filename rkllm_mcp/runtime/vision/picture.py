@@ -1,4 +1,4 @@
-"""Pictures of people and programs to the pixels that a vision encoder takes; imports Pillow, which is an extra."""
+"""Pictures of people and programs to the pixels that a vision encoder takes."""
 
 from __future__ import annotations
 
