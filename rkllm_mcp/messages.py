@@ -138,12 +138,28 @@ class Message:
     # Text that the host puts before the user's for the model only: resources, results of automatic tools, instructions.
     context: str = ""
     pictures: tuple[Picture, ...] = ()  # of a user message; the model sees them in front of the text
+    cards: tuple[ToolSpec, ...] = ()  # tools that the model reads in front of the user's text
+    # The results of the calls for a user message, which the model reads behind its text and in place of the rounds with
+    # these calls; empty if they failed, None where the model reads the rounds.
+    facts: str | None = None
     foreign: bool = field(default=False, compare=False)  # the text comes, or may come, from a server's prompt
 
     @property
     def all_pictures(self) -> tuple[Picture, ...]:
         """The pictures of the message and of its results, in the order in which the model sees them."""
         return (*self.pictures, *(picture for result in self.results for picture in result.pictures))
+
+
+def as_read(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages that a model reads: without the rounds whose results stand with their question."""
+    read: list[Message] = []
+    is_handed_over = False
+    for message in messages:
+        if message.role == "user":
+            is_handed_over = message.facts is not None
+        if not (is_handed_over and (message.calls or message.role == "tool")):
+            read.append(message)
+    return read
 
 
 @dataclass(frozen=True)
@@ -198,7 +214,7 @@ class Conversation:
         for message in self.messages:
             # Results without a call are sentences of the host.
             yield from (result.text for result in message.results if result.call_id)
-            yield from filter(None, (message.context, message.text if message.foreign else ""))
+            yield from filter(None, (message.context, message.text if message.foreign else "", message.facts))
 
     def next_call_id(self) -> str:
         """Return the id of the next call: ``call_1``, ``call_2``, …."""

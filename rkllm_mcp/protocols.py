@@ -326,3 +326,13 @@ class StatefulModel(ChatModel, Protocol):
     def branch(self, conversation_id: str, new_id: str) -> None:
         """Copy the state of a conversation to a new one that begins with the same messages."""
         ...
+
+
+@dataclass(frozen=True)
+class ToolEvidence:
+    """What a question shows about a tool."""
+
+    tool: ToolSpec
+    words: float  # how well the texts of the tool match it, from 0 to about 1
+    kinds: frozenset[str] = frozenset()  # kinds of values that the tool requires and the question has
+    missing: frozenset[str] = frozenset()  # those that the question lacks

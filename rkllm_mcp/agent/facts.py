@@ -151,6 +151,25 @@ def plain(text: str) -> str:
     return _GROUPING.sub("", unicodedata.normalize("NFKC", text).casefold())
 
 
+def last_results(conversation: Conversation) -> list[ToolResult]:
+    """Return the results since the last question."""
+    messages = conversation.messages
+    start = max((index for index, message in enumerate(messages) if message.role == "user"), default=0)
+    return [result for message in messages[start:] for result in message.results]
+
+
+def hand_over(conversation: Conversation, facts: str) -> None:
+    """Let the last question stand with the facts for it, in place of its rounds; they are empty where calls failed.
+
+    The prompts of later questions begin with the same tokens as that of the answer.
+    """
+    messages = conversation.messages
+    index = max(index for index, message in enumerate(messages) if message.role == "user")
+    question = messages[index]
+    tail = translate("model.answer_from_facts", language_of_text(question.text), facts=facts) if facts else ""
+    messages[index] = replace(question, cards=(), facts=tail)
+
+
 def facts_conversation(conversation: Conversation) -> Conversation:
     """Return a conversation that hands over the last question with the results that followed it.
 

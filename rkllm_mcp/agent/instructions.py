@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rkllm_mcp.agent.question import ContextResult, Question, gather_context, with_earlier_words
+from rkllm_mcp.agent.offers import NO_OFFER, Offer, offer_of, offer_of_all
+from rkllm_mcp.agent.question import ContextResult, Question, asks_on, gather_context, with_earlier_words
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolFinder, ToolSelection, ToolSet
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.generation import ModelOptions, ToolChoice
@@ -76,6 +77,7 @@ class PreparedTurn:
     caller: ToolCaller
     context: str  # precedes the question in its turn; may be empty
     instructions: ResponseInstructions  # without those that the turn contains already
+    offer: Offer | None = None  # the tools that the question is shown with; None where they are listed
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class TurnPreparation:
     """
 
     def __init__(self, tools: TurnTools, selection: ToolSelection, language: Language = "en") -> None:
-        self._language: Language = language
+        self.language: Language = language
         self._tools = tools
         self._selection = selection
 
@@ -130,8 +132,10 @@ class TurnPreparation:
         """
         instructions = ResponseInstructions(self._tools.response_instruction)
         if not request.tools:
-            return PreparedTurn(ToolSet(()), self._tools, request.asked.context, instructions)
+            offer = NO_OFFER if self.shows_with_question else None
+            return PreparedTurn(ToolSet(()), self._tools, request.asked.context, instructions, offer)
         parts: list[str] = []
+        offer = NO_OFFER if self.shows_with_question else None
         if not request.options.continues:
             earlier_questions = [
                 message.text for message in conversation.messages if message.role == "user" and not message.foreign
@@ -143,6 +147,8 @@ class TurnPreparation:
             context_tools = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
             findings = await gather_context(context_tools, words, self._tools, context) if context_tools else []
             news = await self._tell_tools(conversation, request)
+            if offer is not None:
+                offer = await self._offer(conversation, request, words, [finding.tool.name for finding in findings])
             standing = instruct(conversation, self._standing_instructions())
             server_instructions = instructions.after(finding.tool for finding in findings)
             parts = [standing, news, request.asked.context, *map(_quoted, findings), *server_instructions]
@@ -150,10 +156,38 @@ class TurnPreparation:
             # The prompt stays as it is; after a restart the conversation gets its tool list again.
             await self._tell_tools(conversation, request)
         tool_set, caller = self._tool_set(conversation, request), self._caller(conversation, request)
-        return PreparedTurn(tool_set, caller, "\n\n".join(filter(None, parts)), instructions)
+        return PreparedTurn(tool_set, caller, "\n\n".join(filter(None, parts)), instructions, offer)
+
+    @property
+    def shows_with_question(self) -> bool:
+        """True if a question is shown with the tools that it may need, in place of a list of all."""
+        return self._selection.settings.with_question
+
+    async def _offer(self, conversation: Conversation, request: TurnRequest, words: str, asked: Sequence[str]) -> Offer:
+        """Return the offer for a question; ``asked`` names the tools whose results stand with it already."""
+        tools, choice, text = request.tools, request.options.tool_choice, request.asked.text
+        if request.options.forced_tool is not None:
+            return offer_of_all([tool for tool in tools if tool.name == request.options.forced_tool])
+        if choice == "none":
+            return NO_OFFER
+        search = self._selection.search
+        followed = ""
+        if words != text:
+            # It is about what was asked before, if it asks at all.
+            if not asks_on(text) and not search.kinds(text):
+                return NO_OFFER
+            before = (call.name for message in reversed(conversation.messages) for call in message.calls)
+            followed = next(before, "")
+        evidence = await search.evidence(words, [tool for tool in tools if tool.name not in asked])
+        if choice == "required":
+            ranked = sorted(evidence, key=lambda each: -each.words)
+            return offer_of_all([each.tool for each in ranked])
+        offer = offer_of(evidence, followed)
+        # With passages in its turn a question is answered from them.
+        return NO_OFFER if asked and not offer.begins else offer
 
     def _standing_instructions(self) -> list[str]:
-        two_steps = [translate("model.two_steps", self._language)] if self._selection.settings.two_steps else []
+        two_steps = [translate("model.two_steps", self.language)] if self._selection.settings.two_steps else []
         return [*self._tools.system_instructions(), *two_steps]
 
     async def _tell_tools(self, conversation: Conversation, request: TurnRequest) -> str:

@@ -31,11 +31,15 @@ from rkllm_mcp.agent.facts import (
     calls_with_results,
     facts_conversation,
     facts_of,
+    hand_over,
     last_question,
+    last_results,
     may_differ,
     words_conversation,
 )
+from rkllm_mcp.agent.failures import failure_sentence, has_failed
 from rkllm_mcp.agent.instructions import ResponseInstructions, TurnPreparation, TurnRequest
+from rkllm_mcp.agent.offers import NO_OFFER, Offer, card_of
 from rkllm_mcp.agent.tool_runner import CallRunner, Parallel
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
 from rkllm_mcp.catalogue import translate
@@ -43,6 +47,7 @@ from rkllm_mcp.errors import GenerationError, PromptTooLongError
 from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ChatModel, EventSink, Turn
 from rkllm_mcp.text import language_of_text, shorten
 
@@ -60,8 +65,9 @@ _MOST_SHOWN_CHARS = 300
 
 AnswersFrom: TypeAlias = Literal["conversation", "facts"]
 """What an answer after results is made of: the conversation with its tools, or the question and the results alone."""
-WithoutTools: TypeAlias = Literal["", "facts", "words"]
-"""How a round is answered instead of being continued: from the results, or in words; empty if it is continued."""
+WithoutTools: TypeAlias = Literal["", "facts", "words", "failure"]
+"""How a round is answered instead of being continued: from the results, in words, or by the sentence that says why
+calls failed; empty if it is continued."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,7 @@ class RoundOutcome:
     has_news: bool = False  # True if a call had a new result
     without_tools: WithoutTools = ""  # its calls are not made
     forced: str = ""  # the tool that the next round calls, in place of this round
+    begins: str = ""  # the tool whose call the host begins in the next round
 
 
 class CallHandler(Protocol):
@@ -93,12 +100,14 @@ class CallHandler(Protocol):
     Attributes:
         tool_set: the available tools.
         keeps_forced_tool: every round has the forced tool; otherwise the first only.
+        shows_with_question: the tools are shown with the question that may need them, instead of a list.
         has_last_round: at a limit, one more round without calls follows; otherwise the answer ends.
     """
 
     tool_set: ToolSet
     keeps_forced_tool: bool
     has_last_round: bool
+    shows_with_question: bool
 
     def shown(self, event: Event, *, may_call: bool, may_reveal: bool) -> Event | None:
         """Return the event to emit during a round; None for no event."""
@@ -126,11 +135,16 @@ class RunCalls:
         parallel: Parallel = "auto",
         instructions: ResponseInstructions | None = None,
         check: CallCheck | None = None,
+        offer: Offer | None = None,
     ) -> None:
         self.tool_set = tool_set
+        self.offer = offer
+        self.shows_with_question = offer is not None
+        self._failed_rounds = 0
+        self._request = context.request
         self._check = check
         self._withheld: list[ToolCallDetected] = []
-        self._has_forced = False
+        self._has_forced = self._is_forced = False
         self._sink = context.sink
         self._instructions = instructions or ResponseInstructions()
         self._runner = CallRunner(tools, tool_set, context, parallel)
@@ -144,7 +158,8 @@ class RunCalls:
             return ToolCallFailed(event.raw, CALLS_OVER)
         tool = self.tool_set.tool(event.name)
         event = replace(event, server=tool.server if tool else "")
-        if self._withheld or self._is_doubtful(event):
+        is_offered = self.offer is None or self.offer.has(event.name) or self._is_forced
+        if self._withheld or not is_offered or self._is_doubtful(event):
             # The calls keep their order.
             self._withheld.append(event)
             return None
@@ -158,13 +173,15 @@ class RunCalls:
         """Run the calls."""
         del may_reveal
         withheld, self._withheld = self._withheld, []
-        if len(withheld) == len(turn.calls) and self._check is not None and await self._check.are_unasked(turn.calls):
+        is_unasked = bool(withheld) and len(withheld) == len(turn.calls)
+        if is_unasked and (self._check is None or await self._check.are_unasked(turn.calls)):
             return RoundOutcome(without_tools="words")
         if withheld:
             self._sink.feed(withheld)
         is_first = not self._runner.finished
         is_failure = bool(turn.failures) and not turn.calls and not turn.has_text
-        if self._check is not None and is_first and is_failure and await self._check.fits_none():
+        is_unneeded = self._check is not None and is_first and is_failure and await self._check.fits_none()
+        if is_unneeded or (is_failure and self.offer == NO_OFFER and not self._is_forced):
             # A correction would only lead to another call.
             return RoundOutcome(without_tools="words")
         count = len(turn.calls)
@@ -177,11 +194,28 @@ class RunCalls:
         is_repetition = count > 0 and not turn.failures and all(map(self._runner.has_result, turn.calls))
         news_before = self._runner.news
         results = (*await self._runner.run(turn.calls), *_refusals(turn.failures))
+        if results and (failure := self._after_failure(turn, results, is_repetition=is_repetition)) is not None:
+            return failure
         if is_repetition:
             return RoundOutcome(without_tools="facts")
         notes = self._instructions.after(self._answering(turn.calls))
         has_news = self._runner.news > news_before
         return RoundOutcome(results, tuple(notes), tuple(self._runner.told), has_news)
+
+    def _after_failure(self, turn: Turn, results: Sequence[ToolResult], *, is_repetition: bool) -> RoundOutcome | None:
+        """Return the outcome of a round of nothing but failed calls, where the host offers the tools."""
+        has_succeeded = any(not result.is_error for result in self._runner.finished.values())
+        if self.offer is None or has_succeeded or not all(map(has_failed, results)):
+            return None
+        self._failed_rounds += 1
+        tried = [call.name for call in turn.calls]
+        following = self.offer.after(tried or [self.offer.begins])
+        if self._failed_rounds > 1 or is_repetition or following is None:
+            return RoundOutcome(tuple(results), without_tools="failure")
+        language = language_of_text(self._request)
+        other = translate("model.other_tool", language, tool=signature(card_of(following)))
+        notes = () if following.name in tried else (other,)
+        return RoundOutcome(tuple(results), notes, begins=following.name)
 
     def _described_call(self, turn: Turn) -> RoundOutcome:
         """Return the outcome of a round without calls: its end, unless it describes a call behind a result."""
@@ -200,6 +234,13 @@ class RunCalls:
             tool = self.tool_set.tool(call.name)
             if tool is not None and call.name not in self._runner.told and not self._runner.finished[call.id].is_error:
                 yield tool
+
+    def begun(self, options: ModelOptions) -> ModelOptions:
+        """Return the options of the first round, in which the host may begin a call."""
+        self._is_forced = options.tool_choice != "auto"
+        if self._is_forced or self.offer is None or not self.offer.begins:
+            return options
+        return replace(options, tool_choice=ForcedTool(self.offer.begins, opens_arguments=True))
 
     def close_open_calls(self, conversation: Conversation, reason: str) -> None:
         """Give every call of the last turn a result: chat templates and services require one."""
@@ -220,6 +261,7 @@ class ReturnCalls:
 
     keeps_forced_tool = True
     has_last_round = False
+    shows_with_question = False
 
     def __init__(self, conversation: Conversation, tool_set: ToolSet, sink: EventSink, *, must_call: bool) -> None:
         self.tool_set = tool_set
@@ -300,10 +342,7 @@ async def run_agent(
         is_cut = turn.is_cut and not turn.calls
         outcome = RoundOutcome() if is_cut else await calls.resolve(turn, may_reveal=counter.reveals > 0)
         if outcome.without_tools:
-            repeating = conversation.messages.pop()
-            # The text of a failed call was not shown.
-            begun = repeating.text if turn.has_text else ""
-            turn = await _answer_without_tools(outcome.without_tools, model, conversation, calls, later, sink, begun)
+            turn = await _answer_instead(outcome, turn, model, conversation, calls, later, sink)
             return _end_of(turn), turn
         if outcome.forced:
             # Left in the conversation, it would be copied into the answer.
@@ -326,8 +365,9 @@ async def run_agent(
         notes = outcome.notes if counter.left else (*outcome.notes, _translate("model.round_limit", conversation))
         conversation.add(Message("tool", "\n".join(notes), results=outcome.results))
         # A single call whose parameters were revealed is made again.
-        is_forced = is_reveal and len(turn.calls) == 1
-        options = replace(later, tool_choice=ForcedTool(outcome.revealed[0])) if is_forced else later
+        revealed = ForcedTool(outcome.revealed[0]) if is_reveal and len(turn.calls) == 1 else later.tool_choice
+        begun = ForcedTool(outcome.begins, opens_arguments=True) if outcome.begins else revealed
+        options = replace(later, tool_choice=begun)
     later = replace(later, others=calls.tool_set.others())
     turn = await model.respond(conversation, calls.tool_set.listed, later, _ShownEvents(calls, sink, may_call=False))
     if not turn.has_text and not turn.is_cut:
@@ -335,6 +375,25 @@ async def run_agent(
         kind = "facts" if facts_of(conversation) else "words"
         turn = await _answer_without_tools(kind, model, conversation, calls, later, sink)
     return "token_limit" if turn.is_cut else reason, turn
+
+
+async def _answer_instead(
+    outcome: RoundOutcome,
+    turn: Turn,
+    model: ChatModel,
+    conversation: Conversation,
+    calls: CallHandler,
+    options: ModelOptions,
+    sink: EventSink,
+) -> Turn:
+    """Answer in place of continuing a round: by the model without tools, or by the sentence about failed calls."""
+    if outcome.without_tools == "failure":
+        return _answer_with_failure(conversation, turn, outcome, calls, sink)
+    repeating = conversation.messages.pop()
+    # The text of a failed call was not shown.
+    begun = repeating.text if turn.has_text else ""
+    kind = "facts" if outcome.without_tools == "facts" else "words"
+    return await _answer_without_tools(kind, model, conversation, calls, options, sink, begun)
 
 
 async def _answer_without_tools(
@@ -351,7 +410,11 @@ async def _answer_without_tools(
     Calls are read all the same, so that none is shown as the answer; an answer of nothing else is the results. They
     also follow an answer of the host's own loop that says something else or nothing of them.
     """
-    asked = facts_conversation(conversation) if kind == "facts" else words_conversation(conversation)
+    if calls.shows_with_question:
+        hand_over(conversation, facts_of(conversation) if kind == "facts" else "")
+        asked = conversation
+    else:
+        asked = facts_conversation(conversation) if kind == "facts" else words_conversation(conversation)
     begun = begun.strip()
     options = replace(options, tool_choice="auto", others=(*calls.tool_set.listed, *calls.tool_set.others()))
     text = ""
@@ -370,9 +433,24 @@ async def _answer_without_tools(
     finally:
         conversation.unpaid_tokens = asked.unpaid_tokens
         last = asked.messages[-1] if asked.messages[-1].role == "assistant" else Message("assistant")
+        if asked is conversation and last is conversation.messages[-1]:
+            conversation.messages.pop()
         text = "\n\n".join(filter(None, (begun, text or last.text)))
         conversation.add(replace(last, text=text, calls=()))
     return replace(turn, message=conversation.messages[-1], failures=())
+
+
+def _answer_with_failure(
+    conversation: Conversation, turn: Turn, outcome: RoundOutcome, calls: CallHandler, sink: EventSink
+) -> Turn:
+    """Answer with the reason why no tool could; the model reads nothing of the failed calls later."""
+    results = [*last_results(conversation), *outcome.results]
+    conversation.add(Message("tool", results=outcome.results))
+    hand_over(conversation, "")
+    text = failure_sentence(results, calls.tool_set.tool, language_of_text(last_question(conversation).text))
+    sink.feed([Text(text)])
+    conversation.add(Message("assistant", text))
+    return replace(turn, message=conversation.messages[-1], failures=(), has_text=True)
 
 
 def _results_behind(turn: Turn, conversation: Conversation) -> str:
@@ -457,7 +535,7 @@ async def answer_with_tools(
     conversation.messages.extend(question)
     reason_for_open_calls = "the user stopped the answer before this call was finished"
     try:
-        reason, turn = await run_agent(model, conversation, calls, options, settings, sink)
+        reason, turn = await run_agent(model, conversation, calls, calls.begun(options), settings, sink)
         reason_for_open_calls = CALLS_OVER
         return End(reason, stop_string=turn.stop_string)
     except GenerationError as error:
@@ -505,7 +583,10 @@ async def open_turn(
         context=prepared.context,
         foreign=question.foreign,
         pictures=question.pictures,
+        cards=prepared.offer.cards if prepared.offer is not None else (),
     )
+    if prepared.offer is not None and (line := prepared.offer.line(preparation.language)):
+        context.sink.feed([Status(line)])
     messages = [] if request.options.continues else [*question.preceding, user]
     try:
         check = CallCheck(
@@ -515,7 +596,18 @@ async def open_turn(
             preparation.have_common_words,
             accepts_calls=bool(request.options.tool_choice != "auto" or question.preceding or question.foreign),
         )
-        yield messages, RunCalls(prepared.caller, prepared.tool_set, context, parallel, prepared.instructions, check)
+        yield (
+            messages,
+            RunCalls(
+                prepared.caller,
+                prepared.tool_set,
+                context,
+                parallel,
+                prepared.instructions,
+                check if prepared.offer is None else None,
+                prepared.offer,
+            ),
+        )
     finally:
         if messages and len(conversation.messages) == length:
             # The question was removed, and with it the tools that its turn described.

@@ -229,6 +229,15 @@ def with_earlier_words(text: str, earlier: Sequence[str]) -> str:
     return f"{subject[:_EARLIER_CHARS]}\n{text}" if subject else text
 
 
+# The end of a question: 大阪は？ じゃあ大阪は And in Osaka?
+_ASKING = re.compile(r"(?:[?？]|は|か|の|って|では|だと)[\s。…]*\Z")
+
+
+def asks_on(text: str) -> bool:
+    """Return True if a text is a question that continues the one before it."""
+    return _is_follow_up(text) and _ASKING.search(text[-_LONGEST_FOLLOW_UP_CHARS:]) is not None
+
+
 def _is_follow_up(text: str) -> bool:
     if len(text) > _LONGEST_FOLLOW_UP_CHARS:
         return False

@@ -6,13 +6,14 @@ from rkllm_mcp.catalogue import translate
 from rkllm_mcp.text import LANGUAGES, language_of_setting
 
 
-def system_text(system_prompt: str | None = None, language: str | None = None) -> str:
+def system_text(system_prompt: str | None = None, language: str | None = None, *, lists_tools: bool = True) -> str:
     """Return the system text of a conversation.
 
     Args:
         system_prompt: the configured text, used unchanged; None for the default.
         language: the language of answers and instructions, as a code (``ja``) or a name; None for answers in that of
             the question.
+        lists_tools: the prompt lists tools behind it, so that it says when to call one.
     """
     if system_prompt is not None and language is None:
         return system_prompt
@@ -21,7 +22,7 @@ def system_text(system_prompt: str | None = None, language: str | None = None) -
     name = translate("model.own_language", code) if is_own else language or translate("model.any_language")
     instruction = translate("model.answer_in", code, answer_language=name)
     if system_prompt is None:
-        tools = translate("model.call_tools", code)
+        tools = translate("model.call_tools", code) if lists_tools else ""
         return translate("model.system_prompt", code, tools=tools, instruction=instruction)
     return f"{system_prompt} {instruction}"
 

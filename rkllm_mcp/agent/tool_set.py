@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from rkllm_mcp.generation import ForcedTool, ToolChoice
 from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ToolEvidence
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
 
 FOUND_TOOLS = 5  # what one search tells; more costs more prefill than another search
@@ -25,6 +25,14 @@ class Search(Protocol):
 
     async def search(self, request: str, tools: Sequence[ToolSpec]) -> Sequence[tuple[ToolSpec, float]]:
         """The tools that have anything to do with ``request``, the best first, with a score between 0 and about 1."""
+        ...
+
+    async def evidence(self, request: str, tools: Sequence[ToolSpec]) -> Sequence[ToolEvidence]:
+        """What a request shows about each of the tools."""
+        ...
+
+    def kinds(self, text: str) -> frozenset[str]:
+        """The kinds of values in a text."""
         ...
 
     def have_common_words(self, text: str, values: str) -> bool:
@@ -196,6 +204,7 @@ class SelectionSettings:
 
     budget_tokens: int  # limit of the list
     auto_select: bool | Literal["auto"] = "auto"  # auto selects if the list would cost more; True always, False never
+    with_question: bool = False  # there is no list; a question is shown with the tools that it may need
     two_steps: bool = False  # the list has names only
 
 
@@ -219,6 +228,8 @@ class ToolSelection:
 
     async def choose(self, request: str, tools: Sequence[ToolSpec], forced: str | None = None) -> tuple[ToolSpec, ...]:
         """Return the tool list of a new conversation that begins with ``request``; it contains the ``forced`` tool."""
+        if self.settings.with_question:
+            return ()
         listings = [self._listing_of(tool) for tool in tools]
         if not self._has_to_choose(listings):
             return tuple(listings)
@@ -234,6 +245,8 @@ class ToolSelection:
 
     def beginnings(self, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, ...]]:
         """The list of a new conversation, or lists that between them show what every such list begins with."""
+        if self.settings.with_question:
+            return [()]
         listings = [self._listing_of(tool) for tool in tools]
         if not self._has_to_choose(listings):
             return [tuple(listings)]

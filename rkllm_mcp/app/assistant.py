@@ -205,7 +205,8 @@ class App:
         conversation, so it belongs to the beginning of the prompt that is prefilled in advance.
         """
         agent = self.config.agent
-        text = system_text(agent.system_prompt, agent.language) if system is None else system
+        lists_tools = not self.model_host.listing.with_question
+        text = system_text(agent.system_prompt, agent.language, lists_tools=lists_tools) if system is None else system
         if with_person and self.about:
             person = translate("model.about", language_of_setting(agent.language), about=self.about)
             text = "\n\n".join(filter(None, (text, person)))
@@ -574,6 +575,7 @@ def turn_preparation(
     settings = SelectionSettings(
         budget_tokens=agent.tool_budget_tokens or listing.context_tokens // TOOL_SHARE,
         auto_select=agent.auto_select,
+        with_question=listing.with_question,
         two_steps=listing.two_steps if agent.two_step_tools is None else agent.two_step_tools,
     )
 

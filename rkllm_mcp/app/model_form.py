@@ -46,6 +46,7 @@ class PromptListing:
 
     context_tokens: int  # the context window
     cost: Callable[[ToolSpec], int]  # tokens of one listed tool
+    with_question: bool = False  # show tools with the question that may need them, instead of a list
     two_steps: bool = False  # list tools by name, and describe one at its first call, unless the owner decides
 
 
@@ -53,7 +54,8 @@ def listing(config: Config, model: ModelFolder, form: ModelForm) -> PromptListin
     """Return the listing for the model on the NPU."""
     context_tokens = config.model.context_tokens or model.card.context_tokens
     costs = ToolCosts(form.tokenizer, form.template.tool_form)
-    return PromptListing(context_tokens, costs.of, model.card.two_step_tools)
+    with_question = model.card.tools == "with_question"
+    return PromptListing(context_tokens, costs.of, with_question, model.card.two_step_tools)
 
 
 def _model_tokenizer(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:

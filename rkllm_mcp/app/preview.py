@@ -124,13 +124,16 @@ async def prompt_parts(
         raise UsageError("a service makes the prompt itself; provider.kind = 'rkllm' shows the one that the NPU gets")
     model = chosen_model(config)
     form = model_form(config, model)
-    head = system_text(config.agent.system_prompt, config.agent.language) if system is None else system
+    lists_tools = model.card.tools == "listed"
+    own_head = system_text(config.agent.system_prompt, config.agent.language, lists_tools=lists_tools)
+    head = own_head if system is None else system
     conversation = Conversation(messages=[Message("system", head)] if head else [])
     preparation = turn_preparation(config, listing(config, model, form), environment.toolbox, environment.store.calls)
     offerings = environment.toolbox.offerings if "@" in text else None
     question = await question_from_text(text, offerings, config.agent.resource_chars, context)
     prepared = await preparation.prepare(conversation, TurnRequest(question, environment.toolbox.tools()), context)
-    conversation.add(Message("user", question.text, context=prepared.context))
+    cards = prepared.offer.cards if prepared.offer is not None else ()
+    conversation.add(Message("user", question.text, context=prepared.context, cards=cards))
     prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)
     return prompt.parts(conversation.messages, prepared.tool_set.listed)
 

@@ -158,6 +158,10 @@ class ModelCard(Section):
     """Answer after results from the whole conversation, where more calls may follow, or at once from the question and
     the results alone; for models that repeat every call.
     """
+    tools: Literal["listed", "with_question"] = "listed"
+    """Where the model reads its tools: listed at the beginning of the prompt, or with each question those that it may
+    need, where the host begins the call of one that it most probably needs; for models that choose badly.
+    """
     first_call: Literal["model", "search"] = "model"
     """What begins the first call of an answer: the model, or the search for tools, which makes the answer begin with a
     call where a tool fits the question well; for models that invent results instead of calling.

@@ -94,7 +94,10 @@ class Compaction:
         if _cost_of(view[count:], cost, room_tokens) > room_tokens:
             shortened = _short_enough(body, dropped, cost, room_tokens, counted_tokens)
             notices.append("shortened long tool results")
-        self._history, self._dropped, self._shortened = list(body), dropped, shortened
+        # Messages that are rendered as they are may still change: the last question, when its results stand with it.
+        shortened = {index: message for index, message in shortened.items() if message != body[index]}
+        end = max((*(index + 1 for index in shortened), dropped))
+        self._history, self._dropped, self._shortened = list(body[:end]), dropped, shortened
         return " and ".join(notices)
 
 

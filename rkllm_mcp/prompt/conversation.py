@@ -16,7 +16,7 @@ from itertools import takewhile
 
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.generation import common_prefix
-from rkllm_mcp.messages import Message, Picture, ToolSpec
+from rkllm_mcp.messages import Message, Picture, ToolSpec, as_read
 from rkllm_mcp.prompt.budget import Budget, Compaction
 from rkllm_mcp.prompt.template import NO_PICTURES, Before, ChatTemplate, PictureText, before_next
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText, Segment
@@ -105,7 +105,7 @@ class ConversationPrompt:
             PromptTooLongError: it does not fit, even after compaction.
         """
         self._thinking = self._thinking if thinking is None else thinking
-        system, body = _split_system(messages)
+        system, body = _split_system(as_read(messages))
         unfinished, body = (body[-1], body[:-1]) if continues else (None, body)
         self._use_pictures(pictures)
         # Before the prefix, which may be written again.
@@ -187,7 +187,7 @@ class ConversationPrompt:
 
     def parts(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[PromptPart]:
         """Return the prompt part by part, as for a new conversation. Nothing is stored."""
-        system, body = _split_system(messages)
+        system, body = _split_system(as_read(messages))
         labelled = self._prefix_parts(system, tools)
         before = self._template.before_first(system, tools)
         for message in body:

@@ -172,11 +172,15 @@ class ChatTemplate:
         if message.role == "user":
             opening = "" if before == "open_user_turn" else self._closed(before) + self.user_opening
             words = f"{message.context}\n\n{message.text}" if message.context else message.text
+            words += message.facts or ""
+            cards = self.tool_form.cards(message.cards)
             seen = pictures.segments(message.pictures)
-            if seen:
+            if seen or cards:
                 # Where a space separates the name of a role from its words, a picture follows without one.
                 opening = opening.rstrip(" ")
-            return self._cleaned([ControlText(opening), *seen, PlainText(words), ControlText(self.user_closing)])
+            return self._cleaned(
+                [ControlText(opening), *seen, *cards, PlainText(words), ControlText(self.user_closing)]
+            )
         if message.role == "tool":
             results = [
                 *self.tool_form.results(message.results, message.text),

@@ -266,6 +266,14 @@ class ToolForm:
             segments += self.listed(tool, self.tool_separator if index else "")
         return [*segments, ControlText(self.conclusion)]
 
+    def cards(self, tools: Sequence[ToolSpec]) -> list[Segment]:
+        """Return the block before the words of a question, empty without tools; as the list, without blank lines."""
+        if not tools:
+            return []
+        first, *others, last = self.listing(tools)
+        introduction, conclusion = first.text.lstrip("\n"), last.text.rstrip("\n")
+        return [ControlText(introduction), *others, ControlText(f"{conclusion}\n\n")]
+
     def listed(self, tool: ToolSpec, separator: str = "") -> list[Segment]:
         """Return one tool as it stands in the list."""
         return [ControlText(separator + self.tool_opening), *self.tool(tool), ControlText(self.tool_closing)]

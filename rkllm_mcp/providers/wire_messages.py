@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec, as_read
 from rkllm_mcp.prompt.template import IMAGE_LINE
 from rkllm_mcp.toolcalls.untrusted_text import without_markers
 
@@ -46,15 +46,16 @@ def escaped(message: Message) -> Message:
     """Return the message with markers broken in text from outside, for services that parse the text again."""
     results = tuple(replace(result, text=without_markers(result.text)) for result in message.results)
     text = without_markers(message.text) if message.foreign else message.text
+    facts = None if message.facts is None else without_markers(message.facts)
     # A service gets no pictures.
     text = f"{IMAGE_LINE * len(message.pictures)}{text}"
-    return replace(message, text=text, context=without_markers(message.context), results=results)
+    return replace(message, text=text, context=without_markers(message.context), facts=facts, results=results)
 
 
 def turns_of(messages: Sequence[Message], *, with_calls: bool = True) -> list[WireTurn]:
     """Return the turns without the system text; with ``with_calls`` False calls and results become text."""
     turns: list[WireTurn] = []
-    spoken = [message for message in messages if message.role != "system"]
+    spoken = [message for message in as_read(messages) if message.role != "system"]
     for index, message in enumerate(spoken):
         before = turns[-1] if turns else None
         turn = _turn(message, spoken[index + 1 : index + 2], before.calls if before else (), with_calls=with_calls)
@@ -105,7 +106,7 @@ def _turn(
     message: Message, following: Sequence[Message], open_calls: Sequence[ToolCall], *, with_calls: bool
 ) -> WireTurn:
     if message.role == "user":
-        return WireTurn("user", _joined((message.context, message.text)))
+        return WireTurn("user", _joined((message.context, f"{message.text}{message.facts or ''}")))
     if message.role == "assistant":
         answered = {result.call_id for later in following for result in later.results if with_calls}
         calls = tuple(call for call in message.calls if call.id in answered)

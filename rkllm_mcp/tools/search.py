@@ -21,7 +21,9 @@ import anyio.to_thread
 
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.messages import ToolSpec, as_mapping
+from rkllm_mcp.protocols import ToolEvidence
 from rkllm_mcp.records import PastCalls
+from rkllm_mcp.tools.kinds import kinds_in, kinds_of
 from rkllm_mcp.tools.loan_words import LoanWords
 from rkllm_mcp.tools.other_script import have_common_words
 from rkllm_mcp.tools.risk import risk_of_name
@@ -274,12 +276,27 @@ class ToolSearch:
         index = await self._index_of(tools)
         return _best_first(tools, index.scores(request, index.request_terms(request)))
 
+    async def evidence(self, request: str, tools: Sequence[ToolSpec]) -> list[ToolEvidence]:
+        """Return for each tool how well its texts match ``request``, and which of its kinds of values that has."""
+        scored = await self.by_text(request, tools) if request.strip() else ()
+        matches = {tool.name: score for tool, score in scored}
+        found = kinds_in(request)
+        required = [kinds_of(tool) for tool in tools]
+        return [
+            ToolEvidence(tool, matches.get(tool.name, 0.0), kinds & found, kinds - found)
+            for tool, kinds in zip(tools, required, strict=True)
+        ]
+
     async def _index_of(self, tools: Sequence[ToolSpec]) -> _ToolIndex:
         index = self._index
         if index is None or index.tools != tuple(tools):
             # A thousand tools take half a second of CPU.
             index = self._index = await anyio.to_thread.run_sync(lambda: _ToolIndex(tuple(tools), own_glossary()))
         return index
+
+    def kinds(self, text: str) -> frozenset[str]:
+        """Return the kinds of values in a text."""
+        return kinds_in(text)
 
     def have_common_words(self, text: str, values: str) -> bool:
         """See ``other_script.have_common_words``."""

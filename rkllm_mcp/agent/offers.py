@@ -1,0 +1,138 @@
+"""Offers: the host's guess which tool a question needs, as a probability with its reasons.
+
+A small model decides badly whether it needs a tool, and which. So the host shows it only the tools that may matter,
+with the question, and begins the call where the best of them is probable enough; the model writes the arguments and the
+answer. The guess is made here and nowhere else. It acts only above thresholds, and its call is checked like a call of
+the model's own.
+
+The weights and thresholds are the output of ``python -m bench.offers``, for the tasks of bench/ that are not kept back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rkllm_mcp.catalogue import read_catalogue, translate
+from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
+from rkllm_mcp.protocols import ToolEvidence
+from rkllm_mcp.text import Language
+
+# What each part of the evidence adds to the logarithm of a tool's odds.
+WEIGHTS: Mapping[str, float] = {"words": 14.3, "kind": 2.7, "missing": -1.7, "followed": 3.0}
+NO_TOOL = 3.9  # the same for no tool at all
+BEGINS = 0.6  # from this probability on the host begins the call of the best tool
+IS_LIKELY = 0.2  # from this one on it is called after another has failed
+SHOWS = 0.1  # up to this one a tool is not shown
+MOST_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A tool, the probability that the question needs it, and the evidence with a weight."""
+
+    tool: ToolSpec
+    probability: float
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The tools that a question is shown with, and the one whose call the host begins.
+
+    Attributes:
+        guesses: the tools that may be needed, the most probable first.
+        begins: the name of the tool whose call the host begins; empty if the model chooses.
+    """
+
+    guesses: tuple[Guess, ...] = ()
+    begins: str = ""
+
+    @property
+    def cards(self) -> tuple[ToolSpec, ...]:
+        """The tools to show: the one whose call is begun, or those that the model chooses from."""
+        shown = self.guesses[: 1 if self.begins else MOST_SHOWN]
+        return tuple(card_of(guess.tool) for guess in shown)
+
+    def has(self, name: str) -> bool:
+        """Return True if the tool is one of those that may be needed."""
+        return any(guess.tool.name == name for guess in self.guesses)
+
+    def line(self, language: Language) -> str:
+        """Return a line for people about what the host does; empty if it offers nothing."""
+        if not self.guesses:
+            return ""
+        if not self.begins:
+            return translate("answer.offers", language, tools=", ".join(tool.name for tool in self.cards))
+        best, names = self.guesses[0], read_catalogue(language).table("answer.evidence")
+        evidence = ", ".join(names[reason] for reason in best.reasons)
+        percent = round(100 * best.probability)
+        return translate("answer.begins", language, tool=best.tool.name, percent=percent, evidence=evidence)
+
+    def after(self, tried: Sequence[str]) -> ToolSpec | None:
+        """Return the tool to call after those that were ``tried`` and failed: a likely other one, else the last."""
+        others = (guess for guess in self.guesses if guess.tool.name not in tried)
+        likely = (guess.tool for guess in others if guess.probability >= IS_LIKELY)
+        again = (guess.tool for guess in self.guesses if guess.tool.name == tried[-1]) if tried else iter(())
+        return next(likely, None) or next(again, None)
+
+
+NO_OFFER = Offer()
+
+
+def parts_of(evidence: ToolEvidence, *, is_followed: bool) -> dict[str, float]:
+    """Return the parts of the evidence that have a weight."""
+    return {
+        "words": evidence.words,
+        "kind": float(len(evidence.kinds)),
+        "missing": float(len(evidence.missing)),
+        "followed": float(is_followed),
+    }
+
+
+def probabilities(parts: Sequence[Mapping[str, float]], weights: Mapping[str, float], no_tool: float) -> list[float]:
+    """Return the probability of each tool; what is left of 1 is that of none."""
+    odds = [math.exp(sum(weights[name] * value for name, value in each.items())) for each in parts]
+    total = sum(odds) + math.exp(no_tool)
+    return [each / total for each in odds]
+
+
+def offer_of(evidence: Sequence[ToolEvidence], followed: str = "") -> Offer:
+    """Return the offer for a question; ``followed`` is the tool of the question that it continues."""
+    parts = [parts_of(each, is_followed=each.tool.name == followed) for each in evidence]
+    found = zip(evidence, probabilities(parts, WEIGHTS, NO_TOOL), parts, strict=True)
+    guesses = [
+        Guess(each.tool, probability, _reasons(each, is_followed=bool(named["followed"])))
+        for each, probability, named in found
+        if probability > SHOWS
+    ]
+    best = sorted(guesses, key=lambda guess: -guess.probability)
+    # A tool that may change something is called by the model's own choice.
+    is_begun = bool(best) and best[0].probability >= BEGINS and best[0].tool.read_only is True
+    return Offer(tuple(best), best[0].tool.name if is_begun else "")
+
+
+def offer_of_all(tools: Sequence[ToolSpec]) -> Offer:
+    """Return the offer of tools that a person or a program has asked for."""
+    return Offer(tuple(Guess(tool, 1.0) for tool in tools))
+
+
+def _reasons(evidence: ToolEvidence, *, is_followed: bool) -> tuple[str, ...]:
+    words = ["words"] if evidence.words else []
+    return (*(["followed"] if is_followed else []), *words, *sorted(evidence.kinds))
+
+
+def card_of(tool: ToolSpec) -> ToolSpec:
+    """Return a tool as a small model reads it: with its required parameters, or its first one if none is required."""
+    properties = as_mapping(tool.input_schema.get("properties"))
+    required = [name for name in map(str, as_list(tool.input_schema.get("required"))) if name in properties]
+    shown = {name: _plain(as_mapping(properties[name])) for name in required or list(properties)[:1]}
+    schema = {**tool.input_schema, "properties": shown, "required": required}
+    return replace(tool, input_schema=schema)
+
+
+def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a parameter without values that a small model would copy."""
+    return {key: value for key, value in schema.items() if key not in ("default", "examples", "example")}

@@ -1,0 +1,100 @@
+"""Kinds of values in a question, and those that a tool requires: a number, a quantity, a file, a place, a time.
+
+A tool that requires a kind of value which the question has is more likely to be meant, and one that requires a kind
+which the question lacks is less likely. Kinds are recognised by form and by lists of the data (units, cities), never by
+what people say.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import zoneinfo
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
+
+from rkllm_mcp.builtin.clock import places
+from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
+from rkllm_text.ranges import KATAKANA
+
+# Names of parameters by the kind of their value.
+_PARAMETERS: Mapping[str, re.Pattern[str]] = {
+    kind: re.compile(rf"(?:^|[_\W])(?:{words})(?:$|[_\W\d])", re.IGNORECASE)
+    for kind, words in (
+        ("file", "path|file|filename|filepath|file_path"),
+        ("place", "place|city|location|area|region|town|address|time_?zone"),
+        ("quantity", "unit|units|from_unit|to_unit|currency"),
+        ("arithmetic", "expression|formula"),
+    )
+}
+_FILE = re.compile(r"(?<![\w/~.-])[\w/~.-]*[\w-]\.(?:[a-z][a-z0-9]{1,4}|[chr])(?![\w])", re.IGNORECASE | re.ASCII)
+_DIGIT = re.compile(r"\d")
+_NUMBER_WORDS = (
+    r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|seventy|eighty"
+    r"|ninety|hundred|thousand|million|half|dozen)\b"
+)
+_SAID_NUMBER = re.compile(rf"{_NUMBER_WORDS}|[二三四五六七八九十百千万億]", re.IGNORECASE)
+_UNIT = rf"(?:[a-z°℃℉µ]+[²³/]?[a-z]*\b|[{KATAKANA}]{{2,}}|[坪畳升合尺寸貫斤里度])"
+_QUANTITY = re.compile(rf"(?:\d|\b(?:an?|one)\b|{_NUMBER_WORDS}) ?{_UNIT}", re.IGNORECASE)
+# Two numbers with a sign or a word between them, a part of a hundred, a power, a root.
+_ARITHMETIC = re.compile(
+    r"\d\)* ?(?:[*×÷^+/%-]|x(?= ?\d))|\d ?(?:plus|minus|times|divided|over|to the)\b"
+    r"|\d[^\d\n]{0,12}(?:足|引|掛|割|かけ|たす|ひく|わる)|\d ?(?:％|%|パーセント|percent|割)|の ?\d+ ?乗"
+    r"|\b(?:sum|root|square|power|percent|average|product)\b|平方根|合計|平均|税込|税抜",
+    re.IGNORECASE,
+)
+_CAPITALISED = re.compile(r"(?<![.!?\"'“‘(] )(?<!^)\b[A-Z][a-z]{2,}")
+_TIME = re.compile(r"\d{1,2}:\d\d|\d{1,2} ?(?:am|pm|a\.m\.|p\.m\.|o'clock)|\d{1,2}時", re.IGNORECASE)
+_LONGEST_CODE = 3  # shorter names of zones are words: "est", "usa"
+_MOST_CHARS = 400  # a longer text is material, whose values say nothing about what is asked
+
+
+@cache
+def _cities() -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return the names of cities in Latin letters, and those in Japanese."""
+    known = {name for _, names in places() for name in names}
+    zones = (
+        zone.rpartition("/")[2].replace("_", " ").lower() for zone in zoneinfo.available_timezones() if "/" in zone
+    )
+    latin = {name for name in known if name.isascii() and len(name) > 3} | {zone for zone in zones if len(zone) > 3}
+    return frozenset(latin), tuple(name for name in known if not name.isascii())
+
+
+def kinds_in(question: str) -> frozenset[str]:
+    """Return the kinds of values that a question has."""
+    text = unicodedata.normalize("NFKC", question) if len(question) <= _MOST_CHARS else ""
+    kinds: set[str] = set()
+    if _FILE.search(text):
+        kinds.add("file")
+        text = _FILE.sub(" ", text)
+    if _DIGIT.search(text) or _SAID_NUMBER.search(text):
+        kinds.add("number")
+    if _TIME.search(text):
+        kinds.add("time")
+        text = _TIME.sub(" ", text)
+    if _QUANTITY.search(text):
+        kinds.add("quantity")
+    if _ARITHMETIC.search(text):
+        kinds.add("arithmetic")
+    latin, japanese = _cities()
+    lowered = text.lower()
+    words = re.findall(r"[a-z]+", lowered)
+    pairs = {*words, *map(" ".join, pairwise(words))}
+    if _CAPITALISED.search(text) or not latin.isdisjoint(pairs) or any(name in text for name in japanese):
+        kinds.add("place")
+    return frozenset(kinds)
+
+
+def kinds_of(tool: ToolSpec) -> frozenset[str]:
+    """Return the kinds of values that a tool requires."""
+    schema = tool.input_schema
+    properties, required = as_mapping(schema.get("properties")), as_list(schema.get("required"))
+    kinds: set[str] = set()
+    for name in map(str, required):
+        kind = next((kind for kind, pattern in _PARAMETERS.items() if pattern.search(f" {name} ")), "")
+        if kind:
+            kinds.add(kind)
+        elif as_mapping(properties.get(name)).get("type") in ("number", "integer"):
+            kinds.add("number")
+    return frozenset(kinds)

@@ -1,0 +1,182 @@
+"""The tools that a question is shown with, and the call that the host begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from rkllm_mcp.agent.offers import card_of, offer_of, offer_of_all
+from rkllm_mcp.agent.tool_set import SelectionSettings
+from rkllm_mcp.catalogue import translate
+from rkllm_mcp.events import Event, ModelEvent, Text, ToolCallDetected
+from rkllm_mcp.messages import Message, ToolSpec
+from rkllm_mcp.prompt.families import TEMPLATES
+from rkllm_mcp.tools.search import ToolSearch
+from tests.support.asked import Desk, statuses
+from tests.support.scripted_toolbox import ScriptedToolbox, takes
+
+pytestmark = pytest.mark.anyio
+
+WEATHER = takes("get_weather", "The weather at a place: rain, wind.", "jma", read_only=True, location="string")
+CALCULATOR = takes("calculate", "Calculates an expression.", "board", read_only=True, expression="string")
+READ = takes("read_file", "Reads a text file of the folder.", "files", read_only=True, path="string")
+FIND = takes("search_files", "Finds files of the folder by their words.", "files", read_only=True, text="string")
+WRITE = takes("write_file", "Writes a text file.", "files", path="string", content="string")
+TOOLS = (WEATHER, CALCULATOR, READ, FIND, WRITE)
+
+
+def call(name: str, **arguments: str) -> list[ModelEvent]:
+    return [ToolCallDetected(name, arguments)]
+
+
+def text(words: str) -> list[ModelEvent]:
+    return [Text(words)]
+
+
+@dataclass
+class Table(Desk):
+    """A desk whose questions are shown with their tools, and whose model answers from facts."""
+
+    toolbox: ScriptedToolbox = field(
+        default_factory=lambda: ScriptedToolbox({"get_weather": "rain", "calculate": "391"}, specs=TOOLS)
+    )
+    selection: SelectionSettings = field(default_factory=lambda: SelectionSettings(10_000, with_question=True))
+
+    @property
+    def cards(self) -> list[tuple[str, ...]]:
+        """The tools that each round read with the last question, and the call that was begun."""
+        found: list[tuple[str, ...]] = []
+        for messages, _, options in self.model.asked:
+            question = next(message for message in reversed(messages) if message.role == "user")
+            found.append((*(tool.name for tool in question.cards), f"-> {options.forced_tool}"))
+        return found
+
+
+def said(events: list[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Text))
+
+
+@pytest.mark.parametrize(
+    ("question", "shown"),
+    [
+        ("Will it rain in Osaka?", ("get_weather", "-> get_weather")),
+        ("17 * 23", ("calculate", "-> calculate")),
+        ("What does plan.txt say?", ("read_file", "-> read_file")),
+        ("Thanks for today.", ("-> None",)),
+        ("Tell me a joke.", ("-> None",)),
+    ],
+)
+async def test_a_question_is_shown_with_the_tool_that_it_needs_and_others_with_none(
+    question: str, shown: tuple[str, ...]
+) -> None:
+    table = Table()
+    await table.ask(question, text("Hm."))
+    assert table.cards == [shown]
+    assert table.listed == [()]
+
+
+async def test_a_follow_up_is_shown_with_the_tool_of_the_question_before_and_thanks_with_none() -> None:
+    table = Table()
+    await table.ask("Will it rain in Osaka?", call("get_weather", location="Osaka"), text("Yes."))
+    await table.ask("And in Kyoto?", call("get_weather", location="Kyoto"), text("Yes."))
+    await table.ask("Thank you, that helps.", text("Fine."))
+    assert [table.cards[index] for index in (0, 2, 4)] == [
+        ("get_weather", "-> get_weather"),
+        ("get_weather", "-> get_weather"),
+        ("-> None",),
+    ]
+
+
+async def test_a_tool_that_may_change_something_is_never_begun_by_the_host() -> None:
+    evidence = await ToolSearch().evidence("Write a text file plan.txt", [WRITE])
+    offer = offer_of(evidence)
+    assert ([guess.tool.name for guess in offer.guesses], offer.begins) == (["write_file"], "")
+
+
+async def test_what_the_host_does_is_an_event_with_its_probability_and_reasons() -> None:
+    offer = offer_of(await ToolSearch().evidence("What does plan.txt say?", TOOLS))
+    events = await Table().ask("What does plan.txt say?", text("Hm."))
+    assert statuses(events) == [offer.line("en")]
+    assert offer.guesses[0].reasons == ("words", "file")
+    assert 0.5 < offer.guesses[0].probability < 1
+
+
+async def test_a_forced_tool_is_shown_and_begun_as_it_was_asked_for() -> None:
+    table = Table()
+    await table.ask("Tell me a joke.", call("calculate", expression="1"), text("One."), forced="calculate")
+    assert table.cards[0] == ("calculate", "-> calculate")
+
+
+async def test_a_call_of_a_tool_that_was_not_shown_is_answered_in_words() -> None:
+    table = Table()
+    events = await table.ask("Tell me a joke.", call("get_weather", location="X"), text("Knock, knock."))
+    assert table.toolbox.calls == []
+    assert said(events) == "Knock, knock."
+
+
+async def test_behind_a_failed_call_it_is_begun_once_more_and_then_a_sentence_says_why() -> None:
+    table = Table(toolbox=ScriptedToolbox({}, specs=(READ, WEATHER, CALCULATOR)))
+    events = await table.ask(
+        "What does plan.txt say?", call("read_file", path="plan"), call("read_file", path="plan.txt"), text("Milk!")
+    )
+    assert table.cards == [("read_file", "-> read_file")] * 2
+    assert said(events) == translate("answer.could_not", tool="read_file", reason="it broke")
+    question, answer = table.conversation.messages[0], table.conversation.messages[-1]
+    assert (question.facts, question.cards, answer.text) == ("", (), said(events))
+
+
+async def test_a_model_that_answers_from_facts_reads_them_with_the_question_from_then_on() -> None:
+    table = Table()
+    table.settings = type(table.settings)(answers_from="facts")
+    await table.ask("Will it rain in Osaka?", call("get_weather", location="Osaka"), text("Yes, rain."))
+    await table.ask("Tell me a joke.", text("Knock, knock."))
+    facts = translate("model.answer_from_facts", facts="rain")
+    handed_over = [Message("user", "Will it rain in Osaka?", facts=facts)]
+    read = [
+        [message for message in messages if not (message.calls or message.results)]
+        for messages, *_ in table.model.asked
+    ]
+    assert read[1] == handed_over
+    assert read[2] == [*handed_over, Message("assistant", "Yes, rain."), Message("user", "Tell me a joke.")]
+
+
+async def test_passages_that_stand_with_a_question_are_not_searched_for_again() -> None:
+    search = takes("search_documents", "Search documents for passages.", "knowledge", read_only=True, query="string")
+    toolbox = ScriptedToolbox(
+        {"search_documents": "A hotel: 9,000 yen."}, specs=(search,), automatic=["search_documents"]
+    )
+    table = Table(toolbox=toolbox)
+    await table.ask("Search the documents: what may a hotel cost?", text("9,000 yen."))
+    assert table.cards == [("-> None",)]
+    assert "9,000 yen" in table.questions[0].context
+
+
+def test_a_card_has_the_required_parameters_or_the_first_one_and_no_values_to_copy() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "location": {"type": "string", "examples": ["Tokyo"]},
+            "days": {"type": "integer", "default": 7},
+        },
+        "required": ["location"],
+    }
+    plain = {"type": "object", "properties": {"location": {"type": "string"}}, "required": ["location"]}
+    assert card_of(ToolSpec("get_weather", "Weather", schema)).input_schema == plain
+    optional = {**schema, "required": []}
+    assert card_of(ToolSpec("get_weather", "Weather", optional)).input_schema == {**plain, "required": []}
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_in_every_family_the_cards_stand_before_the_words_as_the_list_is_written(name: str) -> None:
+    template = TEMPLATES[name]
+    segments = template.turn(Message("user", "Rain?", cards=(WEATHER,)))
+    whole = "".join(segment.text for segment in segments)
+    listing = "".join(segment.text for segment in template.tool_form.listing([WEATHER])).strip("\n")
+    assert listing in whole
+    assert whole.index("get_weather") < whole.index("Rain?")
+
+
+def test_at_most_three_cards_are_shown() -> None:
+    offer = offer_of_all([takes(f"tool_{number}", "", "x") for number in range(9)])
+    assert [tool.name for tool in offer.cards] == ["tool_0", "tool_1", "tool_2"]
