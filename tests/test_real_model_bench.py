@@ -1,7 +1,8 @@
-"""The scoring of bench/real_model.py, and a run of its sets on the emulated model."""
+"""The scoring of bench/real_model.py, the tasks that are kept back, and a run of its sets on the emulated model."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
@@ -10,62 +11,124 @@ from typing import TypeAlias
 import anyio
 import pytest
 
-from bench.real_model import Measurement, Task, figures, judge, read_tasks
+from bench.real_model import KEPT_BACK, Made, Measurement, Task, Turn, figures, groups, judge, matches, read_tasks
 
 NOW = datetime(2026, 11, 26, 14, 25, tzinfo=timezone.utc)
-SUM = Task("six", "en", "How much?", ("calculate",), "=25", "25")
-TIME = Task("own", "en", "Time?", ("clock",), "paris", "{now:Europe/Paris}")
-THANKS = Task("own", "en", "Thanks!")
-Case: TypeAlias = "tuple[Task, list[tuple[str, dict[str, str]]], str, int, tuple[bool, bool, bool, bool, int]]"
+SUM = Task("six", "six", "en", (Turn("How much?", ("calculate",), "=25", "25"),))
+TIME = Task("own", "clock", "en", (Turn("Time?", answer="{now:Europe/Paris}"),))
+RAIN = Task("own", "weather", "en", (Turn("Rain?", answer="yes|40", result="osaka"),))
+THANKS = Task("own", "none", "en", (Turn("Thanks!", needs_tool=False),))
+CLOCK = Made("clock", {"timezone": "Paris"}, "15:25:03 Thursday")
+OSAKA = Made("get_weather", {"location": "Osaka"}, "Osaka City: cloudy, chance of rain 40%")
+TOKYO = Made("get_weather", {"location": "Tokyo"}, "Tokyo: rain, 80%")
+# called, right, useful, spurious, a call shown, an internal text shown
+Case: TypeAlias = "tuple[Task, list[Made], str, tuple[bool, bool, bool, bool, bool, bool]]"
 CASES: dict[str, Case] = {
-    "right": (SUM, [("calculate", {"expression": "(158 + 67) / 9"})], "It is 25.", 2, (True, True, True, False, 0)),
-    "a wrong sum": (SUM, [("calculate", {"expression": "158 + 67"})], "It is 225.", 2, (True, False, True, False, 0)),
-    "no call": (SUM, [], "It is 25.", 1, (False, False, False, False, 0)),
-    "another tool": (SUM, [("clock", {})], "25", 3, (False, False, False, False, 1)),
+    "right": (
+        SUM,
+        [Made("calculate", {"expression": "(158 + 67) / 9"})],
+        "It is 25.",
+        (True, True, True, False, False, False),
+    ),
+    "a wrong sum": (
+        SUM,
+        [Made("calculate", {"expression": "158 + 67"})],
+        "225",
+        (True, False, True, False, False, False),
+    ),
+    "no call": (SUM, [], "It is 25.", (False, False, False, False, False, False)),
+    "another tool": (SUM, [Made("clock", {})], "25", (False, False, False, False, False, False)),
     "markup": (
         SUM,
-        [("calculate", {"expression": "25"})],
+        [Made("calculate", {"expression": "25"})],
         '{"name": "x", "arguments": 25}',
-        2,
-        (True, True, False, False, 0),
+        (True, True, False, False, True, False),
     ),
-    "a time": (TIME, [("clock", {"timezone": "Paris"})], "It is 3:26 pm in Paris.", 2, (True, True, True, False, 0)),
-    "a time in Japanese": (TIME, [("clock", {"timezone": "Paris"})], "15時25分です。", 2, (True, True, True, False, 0)),
-    "another time": (TIME, [("clock", {"timezone": "Paris"})], "It is 16:25.", 2, (True, True, False, False, 0)),
-    "words": (THANKS, [], "Gladly.", 1, (False, False, True, False, 0)),
-    "a call for nothing": (THANKS, [("clock", {})], "It is noon.", 2, (False, False, True, True, 1)),
+    "a time": (TIME, [CLOCK], "It is 3:26 pm in Paris.", (True, True, True, False, False, False)),
+    "a time in Japanese": (TIME, [CLOCK], "午後3時25分です。", (True, True, True, False, False, False)),
+    "another time": (TIME, [CLOCK], "It is 16:25.", (True, True, False, False, False, False)),
+    "a guess of another place": (RAIN, [TOKYO], "Yes.", (True, False, False, False, False, False)),
+    "the place that was asked for": (RAIN, [OSAKA], "Yes.", (True, True, True, False, False, False)),
+    "an exception": (TIME, [], "TypeError: clock() got …", (False, False, False, False, False, True)),
+    "the name of a tool": (THANKS, [], "Use list_directory.", (False, False, False, False, False, True)),
+    "words": (THANKS, [], "Gladly.", (False, False, True, False, False, False)),
+    "a call for nothing": (THANKS, [CLOCK], "It is noon.", (False, False, True, True, False, False)),
 }
 
 
-@pytest.mark.parametrize(("task", "calls", "text", "rounds", "expected"), CASES.values(), ids=CASES.keys())
-def test_an_answer_is_scored_by_calls_arguments_fact_and_markup(
-    task: Task, calls: list[tuple[str, dict[str, str]]], text: str, rounds: int, expected: tuple[bool, ...]
+@pytest.mark.parametrize(("task", "made", "text", "expected"), CASES.values(), ids=CASES.keys())
+def test_an_answer_is_scored_by_calls_results_fact_and_what_it_shows(
+    task: Task, made: list[Made], text: str, expected: tuple[bool, ...]
 ) -> None:
-    outcome = judge(task, calls, text, rounds, NOW)
-    seen = (outcome.called, outcome.right, outcome.useful, outcome.spurious, outcome.extra_rounds)
-    assert seen == expected
+    outcome = judge(task, 0, made, text, text, NOW)
+    seen = (outcome.called, outcome.right, outcome.useful, outcome.spurious)
+    assert (*seen, outcome.call_shown, outcome.internal_shown) == expected
 
 
-def test_the_sets_have_forty_tasks_with_a_tool_and_twenty_without_and_half_of_one_is_kept_back() -> None:
+def test_a_later_turn_may_use_the_result_of_an_earlier_one() -> None:
+    task = Task("own", "dialogue", "en", (*RAIN.turns, Turn("And how likely?", answer="40", result="osaka")))
+    outcome = judge(task, 1, [], "40 %", "40 %", NOW, [OSAKA])
+    assert (outcome.called, outcome.right, outcome.useful) == (True, True, True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("{now}", "23:25"),
+        ("{now:America/New_York}", "It is 9:25 am."),
+        ("{time:20:00 Asia/Tokyo Australia/Sydney}", "At 10 pm."),
+        ("{date}", "26th of November"),
+        ("{date:+10}", "12月6日です"),
+        ("{weekday:+1}", "Friday"),
+        ("{coming:5}", "2026-11-28"),
+        ("{until:12-25}", "あと29日です"),
+        ("{month}", "11月"),
+        ("{half}", "午後"),
+        ("4500", "4,500円"),
+        ("2本", "２本"),
+    ],
+)
+def test_a_pattern_is_found_in_the_forms_that_people_write(pattern: str, text: str) -> None:
+    assert matches(pattern, text, NOW)
+    assert not matches(pattern, "17:01, 3 May, 31", NOW)
+
+
+def test_the_kept_back_half_is_the_one_that_was_written_before_the_first_run() -> None:
+    assert (
+        hashlib.sha256(KEPT_BACK.read_bytes()).hexdigest()
+        == "5e8659e4558dcb75a10ed0ebf83a5ada8d8357500d44520175547c342e438047"
+    )
+
+
+def test_each_kind_of_tool_has_twenty_tasks_in_each_language_and_half_of_them_are_kept_back() -> None:
     tasks = read_tasks()
-    assert Counter((task.set, bool(task.tools)) for task in tasks) == {
-        ("six", True): 40,
-        ("six", False): 20,
-        ("own", True): 40,
-        ("own", False): 20,
-    }
-    assert Counter(task.kept_back for task in tasks if task.set == "own") == {True: 30, False: 30}
-    assert len({task.question for task in tasks}) == len(tasks)
+    own = [task for task in tasks.values() if task.set == "own"]
+    kinds = ["calculator", "clock", "device", "documents", "files", "none", "units", "weather"]
+    expected = {(kind, language, half): 10 for kind in kinds for language in ("en", "ja") for half in (True, False)}
+    dialogues = {("dialogue", language, half): 2 for language in ("en", "ja") for half in (True, False)}
+    assert Counter((task.kind, task.language, task.kept_back) for task in own) == {**expected, **dialogues}
+    assert {len(task.turns) for task in own if task.kind == "dialogue"} == {5}
+    assert Counter(task.turns[0].needs_tool for task in tasks.values() if task.set == "six") == {True: 40, False: 20}
 
 
 def test_both_sets_run_with_their_servers(tmp_path: Path) -> None:
     """The emulated model answers from a script: that the servers connect and each task is written down counts."""
     out = tmp_path / "outcomes.jsonl"
-    tasks = [next(task for task in read_tasks() if task.set == name and not task.tools) for name in ("six", "own")]
+    tasks = read_tasks()
+    keys = [
+        next(key for key, task in tasks.items() if task.set == name and not task.turns[0].needs_tool)
+        for name in ("six", "own")
+    ]
+    keys.append("tuning dialogue en 1")
     measurement = Measurement("demo", "emulator", out=out)
-    anyio.run(measurement.run, tasks)
+    anyio.run(measurement.run, {key: tasks[key] for key in keys})
     again = Measurement("demo", out=out)
     again.read()
-    assert [outcome.question for outcome in again.outcomes] == [task.question for task in tasks]
-    assert figures(again.outcomes)["answered"] == 2
+    assert [outcome.key for outcome in again.outcomes] == [
+        f"{keys[0]} 0",
+        f"{keys[1]} 0",
+        *(f"{keys[2]} {n}" for n in range(5)),
+    ]
+    assert figures(again.outcomes)["answered"] >= 2
+    assert [*groups(again.outcomes)] == ["dialogue en", "none en", "six en", "all en", "all"]
     assert all(outcome.prefilled > 0 for outcome in again.outcomes)
