@@ -8,6 +8,8 @@ not whole) and mixed up (another's), conversations that are not stored as they w
 no request runs: descriptors, threads, tasks, processes, memory, once after a quarter and once at the end. Measured are
 the waits for answers, and how long ``/healthz`` takes, asked four times a second.
 
+``abuse`` is a list of attacks instead, one after the other (``bench.abuse``).
+
 The exit code is 1 when anything was found, or if ``/healthz`` took half a second where workers live.
 """
 
@@ -31,27 +33,30 @@ from typing import Any
 import anyio
 import httpx2
 
+from bench import abuse
 from bench.load_clients import PATIENCE_S, WAYS, Client, Hostile, Run
-from bench.load_service import KEYS, Holdings, LoadedService, loaded_service
+from bench.load_service import (
+    GROWTH_AFTER_ABUSE_MB,
+    GROWTH_MB,
+    WRONG,
+    Holdings,
+    LoadedService,
+    growth,
+    holdings_at_rest,
+    loaded_service,
+)
 from bench.tally import Budget, Tally, processes, resident_mb
 
 # The share after which everything that is opened or loaded once is there.
 WARM_UP = 0.25
-# Memory of the service: its growth while no request runs, where hostile clients send megabytes, and at the highest; MB.
-GROWTH_MB, GROWTH_AFTER_ABUSE_MB, PEAK_GROWTH_MB = 24.0, 150.0, 300.0
-# Threads for files and the store come and go with what there is to do.
-THREADS_MORE = 16
+# The growth of the service at its highest, MB.
+PEAK_GROWTH_MB = 300.0
 # The longest that /healthz may take, seconds.
 HEALTHZ_S = 0.5
 _PROBE_PAUSE_S = 0.25
 # A kill follows the one before after so many answers, and in a long run not before so many seconds.
 _ANSWERS_BETWEEN_KILLS = (20, 60)
 _SECONDS_BETWEEN_KILLS = 8.0
-# Answers of clients that left end within this, seconds: after a few tokens.
-_SETTLED_WITHIN_S = 20.0
-# How often the holdings are read: a connection that is just being closed is no leak.
-_READINGS = 5
-_WRONG = ("Traceback", "was never", "internal error", "went wrong", "ResourceWarning")
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ _FAULTS = ("converse", "provoke", "provoke", "limit", "leave", "cancel")
 _LOAD = ("complete", "complete", "use own tool", "converse", "converse", "use Ollama", "leave", "cancel", "hang up")
 SCENARIOS = {
     "load": Scenario(64, _LOAD),
-    "abuse": Scenario(63, ("converse",), hostile=1, kills=True),
+    "hostile": Scenario(63, ("converse",), hostile=1, kills=True),
     "exchange": Scenario(16, ("converse", "complete", "use Ollama", "embed"), _TWO, kills=True),
     **{f"faults-{release}": Scenario(4, _FAULTS, release=release) for release in ("1.2.0", "1.2.3", "1.3.0")},
     "mixed": Scenario(32, _EVERY_WAY, _TWO, hostile=1, kills=True),
@@ -172,47 +177,11 @@ class _Load:
                 await anyio.sleep(_PROBE_PAUSE_S)
 
     async def _holdings_at_rest(self, before: Holdings | None = None) -> Holdings:
-        """What the service holds once no request runs; it is to come back to what it held ``before``."""
-        headers = {"Authorization": f"Bearer {KEYS[0]}", "Connection": "close"}
-        http = httpx2.AsyncClient(base_url=self._service.url, headers=headers, timeout=60)
-        messages = [{"role": "user", "content": "plain 0.0"}]
-        question = {"model": self._service.models[0], "messages": messages, "stream": False, "keep_alive": -1}
-        queue: dict[str, int] = {}
-        held = await anyio.to_thread.run_sync(self._service.holdings)
-        with anyio.move_on_after(_SETTLED_WITHIN_S) as patience:
-            async with http:
-                # A model that was unloaded, or whose worker died, is loaded by a question and stays.
-                response = await http.post("/api/chat", json=question)
-                while response.status_code != 200:
-                    await anyio.sleep(_PROBE_PAUSE_S)
-                    response = await http.post("/api/chat", json=question)
-                while not queue or any(queue.values()):
-                    queue = (await http.get("/v1/board")).raise_for_status().json()["queue"]
-            # The reading above may be of a service whose worker was dead.
-            held = await anyio.to_thread.run_sync(self._service.holdings)
-            for _ in range(_READINGS):
-                again = await anyio.to_thread.run_sync(self._service.holdings)
-                held = min(held, again, key=lambda holdings: holdings.descriptors + holdings.tasks)
-            while before is not None and any(self._growth(before, held)):
-                held = await anyio.to_thread.run_sync(self._service.holdings)
-        if patience.cancelled_caught and any(queue.values()):
-            self.report.tally.find(f"no request runs, and the queue holds {queue}")
-        return held
+        most = GROWTH_AFTER_ABUSE_MB if self._scenario.hostile else GROWTH_MB
+        return await holdings_at_rest(self._service, self.report.tally.find, before, most)
 
     def _growth(self, before: Holdings, after: Holdings) -> Iterator[str]:
         return growth(before, after, GROWTH_AFTER_ABUSE_MB if self._scenario.hostile else GROWTH_MB)
-
-
-def growth(before: Holdings, after: Holdings, growth_mb: float = GROWTH_MB) -> Iterator[str]:
-    """Yield what there is more of than there was."""
-    for what in ("descriptors", "tasks", "processes"):
-        if (more := getattr(after, what) - getattr(before, what)) > 0:
-            yield f"{more} {what} more than after the warm-up"
-    if (more := after.threads - before.threads) > THREADS_MORE:
-        yield f"{more} threads more than after the warm-up"
-    for what in ("host_mb", "worker_mb"):
-        if (more := getattr(after, what) - getattr(before, what)) > growth_mb:
-            yield f"{what} grew by {more:.1f}"
 
 
 def kill_workers(root: int) -> int:
@@ -240,7 +209,7 @@ def load(name: str, seed: int, questions: int | None = None, seconds: float | No
     if report.peak_growth_mb > PEAK_GROWTH_MB:
         report.tally.find(f"the service grew by {report.peak_growth_mb:g} MB")
     for line in log:
-        if any(word in line for word in _WRONG):
+        if any(word in line for word in WRONG):
             report.tally.find(f"the service wrote: {line}")
     return report
 
@@ -263,14 +232,17 @@ def table(report: Report) -> str:
 def main() -> int:
     """Carry out a scenario and print; 1 when anything was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scenario", nargs="?", default="mixed", choices=SCENARIOS)
+    parser.add_argument("scenario", nargs="?", default="mixed", choices=[*SCENARIOS, "abuse"])
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--questions", type=int, help="so many (default: 500)")
     length.add_argument("--minutes", type=float)
     parser.add_argument("--clients", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="of abuse, the attacks whose names have these words")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
+    if arguments.scenario == "abuse":
+        return abuse.main(arguments.only, arguments.seed, as_json=arguments.json)
     seconds = arguments.minutes * 60 if arguments.minutes else None
     questions = arguments.questions or (None if seconds else 500)
     report = load(arguments.scenario, arguments.seed, questions, seconds, arguments.clients)

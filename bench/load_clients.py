@@ -367,29 +367,17 @@ class Hostile:
         self._random = random.Random(f"{run.seed}-hostile-{number}")
         self._url = httpx2.URL(run.service.url)
         self.round_over = anyio.Event()
-        self._ways: list[Callable[[], Awaitable[None]]] = [
-            self.half_open,
-            self.slow,
-            self.huge,
-            self.disconnecting,
-            self.odd_schema,
-            self.monotonous,
-            self.costly,
-            self.wrong_key,
-            self.smuggle,
-            self.wrong_approval,
-        ]
 
     async def run(self) -> None:
         """Go on until it is cancelled; every kind once before any comes twice."""
+        ways = [*HOSTILE_WAYS]
         while True:
-            self._random.shuffle(self._ways)
-            for way in self._ways:
+            self._random.shuffle(ways)
+            for way in ways:
                 # What is refused in the middle of a request is no finding.
                 with suppress(OSError, anyio.BrokenResourceError, anyio.EndOfStream, httpx2.HTTPError):
-                    await way()
-                name = way.__name__.replace("_", " ")
-                self._run.hostile[name] += 1
+                    await HOSTILE_WAYS[way](self)
+                self._run.hostile[way] += 1
             self.round_over.set()
 
     async def half_open(self) -> None:
@@ -526,3 +514,17 @@ class Hostile:
                     while True:
                         received = (received + await stream.receive())[:_READ_BYTES]
         return received
+
+
+HOSTILE_WAYS: Mapping[str, Callable[[Hostile], Awaitable[None]]] = {
+    "half open": Hostile.half_open,
+    "slow": Hostile.slow,
+    "huge": Hostile.huge,
+    "disconnecting": Hostile.disconnecting,
+    "odd schema": Hostile.odd_schema,
+    "monotonous": Hostile.monotonous,
+    "costly": Hostile.costly,
+    "wrong key": Hostile.wrong_key,
+    "smuggle": Hostile.smuggle,
+    "wrong approval": Hostile.wrong_approval,
+}

@@ -16,11 +16,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
+
+import anyio
+import httpx2
 
 from bench.tally import processes, resident_mb
 
@@ -44,6 +47,16 @@ FAULTS = {
 FAULTS_AFTER = (0, 1, 5, 40)
 _REPORT = "LOAD_REPORT_FD"
 _PATIENCE_S = 60.0
+# Growth of the service while no request runs, where hostile clients send megabytes too, MB.
+GROWTH_MB, GROWTH_AFTER_ABUSE_MB = 24.0, 150.0
+# Threads for files and the store come and go with what there is to do.
+THREADS_MORE = 16
+# Answers of clients that left end within this, seconds: after a few tokens.
+_SETTLED_WITHIN_S, _SETTLING_PAUSE_S = 20.0, 0.25
+# How often the holdings are read: a connection that is just being closed is no leak.
+_READINGS = 5
+# Words of lines that a service should not write.
+WRONG = ("Traceback", "was never", "internal error", "went wrong", "ResourceWarning")
 _MODEL = """RKLLM-EMULATOR 1
 vocabulary tokenizer.json
 eos <|im_end|>
@@ -161,14 +174,64 @@ class LoadedService:
         )
 
 
+async def holdings_at_rest(
+    service: LoadedService, find: Callable[[str], None], before: Holdings | None = None, growth_mb: float = GROWTH_MB
+) -> Holdings:
+    """Return what the service holds once no request runs; it is to come back to what it held ``before``."""
+    headers = {"Authorization": f"Bearer {KEYS[0]}", "Connection": "close"}
+    http = httpx2.AsyncClient(base_url=service.url, headers=headers, timeout=60, verify=False)
+    messages = [{"role": "user", "content": "plain 0.0"}]
+    question = {"model": service.models[0], "messages": messages, "stream": False, "keep_alive": -1}
+    queue: dict[str, int] = {}
+    held = await anyio.to_thread.run_sync(service.holdings)
+    with anyio.move_on_after(_SETTLED_WITHIN_S) as patience:
+        async with http:
+            # A model that was unloaded, or whose worker died, is loaded by a question and stays.
+            response = await http.post("/api/chat", json=question)
+            while response.status_code != 200:
+                await anyio.sleep(_SETTLING_PAUSE_S)
+                response = await http.post("/api/chat", json=question)
+            while not queue or any(queue.values()):
+                queue = (await http.get("/v1/board")).raise_for_status().json()["queue"]
+        # The reading above may be of a service whose worker was dead.
+        held = await anyio.to_thread.run_sync(service.holdings)
+        for _ in range(_READINGS):
+            again = await anyio.to_thread.run_sync(service.holdings)
+            held = min(held, again, key=lambda holdings: holdings.descriptors + holdings.tasks)
+        while before is not None and any(growth(before, held, growth_mb)):
+            await anyio.sleep(_SETTLING_PAUSE_S)
+            held = await anyio.to_thread.run_sync(service.holdings)
+    if patience.cancelled_caught and any(queue.values()):
+        find(f"no request runs, and the queue holds {queue}")
+    return held
+
+
+def growth(before: Holdings, after: Holdings, growth_mb: float = GROWTH_MB) -> Iterator[str]:
+    """Yield what there is more of than there was."""
+    for what in ("descriptors", "tasks", "processes"):
+        if (more := getattr(after, what) - getattr(before, what)) > 0:
+            yield f"{more} {what} more than after the warm-up"
+    if (more := after.threads - before.threads) > THREADS_MORE:
+        yield f"{more} threads more than after the warm-up"
+    for what in ("host_mb", "worker_mb"):
+        if (more := getattr(after, what) - getattr(before, what)) > growth_mb:
+            yield f"{what} grew by {more:.1f}"
+
+
 @contextmanager
-def loaded_service(folder: Path, models: Sequence[str], release: str) -> Generator[LoadedService, None, None]:
+def loaded_service(
+    folder: Path, models: Sequence[str], release: str, more: str = ""
+) -> Generator[LoadedService, None, None]:
     """Start it with models on a release of the runtime, wait until the first is loaded, and end it as systemd would.
+
+    The lines ``more`` are the end of its configuration.
 
     Raises:
         RuntimeError: it did not start, or did not end as it should.
     """
     config = _write(folder, models)
+    with config.open("a", encoding="utf-8") as file:
+        file.write(more)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("RKLLM", "XDG", "MCP"))}
     environment |= {"HOME": str(folder), "RKLLM_MCP_STATE": str(folder / "state"), "PYTHONPATH": str(REPOSITORY)}
     environment |= {"RKLLM_MCP_MODELS": str(folder), "RKLLM_EMULATOR_ABI": release}

@@ -7,25 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from bench.load import SCENARIOS, growth, load, table
-from bench.load_service import Holdings
+from bench.load import SCENARIOS, load, table
+from bench.load_clients import HOSTILE_WAYS
+from bench.load_service import Holdings, growth
 from bench.tally import Tally
 
 SEED = 20_261_123
 # Questions of the short runs; ``mixed`` goes on for a minute.
 QUESTIONS = {"load": 120, "faults-1.2.3": 60}
-HOSTILE = {
-    "half open",
-    "slow",
-    "huge",
-    "disconnecting",
-    "odd schema",
-    "monotonous",
-    "costly",
-    "wrong key",
-    "smuggle",
-    "wrong approval",
-}
 HELD = Holdings(descriptors=13, threads=5, tasks=7, processes=1, host_mb=80.0, worker_mb=20.0)
 
 
@@ -45,7 +34,7 @@ def test_a_minute_of_mixed_load_with_attacks_and_dying_workers_loses_mixes_and_l
     assert report.tally.findings == [], table(report)
     assert set(report.tally.outcomes) >= {*SCENARIOS["mixed"].ways, "read back"}
     assert report.kills >= 2
-    assert set(report.hostile) == HOSTILE
+    assert set(report.hostile) == set(HOSTILE_WAYS)
     assert set(json.loads(json.dumps(report.as_json()))) >= {"tally", "kills", "hostile", "healthz_s", "holdings"}
 
 
