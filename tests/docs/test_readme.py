@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     home = tmp_path_factory.mktemp("home")
     files = home / "files"
     shutil.copytree(REPOSITORY / "models" / "demo" / "files", files)
-    with FakeAgency() as agency:
+    # The weather server of the demo has the clock of this machine.
+    with FakeAgency(now=datetime.now(timezone.utc)) as agency:
         yield {
             "HOME": str(home),
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
