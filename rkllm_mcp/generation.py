@@ -16,33 +16,12 @@ if TYPE_CHECKING:
     from rkllm_mcp.messages import Picture, ToolSpec
     from rkllm_mcp.text import Language
 
-# The only roles that the runtime supports.
-Role = Literal["user", "tool"]
-
 
 @dataclass(frozen=True)
 class TokenInput:
     """Token ids, used as they are; the only input that the runtime does not extend."""
 
     tokens: Sequence[int]
-
-
-@dataclass(frozen=True)
-class TextInput:
-    """Text, to which the runtime applies the model's chat template; control tokens in it are interpreted."""
-
-    text: str  # one turn, without NUL; for the role ``tool`` the results as JSON, an array for several
-    role: Role = "user"  # role of the turn (1.2.1 on)
-    # Whether a model that can think does so (1.2.1 on); None uses the runtime's default, no thinking.
-    thinking: bool | None = None
-
-
-@dataclass(frozen=True)
-class EmbeddingInput:
-    """A prompt as embeddings."""
-
-    values: array[float]  # float32, one row per token, row by row
-    tokens: int  # number of rows
 
 
 @dataclass(frozen=True)
@@ -60,9 +39,12 @@ IMAGE_MARK = "<image>"
 
 @dataclass(frozen=True)
 class ImageInput:
-    """A text with images that a vision encoder has converted to embeddings."""
+    """A text with images that a vision encoder has converted to embeddings.
 
-    text: str  # one turn, with ``<image>`` at the position of each image
+    The runtime applies its chat template to the text, and interprets control tokens in it.
+    """
+
+    text: str  # without NUL, with ``<image>`` at the position of each image
     values: array[float]  # float32 embeddings of all images, one row per token, image by image
     tokens_per_image: int  # tokens of an image; with several outputs of the encoder there are more rows
     images: int = 1  # number of images; 1.2.0 accepts one
@@ -73,11 +55,9 @@ class ImageInput:
     # Digests of the images. With them the KV cache is kept for the next run if that has the same images, and cleared
     # before a run with others, whose answers would be wrong (rknn-llm #257, rkllama #175); without, always.
     digests: tuple[str, ...] = ()
-    role: Role = "user"  # role of the turn (1.2.1 on)
-    thinking: bool | None = None  # as in ``TextInput``
 
 
-Input = TokenInput | TextInput | EmbeddingInput | ImageInput
+Input = TokenInput | ImageInput
 
 
 @dataclass(frozen=True)
@@ -222,31 +202,22 @@ class GenerationOptions:
     stop_ids: frozenset[int] = frozenset()
     # Sampling of this run (1.3.0 on); None uses the settings the model was loaded with.
     sampling: Sampling | None = None
-    # Texts that end the answer and are not part of it. A token is delayed while its text may be the beginning of one;
-    # of the tokens that spell one, the ids are delivered without text.
-    stop_strings: tuple[str, ...] = ()
     lora: str | None = None  # name of an adapter loaded with ``extras.load_lora``; None for the base model
     save_prompt_cache: str | None = None  # file to which the runtime writes the evaluated prompt at the end of the run
-    # Append to the previous runs instead of comparing prompts; the next run without it begins with an empty cache.
-    keep_history: bool = False
-    # Pause after this many tokens, which ends the generation with ``paused``; a run with ``resume`` continues it (1.2.1
-    # on). 0: never.
-    pause_after_tokens: int = 0
-    resume: bool = False  # continue the paused generation; the observed runtimes ignore its input
     # The tenant that the run belongs to, empty for the owner of the service. None for the service itself: every tenant
     # may learn what its prompts left in the KV cache.
     owner: str | None = ""
     gives_way: bool = False  # the run ends early, as a success, once anything else is asked of the engine
 
 
-FinishReason = Literal["stop", "length", "paused"]
+FinishReason = Literal["stop", "length"]
 
 
 @dataclass(frozen=True)
 class RunStats:
     """Statistics of a finished generation."""
 
-    # ``stop`` at the end token or a stop string, ``length`` at ``max_new_tokens``, ``paused`` after a requested pause.
+    # ``stop`` at the end token or an early end, ``length`` at ``max_new_tokens``.
     finish: FinishReason
     prefilled_tokens: int | None  # prompt tokens evaluated, as reported by the runtime; None before 1.2.1
     prefill_ms: float  # as reported by the runtime, else measured up to the first callback
@@ -256,7 +227,6 @@ class RunStats:
     queued_ms: float = 0.0  # the part of it spent waiting for other generations
     memory_mb: float | None = None  # peak memory of the worker process, as reported by the runtime; None if it is not
     cold: bool = False  # the KV cache was empty before this run (first run, or restarted worker)
-    stop_string: str | None = None  # the stop string that ended the run, if any
     # Total duration of the run's callbacks if it is measured (``EngineSettings.timed_callbacks``), without the wait for
     # the GIL.
     callback_ms: float = 0.0

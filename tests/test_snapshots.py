@@ -1,10 +1,11 @@
-"""Snapshots of the interfaces in tests/snapshots: help texts, schemas, and dialogues through every way to ask.
+"""Snapshots in tests/snapshots: the routes of the service, and three dialogues through every way to ask.
 
 A difference is either a mistake or a change that users see. ``scripts/fix --snapshots`` writes the files again.
 
-Two things are no part of a snapshot: values that differ from run to run (``steady``), and the number of pieces in which
-a text arrives, because that depends on how many tokens are delivered together (``joined``). A program that sends whole
-conversations runs its tools itself, so approvals, cancelling and the limit of rounds exist for ``run`` and ``execute``.
+Two things are not part of a snapshot: values that differ from run to run (``steady``), and the number of pieces in
+which a text arrives, because that depends on how many tokens are delivered together (``joined``). A program that sends
+whole conversations runs its tools itself, so approvals exist for ``run`` and ``execute``. The help texts and the
+schema of the configuration are in docs/cli.md and docs/configuration.md, which are generated and compared.
 """
 
 from __future__ import annotations
@@ -13,13 +14,10 @@ import io
 import json
 import os
 import re
-import signal
-import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
 import httpx2
@@ -27,7 +25,6 @@ import pytest
 
 from rkllm_mcp import __version__
 from rkllm_mcp.surfaces.cli.main import main
-from tests.support import local_tools
 from tests.support.demo_app import make_demo
 from tests.support.interface_table import interface_lines
 from tests.support.served import scripted_model, served
@@ -37,11 +34,6 @@ Place: TypeAlias = tuple[str | int, ...]
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 WRITE = "RKLLM_MCP_WRITE_SNAPSHOTS"
 RULES = """
-rule
-  user think first
-  think The user wants a thought.
-  say Here it is.
-
 rule
   user (echo) ([a-z]+)
   results 0
@@ -54,27 +46,9 @@ rule
   call delete_file {"text":"$1"}
 
 rule
-  user break
-  results 0
-  call break {}
-
-rule
-  user wait
-  results 0
-  call wait {}
-
-rule
-  user over and over
-  call echo {"text":"again"}
-
-rule
   user crash
   say one two three four
   fault crash SIGSEGV after 2
-
-rule
-  user count
-  say one two three four five six seven eight nine ten
 
 rule
   results 1+
@@ -100,16 +74,6 @@ read_only = true
 name = "delete_file"
 description = "Delete a file."
 entry_point = "tests.support.local_tools:wait_a_moment"
-[[servers.tools]]
-name = "break"
-description = "Fail."
-entry_point = "tests.support.local_tools:fail"
-read_only = true
-[[servers.tools]]
-name = "wait"
-description = "Wait."
-entry_point = "tests.support.local_tools:hang"
-read_only = true
 """
 
 
@@ -120,37 +84,19 @@ class Dialogue:
     Args:
         question: the words of the user.
         approvals: what becomes of a call that needs approval.
-        max_tokens: the limit of one round.
-        stop: a stop string, for the interfaces that have one.
         result: what a client's own tool returns; None where no client runs a tool.
-        cancels: the answer is cancelled while a tool runs.
         by_clients: programs that send whole conversations ask it, too.
-        races: further fields that differ from run to run.
     """
 
     question: str
     approvals: str = "refuse"
-    max_tokens: int | None = None
-    stop: str | None = None
     result: str | None = None
-    cancels: bool = False
     by_clients: bool = True
-    races: frozenset[str] = frozenset()
 
 
-# The run goes on until the runtime has noticed that it was aborted.
-_TOKENS_OUT = frozenset({"generated_tokens", "completion_tokens", "total_tokens", "eval_count"})
 DIALOGUES: Mapping[str, Dialogue] = {
-    "plain answer": Dialogue("Good morning"),
-    "thinking": Dialogue("Please think first"),
     "tool call": Dialogue("Please echo hello", result="hello"),
     "approval granted": Dialogue("Please delete notes", "grant", by_clients=False),
-    "approval denied": Dialogue("Please delete notes", by_clients=False),
-    "failing tool": Dialogue("Please break", result="error: the disk is full"),
-    "stop string": Dialogue("Please count", stop="four", races=_TOKENS_OUT),
-    "token limit": Dialogue("Please count", max_tokens=5),
-    "round limit": Dialogue("Please repeat it over and over", by_clients=False),
-    "cancel": Dialogue("Please wait", cancels=True, by_clients=False),
     "worker crash": Dialogue("Please crash"),
 }
 
@@ -169,21 +115,21 @@ _IDS = re.compile(r"\b(?:chatcmpl|call|conversation|question|req|request)[-_][0-
 _ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 
 
-def steady(value: Any, measured: frozenset[str] = _MEASURED) -> Any:
+def steady(value: Any) -> Any:
     """``value`` with a placeholder for everything that a clock, a counter or a random number put into it."""
     if isinstance(value, dict):
         pairs = cast("Json", value)
         if pairs.get("kind") == "status":
             return {**pairs, "text": "<status>"}
-        return {name: f"<{name}>" if name in measured else steady(each, measured) for name, each in pairs.items()}
+        return {name: f"<{name}>" if name in _MEASURED else steady(each) for name, each in pairs.items()}
     if isinstance(value, list):
-        return [steady(each, measured) for each in cast("list[Any]", value)]
+        return [steady(each) for each in cast("list[Any]", value)]
     return _ADDRESS.sub("<address>", _IDS.sub("<id>", value)) if isinstance(value, str) else value
 
 
-def shown(records: list[Any], dialogue: Dialogue) -> list[Any]:
+def shown(records: list[Any]) -> list[Any]:
     """The records of an answer as a snapshot has them."""
-    return joined(steady(records, _MEASURED | dialogue.races))
+    return joined(steady(records))
 
 
 def joined(records: Iterable[Any]) -> list[Any]:
@@ -235,35 +181,6 @@ def _with_piece(record: Any, place: Place, text: str) -> Any:
     return copy
 
 
-def shape(schema: Any, names: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    """A JSON Schema or OpenAPI description without its words: no titles and descriptions, references replaced.
-
-    The names of the definitions are those of classes, which may change as the words may.
-    """
-    if isinstance(schema, list):
-        return [shape(each, names) for each in cast("list[Any]", schema)]
-    if not isinstance(schema, dict):
-        return schema
-    node = cast("Json", schema)
-    components = cast("Json", node.get("components", {}))
-    defined = cast("Json", node.get("$defs") or components.get("schemas") or {})
-    names = {**names, **defined}
-    if isinstance(reference := node.get("$ref"), str) and (name := reference.rpartition("/")[2]) in names:
-        rest = {key: value for key, value in names.items() if key != name}
-        return shape({**names[name], **{key: value for key, value in node.items() if key != "$ref"}}, rest)
-    bare: Json = {}
-    for key, value in node.items():
-        if key == "$defs" or (key in {"title", "description", "summary", "operationId"} and isinstance(value, str)):
-            continue
-        if key == "properties" and isinstance(value, dict):
-            bare[key] = {each: shape(below, names) for each, below in cast("Json", value).items()}
-        else:
-            bare[key] = shape(
-                {k: v for k, v in value.items() if k != "schemas"} if key == "components" else value, names
-            )
-    return bare
-
-
 def compare(name: str, now: Any) -> None:
     """Compare with a file of tests/snapshots, or write it when ``scripts/fix --snapshots`` asks for that."""
     path = SNAPSHOTS / name
@@ -291,49 +208,6 @@ def command(*words: str) -> tuple[int, str]:
     code = left.value.code
     assert isinstance(code, int)
     return code, out.buffer.getvalue().decode()
-
-
-_STYLE = re.compile(r"\x1b\[[0-9;]*m")
-_FRAME = re.compile(r"[│╭╮╰╯─]")
-
-
-def help_of(*words: str) -> tuple[str, list[str]]:
-    """The words of a help text without frame and columns, and the names of the commands in it."""
-    code, out = command(*words, "--help")
-    assert code == 0
-    lines = _STYLE.sub("", out).splitlines()
-    inside = False
-    names: list[str] = []
-    for line in lines:
-        opens = line.startswith("╭─ ") and not line.startswith(("╭─ Options", "╭─ Arguments"))
-        inside = opens or (inside and not line.startswith("╰"))
-        if inside and (found := re.match(r"│ ([a-z][a-z-]*)", line)):
-            names.append(found[1])
-    bare = (" ".join(_FRAME.sub(" ", line).split()) for line in lines)
-    return "\n".join(line for line in bare if line), names
-
-
-def all_help(*words: str) -> list[str]:
-    """The help texts of a command and everything below it."""
-    text, names = help_of(*words)
-    title = " ".join(["rkllm-mcp", *words])
-    return [f"=== {title} ===\n{text}\n", *(each for name in names for each in all_help(*words, name))]
-
-
-def test_the_help_of_every_command_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("TERM", "dumb")
-    texts = all_help()
-    assert len(texts) > 40
-    compare("help.txt", "\n".join(texts))
-
-
-def test_the_schema_of_the_configuration_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, out = command("config", "schema")
-    assert code == 0
-    compare("config_schema.json", shape(json.loads(out)))
 
 
 # --- the dialogues ---------------------------------------------------------------------------------------------------
@@ -374,15 +248,6 @@ def test_the_description_of_the_http_interface_is_the_same(world: World) -> None
     compare("openapi.txt", "\n".join(interface_lines(description)) + "\n")
 
 
-@pytest.fixture
-def waiting_tool() -> Generator[None, None, None]:
-    """The tool that waits is let go at the end, whatever happened."""
-    local_tools.gate.clear()
-    yield
-    local_tools.gate.set()
-
-
-@pytest.mark.usefixtures("waiting_tool")
 @pytest.mark.parametrize("name", DIALOGUES)
 def test_a_dialogue_is_the_same_through_every_interface(
     name: str, world: World, monkeypatch: pytest.MonkeyPatch
@@ -401,53 +266,30 @@ def test_a_dialogue_is_the_same_through_every_interface(
 def by_command(world: World, dialogue: Dialogue) -> Json:
     words = ["--config", str(world.config), "run", "--json"]
     words += ["--yes" if dialogue.approvals == "grant" else "--no-approve"]
-    words += ["--max-tokens", str(dialogue.max_tokens)] if dialogue.max_tokens else []
-    if dialogue.cancels:
-        _at_the_tool(lambda: os.kill(os.getpid(), signal.SIGINT))
     code, out = command(*words, dialogue.question)
-    return {"exit code": code, "events": shown([json.loads(line) for line in out.splitlines()], dialogue)}
-
-
-def _at_the_tool(act: Callable[[], object]) -> None:
-    """Do something once the tool that waits was called."""
-
-    def wait() -> None:
-        if local_tools.waiting.acquire(timeout=60):
-            act()
-
-    threading.Thread(target=wait, daemon=True).start()
+    return {"exit code": code, "events": shown([json.loads(line) for line in out.splitlines()])}
 
 
 def by_execute(world: World, dialogue: Dialogue) -> Json:
     body: Json = {"message": dialogue.question, "approvals": "ask" if dialogue.approvals == "grant" else "refuse"}
-    if dialogue.max_tokens:
-        body["max_tokens"] = dialogue.max_tokens
     records: list[Any] = []
     _wait_until_ready(world)
     with world.client.stream("POST", "/v1/execute", json=body) as response:
-        conversation = response.headers["x-conversation-id"]
         for record in _records(response):
             records.append(record)
             if record["kind"] == "approval":
                 decided = world.client.post(f"/v1/approvals/{record['id']}", json={"decision": "once"})
                 assert decided.status_code == 200
-            elif record["kind"] == "tool_call" and dialogue.cancels:
-                assert local_tools.waiting.acquire(timeout=60)
-                world.client.post(f"/v1/conversations/{conversation}/cancel").raise_for_status()
-        return _reply(response, shown(records, dialogue))
+        return _reply(response, shown(records))
 
 
 def by_openai(world: World, dialogue: Dialogue, stream: bool) -> Json:
     body: Json = {"model": "parrot", "stream": stream, "messages": [_user(dialogue)], "tools": _tools(dialogue)}
     if stream:
         body["stream_options"] = {"include_usage": True}
-    if dialogue.max_tokens:
-        body["max_tokens"] = dialogue.max_tokens
-    if dialogue.stop:
-        body["stop"] = [dialogue.stop]
     replies = [_ask(world, dialogue, "/v1/chat/completions", body, stream)]
     if dialogue.result is not None:
-        call: Json = {"id": "call_1", "type": "function", "function": _called(dialogue, as_text=True)}
+        call: Json = {"id": "call_1", "type": "function", "function": _called(as_text=True)}
         body["messages"] += [
             {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "call_1", "content": dialogue.result},
@@ -457,20 +299,15 @@ def by_openai(world: World, dialogue: Dialogue, stream: bool) -> Json:
 
 
 def by_ollama(world: World, dialogue: Dialogue, stream: bool) -> Json:
-    options: Json = {}
     body: Json = {"model": "parrot", "stream": stream, "messages": [_user(dialogue)], "tools": _tools(dialogue)}
-    if dialogue.max_tokens:
-        options["num_predict"] = dialogue.max_tokens
-    if dialogue.stop:
-        options["stop"] = [dialogue.stop]
-    replies = [_ask(world, dialogue, "/api/chat", {**body, "options": options}, stream)]
+    replies = [_ask(world, dialogue, "/api/chat", body, stream)]
     if dialogue.result is not None:
-        call: Json = {"function": _called(dialogue, as_text=False)}
+        call: Json = {"function": _called(as_text=False)}
         body["messages"] += [
             {"role": "assistant", "content": "", "tool_calls": [call]},
             {"role": "tool", "tool_name": call["function"]["name"], "content": dialogue.result},
         ]
-        replies.append(_ask(world, dialogue, "/api/chat", {**body, "options": options}, stream))
+        replies.append(_ask(world, dialogue, "/api/chat", body, stream))
     return {"replies": replies}
 
 
@@ -483,7 +320,6 @@ _ECHO: Json = {
     "description": "Return the text.",
     "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
 }
-_BREAK: Json = {"name": "break", "description": "Fail.", "parameters": {"type": "object", "properties": {}}}
 
 
 def _user(dialogue: Dialogue) -> Json:
@@ -492,13 +328,13 @@ def _user(dialogue: Dialogue) -> Json:
 
 def _tools(dialogue: Dialogue) -> list[Json]:
     """The client's own tools, for a dialogue that calls one."""
-    return [{"type": "function", "function": tool} for tool in (_ECHO, _BREAK)] if dialogue.result is not None else []
+    return [{"type": "function", "function": tool} for tool in (_ECHO,)] if dialogue.result is not None else []
 
 
-def _called(dialogue: Dialogue, *, as_text: bool) -> Json:
+def _called(*, as_text: bool) -> Json:
     """The call that the first reply has, as the client sends it back."""
-    name, arguments = ("break", {}) if "break" in dialogue.question else ("echo", {"text": "hello"})
-    return {"name": name, "arguments": json.dumps(arguments) if as_text else arguments}
+    arguments = {"text": "hello"}
+    return {"name": "echo", "arguments": json.dumps(arguments) if as_text else arguments}
 
 
 def _wait_until_ready(world: World) -> None:
@@ -511,8 +347,8 @@ def _ask(world: World, dialogue: Dialogue, path: str, body: Json, stream: bool) 
     _wait_until_ready(world)
     with world.client.stream("POST", path, json=body) as response:
         if stream and response.status_code == 200:
-            return _reply(response, shown(list(_records(response)), dialogue))
-        return _reply(response, shown([json.loads(response.read())], dialogue)[0])
+            return _reply(response, shown(list(_records(response))))
+        return _reply(response, shown([json.loads(response.read())])[0])
 
 
 def _records(response: httpx2.Response) -> Iterable[Any]:

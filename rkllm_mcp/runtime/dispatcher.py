@@ -19,7 +19,6 @@ from rkllm_mcp.runtime import frames
 from rkllm_mcp.runtime.abi import FAMILIES
 from rkllm_mcp.runtime.abi.common import (
     Abi,
-    require,
 )
 from rkllm_mcp.runtime.frames import CallCommand, CallReply, RunCommand, pack, pack_run
 from rkllm_mcp.runtime.inputs import check_support, token_count
@@ -141,11 +140,9 @@ def _raise_from(value: asyncio.Future[int | None], error: RkllmMcpError) -> None
 def fitted(command: RunCommand, abi: Abi, version: str) -> RunCommand:
     """Return the command adapted to this runtime; refuse one that takes something that the runtime lacks."""
     check_support(command.prompt, abi, version)
-    if command.options.pause_after_tokens:
-        require(abi, version, "callback_returns_int")
     if isinstance(command.prompt, ImageInput) and command.clears_after and abi.leaks_images:
         # 1.3.0 leaks 2 MB with each image of a run without history (rknn-llm #529); it is cleared afterwards.
-        return replace(command, options=replace(command.options, keep_history=True))
+        return replace(command, keeps_history=True)
     return command
 
 
@@ -288,7 +285,7 @@ class Dispatcher:
             except (TypeError, ValueError) as error:
                 run.fail(InputRefusedError(f"an option is of a wrong type: {error}; use plain numbers and texts"))
                 continue
-            if cause := self._replacement(run, command, worker):
+            if cause := self._replacement(command, worker):
                 self._deferred = run
                 self._kill(cause)
                 return
@@ -313,22 +310,13 @@ class Dispatcher:
 
     def _prepared(self, run: Run, abi: Abi, version: str) -> RunCommand:
         self.calls.check()
-        if run.options.resume and not self.cache.is_paused:
-            raise InputRefusedError("no generation is paused, so none can be resumed; ask without resume")
-        command = fitted(run.command, abi, version)
-        return command if run.options.resume else self.cache.before(command)
+        return self.cache.before(fitted(run.command, abi, version))
 
-    def _replacement(self, run: Run, command: RunCommand, worker: WorkerProcess) -> str:
+    def _replacement(self, command: RunCommand, worker: WorkerProcess) -> str:
         """Return the reason to replace the worker before this run; empty to keep it.
 
-        A paused generation would answer in place of the run: it is undocumented if clearing the KV cache ends a pause,
-        so only a profile that observed it counts. Memory lost to pictures is recovered before a new picture, for which
-        the cache is cleared anyway.
+        Memory lost to pictures is recovered before a new picture, for which the cache is cleared anyway.
         """
-        if self.cache.is_paused and not run.options.resume:
-            profile = self._settings.profile
-            if profile is None or "clear" not in (profile.facts.get("pause_left_by") or ()):
-                return "a generation was paused and something else was asked"
         if isinstance(command.prompt, ImageInput) and command.clears_before:
             now = worker.memory_bytes()
             if len(self._before_pictures) < 2:
@@ -463,7 +451,7 @@ class Dispatcher:
     def _on_service(self) -> None:
         self._is_dying, self._cause = False, ""
         self._before_pictures = []
-        self.cache.renewed()
+        self.cache.emptied()
         worker = self.supervisor.worker
         if worker is not None:
             self.calls.restore(worker.send)

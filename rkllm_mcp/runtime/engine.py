@@ -4,10 +4,10 @@
         async with aclosing(engine.generate(ids, GenerationOptions(max_new_tokens=64))) as run:
             async for item in run: ...          # Token, Token, …, then one RunStats
 
-    generate(prompt, options)                   token ids, TextInput, EmbeddingInput or ImageInput
+    generate(prompt, options)                   token ids, or an ImageInput
     evaluate(prompt, "hidden" | "logits")       OutputRows; on top of it embed, logits and rerank
     clear_cache, kv_cache_size, save_prompt_cache, load_prompt_cache, release_prompt_cache
-    extras.py                                   LoRA adapters, chat template, function tools
+    extras.py                                   LoRA adapters, chat template
 
 Runs go one at a time; scheduler.py orders the waiting ones. A consumer that leaves early aborts its run, and the next
 run starts when the runtime has returned. The model loads in the background: ``ready`` and every run wait for it. If the
@@ -37,7 +37,6 @@ import anyio
 
 from rkllm_mcp.errors import CALL, EVALUATION, InputRefusedError, RkllmMcpError, RunRejectedError
 from rkllm_mcp.generation import (
-    EmbeddingInput,
     GenerationOptions,
     ImageInput,
     Input,
@@ -46,7 +45,7 @@ from rkllm_mcp.generation import (
     Sampling,
     Token,
 )
-from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LAST_HIDDEN_LAYER, RKLLM_INFER_GET_LOGITS, require
+from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LAST_HIDDEN_LAYER, RKLLM_INFER_GET_LOGITS
 from rkllm_mcp.runtime.dispatcher import Dispatcher
 from rkllm_mcp.runtime.frames import CallCommand, OutputSelection, RunCommand, WhichRows
 from rkllm_mcp.runtime.inputs import as_input, check_input
@@ -83,14 +82,12 @@ def probability(yes: float, no: float) -> float:
 # and a run that generates is aborted.
 _NO_LIMIT_OF_ITS_OWN = 0
 
-# A wrong type would fail far from its origin: a single text is a sequence of stop strings, too.
+# A wrong type would fail far from its origin.
 _OPTION_TYPES: dict[str, tuple[type, ...]] = {
     "max_new_tokens": (int,),
     "stop_ids": (frozenset, set),
     "sampling": (Sampling, NoneType),
-    "stop_strings": (tuple, list),
     "save_prompt_cache": (str, PathLike, NoneType),
-    "pause_after_tokens": (int,),
 }
 
 
@@ -101,24 +98,13 @@ def generation_command(run: int, prompt: Input, options: GenerationOptions) -> R
             raise InputRefusedError(f"{name} has to be of type {types[0].__name__}, not {value!r}")
     if options.max_new_tokens < 1:
         raise InputRefusedError(f"an answer of {options.max_new_tokens} tokens is none; ask for 1 or more")
-    if options.pause_after_tokens < 0:
-        raise InputRefusedError(f"no run pauses after {options.pause_after_tokens} tokens; 0 is for never")
-    if not all(options.stop_strings):
-        raise InputRefusedError("an empty stop string would end every answer at once; leave it out")
     path = options.save_prompt_cache
     if path is not None and not Path(path).expanduser().absolute().parent.is_dir():
         raise InputRefusedError(f"there is no folder for {path}; make it first")
     if path is not None:
         options = replace(options, save_prompt_cache=str(Path(path).expanduser().absolute()))
-    is_unnamed = isinstance(prompt, EmbeddingInput) or (isinstance(prompt, ImageInput) and not prompt.digests)
-    is_fresh = is_unnamed and not options.keep_history
-    return RunCommand(
-        run,
-        prompt,
-        options,
-        clears_before=is_fresh and not options.resume,
-        clears_after=is_fresh and not options.pause_after_tokens,
-    )
+    is_unnamed = isinstance(prompt, ImageInput) and not prompt.digests
+    return RunCommand(run, prompt, options, clears_before=is_unnamed, clears_after=is_unnamed)
 
 
 def evaluation_command(
@@ -207,11 +193,6 @@ class Engine:
     def library(self) -> str:
         """Path of the runtime's library; empty until it is known."""
         return self._supervisor.library
-
-    @property
-    def is_paused(self) -> bool:
-        """True while a generation is paused, so that one with ``resume`` continues it."""
-        return self._dispatcher.cache.is_paused
 
     @property
     def adapters(self) -> tuple[str, ...]:
@@ -429,24 +410,9 @@ class Engine:
         rows = [(await self.evaluate(prompt, "logits", columns=ids, lora=lora)).row() for prompt in prompts]
         return [probability(yes, no) for yes, no in rows]
 
-    async def clear_cache(self, *, keep_system: bool = False, span: tuple[int, int] | None = None) -> None:
-        """Clear the KV cache, after the current run.
-
-        Args:
-            keep_system: keep the system prompt of text inputs.
-            span: only the tokens [start, end), during a pause (1.2.1 on).
-
-        Raises:
-            InputRefusedError: a range, and no generation is paused.
-        """
-        if span is None:
-            await self.call("clear_kv_cache", {"keep_system": keep_system}, cold=not keep_system)
-            return
-        await self.ready()
-        if not self.is_paused:
-            raise InputRefusedError("a part of the KV cache can be cleared only during a pause; clear all of it")
-        arguments = {"keep_system": keep_system, "span": list(span)}
-        await self.call("clear_kv_cache", arguments, needs="has_cache_ranges", cold=False)
+    async def clear_cache(self) -> None:
+        """Clear the KV cache, after the current run."""
+        await self.call("clear_kv_cache", {}, cold=True)
 
     async def kv_cache_size(self) -> int | None:
         """Return the number of tokens in the KV cache, after the current run; None if it is unknown (1.2.0)."""
@@ -501,7 +467,6 @@ class Engine:
         name: str,
         arguments: Mapping[str, Any],
         *,
-        needs: str = "",
         setting: str = "",
         cold: bool | None = None,
         holds: Sequence[int] = (),
@@ -512,18 +477,15 @@ class Engine:
         Args:
             name: name of the method.
             arguments: its arguments, as JSON values.
-            needs: capability of the ABI that it requires; empty for none.
             setting: name of the lasting setting that it makes, which is restored on a new worker; empty for none.
             cold: True if the KV cache is empty afterwards, False if it is filled, None if it is unchanged.
             holds: known token ids in the KV cache afterwards.
             owner: owner of these ids, as in ``GenerationOptions``.
         """
         await self.ready()
-        worker, abi, dispatcher = self._supervisor.worker, self._dispatcher.abi, self._dispatcher
-        if worker is None or abi is None:
+        worker, dispatcher = self._supervisor.worker, self._dispatcher
+        if worker is None:
             raise RunRejectedError("its process is not running", task=CALL)
-        if needs:
-            require(abi, self.version, needs)
         effects = {None: None, True: dispatcher.cache.emptied, False: partial(dispatcher.cache.filled, holds, owner)}
         answer = dispatcher.ask(worker, CallCommand(name, arguments), setting=setting, change=effects[cold])
         try:

@@ -1,4 +1,4 @@
-"""Functions of an engine that change its model: LoRA adapters, chat template, function tools.
+"""Functions of an engine that change its model: LoRA adapters, chat template.
 
 A call is executed after the current run and before the waiting ones. Its effect is restored on a new worker. Every
 call may raise the errors of ``Engine.call``; below are the others.
@@ -6,17 +6,13 @@ call may raise the errors of ``Engine.call``; below are the others.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any
 
 from rkllm_mcp.errors import InputRefusedError
 from rkllm_mcp.runtime.engine import LORA_SETTING, Engine, existing_file
 from rkllm_mcp.runtime.inputs import require_c_text
 
 _TEMPLATE = "the chat template"
-_TOOLS = "the function tools"
 
 
 async def load_lora(engine: Engine, path: str | PathLike[str], name: str, *, scale: float = 1.0) -> None:
@@ -41,10 +37,10 @@ async def load_lora(engine: Engine, path: str | PathLike[str], name: str, *, sca
 
 
 async def set_chat_template(engine: Engine, system: str, prefix: str, postfix: str) -> None:
-    """Wrap text inputs in these texts instead of the model's own template.
+    """Wrap the text of image inputs in these texts instead of the model's own template.
 
-    The runtime concatenates system, prefix, text and postfix, clears the KV cache, and ignores thinking and function
-    tools from then on (rknn-llm #377, #431). Token inputs are not affected.
+    The runtime concatenates system, prefix, text and postfix, clears the KV cache, and ignores thinking from then on
+    (rknn-llm #377, #431). Token inputs are not affected.
 
     Raises:
         InputRefusedError: a part holds a NUL character.
@@ -52,29 +48,3 @@ async def set_chat_template(engine: Engine, system: str, prefix: str, postfix: s
     require_c_text(system, prefix, postfix)
     arguments = {"system": system, "prefix": prefix, "postfix": postfix}
     await engine.call("set_chat_template", arguments, setting=_TEMPLATE, cold=True)
-
-
-async def set_function_tools(
-    engine: Engine, tools: Sequence[Mapping[str, Any]], *, system: str = "", response_tag: str = "tool_response"
-) -> None:
-    """Describe tools in the runtime's own prompt for text inputs (1.2.1 on); requires the model's own template.
-
-    Args:
-        engine: engine of the model.
-        tools: OpenAI-style ``{"type": "function", "function": {…}}``.
-        system: system text of the prompt.
-        response_tag: tag around results, as in the model's template.
-
-    Raises:
-        InputRefusedError: the list is empty (rknn-llm #377) or not JSON.
-        RunRejectedError: the model has no template of its own, or it was replaced.
-    """
-    require_c_text(system, response_tag)
-    if not tools:
-        raise InputRefusedError("there are no tools to set; leave the call out")
-    try:
-        described = json.dumps(list(tools), ensure_ascii=False)
-    except (TypeError, ValueError) as error:
-        raise InputRefusedError(f"the tools are no JSON: {error}; use plain values") from None
-    arguments = {"system": system, "tools": described, "response_tag": response_tag}
-    await engine.call("set_function_tools", arguments, needs="has_function_tools", setting=_TOOLS)

@@ -9,16 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from rkllm_mcp.generation import (
-    EmbeddingInput,
-    GenerationOptions,
-    ImageInput,
-    ImageTags,
-    Input,
-    Sampling,
-    TextInput,
-    TokenInput,
-)
+from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, Input, Sampling, TokenInput
 from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LAST_HIDDEN_LAYER, LoadParameters, Perf
 
 # engine -> worker
@@ -46,7 +37,7 @@ _TOKEN_BODY = struct.Struct("<IiQ")
 _TOKEN_FRAME = struct.Struct("<IBIiQ")
 _TOKEN_FRAME_REST = _TOKEN_FRAME.size - 4
 _RUN_ID = struct.Struct("<I")
-_ENDED_BODY = struct.Struct("<I??QQfifif")
+_ENDED_BODY = struct.Struct("<I?QQfifif")
 _ROWS_BODY = struct.Struct("<III")
 
 _T = TypeVar("_T")
@@ -87,8 +78,6 @@ class RunReport:
     first_ns: int = 0
     # Statistics of the runtime; None if the family has none or no FINISH came.
     perf: Perf | None = None
-    # Paused, not ended.
-    is_paused: bool = False
     # Total duration of the callbacks of a TimedRun, ns, without the wait for the GIL.
     callback_ns: int = 0
 
@@ -207,14 +196,14 @@ def pack_run_ended(message: RunEnded) -> bytes:
     """Return the frame of a run's end."""
     report, perf = message.report, message.report.perf
     times = (report.first_ns, report.callback_ns)
-    head = _ENDED_BODY.pack(message.run, perf is not None, report.is_paused, *times, *(perf or _NO_PERF))
+    head = _ENDED_BODY.pack(message.run, perf is not None, *times, *(perf or _NO_PERF))
     return frame(RUN_ENDED, head + message.failure.encode())
 
 
 def unpack_run_ended(body: bytes) -> RunEnded:
     """Return the run's end of a body."""
-    run, has_perf, is_paused, first_ns, callback_ns, *figures = _ENDED_BODY.unpack_from(body)
-    report = RunReport(first_ns, Perf(*figures) if has_perf else None, is_paused, callback_ns)
+    run, has_perf, first_ns, callback_ns, *figures = _ENDED_BODY.unpack_from(body)
+    report = RunReport(first_ns, Perf(*figures) if has_perf else None, callback_ns)
     return RunEnded(run, body[_ENDED_BODY.size :].decode(), report)
 
 
@@ -279,6 +268,8 @@ class RunCommand:
     clears_after: bool = False
     # Report the duration of the callbacks.
     is_timed: bool = False
+    # Set keep_history of the run.
+    keeps_history: bool = False
 
 
 @dataclass(frozen=True)
@@ -323,7 +314,7 @@ def unpack_load(body: bytes) -> LoadParameters:
 
 
 # The host applies these; the worker has no use for them.
-_HOST_OPTIONS = frozenset({"stop_ids", "stop_strings", "owner"})
+_HOST_OPTIONS = frozenset({"stop_ids", "owner"})
 
 
 def pack_run(command: RunCommand) -> bytes:
@@ -343,6 +334,7 @@ def pack_run(command: RunCommand) -> bytes:
             "clears_before": command.clears_before,
             "clears_after": command.clears_after,
             "is_timed": command.is_timed,
+            "keeps_history": command.keeps_history,
         }
     ).encode()
     return frame(RUN, _HEAD_LENGTH.pack(len(head)) + head + tail)
@@ -368,10 +360,6 @@ def _packed_prompt(prompt: Input) -> tuple[dict[str, Any], bytes]:
     """Return the JSON part and the binary part of an input."""
     if isinstance(prompt, TokenInput):
         return {}, array("i", prompt.tokens).tobytes()
-    if isinstance(prompt, TextInput):
-        return asdict(prompt), b""
-    if isinstance(prompt, EmbeddingInput):
-        return {"tokens": prompt.tokens}, prompt.values.tobytes()
     fields = asdict(replace(prompt, values=_NO_FLOATS))
     del fields["values"]
     return fields, prompt.values.tobytes()
@@ -382,12 +370,8 @@ def _unpacked_prompt(kind: str, fields: dict[str, Any], tail: memoryview) -> Inp
         ids: array[int] = array("i")
         ids.frombytes(tail)
         return TokenInput(ids)
-    if kind == TextInput.__name__:
-        return TextInput(**fields)
     values: array[float] = array("f")
     values.frombytes(tail)
-    if kind == EmbeddingInput.__name__:
-        return EmbeddingInput(values, **fields)
     fields["tags"], fields["digests"] = _tags(fields["tags"]), tuple(fields["digests"])
     return ImageInput(**fields, values=values)
 

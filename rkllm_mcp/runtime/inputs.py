@@ -8,11 +8,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from ctypes import c_float, c_int32
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
-from rkllm_mcp.errors import InputRefusedError, PromptTooLongError
-from rkllm_mcp.generation import IMAGE_MARK, EmbeddingInput, ImageInput, Input, Role, TextInput, TokenInput
-from rkllm_mcp.runtime.abi.common import Abi, require
+from rkllm_mcp.errors import InputRefusedError, PromptTooLongError, UnsupportedError
+from rkllm_mcp.generation import IMAGE_MARK, ImageInput, Input, TokenInput
+from rkllm_mcp.runtime.abi.common import Abi
 
 
 class NativeInput(NamedTuple):
@@ -24,7 +24,7 @@ class NativeInput(NamedTuple):
 
 def as_input(prompt: Input | Sequence[int]) -> Input:
     """Return the input, a plain sequence as token ids; an InputRefusedError for an id that is no 32-bit integer."""
-    if isinstance(prompt, (TextInput, EmbeddingInput, ImageInput)):
+    if isinstance(prompt, ImageInput):
         return prompt
     tokens = prompt.tokens if isinstance(prompt, TokenInput) else prompt
     try:
@@ -34,12 +34,8 @@ def as_input(prompt: Input | Sequence[int]) -> Input:
 
 
 def token_count(prompt: Input) -> int:
-    """Return the tokens of the context that an input takes, if known before the run; 0 for text."""
-    if isinstance(prompt, TokenInput):
-        return len(prompt.tokens)
-    if isinstance(prompt, EmbeddingInput):
-        return prompt.tokens
-    return prompt.images * prompt.tokens_per_image if isinstance(prompt, ImageInput) else 0
+    """Return the tokens of the context that an input certainly takes; of an image input those of its images."""
+    return len(prompt.tokens) if isinstance(prompt, TokenInput) else prompt.images * prompt.tokens_per_image
 
 
 def check_input(prompt: Input, context_tokens: int) -> None:
@@ -51,16 +47,13 @@ def check_input(prompt: Input, context_tokens: int) -> None:
     """
     if isinstance(prompt, TokenInput):
         _require(bool(prompt.tokens), "the prompt has no tokens")
-    if isinstance(prompt, (TextInput, ImageInput)):
+    else:
         _require(bool(prompt.text), "the prompt has no text")
         require_c_text(prompt.text)
-        _require(prompt.role in get_args(Role), f"there is no role '{prompt.role}'; the runtime knows user and tool")
-    if isinstance(prompt, (EmbeddingInput, ImageInput)):
         _require(prompt.values.typecode == "f", "embeddings have to be float32; use array('f', values)")
         rows = token_count(prompt)
         fits = rows > 0 and bool(prompt.values) and len(prompt.values) % rows == 0
         _require(fits, f"{len(prompt.values)} floats are not {rows} rows of one width; check the counts")
-    if isinstance(prompt, ImageInput):
         marks = prompt.text.count(IMAGE_MARK)
         fits = marks == prompt.images
         _require(fits, f"the text has {marks} {IMAGE_MARK} for {prompt.images} images; write one for each")
@@ -80,10 +73,8 @@ def require_c_text(*texts: str) -> None:
 
 def check_support(prompt: Input, abi: Abi, version: str) -> None:
     """Refuse inputs with values that this runtime has no field for and would ignore."""
-    if isinstance(prompt, (TextInput, ImageInput)) and (prompt.role != "user" or prompt.thinking is not None):
-        require(abi, version, "has_roles")
-    if isinstance(prompt, ImageInput) and prompt.images > 1:
-        require(abi, version, "has_image_sizes")
+    if isinstance(prompt, ImageInput) and prompt.images > 1 and not abi.has_image_sizes:
+        raise UnsupportedError("inputs of several images", version, "1.2.1")
 
 
 def native_input(prompt: Input, abi: Abi) -> NativeInput:
@@ -93,11 +84,7 @@ def native_input(prompt: Input, abi: Abi) -> NativeInput:
         ids = tokens if isinstance(tokens, array) else array("i", tokens)
         memory = (c_int32 * len(ids)).from_buffer(ids)
         return NativeInput(abi.new_input(memory), memory)
-    if isinstance(prompt, TextInput):
-        return NativeInput(abi.new_text_input(prompt), None)
     rows = (c_float * len(prompt.values)).from_buffer(prompt.values)
-    if isinstance(prompt, EmbeddingInput):
-        return NativeInput(abi.new_embedding_input(rows, prompt.tokens), rows)
     return NativeInput(abi.new_image_input(prompt, rows), rows)
 
 

@@ -24,8 +24,6 @@ class CacheState:
         self._reuses_prefix = reuses_prefix
         self.ids: Sequence[int] = ()  # token ids that the cache certainly holds, from its start; empty if unknown
         self.is_cold = True  # True if the cache is known to be empty
-        self.is_paused = False  # True if a generation is paused
-        self._has_history = False
         self._lora: str | None = None
         self._owners: frozenset[str] = frozenset()  # owners of prompts that may still be in the cache
         self._images: tuple[str, ...] = ()  # digests of the images that may still be in the cache
@@ -36,14 +34,9 @@ class CacheState:
         """True while images may be in the cache."""
         return bool(self._images)
 
-    def renewed(self) -> None:
-        """Note a new worker."""
-        self.emptied()
-        self.is_paused = False
-
     def emptied(self) -> None:
-        """Note that the cache was cleared; it is unknown if that ends a pause."""
-        self.ids, self.is_cold, self._has_history = (), True, False
+        """Note that the cache was cleared, or belongs to a new worker."""
+        self.ids, self.is_cold = (), True
         self._owners, self._images = frozenset(), ()
 
     def filled(self, ids: Sequence[int] = (), owner: str | None = None) -> None:
@@ -85,32 +78,27 @@ class CacheState:
     def before(self, command: RunCommand) -> RunCommand:
         """Return the command with the necessary clearing of the cache.
 
-        The cache is cleared because kept history stays in it during a later run without history (rknn-llm #272),
-        because a paused generation would answer in place of the next one, because images that are not those of the
-        cache are answered wrongly (rknn-llm #257, rkllama #175), and because it is undocumented whether the runtime
-        knows the adapter of its cache.
+        The cache is cleared because images that are not those of the cache are answered wrongly (rknn-llm #257, rkllama
+        #175), and because it is undocumented whether the runtime knows the adapter of its cache.
         """
-        is_stale = self.is_paused or (self._has_history and not command.options.keep_history)
-        is_stale = is_stale or bool(self._images and self._images != _images(command))
-        is_stale = is_stale or (command.options.lora != self._lora and not self.is_cold)
-        return replace(command, clears_before=True) if is_stale else command
+        has_other_images = bool(self._images) and self._images != _images(command)
+        has_other_adapter = command.options.lora != self._lora and not self.is_cold
+        return replace(command, clears_before=True) if has_other_images or has_other_adapter else command
 
     def started(self) -> None:
         """Note the start of a run."""
-        self.is_cold = self.is_paused = False
+        self.is_cold = False
 
     def after(self, run: Run, command: RunCommand) -> None:
         """Note the end of a run."""
         if command.clears_after:
             self.emptied()
             return
-        self.is_paused = run.is_paused
         self._lora = command.options.lora
-        self._has_history = command.options.keep_history
         self._images = _images(command)
         # A run that delivered a token has evaluated its whole prompt, which replaces all earlier content. Without a
         # token its progress is unknown, and the content after a failed run is undocumented.
-        is_whole = run.state is RunState.DONE and bool(run.ids) and not self._has_history
+        is_whole = run.state is RunState.DONE and bool(run.ids)
         # The token sampled last was not evaluated (observed on 1.3.1).
         self.ids = [*run.tokens, *run.ids[:-1]] if self._reuses_prefix and is_whole and run.tokens else ()
         owner = run.options.owner

@@ -2,7 +2,7 @@
 
 Rules: only the return of rkllm_run ends a run; FINISH only brings statistics. The callback, which may come on any
 thread, copies, hands over and returns; it never raises and keeps no memory of the library. Its result continues the
-run, except in PausingRun and RowsRun. It reads the clock once; only TimedRun reads it twice.
+run, except in RowsRun. It reads the clock once; only TimedRun reads it twice.
 
 Every object that the library may still read stays alive. rkllm_is_running and rkllm_run_async are not used: their
 meaning and health differ between releases (rknn-llm #208, #320). A method without a function in the family raises.
@@ -27,7 +27,6 @@ from rkllm_mcp.generation import GenerationOptions, Input
 from rkllm_mcp.runtime.abi.common import (
     CALLBACK_DROP_BUFFER,
     CALLBACK_GO_ON,
-    CALLBACK_PAUSE,
     RKLLM_INFER_GENERATE,
     RKLLM_INFER_GET_LOGITS,
     RKLLM_RUN_FINISH,
@@ -36,7 +35,6 @@ from rkllm_mcp.runtime.abi.common import (
     Abi,
     LoadParameters,
     Perf,
-    require,
 )
 from rkllm_mcp.runtime.abi.declarations import CallFailedError
 from rkllm_mcp.runtime.frames import OutputSelection, RunReport
@@ -143,12 +141,12 @@ class NativeRun:
         options: GenerationOptions,
         on_token: OnToken,
         mode: int = RKLLM_INFER_GENERATE,
+        *,
+        keeps_history: bool = False,
     ) -> None:
         self._model = model
         self._prompt = prompt
-        self._infer_param = model.abi.new_infer_param(options, mode)
-        # Tokens until a requested pause; 0: never.
-        self._left = options.pause_after_tokens
+        self._infer_param = model.abi.new_infer_param(options, mode, keeps_history=keeps_history)
         self._on_token = on_token
         self._lock = threading.Lock()
         self._running = False
@@ -157,7 +155,6 @@ class NativeRun:
         self._failure: BaseException | None = None
         self._first_ns = 0
         self._perf: Perf | None = None
-        self._is_paused = False
         self._callback_ns = 0
 
     def execute(self) -> RunReport:
@@ -175,7 +172,7 @@ class NativeRun:
             raise RunRejectedError(f"a token could not be handed over ({self._failure!r})") from self._failure
         if not self._abort_wanted and (refusal is not None or self._error):
             raise RunRejectedError(str(refusal) if refusal else "it reported an error in the middle of the answer")
-        return RunReport(self._first_ns, self._perf, self._is_paused, self._callback_ns)
+        return RunReport(self._first_ns, self._perf, self._callback_ns)
 
     def abort(self) -> None:
         """End the run after its current step, or before its first; returns immediately.
@@ -237,25 +234,6 @@ class TimedRun(NativeRun):
         status = super().on_result(result, state, entered_ns)
         self._callback_ns += time.monotonic_ns() - entered_ns
         return status
-
-
-class PausingRun(NativeRun):
-    """A run that pauses after some tokens: rkllm_run returns, and the next run continues it.
-
-    A pause brings no FINISH, and the observed runtimes ignore the input of the next run (SDK guide 1.3.0, 3.2.15).
-    """
-
-    def on_result(self, result: Any, state: int, entered_ns: int) -> int:
-        """Process a callback; the last requested token pauses the run."""
-        super().on_result(result, state, entered_ns)
-        if state > RKLLM_RUN_WAITING:
-            return CALLBACK_GO_ON
-        self._left -= 1
-        if self._left:
-            return CALLBACK_GO_ON
-        self._is_paused = True
-        self._model.callback_threads.release()
-        return CALLBACK_PAUSE
 
 
 class RowsRun(NativeRun):
@@ -365,29 +343,26 @@ class NativeModel:
         *,
         rows: OutputSelection | None = None,
         is_timed: bool = False,
+        keeps_history: bool = False,
     ) -> NativeRun:
         """Prepare a run; ``on_token`` may be called on any thread.
 
-        ``rows`` selects the output of an evaluation (``RowsRun``), ``is_timed`` makes a ``TimedRun``.
+        ``rows`` selects the output of an evaluation (``RowsRun``), ``is_timed`` makes a ``TimedRun``, and
+        ``keeps_history`` appends to the content of the KV cache instead of comparing with it.
         """
         value = as_input(prompt)
         check_support(value, self.abi, self.version)
         native = native_input(value, self.abi)
         if rows is not None:
             return RowsRun(self, native, options, on_token, rows)
-        if options.pause_after_tokens:
-            require(self.abi, self.version, "callback_returns_int")
-            return PausingRun(self, native, options, on_token)
-        return (TimedRun if is_timed else NativeRun)(self, native, options, on_token)
+        kind = TimedRun if is_timed else NativeRun
+        return kind(self, native, options, on_token, keeps_history=keeps_history)
 
     # The KV cache
 
-    def clear_kv_cache(self, *, keep_system: bool = False, span: Sequence[int] | None = None) -> None:
-        """Clear all of the KV cache, all but the system prompt, or, during a pause, only the tokens of ``span``."""
-        if span is not None:
-            require(self.abi, self.version, "has_cache_ranges")
-        arguments = self.abi.clear_arguments(keep_system, (span[0], span[1]) if span is not None else None)
-        self._call("rkllm_clear_kv_cache", *arguments)
+    def clear_kv_cache(self) -> None:
+        """Clear all of the KV cache."""
+        self._call("rkllm_clear_kv_cache", *self.abi.clear_arguments)
 
     def kv_cache_size(self) -> int | None:
         """Return the number of tokens in the KV cache; None if the family cannot report it."""
@@ -414,13 +389,8 @@ class NativeModel:
         self._call("rkllm_load_lora", byref(self._referenced[-1]))
 
     def set_chat_template(self, system: str, prefix: str, postfix: str) -> None:
-        """Wrap text inputs in these texts instead of the model's own template; clears the KV cache."""
+        """Wrap the text of image inputs in these texts instead of the model's own template; clears the KV cache."""
         self._call("rkllm_set_chat_template", system.encode(), prefix.encode(), postfix.encode())
-
-    def set_function_tools(self, system: str, tools: str, response_tag: str) -> None:
-        """Describe tools (a JSON array) in the runtime's own prompt for text inputs; needs its own chat template."""
-        require(self.abi, self.version, "has_function_tools")
-        self._call("rkllm_set_function_tools", system.encode(), tools.encode(), response_tag.encode())
 
     def destroy(self) -> None:
         """Free the model; may be called again."""

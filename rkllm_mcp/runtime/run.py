@@ -3,7 +3,7 @@
     QUEUED → PREFILL → DECODE → STOPPING → DONE | FAILED
 
 The dispatcher feeds it with the worker's reports and aborts the runtime when ``needs_abort`` is set; the consumer takes
-tokens with ``deliver``. A run counts tokens, applies limits, joins UTF-8 across tokens and detects stop strings.
+tokens with ``deliver``. A run counts tokens, applies limits and joins UTF-8 across tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from enum import Enum, auto
 from rkllm_mcp.errors import ANSWER, EVALUATION, RkllmMcpError, RunRejectedError, WorkerDiedError
 from rkllm_mcp.generation import FeedTokens, FinishReason, RunStats, Token, TokenInput
 from rkllm_mcp.runtime.frames import RowsReport, RunCommand, RunEnded, RunReport
-from rkllm_mcp.toolcalls.stop_strings import StopStrings
 
 _NS_PER_MS = 1e6
 
@@ -47,7 +46,6 @@ class StopReason(Enum):
     OVERRUN = auto()
     # A limit that only the host applies.
     HOST_LIMIT = auto()
-    STOP_STRING = auto()
     FINISHED_EARLY = auto()
     CONSUMER_LEFT = auto()
     SILENT = auto()
@@ -85,7 +83,6 @@ class Run:
         self.ids: array[int] = array("i")
         self.rows: RowsReport | None = None
         self._stop_ids = options.stop_ids
-        self._stops = StopStrings(options.stop_strings) if options.stop_strings else None
         self._limit = options.max_new_tokens
         self._limit_reason = StopReason.LENGTH
         self._may_overrun = False
@@ -144,11 +141,6 @@ class Run:
         """True while the runtime must be aborted, repeatedly because it may forget an abort."""
         return self.state is _STOPPING and self.stop_reason not in _RUNTIME_RETURNS
 
-    @property
-    def is_paused(self) -> bool:
-        """True if it returned from a requested pause."""
-        return self._report.is_paused
-
     # Called by the dispatcher
 
     def start(
@@ -190,14 +182,7 @@ class Run:
             decoded = self._decode(text) if self._has_partial_character else text.decode()
         except UnicodeDecodeError:
             decoded = self._decode(text)
-        token = TimedToken(token_id, decoded, entered_ns) if self._timed else Token(token_id, decoded)
-        if self._stops is None:
-            self._tokens.append(token)
-        else:
-            self._tokens.extend(self._stops.feed(token))
-            if self._stops.found is not None:
-                self._complete(StopReason.STOP_STRING, "stop")
-                return
+        self._tokens.append(TimedToken(token_id, decoded, entered_ns) if self._timed else Token(token_id, decoded))
         if token_id in self._stop_ids:
             self._complete(StopReason.STOP_TOKEN, "stop")
         elif self._count >= self._limit:
@@ -226,8 +211,6 @@ class Run:
         """Any → DONE or FAILED: the native run returned; ``complaint`` is the runtime's message about a failure."""
         self._report = ended.report
         is_complete = self._finish is not None
-        if ended.report.is_paused and not is_complete:
-            self._finish = "paused"
         failure = f"{self.stop_detail}, and it was aborted" if self.stop_detail else ended.failure
         if self.stop_reason is StopReason.INVALID_OUTPUT:
             self._error = RunRejectedError(self.stop_detail, self._count, self._task)
@@ -305,7 +288,6 @@ class Run:
             self._stop(StopReason.FINISHED_EARLY)
         self._finish = "stop"
         self._tokens.clear()
-        self._stops = None
         if self.stop_reason is not StopReason.INVALID_OUTPUT:
             self._error = None
             if self.state is RunState.FAILED:
@@ -333,7 +315,6 @@ class Run:
             memory_mb=perf.memory_mb if perf else None,
             cold=self._is_cold,
             expected_tokens=self._expected_prefill,
-            stop_string=self._stops.found if self._stops else None,
             callback_ms=_ms(report.callback_ns),
             own_tokens=self._own_tokens,
             gave_way=self._gave_way,
@@ -364,16 +345,8 @@ class Run:
         """DECODE → STOPPING with a complete answer."""
         self._finish = finish
         self._stop(reason)
-        if reason is not StopReason.STOP_STRING:
-            self._release_text()
-
-    def _release_text(self) -> None:
-        """Deliver text that was delayed as the possible beginning of a stop string."""
-        if self._stops is not None and self.stop_reason is not StopReason.CONSUMER_LEFT:
-            self._tokens.extend(self._stops.finish())
 
     def _close(self) -> None:
-        self._release_text()
         self.state = RunState.DONE if self._error is None else RunState.FAILED
         self._abort = None
         self._over_ns = time.monotonic_ns()

@@ -174,7 +174,6 @@ _CALLS: dict[str, Callable[..., int | None]] = {
     "load_prompt_cache": NativeModel.load_prompt_cache,
     "release_prompt_cache": NativeModel.release_prompt_cache,
     "set_chat_template": NativeModel.set_chat_template,
-    "set_function_tools": NativeModel.set_function_tools,
 }
 
 
@@ -240,7 +239,14 @@ class Worker:
 
         model = self._loaded_model()
         try:
-            run = model.new_run(command.prompt, on_token, command.options, rows=command.rows, is_timed=command.is_timed)
+            run = model.new_run(
+                command.prompt,
+                on_token,
+                command.options,
+                rows=command.rows,
+                is_timed=command.is_timed,
+                keeps_history=command.keeps_history,
+            )
         except _MISTAKES as error:
             self._jobs.put(partial(send, frames.pack_run_ended(frames.RunEnded(number, str(error)))))
             return

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
-
-from rkllm_mcp.generation import Token
 
 
 class StopMatcher:
@@ -52,36 +48,3 @@ class StopMatcher:
             ),
             default=0,
         )
-
-
-class StopStrings:
-    """A ``StopMatcher`` on tokens: a token leaves whole once all of its text is certain.
-
-    Tokens that spell the stop string leave without that text: their ids are in the KV cache. ``found`` is the stop
-    string, None before it came.
-    """
-
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._matcher = StopMatcher(stops)
-        self._buffer: deque[Token] = deque()
-        self._certain = 0  # characters of the buffered tokens that are certain
-        self.found: str | None = None
-
-    def feed(self, token: Token) -> list[Token]:
-        """Return the tokens that are certain now; behind the stop string all buffered ones, with the certain text."""
-        released, self.found = self._matcher.feed(token.text)
-        self._buffer.append(token)
-        self._certain += len(released)
-        tokens: list[Token] = []
-        while self._buffer and (self.found is not None or len(self._buffer[0].text) <= self._certain):
-            token = self._buffer.popleft()
-            text = token.text[: self._certain]
-            self._certain -= len(text)
-            tokens.append(token if len(text) == len(token.text) else replace(token, text=text))
-        return tokens
-
-    def finish(self) -> list[Token]:
-        """Return the buffered tokens, which nothing will follow."""
-        tokens = list(self._buffer)
-        self._buffer.clear()
-        return tokens

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.generation import GenerationOptions, ImageInput, Sampling, TextInput
+from rkllm_mcp.generation import GenerationOptions, ImageInput, Sampling
 from rkllm_mcp.runtime.abi import FAMILIES, UNSUPPORTED_VERSIONS, WORKING_VERSIONS, choose_abi
 from rkllm_mcp.runtime.abi.common import Abi, LoadParameters
 from rkllm_mcp.runtime.abi.declarations import Declarations
@@ -152,8 +152,7 @@ def test_default_parameters_fit_their_own_family_and_no_other_of_another_layout(
 def test_every_input_of_1_3_1_has_its_own_layout_and_holds_no_audio() -> None:
     abi, rows = abi_of("1.3.1"), (ctypes.c_float * 8)()
     image = abi.new_image_input(ImageInput("<image>", array("f", rows), 1), rows)
-    inputs = [image, abi.new_input((ctypes.c_int32 * 1)(5)), abi.new_text_input(TextInput("x"))]
-    inputs.append(abi.new_embedding_input(rows, 1))
+    inputs = [image, abi.new_input((ctypes.c_int32 * 1)(5))]
 
     assert {type(value) for value in inputs} == {abi.types["RKLLMInput"]}
     assert ctypes.sizeof(image) == SIZES["1.3.1"]["RKLLMInput"]

@@ -6,16 +6,7 @@ from array import array
 
 import pytest
 
-from rkllm_mcp.generation import (
-    EmbeddingInput,
-    GenerationOptions,
-    ImageInput,
-    ImageTags,
-    Input,
-    Sampling,
-    TextInput,
-    TokenInput,
-)
+from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, Input, Sampling, TokenInput
 from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LOGITS, LoadParameters
 from rkllm_mcp.runtime.frames import (
     CallCommand,
@@ -32,10 +23,8 @@ from rkllm_mcp.runtime.frames import (
 VALUES = array("f", [0.5, -0.25, 2.0, 8.0])
 PROMPTS: list[Input] = [
     TokenInput(array("i", [0, 1, 2**31 - 1])),
-    TextInput("こんにちは", role="tool", thinking=False),
-    EmbeddingInput(VALUES, 2),
     ImageInput("<image>何?", VALUES, 2, images=1, width=392, height=448, tags=ImageTags("<s>", "</s>", "<p>")),
-    ImageInput("<image><image>", VALUES, 1, images=2, thinking=True),
+    ImageInput("<image><image>", VALUES, 1, images=2),
 ]
 
 
@@ -70,9 +59,9 @@ def test_a_load_carries_every_parameter(tags: ImageTags | None) -> None:
                 sampling=Sampling(0.5, 3, 0.25, 1.5, 0.125, -0.5),
                 lora="legal",
                 save_prompt_cache="/tmp/前置き",
-                keep_history=True,
-                pause_after_tokens=3,
             ),
+            is_timed=True,
+            keeps_history=True,
         ),
         RunCommand(
             2,

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.errors import InputRefusedError, PromptTooLongError
-from rkllm_mcp.generation import EmbeddingInput, OutputRows, RunStats
+from rkllm_mcp.generation import OutputRows, RunStats
 from rkllm_mcp.runtime.engine import Engine, cut, normalised, open_engine, probability
 from tests.support.emulator import ENDOFTEXT, IM_END, Emulator, prompt_of
 
@@ -140,16 +140,6 @@ async def test_a_large_result_crosses_the_processes_whole(newest: Emulator) -> N
             rows = await engine.evaluate(ids_of("x" * 300), "hidden", rows="all")
             assert rows.row() == (await engine.evaluate(ids_of("x" * 300), "hidden")).row()
     assert len(rows.values) == 301 * 4096
-
-
-async def test_embeddings_can_be_evaluated_in_place_of_tokens(emulator: Emulator) -> None:
-    # In the emulator a row that is the number of an id followed by zeroes is that token.
-    tokens = ids_of("hello")
-    values = array("f", [value for token in tokens for value in (token, *[0.0] * 7)])
-    async with open_engine(emulator.settings(RULES, FAULTY.format("hidden-rows all"))) as engine:
-        with anyio.fail_after(60):
-            by_rows = await engine.evaluate(EmbeddingInput(values, len(tokens)), "hidden")
-            assert by_rows.row() == (await engine.evaluate(tokens, "hidden")).row()
 
 
 async def test_what_cannot_be_evaluated_is_refused_before_the_npu_sees_it(newest: Emulator) -> None:

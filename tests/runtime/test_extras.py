@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from array import array
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from rkllm_mcp.errors import InputRefusedError, RunRejectedError, UnsupportedError, WorkerDiedError
-from rkllm_mcp.generation import GenerationOptions, Input, RunStats, TextInput, Token, TokenInput
+from rkllm_mcp.errors import InputRefusedError, RunRejectedError, WorkerDiedError
+from rkllm_mcp.generation import GenerationOptions, ImageInput, Input, RunStats, TokenInput
 from rkllm_mcp.runtime import extras, frames
 from rkllm_mcp.runtime.dispatcher import Calls, Dispatcher
 from rkllm_mcp.runtime.engine import Engine, open_engine
@@ -21,7 +23,7 @@ from tests.support.emulator import IM_END, Emulator, prompt_of
 
 pytestmark = pytest.mark.anyio
 
-HEAD = "speed flat\ncontext 4096\ntemplate chatml"
+HEAD = "speed flat\ncontext 4096\nhidden 8\ntemplate chatml"
 RULES = """rule
 lora legal
 say Objection!
@@ -30,15 +32,12 @@ user die
 say x
 fault crash SIGSEGV after 1
 rule
-prompt get_weather
-say tools
-rule
 prompt ^<<(.*)>>$
 say bare
 rule
 user (.+)
 say $1"""
-TOOL: dict[str, Any] = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
+PICTURE = ImageInput("<image>x", array("f", [0.5] * 16), 2)
 
 
 def text(words: str) -> TokenInput:
@@ -114,38 +113,15 @@ async def test_missing_files_are_refused_before_the_runtime_sees_them(newest: Em
 
 async def test_a_chat_template_replaces_the_models_and_empties_the_cache(emulator: Emulator) -> None:
     async with open_engine(emulator.settings(RULES, HEAD)) as engine:
-        assert (await answer(engine, TextInput("x")))[0] == "x"
+        assert (await answer(engine, PICTURE))[0].endswith("x")
         await extras.set_chat_template(engine, "", "<<", ">>")
         assert await engine.kv_cache_size() in (None, 0)
         for _ in range(2):
-            said, stats = await answer(engine, TextInput("x"))
+            said, stats = await answer(engine, PICTURE)
             assert (said, stats.cold) == ("bare", True)
             await crash(engine)
         with pytest.raises(InputRefusedError, match="NUL"):
             await extras.set_chat_template(engine, "", "\0", "")
-
-
-async def test_tools_are_described_to_the_model_where_the_runtime_can(emulator: Emulator) -> None:
-    async with open_engine(emulator.settings(RULES, HEAD)) as engine:
-        if emulator.version == "1.2.0":
-            with pytest.raises(UnsupportedError, match=r"RKLLM 1\.2\.0 has no function tools; it takes 1\.2\.1"):
-                await extras.set_function_tools(engine, [TOOL])
-            return
-        with pytest.raises(InputRefusedError, match="no tools to set"):
-            await extras.set_function_tools(engine, [])
-        with pytest.raises(InputRefusedError, match="the tools are no JSON: Object of type object"):
-            await extras.set_function_tools(engine, [{"function": object()}])
-        await extras.set_function_tools(engine, [TOOL], system="Be brief.")
-        for _ in range(2):
-            assert (await answer(engine, TextInput("x")))[0] == "tools"
-            await crash(engine)
-
-
-async def test_tools_without_a_template_of_the_model_are_refused_by_the_runtime(newest: Emulator) -> None:
-    async with open_engine(newest.settings(RULES)) as engine:
-        with pytest.raises(RunRejectedError, match="failed this call: rkllm_set_function_tools returned -1"):
-            await extras.set_function_tools(engine, [TOOL])
-        assert (await answer(engine, text("x")))[0] == "x"
 
 
 async def test_a_cache_that_is_emptied_during_a_run_is_known_to_be_empty_behind_it(newest: Emulator) -> None:
@@ -158,19 +134,6 @@ async def test_a_cache_that_is_emptied_during_a_run_is_known_to_be_empty_behind_
         await engine.kv_cache_size()
         stats = (await answer(engine, text("x" * 40)))[1]
         assert (stats.cold, stats.expected_tokens) == (True, len(prompt_of("x" * 40)))
-
-
-async def test_of_a_cache_that_was_cleared_in_part_nothing_is_taken_for_known(newest: Emulator) -> None:
-    prompt = prompt_of("x" * 40)
-    async with open_engine(newest.settings(RULES, HEAD)) as engine:
-        await answer(engine, TokenInput(prompt))
-        assert engine.uncached(prompt) == 1
-        await engine.clear_cache(keep_system=True)
-        assert engine.uncached(prompt) == len(prompt)
-        await answer(engine, TokenInput(prompt), pause_after_tokens=2)
-        assert engine.uncached(prompt) == 1
-        await engine.clear_cache(span=(4, 8))
-        assert engine.uncached(prompt) == len(prompt)
 
 
 async def test_a_saved_prefix_is_not_prefilled_again_in_another_process(emulator: Emulator) -> None:
@@ -243,40 +206,12 @@ async def test_a_prompt_cache_that_was_not_written_is_an_error(newest: Emulator)
             await engine.save_prompt_cache(prompt_of("x"), folder)
 
 
-async def test_history_is_retained_on_request_and_forgotten_by_the_next_run_without(emulator: Emulator) -> None:
-    async with open_engine(emulator.settings(RULES, HEAD)) as engine:
-        await answer(engine, text("one"), keep_history=True)
-        await answer(engine, text("two"), keep_history=True)
-        both = await engine.kv_cache_size()
-        _, stats = await answer(engine, text("two"))
-        assert stats.cold
-        if emulator.version != "1.2.0":
-            assert stats.prefilled_tokens == len(prompt_of("two"))
-            assert both == len(prompt_of("one")) + 3 + len(prompt_of("two")) + 4
-
-
-@pytest.mark.parametrize("fault", ["history-stays", "history-stays\nfault reuse off"])
-async def test_history_that_the_runtime_does_not_forget_reaches_no_later_run(
-    newest: Emulator, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
-    monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(newest.log))
-    async with open_engine(newest.settings(RULES, f"{HEAD}\nfault {fault}")) as engine:
-        await answer(engine, text("one"), keep_history=True)
-        await answer(engine, text("two"), keep_history=True)
-        for words in ("three", "four"):
-            said, stats = await answer(engine, text(words))
-            assert (said, stats.cold) == (words, words == "three")
-    prompts = [call["run"]["prompt"] for call in newest.calls() if call["call"] == "rkllm_run"]
-    one, two, *later = [prompt_of(words) for words in ("one", "two", "three", "four")]
-    assert prompts == [one, [*one, *b"one", IM_END, *two], *later]
-
-
 async def test_the_log_at_level_2_has_the_prompt_text_in_quotes(newest: Emulator) -> None:
     async with open_engine(newest.settings(RULES, HEAD, log_level=2)) as engine:
-        await answer(engine, TextInput('say "one"'))
+        await answer(engine, replace(PICTURE, text='<image>say "one"'))
     lines = [line for line in engine.log_lines if "prompt text" in line]
     system = "<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n"
-    user = '<|im_start|>user\\nsay "one"<|im_end|>\\n<|im_start|>assistant\\n'
+    user = '<|im_start|>user\\n<image>say "one"<|im_end|>\\n<|im_start|>assistant\\n'
     assert lines == [f'I rkllm: prompt text: "{system}{user}"']
 
 
@@ -287,22 +222,6 @@ async def test_leaving_a_call_does_not_undo_it(newest: Emulator) -> None:
             await extras.load_lora(engine, adapter(newest), "legal")
         await engine.kv_cache_size()  # answered after it
         assert engine.adapters == ("legal",)
-
-
-async def test_a_stop_string_ends_the_answer_and_the_runtime(emulator: Emulator) -> None:
-    async with open_engine(emulator.settings(RULES, HEAD)) as engine:
-        said, stats = await answer(engine, text("one two three four"), stop_strings=("two", "thr"))
-        after, again = await answer(engine, text("next"))
-    assert (said, stats.finish, stats.stop_string, stats.generated_tokens) == ("one ", "stop", "two", 7)
-    assert (after, again.stop_string) == ("next", None)
-
-
-async def test_text_that_only_began_like_a_stop_string_is_all_there_at_the_end(emulator: Emulator) -> None:
-    options = GenerationOptions(stop_strings=("two", "<|x"))
-    async with open_engine(emulator.settings(RULES, HEAD)) as engine:
-        with anyio.fail_after(60):
-            said = [item async for item in engine.generate(prompt_of("one tw"), options) if isinstance(item, Token)]
-    assert "".join(token.text for token in said) == "one tw<|im_end|>"
 
 
 async def test_a_prompt_cache_that_a_new_worker_dies_of_is_not_loaded_into_the_next() -> None:

@@ -37,7 +37,7 @@ def test_every_message_comes_out_as_it_went_in() -> None:
     for ended in (
         RunEnded(7),
         RunEnded(8, "理由", RunReport(2**63, PERF, callback_ns=2**64 - 1)),
-        RunEnded(9, "", RunReport(1, is_paused=True)),
+        RunEnded(9, "", RunReport(1)),
     ):
         assert frames.unpack_run_ended(body_of(frames.pack_run_ended(ended))) == ended
     assert frames.unpack_abort(body_of(frames.pack_abort(2**32 - 1))) == 2**32 - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from contextlib import aclosing
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.errors import ModelLoadError, RunRejectedError
-from rkllm_mcp.generation import GenerationOptions, Input, TextInput, Token, TokenInput
+from rkllm_mcp.generation import GenerationOptions, ImageInput, Input, Token, TokenInput
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
@@ -50,7 +51,7 @@ async def test_a_model_without_tokenizer_runs_on_ids_and_refuses_text(newest: Em
     async with open_engine(newest.settings(RULES, HEAD.format("tokenizer"), lacks_tokenizer=True)) as engine:
         assert await ids(engine, TokenInput(prompt_of("hi"))) == [Token(token, "") for token in (*b"hi", IM_END)]
         with pytest.raises(RunRejectedError):
-            await ids(engine, TextInput("hi"))
+            await ids(engine, ImageInput("<image>hi", array("f", [0.5] * 4), 1))
         assert await ids(engine, TokenInput(prompt_of("hi")))
 
 

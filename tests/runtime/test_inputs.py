@@ -10,17 +10,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.errors import InputRefusedError, PromptTooLongError, RunRejectedError, UnsupportedError
-from rkllm_mcp.generation import (
-    EmbeddingInput,
-    GenerationOptions,
-    ImageInput,
-    ImageTags,
-    Input,
-    Sampling,
-    TextInput,
-    Token,
-    TokenInput,
-)
+from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, Input, Sampling, Token, TokenInput
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.inputs import as_input, check_input
 from tests.support.emulator import IM_END, Emulator, prompt_of
@@ -44,50 +34,14 @@ def runs_of(emulator: Emulator) -> list[dict[str, Any]]:
     return [call["args"] for call in emulator.calls() if call["call"] == "rkllm_run"]
 
 
-async def test_text_gets_the_models_template_its_role_and_its_thinking(
-    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(emulator.log))
-    has_roles = emulator.version != "1.2.0"
-    async with open_engine(emulator.settings(RULES, HEAD)) as engine:
-        assert await said(engine, TextInput("やあ")) == "やあ<|im_end|>"
-        if has_roles:
-            await said(engine, TextInput("[]", role="tool"))
-            await said(engine, TextInput("hi", thinking=True))
-            await said(engine, TextInput("hi", thinking=False))
-    inputs = [run["input"] for run in runs_of(emulator)]
-    assert [value["prompt_input"] for value in inputs] == (["やあ", "[]", "hi", "hi"] if has_roles else ["やあ"])
-    if has_roles:
-        assert [value["role"] for value in inputs] == ["user", "tool", "user", "user"]
-        assert [value["enable_thinking"] for value in inputs] == [False, False, True, False]
-
-
-@pytest.mark.parametrize(
-    ("prompt", "what"),
-    [
-        (TextInput("x", role="tool"), "roles and no switch for thinking"),
-        (TextInput("x", thinking=False), "roles and no switch for thinking"),
-        (ImageInput("<image><image>", IMAGE, 1, images=2), "inputs of several images"),
-    ],
-)
-async def test_what_1_2_0_has_no_field_for_is_refused_with_the_release_that_has(
-    emulator: Emulator, prompt: Input, what: str
-) -> None:
+async def test_several_images_are_refused_by_1_2_0_with_the_release_that_takes_them(emulator: Emulator) -> None:
     if emulator.version != "1.2.0":
         return
+    two = ImageInput("<image><image>", IMAGE, 1, images=2)
     async with open_engine(emulator.settings(RULES, HEAD)) as engine:
-        with pytest.raises(UnsupportedError, match=rf"RKLLM 1\.2\.0 has no {what}; it takes 1\.2\.1 or newer"):
-            await said(engine, prompt)
-        assert await said(engine, TextInput("next")) == "next<|im_end|>"
-
-
-async def test_embeddings_are_a_prompt_and_leave_nothing_behind(emulator: Emulator) -> None:
-    tokens = prompt_of("hi")
-    values = array("f", [value for token in tokens for value in (token, *[0.0] * 7)])
-    async with open_engine(emulator.settings(RULES, HEAD)) as engine:
-        for _ in range(2):
-            assert await said(engine, EmbeddingInput(values, len(tokens))) == "hi<|im_end|>"
-            assert await engine.kv_cache_size() in (None, 0)
+        with pytest.raises(UnsupportedError, match=r"1\.2\.0 has no inputs of several images; it takes 1\.2\.1"):
+            await said(engine, two)
+        assert await said(engine, TokenInput(prompt_of("next"))) == "next<|im_end|>"
 
 
 async def test_an_image_reaches_the_library_with_its_counts_its_size_and_its_tags(
@@ -99,7 +53,7 @@ async def test_an_image_reaches_the_library_with_its_counts_its_size_and_its_tag
     image = ImageInput("<image>what?", IMAGE, 2, width=392, height=448, tags=TAGS if is_newest else None)
     async with open_engine(settings) as engine:
         assert (await said(engine, image)).endswith("what?<|im_end|>")
-        assert await said(engine, TextInput("next")) == "next<|im_end|>"
+        assert await said(engine, TokenInput(prompt_of("next"))) == "next<|im_end|>"
         assert await engine.kv_cache_size() != 0
     first, second = runs_of(emulator)
     given = first["input"]["multimodal_input"]
@@ -118,12 +72,13 @@ async def test_an_image_reaches_the_library_with_its_counts_its_size_and_its_tag
     ("prompt", "why"),
     [
         (TokenInput([]), "the prompt has no tokens"),
-        (TextInput(""), "the prompt has no text"),
-        (TextInput("a\0b"), "holds a NUL character"),
-        (TextInput("a\udc80"), "holds half a character"),
-        (EmbeddingInput(array("d", [1.0]), 1), "have to be float32"),
-        (EmbeddingInput(array("f", [1.0] * 7), 2), "7 floats are not 2 rows of one width"),
-        (EmbeddingInput(array("f"), 0), "0 floats are not 0 rows"),
+        (ImageInput("", IMAGE, 2), "the prompt has no text"),
+        (ImageInput("<image>\0b", IMAGE, 2), "holds a NUL character"),
+        (ImageInput("<image>\udc80", IMAGE, 2), "holds half a character"),
+        (ImageInput("<image>", array("d", [1.0]), 1), "have to be float32"),
+        (ImageInput("<image>", array("f", [1.0] * 7), 2), "7 floats are not 2 rows of one width"),
+        (ImageInput("", array("f"), 0, images=0), "the prompt has no text"),
+        (ImageInput("<image>", array("f"), 0), "0 floats are not 0 rows"),
         (ImageInput("no mark", IMAGE, 2), "the text has 0 <image> for 1 images"),
         (ImageInput("<image>", IMAGE, 3), "16 floats are not 3 rows"),
     ],
@@ -141,7 +96,7 @@ def test_a_prompt_that_is_no_sequence_of_ids_is_refused(tokens: Any) -> None:
 
 @pytest.mark.parametrize(
     "prompt",
-    [TokenInput([1] * 8), EmbeddingInput(array("f", [1.0] * 8), 8), ImageInput("<image>", array("f", [1.0] * 8), 8)],
+    [TokenInput([1] * 8), ImageInput("<image>", array("f", [1.0] * 8), 8)],
     ids=lambda prompt: type(prompt).__name__,
 )
 def test_a_prompt_without_room_for_an_answer_is_refused(prompt: Input) -> None:
@@ -169,12 +124,8 @@ async def test_a_value_of_a_wrong_type_is_an_error_of_its_run_only(newest: Emula
         ({"max_new_tokens": "3"}, "max_new_tokens has to be of type int, not '3'"),
         ({"sampling": 0.5}, r"sampling has to be of type Sampling, not 0\.5"),
         ({"stop_ids": 5}, "stop_ids has to be of type frozenset, not 5"),
-        ({"stop_strings": "end"}, "stop_strings has to be of type tuple, not 'end'"),
-        ({"stop_strings": ("a", "")}, "an empty stop string"),
-        ({"pause_after_tokens": -1}, "no run pauses after -1 tokens"),
         ({"save_prompt_cache": "/nowhere/x.bin"}, "no folder for /nowhere/x.bin"),
         ({"lora": "legal"}, r"no LoRA adapter 'legal' is loaded \(there: none\)"),
-        ({"resume": True}, "no generation is paused"),
     ],
 )
 async def test_an_option_that_cannot_work_is_refused_with_what_to_change(

@@ -55,13 +55,6 @@ def test_the_content_behind_a_run_without_a_token_is_unknown() -> None:
     assert list(after(cache, command_of(), ids=()).ids) == []
 
 
-def test_the_content_behind_a_run_with_retained_history_is_unknown_and_the_next_run_clears_it() -> None:
-    cache = after(CacheState(), command_of(replace(OPTIONS, keep_history=True)))
-    assert list(cache.ids) == []
-    assert cache.before(command_of()).clears_before
-    assert not cache.before(command_of(replace(OPTIONS, keep_history=True))).clears_before
-
-
 def test_a_model_that_reuses_no_prefix_has_no_known_content() -> None:
     assert list(after(CacheState(reuses_prefix=False), command_of()).ids) == []
 

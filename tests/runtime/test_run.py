@@ -196,36 +196,6 @@ async def test_a_left_run_delivers_nothing_and_must_stop() -> None:
     assert await delivered(run) == []
 
 
-async def test_a_stop_string_completes_the_answer_and_the_runtime_is_aborted_at_once() -> None:
-    run = started(stop_strings=("<end>",))
-    for token_id, text in enumerate((b"a", b"<e", b"nd>b"), start=1):
-        assert not run.needs_abort
-        run.add(token_id, token_id, text)
-    assert run.needs_abort
-    run.add(4, 4, b"more")
-    run.end(ended())
-    assert await delivered(run) == [Token(1, "a"), Token(2, ""), Token(3, "")]
-    stats = run.stats()
-    assert (stats.finish, stats.stop_string, stats.generated_tokens) == ("stop", "<end>", 3)
-    assert list(run.ids) == [1, 2, 3, 4]  # what the cache holds, wanted or not
-
-
-@pytest.mark.parametrize("how", ["limit", "stop token", "end", "failure", "death"])
-async def test_text_withheld_for_a_stop_string_comes_out_when_the_answer_ends(how: str) -> None:
-    run = started(2 if how == "limit" else 100, (2,) if how == "stop token" else (), stop_strings=("<end>",))
-    run.add(1, 1, b"a<")
-    run.add(2, 2, b"e")
-    if how in ("limit", "stop token"):
-        with anyio.fail_after(60):  # before the runtime has returned
-            assert await run.next_batch() == [Token(1, "a<"), Token(2, "e")]
-        return
-    if how == "death":
-        run.fail(WorkerDiedError(-9, "answering"))
-    else:
-        run.end(ended(failure="no" if how == "failure" else ""))
-    assert await run.next_batch() == [Token(1, "a<"), Token(2, "e")]
-
-
 async def test_an_error_says_how_many_tokens_had_come() -> None:
     for fails in (True, False):
         run = started()
@@ -268,7 +238,6 @@ STOPS: list[tuple[StopReason, Callable[[Run], object], bool, RunState]] = [
     (StopReason.STOP_TOKEN, lambda run: run.add(9, 2, b"b"), False, RunState.DONE),
     (StopReason.LENGTH, lambda run: [run.add(number, 2, b"b") for number in (2, 3)], False, RunState.DONE),
     (StopReason.OVERRUN, lambda run: [run.add(number, 2, b"b") for number in (9, 3)], True, RunState.DONE),
-    (StopReason.STOP_STRING, lambda run: run.add(2, 2, b"<end>"), True, RunState.DONE),
     (StopReason.FINISHED_EARLY, Run.finish_early, True, RunState.DONE),
     (StopReason.CONSUMER_LEFT, Run.leave, True, RunState.DONE),
     (StopReason.SILENT, lambda run: run.mark_silent("the next token did not come"), True, RunState.FAILED),
@@ -280,7 +249,7 @@ STOPS: list[tuple[StopReason, Callable[[Run], object], bool, RunState]] = [
 async def test_a_run_goes_through_its_states_and_keeps_the_reason_of_its_stop(
     reason: StopReason, stop: Callable[[Run], object], needs_abort: bool, last: RunState
 ) -> None:
-    run = new_run(GenerationOptions(3, frozenset({9}), stop_strings=("<end>",)))
+    run = new_run(GenerationOptions(3, frozenset({9})))
     assert (run.state, run.stop_reason) == (RunState.QUEUED, None)
     run.start(runtime_limit=None, is_cold=True)
     assert (run.state, run.has_tokens) == (RunState.PREFILL, False)

@@ -32,7 +32,6 @@ NAMES = {
         "trigger-long-running-operation trigger-sampling-request trigger trigger_build ファイル更新 予定登録"
     ),
 }
-CASES = [(name, danger) for danger, names in NAMES.items() for name in names.split()]
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ class ProbeSubject:
 
     def clear(self) -> int:
         """Clear the whole KV cache."""
-        return self._call_library("rkllm_clear_kv_cache", self._handle, *self.abi.clear_arguments(False, None))
+        return self._call_library("rkllm_clear_kv_cache", self._handle, *self.abi.clear_arguments)
 
     def cache_size(self) -> int | None:
         """Tokens in the KV cache; None where the runtime does not say."""
@@ -228,13 +228,14 @@ class ProbeSubject:
         self, ids: Sequence[int] | ImageInput, limit: int, mode: int, keep_history: bool, save_to: str | None
     ) -> tuple[list[Any], Any]:
         """Return the structs of a run and the objects they point to."""
-        options = GenerationOptions(limit, save_prompt_cache=save_to, keep_history=keep_history)
+        options = GenerationOptions(limit, save_prompt_cache=save_to)
+        infer_param = self.abi.new_infer_param(options, mode, keeps_history=keep_history)
         if isinstance(ids, ImageInput):
             given = native_input(ids, self.abi)
-            return [given.struct, self.abi.new_infer_param(options, mode)], given.memory
+            return [given.struct, infer_param], given.memory
         values = array("i", ids)
         tokens = (ctypes.c_int32 * len(values)).from_buffer(values)
-        return [self.abi.new_input(tokens), self.abi.new_infer_param(options, mode)], tokens
+        return [self.abi.new_input(tokens), infer_param], tokens
 
     def _call_library(self, name: str, *arguments: Any) -> int:
         try:

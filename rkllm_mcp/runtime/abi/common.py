@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from ctypes import Array, c_float, c_int, c_int32, pointer
+from ctypes import Array, c_float, c_int32, pointer
 from dataclasses import dataclass, field, fields
 from os import PathLike
 from typing import Any, NamedTuple
 
-from rkllm_mcp.errors import UnsupportedError
-from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, Sampling, TextInput
+from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, Sampling
 from rkllm_mcp.runtime.abi.declarations import Declarations
 
-# LLMCallState (since 1.2.0), RKLLMInputType and RKLLMInferMode; enums are 4-byte ints
+# LLMCallState (since 1.2.0), RKLLMInputType (those in use) and RKLLMInferMode; enums are 4-byte ints
 RKLLM_RUN_NORMAL, RKLLM_RUN_WAITING, RKLLM_RUN_FINISH, RKLLM_RUN_ERROR = range(4)
-RKLLM_INPUT_PROMPT, RKLLM_INPUT_TOKEN, RKLLM_INPUT_EMBED, RKLLM_INPUT_MULTIMODAL = range(4)
+RKLLM_INPUT_TOKEN, RKLLM_INPUT_MULTIMODAL = 1, 3
 RKLLM_INFER_GENERATE, RKLLM_INFER_GET_LAST_HIDDEN_LAYER, RKLLM_INFER_GET_LOGITS = range(3)
 
 # Results of the callback (1.2.1 on; DROP since 1.3.0)
@@ -86,8 +85,7 @@ class Abi:
     has_per_run_token_limit: bool = False
     has_roles: bool = False  # inputs have a role and a switch for thinking
     has_image_sizes: bool = False  # image inputs have a count and a size
-    has_function_tools: bool = False
-    has_cache_ranges: bool = False  # a part of the KV cache can be cleared during a pause
+    has_cache_ranges: bool = False  # rkllm_clear_kv_cache takes a range of tokens
     has_ignore_eos: bool = False
     callback_returns_int: bool = False  # the callback returns int instead of void and can pause a run
     can_drop_buffers: bool = False  # the callback can let the library free the rows that it has read
@@ -154,22 +152,9 @@ class Abi:
         value.token_input.n_tokens = len(ids)
         return value
 
-    def new_text_input(self, text: TextInput) -> Any:
-        """Return an input of text, to which the runtime applies its template."""
-        value = self._input(RKLLM_INPUT_PROMPT, text.role, bool(text.thinking))
-        value.prompt_input = text.text.encode()
-        return value
-
-    def new_embedding_input(self, rows: FloatArray, tokens: int) -> Any:
-        """Return an input of embeddings in place of tokens."""
-        value = self._input(RKLLM_INPUT_EMBED)
-        value.embed_input.embed = rows
-        value.embed_input.n_tokens = tokens
-        return value
-
     def new_image_input(self, image: ImageInput, rows: FloatArray) -> Any:
         """Return an input of text with images."""
-        value = self._input(RKLLM_INPUT_MULTIMODAL, image.role, bool(image.thinking))
+        value = self._input(RKLLM_INPUT_MULTIMODAL)
         images = value.multimodal_input
         images.prompt = image.text.encode()
         if _has_field(images, "image"):
@@ -187,10 +172,12 @@ class Abi:
             images.image_height = image.height
         return value
 
-    def new_infer_param(self, options: GenerationOptions, mode: int = RKLLM_INFER_GENERATE) -> Any:
+    def new_infer_param(
+        self, options: GenerationOptions, mode: int = RKLLM_INFER_GENERATE, *, keeps_history: bool = False
+    ) -> Any:
         """Return the parameters of a run in an RKLLMInferMode."""
         types = self.types
-        infer = types["RKLLMInferParam"](mode=mode, keep_history=int(options.keep_history))
+        infer = types["RKLLMInferParam"](mode=mode, keep_history=int(keeps_history))
         if self.has_per_run_token_limit:
             infer.max_new_tokens = min(options.max_new_tokens, _MOST_TOKENS)
         if options.lora is not None:
@@ -204,11 +191,10 @@ class Abi:
             infer.prompt_cache_params = pointer(cache)
         return infer
 
-    def clear_arguments(self, keep_system: bool, span: tuple[int, int] | None) -> tuple[Any, ...]:
-        """Return the arguments of rkllm_clear_kv_cache after the handle; a range has a start and an end per batch."""
-        if not self.has_cache_ranges:
-            return (int(keep_system),)
-        return (int(keep_system), *((c_int * 1)(end) for end in span)) if span else (int(keep_system), None, None)
+    @property
+    def clear_arguments(self) -> tuple[int | None, ...]:
+        """Arguments of rkllm_clear_kv_cache after the handle that clear all of it: no system prompt kept, no range."""
+        return (0, None, None) if self.has_cache_ranges else (0,)
 
     def defaults_fit(self, raw: bytes) -> bool:
         """Return True if a default RKLLMParam matches this family's layout.
@@ -232,35 +218,18 @@ class Abi:
         prefill, generate = perf.prefill_time_ms, perf.generate_time_ms
         return Perf(prefill, perf.prefill_tokens, generate, perf.generate_tokens, perf.memory_usage_mb)
 
-    def _input(self, kind: int, role: str = "user", thinking: bool = False) -> Any:
+    def _input(self, kind: int) -> Any:
         value = self.types["RKLLMInput"](input_type=kind)
         if self.has_roles:
             # Set for every kind: it is undocumented if a NULL role is safe.
-            value.role = role.encode()
-            value.enable_thinking = thinking
+            value.role = b"user"
+            value.enable_thinking = False
         return value
 
 
 def _has_field(instance: object, name: str) -> bool:
     # On the type: reading a text field of the instance would follow its pointer, which may be garbage.
     return hasattr(type(instance), name)
-
-
-# Name of each capability in messages, and the first release with it
-_FEATURES = {
-    "has_roles": ("roles and no switch for thinking", "1.2.1"),
-    "has_image_sizes": ("inputs of several images", "1.2.1"),
-    "has_function_tools": ("function tools", "1.2.1"),
-    "has_cache_ranges": ("way to clear a part of the KV cache", "1.2.1"),
-    "callback_returns_int": ("way to pause a generation", "1.2.1"),
-}
-
-
-def require(abi: Abi, version: str, capability: str) -> None:
-    """Refuse a capability that the family lacks: an UnsupportedError names the release that has it."""
-    if not getattr(abi, capability):
-        feature, since = _FEATURES[capability]
-        raise UnsupportedError(feature, version, since)
 
 
 def fill_sampling(target: Any, sampling: Sampling) -> Any:
