@@ -98,7 +98,9 @@ def _layers() -> Layers:
             "surfaces.invocation": surface | {"surfaces.terminal"},
             # surfaces.boards: what the boards of the configuration answer, for the command line and the page.
             "surfaces.boards": known,
-            "surfaces.chat": surface | {"surfaces.terminal", "surfaces.tables", "surfaces.invocation"},
+            # surfaces.chat.host: the store that a conversation is read from, as a type.
+            "surfaces.chat": surface
+            | {"store", *(f"surfaces.{name}" for name in ("terminal", "tables", "invocation"))},
             # /api/pull and /api/delete change model folders.
             "surfaces.http": surface
             | {"models", *(f"surfaces.{name}" for name in ("boards", "terminal", "invocation"))},

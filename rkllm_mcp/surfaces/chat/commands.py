@@ -20,7 +20,7 @@ import anyio
 
 from rkllm_mcp.app.assistant import PromptQuestion
 from rkllm_mcp.app.conversation_export import moment
-from rkllm_mcp.app.preview import find_conversation, forget_approvals, matching_tools, set_switch
+from rkllm_mcp.app.preview import find_conversation, forget_approvals, matching_tools
 from rkllm_mcp.app.recorder import ask_again, take_back
 from rkllm_mcp.errors import RkllmMcpError, UsageError, did_you_mean
 from rkllm_mcp.generation import ModelOptions
@@ -45,7 +45,7 @@ from rkllm_mcp.surfaces.terminal import table, wrapped
 from rkllm_mcp.text import collapse_whitespace, shorten, without_files
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import App
+    from rkllm_mcp.surfaces.chat.host import ChatHost
 
 
 _SHOWN = 20
@@ -59,21 +59,21 @@ LATEST = "latest"
 CHOICE = ""
 
 
-async def stored_conversation(app: App, name: str) -> StoredConversation | None:
+async def stored_conversation(host: ChatHost, name: str) -> StoredConversation | None:
     """Return the stored conversation whose id begins with ``name``, or for ``LATEST`` that one, None without any.
 
     See ``find_conversation``.
     """
-    conversations = app.store.conversations
+    conversations = host.store.conversations
     if name != LATEST:
-        return await find_conversation(app.store, app.tenant, name)
-    newest = await conversations.latest(app.tenant, 1)
-    return await conversations.get(app.tenant, newest[0].id) if newest else None
+        return await find_conversation(host.store, host.tenant, name)
+    newest = await conversations.latest(host.tenant, 1)
+    return await conversations.get(host.tenant, newest[0].id) if newest else None
 
 
 def take_up(state: ChatState, stored: StoredConversation) -> None:
     """Continue a stored conversation and show its last turns."""
-    state.conversation = state.app.resume(stored)
+    state.conversation = state.host.resume(stored)
     state.clear_attached()
     state.stats = Stats()
     say = state.terminal.note
@@ -94,7 +94,7 @@ def _show_listing(state: ChatState, listing: str, none: str) -> None:
 
 async def list_conversations(state: ChatState, argument: str) -> None:
     """List the latest conversations, or those that hold some words."""
-    latest = await state.app.store.conversations.latest(state.app.tenant, _SHOWN, search=argument)
+    latest = await state.host.store.conversations.latest(state.host.tenant, _SHOWN, search=argument)
     _show_listing(state, conversation_table(latest, state.terminal.columns), "chat.none_kept")
 
 
@@ -102,7 +102,7 @@ async def resume(state: ChatState, argument: str) -> None:
     """Continue another stored conversation, which a list offers; the current one stays stored."""
     if not argument and not (argument := await _chosen_conversation(state)):
         return
-    stored = await find_conversation(state.app.store, state.app.tenant, argument)
+    stored = await find_conversation(state.host.store, state.host.tenant, argument)
     if stored.id == state.conversation.id:
         state.terminal.error(state.phrases.sentence("chat.already_here"))
     else:
@@ -111,7 +111,7 @@ async def resume(state: ChatState, argument: str) -> None:
 
 async def _chosen_conversation(state: ChatState) -> str:
     """Return the id of the conversation that the person chooses; empty without one."""
-    latest = await state.app.store.conversations.latest(state.app.tenant, _OFFERED)
+    latest = await state.host.store.conversations.latest(state.host.tenant, _OFFERED)
     if state.console is None or not latest:
         _show_listing(state, conversation_table(latest, state.terminal.columns), "chat.none_kept")
         return ""
@@ -122,7 +122,7 @@ async def _chosen_conversation(state: ChatState) -> str:
 
 async def rename(state: ChatState, argument: str) -> None:
     """Give this conversation another title."""
-    if await state.app.store.conversations.rename(state.app.tenant, state.conversation.id, argument):
+    if await state.host.store.conversations.rename(state.host.tenant, state.conversation.id, argument):
         state.terminal.note(state.phrases.sentence("chat.renamed"))
     else:
         state.terminal.error(state.phrases.sentence("chat.not_kept_yet"))
@@ -131,14 +131,14 @@ async def rename(state: ChatState, argument: str) -> None:
 def farewell(state: ChatState) -> str:
     """Return the command that resumes the conversation; empty if it is not stored."""
     conversation = state.conversation
-    if not (conversation.kept_turns and state.app.store.conversations.is_lasting):
+    if not (conversation.kept_turns and state.host.store.conversations.is_lasting):
         return ""
     return state.phrases.sentence("chat.farewell", command=f"rkllm-mcp chat --resume {conversation.id}")
 
 
 async def _switch(state: ChatState, argument: str, *, is_on: bool) -> None:
     """Switch a tool or a server, for this and every later run."""
-    server, tool = set_switch(state.app.toolbox, state.app.config, argument, is_on=is_on)
+    server, tool = await state.host.switch(argument, is_on=is_on)
     state.terminal.note(switched_line(state.phrases, server, tool, is_on=is_on))
 
 
@@ -146,10 +146,9 @@ async def approvals(state: ChatState, argument: str) -> None:
     """Show or delete approvals and refusals, permanent ones and those of this conversation."""
     word, _, name = argument.partition(" ")
     if not word:
-        for_good = [(grant.kind, server, tool) for server, tool, grant in await state.app.store.grants.all()]
-        for_now = [
-            ("conversation", *grant) for grant in state.app.toolbox.conversation_grants.of(state.conversation.id)
-        ]
+        for_good = [(grant.kind, server, tool) for server, tool, grant in await state.host.store.grants.all()]
+        grants = await state.host.conversation_grants(state.conversation.id)
+        for_now = [("conversation", *grant) for grant in grants]
         listing = grant_table([*for_good, *for_now], state.terminal.columns)
         _show_listing(state, listing, "chat.nothing_said")
     elif word == "forget" and name.strip():
@@ -159,38 +158,36 @@ async def approvals(state: ChatState, argument: str) -> None:
 
 
 async def _forget(state: ChatState, name: str) -> None:
-    grants = state.app.toolbox.conversation_grants
-    for_now = matching_tools(name, grants.of(state.conversation.id))
+    for_now = matching_tools(name, await state.host.conversation_grants(state.conversation.id))
     for server, tool in for_now:
-        grants.forget(state.conversation.id, server, tool)
+        await state.host.forget_conversation_grant(state.conversation.id, server, tool)
         state.terminal.note(state.phrases.sentence("chat.forgotten_here", tool=tool, server=server))
-    for_good = [(server, tool) for server, tool, _ in await state.app.store.grants.all()]
+    for_good = [(server, tool) for server, tool, _ in await state.host.store.grants.all()]
     if matching_tools(name, for_good) or not for_now:
-        for server, tool in await forget_approvals(state.app.store, name):
+        for server, tool in await forget_approvals(state.host.store, name):
             state.terminal.note(state.phrases.sentence("chat.forgotten", tool=tool, server=server))
 
 
 async def history(state: ChatState, _argument: str) -> None:
     """Show the latest calls of this conversation."""
-    calls = await state.app.store.calls.latest(_SHOWN, conversation=state.conversation.id)
+    calls = await state.host.store.calls.latest(_SHOWN, conversation=state.conversation.id)
     _show_listing(state, short_call_table(calls, state.terminal.columns), "chat.no_calls")
 
 
 async def list_resources(state: ChatState, argument: str) -> None:
     """List the resources and templates of every server, or of one."""
-    resources, templates = await state.app.toolbox.offerings.readable(argument or None, state.context())
+    resources, templates = await state.host.readable(argument or None, state.context())
     listing = resource_table(resources, templates, state.terminal.columns)
     _show_listing(state, listing, "chat.no_resources")
 
 
 async def take_resource(state: ChatState, argument: str) -> None:
     """Show a resource, and have it go with the next question."""
-    limit_chars = state.app.config.agent.resource_chars
-    content = await state.app.toolbox.offerings.read_resource(argument.removeprefix("@"), limit_chars, state.context())
+    content = await state.host.read_resource(argument.removeprefix("@"), state.context())
     state.terminal.note(f"[MCP: Fetched resource: {content.uri}]")
     state.terminal.answer(content.text if content.text.endswith("\n") else f"{content.text}\n")
     if content.truncated:
-        state.terminal.note(state.phrases.sentence("chat.cut", count=limit_chars))
+        state.terminal.note(state.phrases.sentence("chat.cut", count=state.host.config.agent.resource_chars))
     mention = f"@{content.server}:<{content.uri}>"
     if mention not in state.attached:
         state.attached.append(mention)
@@ -199,21 +196,21 @@ async def take_resource(state: ChatState, argument: str) -> None:
 
 async def list_prompts(state: ChatState, argument: str) -> None:
     """List the prompts of every server, or of one."""
-    prompts = await state.app.toolbox.offerings.prompts(argument or None, state.context())
+    prompts = await state.host.prompts(argument or None, state.context())
     _show_listing(state, prompt_table(prompts, state.terminal.columns), "chat.no_prompts")
 
 
 async def fill_prompt(state: ChatState, argument: str) -> None:
     """Fill a server's prompt and have the model answer it."""
     name, *words = split_words(argument)
-    await state.answer(state.app.reply(state.conversation, PromptQuestion(name, read_pairs(words)), state.options))
+    await state.answer(state.host.reply(state.conversation, PromptQuestion(name, read_pairs(words)), state.options))
 
 
 async def _taken_back(state: ChatState) -> str:
     """Take back the last question with its answer and return it; an empty text, after a message, without one."""
     # One that was broken off is replaced; the others stay as earlier versions.
     question = ask_again(state.conversation)
-    question = question or await take_back(state.app.store.conversations, state.app.tenant, state.conversation)
+    question = question or await take_back(state.host.store.conversations, state.host.tenant, state.conversation)
     if not question:
         state.terminal.error(state.phrases.sentence("chat.no_question"))
     return question
@@ -229,7 +226,7 @@ async def _reply(state: ChatState, question: str, pictures: tuple[Picture, ...])
     """Answer a question that was not typed now, and show its beginning."""
     state.terminal.note(f"❯ {_shown(question)}")
     options = replace(state.options, pictures=pictures)
-    await state.answer(state.app.reply(state.conversation, question, options))
+    await state.answer(state.host.reply(state.conversation, question, options))
 
 
 async def retry(state: ChatState, _argument: str) -> None:
@@ -279,10 +276,9 @@ async def system(state: ChatState, argument: str) -> None:
     if not argument:
         state.terminal.answer(f"{current}\n" if current else f"{state.phrases.sentence('chat.no_system')}\n")
         return
-    others = [message for message in conversation.messages if message.role != "system"]
-    conversation.replace([Message("system", argument), *others])
-    conversation.own_system = argument
-    state.terminal.note(state.phrases.sentence("chat.system_again" if others else "chat.system_set"))
+    await state.host.change_system(conversation, argument)
+    has_turns = any(message.role != "system" for message in conversation.messages)
+    state.terminal.note(state.phrases.sentence("chat.system_again" if has_turns else "chat.system_set"))
 
 
 async def change_setting(state: ChatState, argument: str) -> None:
@@ -394,31 +390,28 @@ async def _help(state: ChatState, _argument: str) -> None:
 
 
 async def _tools(state: ChatState, argument: str) -> None:
-    toolbox = state.app.toolbox
     if not argument:
-        tools = toolbox.tools()
+        tools = await state.host.tools()
         _show_listing(state, tool_table(tools, state.terminal.columns), "chat.no_tools")
         return
-    tool = toolbox.resolve(argument)
-    if tool is not None:
+    tool = await state.host.find_tool(argument)
+    if not isinstance(tool, str):
         state.terminal.answer(tool_text(tool, state.terminal.columns))
         return
-    hint = _hint(state, toolbox.suggest(argument)) or state.phrases.sentence("chat.tools_lists")
+    hint = _hint(state, tool) or state.phrases.sentence("chat.tools_lists")
     state.terminal.error(state.phrases.sentence("chat.no_tool", name=argument, hint=hint))
 
 
 async def _servers(state: ChatState, _argument: str) -> None:
-    phrases, switches = state.phrases, state.app.toolbox.switches
+    phrases = state.phrases
     rows = [
         (
             server.name,
             server.state,
             phrases.sentence("chat.tool_count", count=server.tool_count),
-            server.reason
-            if switches.is_server_on(server.name)
-            else phrases.sentence("chat.switched_off", name=server.name),
+            server.reason if server.is_on else phrases.sentence("chat.switched_off", name=server.name),
         )
-        for server in state.app.toolbox.servers()
+        for server in await state.host.servers()
     ]
     heading = ("NAME", "STATE", "TOOLS", "REASON")
     _show_listing(state, table(heading, rows, state.terminal.columns), "chat.no_servers")
@@ -429,7 +422,7 @@ async def _stats(state: ChatState, _argument: str) -> None:
 
 
 async def _clear(state: ChatState, _argument: str) -> None:
-    state.conversation = state.app.new_conversation()
+    state.conversation = state.host.new_conversation()
     state.clear_attached()
     state.stats = Stats()
     state.terminal.note(state.phrases.sentence("chat.new_conversation"))
@@ -452,35 +445,31 @@ async def _save(state: ChatState, argument: str) -> None:
 async def _model(state: ChatState, argument: str) -> None:
     if not argument and state.console is not None:
         argument = await _chosen_model(state)
-    if argument and (models := state.app.models) is not None:
+    if argument:
         state.terminal.note(state.phrases.sentence("chat.loading", name=argument))
-        await models.load(argument)
+        await state.host.load_model(argument)
         state.terminal.note(state.phrases.sentence("chat.loaded", name=argument))
         return
-    model_host, labels = state.app.model_host, state.phrases.table("chat.model")
-    context = state.phrases.sentence("chat.tokens", count=model_host.listing.context_tokens)
-    rows = [("name", model_host.name), ("context", context), ("kind", model_host.description)]
-    if model_host.npu is not None:
-        model = model_host.npu.model
-        files = (("file", str(model.file)), ("template", model.card.template))
-        description = state.phrases.translated("models.phrases", model.card.description)
-        rows[1:1] = [("description", description), *files]
+    model, labels = state.host.model, state.phrases.table("chat.model")
+    description = state.phrases.translated("models.phrases", model.card_description)
+    rows = [("name", model.name), ("description", description), ("file", model.file), ("template", model.template)]
+    rows.append(("context", state.phrases.sentence("chat.tokens", count=model.context_tokens)))
+    rows.append(("kind", model.description))
     state.terminal.answer(table((), [(labels[name], value) for name, value in rows if value], state.terminal.columns))
 
 
 async def _chosen_model(state: ChatState) -> str:
     """Return the model that the person chooses; empty if the loaded one stays, or is the only one."""
-    if state.app.models is None or state.console is None:
+    listed = [each for each in (await state.host.models()).values() if "chat" in each.capabilities]
+    if state.console is None or len(listed) < _FEWEST_MODELS:
         return ""
-    listed = [each for each in state.app.models.listed(with_installed=True).values() if "chat" in each.capabilities]
-    if len(listed) < _FEWEST_MODELS:
-        return ""
-    current, phrases = state.app.model_host.name, state.phrases
+    current, phrases = state.host.model.name, state.phrases
     choices = [
         Choice(
             each.name,
             each.name,
-            f"{each.size_bytes / 1e9:.1f} GB  {phrases.sentence('chat.tokens', count=each.context_tokens)}",
+            (f"{each.size_bytes / 1e9:.1f} GB  " if each.size_bytes else "")
+            + phrases.sentence("chat.tokens", count=each.context_tokens),
         )
         for each in listed
     ]

@@ -28,8 +28,8 @@ from rkllm_mcp.surfaces.chat.state import SETTINGS
 from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import App
     from rkllm_mcp.messages import PromptTemplate, ResourceTemplate
+    from rkllm_mcp.surfaces.chat.host import ChatHost
 
 
 # Time limit of a completion; people type on after it, seconds.
@@ -40,7 +40,7 @@ PATIENCE_S = 3.0
 class Completions:
     """Completion of lines for one assistant."""
 
-    app: App
+    host: ChatHost
     context: CallContext = NO_CONTEXT  # servers are asked with it
     language: Language = "en"
 
@@ -64,7 +64,6 @@ class Completions:
         return word, {}
 
     async def _names(self, text: str, word: str) -> Mapping[str, str]:
-        toolbox = self.app.toolbox
         command, *words = text.split() or [""]
         earlier_words = words if not word else words[:-1]
         if word.startswith("@"):
@@ -74,25 +73,25 @@ class Completions:
         if command == "/resource" and not earlier_words:
             return await self._references(word)
         if command == "/resources" and not earlier_words:
-            return _beginning(word, toolbox.offerings.server_names())
+            return _beginning(word, self.host.server_names())
         if command == "/prompt":
             return await self._prompt(word, earlier_words)
         if command in ("/enable", "/disable") and not earlier_words:
-            tools = {tool.name: tool.description for tool in toolbox.tools(disabled=command == "/enable")}
-            return _beginning(word, {**tools, **{server.name: server.state for server in toolbox.servers()}})
+            tools = {tool.name: tool.description for tool in await self.host.tools(disabled=command == "/enable")}
+            return _beginning(word, {**tools, **{server.name: server.state for server in await self.host.servers()}})
         if command == "/set" and not earlier_words:
             return _beginning(word, tuple(SETTINGS))
-        if command == "/model" and not earlier_words and self.app.models is not None:
-            return _beginning(word, list(self.app.models.listed(with_installed=True)))
+        if command == "/model" and not earlier_words:
+            return _beginning(word, list(await self.host.models()))
         if command == "/resume" and not earlier_words:
-            conversations = await self.app.store.conversations.matching(self.app.tenant, word)
+            conversations = await self.host.store.conversations.matching(self.host.tenant, word)
             return {conversation.id: conversation.title for conversation in conversations}
         if command == "/approve":
             return await self._approvals(word, earlier_words)
-        return _beginning(word, {tool.name: tool.description for tool in toolbox.tools()}) if word else {}
+        return _beginning(word, {tool.name: tool.description for tool in await self.host.tools()}) if word else {}
 
     async def _prompt(self, word: str, earlier_words: Sequence[str]) -> Mapping[str, str]:
-        prompts = await self.app.toolbox.offerings.prompts(context=self.context)
+        prompts = await self.host.prompts(None, self.context)
         names = prompt_names(prompts)
         if not earlier_words:
             return _beginning(word, {name: offered.description for name, offered in names.items()})
@@ -106,29 +105,25 @@ class Completions:
             return _beginning(
                 word, {f"{missing_argument.name}=": missing_argument.description for missing_argument in missing}
             )
-        offerings, reference = self.app.toolbox.offerings, prompt.reference
-        ideas = await offerings.complete_prompt(reference, argument, value, values, self.context)
+        ideas = await self.host.complete_prompt(prompt.reference, argument, value, values, self.context)
         return {f"{argument}={_quoted(idea)}": "" for idea in ideas}
 
     async def _approvals(self, word: str, earlier_words: Sequence[str]) -> Mapping[str, str]:
         if not earlier_words:
             return _beginning(word, ["forget"])
-        remembered = await self.app.store.grants.all()
+        remembered = await self.host.store.grants.all()
         return _beginning(word, {tool: server for server, tool, _ in sorted(remembered)})
 
     async def _references(self, beginning: str) -> Mapping[str, str]:
         """Return each ``server:uri`` that begins with the typed text."""
-        offerings = self.app.toolbox.offerings
         server, colon, uri = beginning.partition(":")
         if not colon:
-            return _beginning(beginning, [f"{name}:" for name in offerings.server_names()])
-        if server not in offerings.server_names():
+            return _beginning(beginning, [f"{name}:" for name in self.host.server_names()])
+        if server not in self.host.server_names():
             return {}
-        uris = {
-            resource.uri: resource.description or resource.name
-            for resource in await offerings.resources(server, self.context)
-        }
-        for template in await offerings.templates(server, self.context):
+        resources, templates = await self.host.readable(server, self.context)
+        uris = {resource.uri: resource.description or resource.name for resource in resources}
+        for template in templates:
             for idea in await self._from_template(template, uri):
                 uris.setdefault(idea, template.description or template.name)
         return {f"{server}:{name}": meaning for name, meaning in _beginning(uri, uris).items()}
@@ -142,8 +137,7 @@ class Completions:
         if not uri.startswith(head):
             # The person has not come to the blank yet.
             return [head] if head.startswith(uri) else []
-        name, typed, template_key = blank.lstrip("+#"), uri[len(head) :], (template.server, template.uri_template)
-        ideas = await self.app.toolbox.offerings.complete_resource(*template_key, name, typed, None, self.context)
+        ideas = await self.host.complete_resource(template, blank.lstrip("+#"), uri[len(head) :], self.context)
         return [f"{head}{idea}{tail}" for idea in ideas]
 
 

@@ -42,7 +42,7 @@ from rkllm_mcp.surfaces.terminal import YELLOW, PrintableStream, Terminal
 from rkllm_mcp.text import collapse_whitespace, shorten, with_closed_fence
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import App
+    from rkllm_mcp.surfaces.chat.host import ChatHost
 
 
 ANSWER_MARK = "◆ "
@@ -194,7 +194,7 @@ SILENCE_S = 2.0
 class Answering:
     """Shows an answer, asks its questions, and reports silences longer than ``silence_s``."""
 
-    app: App
+    host: ChatHost
     terminal: Terminal
     inquirer: FormPrompt | None = None
     silence_s: float = SILENCE_S
@@ -224,12 +224,12 @@ class Answering:
         return reason
 
     def _explain_silence(self, conversation_id: str) -> None:
-        reading = self.app.prefill_progress(conversation_id)
+        reading = self.host.prefill_progress(conversation_id)
         if reading is None or not self.terminal.shows_progress:
             return
-        is_long = reading.seconds is not None and reading.seconds >= 1
-        share = self.phrases.sentence("answer.about", seconds=f"{reading.seconds:.0f}") if is_long else ""
-        self.terminal.note(self.phrases.sentence("answer.reading", tokens=reading.tokens, share=share))
+        tokens, seconds = reading
+        share = self.phrases.sentence("answer.about", seconds=f"{seconds:.0f}") if seconds and seconds >= 1 else ""
+        self.terminal.note(self.phrases.sentence("answer.reading", tokens=tokens, share=share))
 
     async def _ask_person(self, conversation_id: str, question: Approval | Elicitation, inquirer: FormPrompt) -> None:
         answer: Decision | ElicitationAnswer | None = None
@@ -237,7 +237,7 @@ class Answering:
         async with anyio.create_task_group() as asking:
 
             async def take_away() -> None:
-                await self.app.pending.settled(question.id)
+                await self.host.settled(question.id)
                 asking.cancel_scope.cancel()
 
             asking.start_soon(take_away)
@@ -248,9 +248,9 @@ class Answering:
                 has_left = True
             asking.cancel_scope.cancel()
         if has_left:
-            self._settle_question(question, None)
-            self.app.cancel(conversation_id)
-        elif answer is None or not self._settle_question(question, answer):
+            await self._settle_question(question, None)
+            self.host.cancel(conversation_id)
+        elif answer is None or not await self._settle_question(question, answer):
             self._is_late = True
         else:
             is_refused = answer in ("deny", "never")
@@ -263,9 +263,11 @@ class Answering:
             self.terminal.error(self.phrases.sentence("answer.too_late"), YELLOW)
         self._is_late = False
 
-    def _settle_question(self, question: Approval | Elicitation, answer: Decision | ElicitationAnswer | None) -> bool:
+    async def _settle_question(
+        self, question: Approval | Elicitation, answer: Decision | ElicitationAnswer | None
+    ) -> bool:
         """Pass the decision on, None as a refusal; return False if no request waits for it."""
         if isinstance(question, Approval):
             decision = "deny" if isinstance(answer, ElicitationAnswer) else answer or "deny"
-            return self.app.pending.decide(question.id, decision)
-        return self.app.pending.fill(question.id, answer if isinstance(answer, ElicitationAnswer) else NO_ANSWER)
+            return await self.host.decide(question.id, decision)
+        return await self.host.fill(question.id, answer if isinstance(answer, ElicitationAnswer) else NO_ANSWER)

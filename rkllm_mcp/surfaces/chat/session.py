@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 
 from rkllm_mcp import __version__
 from rkllm_mcp.catalogue import read_catalogue
@@ -30,17 +30,24 @@ from rkllm_mcp.surfaces.chat.commands import (
 from rkllm_mcp.surfaces.chat.completion import Completions
 from rkllm_mcp.surfaces.chat.files import take_dropped
 from rkllm_mcp.surfaces.chat.forms import FormPrompt
+from rkllm_mcp.surfaces.chat.host import ChatHost
 from rkllm_mcp.surfaces.chat.input import LineReader, PipedLines, TerminalLines
 from rkllm_mcp.surfaces.chat.screen import load_markdown
 from rkllm_mcp.surfaces.chat.state import ChatState
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, emulation_note, run_async
 
 
-def chat(session: Session, read_file: Callable[[str], Awaitable[str]], resumed: str | None = None) -> int:
+def chat(
+    session: Session,
+    open_host: Callable[[], AbstractAsyncContextManager[ChatHost]],
+    read_file: Callable[[str], Awaitable[str]],
+    resumed: str | None = None,
+) -> int:
     """Hold a conversation and return the exit code.
 
-    ``read_file`` returns the text of a file for a question. ``resumed`` is the beginning of a stored conversation's id,
-    ``LATEST``, or ``CHOICE`` for one that the person chooses from a list; None for a new one.
+    ``open_host`` opens the assistant, and ``read_file`` returns the text of a file for a question. ``resumed`` is the
+    beginning of a stored conversation's id, ``LATEST``, or ``CHOICE`` for one that the person chooses from a list; None
+    for a new one.
     """
     tokens = session.tokens
     ready: list[tuple[ChatState, LineReader]] = []
@@ -52,10 +59,8 @@ def chat(session: Session, read_file: Callable[[str], Awaitable[str]], resumed: 
         return bool(stopped)
 
     async def run_chat() -> int:
-        from rkllm_mcp.app.root import open_app
-
-        async with open_app(session.config(), status=session.status) as app:
-            language = session.language(app.config)
+        async with open_host() as host:
+            language = session.language(host.config)
             lines: LineReader = PipedLines(sys.stdin.fileno())
             inquirer: FormPrompt | None = None
             console: TerminalLines | None = None
@@ -64,15 +69,15 @@ def chat(session: Session, read_file: Callable[[str], Awaitable[str]], resumed: 
                 def hint() -> None:
                     session.status(read_catalogue(language).sentence("chat.leave_hint"))
 
-                completions = Completions(app, CallContext(tokens=tokens), language)
+                completions = Completions(host, CallContext(tokens=tokens), language)
                 lines = console = TerminalLines(completions.complete, hint=hint)
                 # Questions are shown on standard error; ask only if it is a terminal.
                 inquirer = FormPrompt(session.terminal, lines, language) if sys.stderr.isatty() else None
-            approvals, save = "ask" if inquirer else "refuse", app.config.service.history
+            approvals, save = "ask" if inquirer else "refuse", host.config.service.history
             options = AnswerOptions(approvals=approvals, tokens=tokens, save=save, language=language)
             state = ChatState(
-                app,
-                app.new_conversation(),
+                host,
+                host.new_conversation(),
                 session.terminal,
                 options,
                 inquirer,
@@ -81,7 +86,7 @@ def chat(session: Session, read_file: Callable[[str], Awaitable[str]], resumed: 
                 console=console,
             )
             ready.append((state, lines))
-            stored = None if resumed in (None, CHOICE) else await stored_conversation(app, resumed)
+            stored = None if resumed in (None, CHOICE) else await stored_conversation(host, resumed)
             _greet(session, state)
             load_markdown(session.terminal)
             if resumed == CHOICE:
@@ -135,8 +140,8 @@ async def _answer_line(state: ChatState, text: str) -> None:
 
 
 def _greet(session: Session, state: ChatState) -> None:
-    session.note_configuration(state.app.config)
-    model_host = state.app.model_host
-    session.status(state.phrases.sentence("chat.greeting", version=__version__, model=model_host.name))
-    if model_host.is_emulated:
-        session.status(emulation_note(model_host.name, state.language, has_weights=model_host.has_weights))
+    session.note_configuration(state.host.config)
+    model = state.host.model
+    session.status(state.phrases.sentence("chat.greeting", version=__version__, model=model.name))
+    if model.is_emulated:
+        session.status(emulation_note(model.name, state.language, has_weights=model.has_weights))

@@ -23,8 +23,8 @@ from rkllm_mcp.surfaces.terminal import Terminal
 from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import App
     from rkllm_mcp.generation import AnswerOptions
+    from rkllm_mcp.surfaces.chat.host import ChatHost
 
 
 @dataclass
@@ -99,7 +99,7 @@ async def _picture_in(path: str) -> Picture | None:
 class ChatState:
     """A conversation at a terminal."""
 
-    app: App  # the assistant
+    host: ChatHost  # the assistant
     conversation: Conversation  # its messages
     terminal: Terminal  # the output
     options: AnswerOptions  # options of each answer
@@ -132,7 +132,7 @@ class ChatState:
             renderer.show(event)
 
         self.stats.questions += 1
-        answering = Answering(self.app, self.terminal, self.inquirer, phrases=self.phrases)
+        answering = Answering(self.host, self.terminal, self.inquirer, phrases=self.phrases)
         await answering.follow(self.conversation.id, events, show_event)
 
     async def ask(self, words: str) -> None:
@@ -141,8 +141,7 @@ class ChatState:
         Raises:
             UsageError: a file cannot be read; nothing was asked.
         """
-        servers = [connection.spec.name for connection in self.app.toolbox.connections]
-        text, paths = take_files(words, servers)
+        text, paths = take_files(words, self.host.server_names())
         with self.interruptible() as scope:
             for path in paths:
                 await self.attach(path)
@@ -155,11 +154,11 @@ class ChatState:
         question = "\n\n".join([*self.material, text])
         options = replace(self.options, resources=may_name, pictures=tuple(self.pictures))
         self.clear_attached()
-        await self.answer(self.app.reply(self.conversation, question, options))
+        await self.answer(self.host.reply(self.conversation, question, options))
 
     async def attach(self, path: str) -> None:
         """Read a file that goes with the next question; a picture is shown to a model that sees."""
-        if self.app.model_host.takes_pictures and (picture := await _picture_in(path)) is not None:
+        if self.host.model.takes_pictures and (picture := await _picture_in(path)) is not None:
             if picture not in self.pictures:
                 self.pictures.append(picture)
             return
@@ -193,7 +192,7 @@ class ChatState:
 
     def interrupt(self) -> bool:
         """Stop the running answer or command; return False if none is running."""
-        if self.app.cancel(self.conversation.id):
+        if self.host.cancel(self.conversation.id):
             return True
         if self._command is None:
             return False

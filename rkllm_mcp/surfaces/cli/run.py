@@ -201,6 +201,7 @@ def run(
     async def answer_once() -> int:
         async with open_app(config, status=session.status, one_shot=True) as app:
             from rkllm_mcp.surfaces.chat.forms import FormPrompt
+            from rkllm_mcp.surfaces.chat.host import LocalHost
             from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
             from rkllm_mcp.surfaces.chat.render import Answering
             from rkllm_mcp.surfaces.chat.screen import load_markdown
@@ -220,7 +221,7 @@ def run(
             inquirer: FormPrompt | None = None
             if options.approvals == "ask":
                 inquirer = FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language)
-            answering = Answering(app, session.terminal, inquirer, phrases=read_catalogue(language))
+            answering = Answering(LocalHost(app), session.terminal, inquirer, phrases=read_catalogue(language))
             ended.append(await answering.follow(conversation.id, events, show))
         return EXIT_CODES[ended[0]]
 
@@ -271,13 +272,15 @@ def chat_command(
 ) -> int:
     """Check the options of ``chat`` and start it."""
     from rkllm_mcp.surfaces.chat.commands import CHOICE, LATEST
+    from rkllm_mcp.surfaces.chat.host import open_here
     from rkllm_mcp.surfaces.chat.session import chat
 
     if resume is not None and go_on:
         raise UsageError("--resume and --continue exclude each other; leave one of the two out")
     if resume == CHOICE and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("--resume needs an id; 'rkllm-mcp conversations list' shows them")
-    return chat(session, partial(read_named_file, session=session), LATEST if go_on else resume)
+    open_host = partial(open_here, session.config(), session.status)
+    return chat(session, open_host, partial(read_named_file, session=session), LATEST if go_on else resume)
 
 
 @command(app, "run")

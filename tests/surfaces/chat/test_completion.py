@@ -12,6 +12,7 @@ from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.messages import StoredTurn
 from rkllm_mcp.records import StoredApproval, StoredConversation
 from rkllm_mcp.surfaces.chat.completion import Completions
+from rkllm_mcp.surfaces.chat.host import LocalHost
 from tests.support.feature_demo import DESK, make_features
 
 CASES: dict[str, tuple[str, str]] = {
@@ -63,9 +64,9 @@ async def test_typed_words_become_existing_arguments(tmp_path: Path, monkeypatch
             turns = (StoredTurn("user", "Why?"), StoredTurn("assistant", "So.", ending="answered"))
             for name in ("abc", "xyz"):
                 await app.store.conversations.add("", StoredConversation(name, "Why?", 1.0, 2.0, turns))
-            complete = Completions(app).complete
+            complete = Completions(LocalHost(app)).complete
             found = {text: await complete(text) for text in CASES}
-            commands = await Completions(app, language="ja").complete("/st")
+            commands = await Completions(LocalHost(app), language="ja").complete("/st")
     assert {text: (word, [*names]) for text, (word, names) in found.items()} == {
         text: (word, names.split()) for text, (word, names) in CASES.items()
     }

@@ -12,6 +12,7 @@ from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.events import EndReason, Event
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.surfaces.chat.forms import FormPrompt
+from rkllm_mcp.surfaces.chat.host import LocalHost
 from rkllm_mcp.surfaces.chat.render import Answering
 from rkllm_mcp.surfaces.terminal import Terminal
 from tests.support.demo_app import make_demo, running
@@ -47,7 +48,7 @@ async def test_a_long_silence_is_explained_once(tmp_path: Path, monkeypatch: pyt
     async with running(demo, one_shot=True) as app:
         await app.ready()
         conversation = app.new_conversation()
-        answering = Answering(app, Terminal(err=lambda: screen, env={"NO_COLOR": "1"}), silence_s=0.2)
+        answering = Answering(LocalHost(app), Terminal(err=lambda: screen, env={"NO_COLOR": "1"}), silence_s=0.2)
         shown: list[Event] = []
         reason = await answering.follow(conversation.id, app.reply(conversation, "Hello"), shown.append)
     assert reason == "answered"
@@ -79,7 +80,7 @@ async def test_stopping_the_answer_does_not_report_its_question_as_over(
     terminal = Terminal(err=lambda: screen, env={"NO_COLOR": "1"})
     async with running(demo, one_shot=True) as app:
         conversation = app.new_conversation()
-        answering = Answering(app, terminal, FormPrompt(terminal, absent))
+        answering = Answering(LocalHost(app), terminal, FormPrompt(terminal, absent))
         stream = app.reply(conversation, "Who am I?", AnswerOptions(approvals="ask"))
         reasons: list[EndReason] = []
         async with anyio.create_task_group() as tasks:
@@ -102,10 +103,10 @@ async def test_leaving_a_question_stops_the_answer(tmp_path: Path, monkeypatch: 
     async with running(demo, one_shot=True) as app:
         options = AnswerOptions(approvals="ask")
         conversation = app.new_conversation()
-        answering = Answering(app, terminal, FormPrompt(terminal, Typist("Ada", None)))
+        answering = Answering(LocalHost(app), terminal, FormPrompt(terminal, Typist("Ada", None)))
         reason = await answering.follow(conversation.id, app.reply(conversation, "Who am I?", options), lambda _: None)
         assert (reason, app.pending.open()) == ("cancelled", ())
-        answering = Answering(app, terminal, FormPrompt(terminal, Typist("Ada", "s", "", "y")))
+        answering = Answering(LocalHost(app), terminal, FormPrompt(terminal, Typist("Ada", "s", "", "y")))
         reason = await answering.follow(conversation.id, app.reply(conversation, "Who am I?", options), lambda _: None)
         assert reason == "answered"
         assert '"name":"Ada"' in conversation.messages[-2].results[0].text

@@ -1,0 +1,313 @@
+"""What a conversation in a terminal needs of the assistant, and the assistant of this process.
+
+The chat and the command line know ``ChatHost`` alone; ``surfaces.remote`` implements it with the running service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from rkllm_mcp.app.preview import set_switch
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.messages import (
+    Conversation,
+    Message,
+    PromptTemplate,
+    Resource,
+    ResourceContent,
+    ResourceTemplate,
+    ToolSpec,
+)
+from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import App, PromptQuestion
+    from rkllm_mcp.app.models import ListedModel
+    from rkllm_mcp.config.sections import Config
+    from rkllm_mcp.events import Event
+    from rkllm_mcp.generation import AnswerOptions
+    from rkllm_mcp.records import StoredConversation
+    from rkllm_mcp.store import Store
+
+
+@dataclass(frozen=True)
+class AnsweringModel:
+    """The model that answers, for a person."""
+
+    name: str
+    context_tokens: int
+    description: str = ""  # of what answers: the NPU, an emulator, or a service
+    card_description: str = ""  # empty where the model is another's
+    file: str = ""
+    template: str = ""
+    takes_pictures: bool = False
+    is_emulated: bool = False
+    has_weights: bool = False  # the CPU computes the answers, on the emulated NPU
+
+
+@dataclass(frozen=True)
+class ListedServer:
+    """A server and its state."""
+
+    name: str
+    state: str
+    tool_count: int
+    reason: str  # why it is not ready; empty if it is
+    is_on: bool
+
+
+class ChatHost(Protocol):
+    """The assistant as a conversation uses it; every method that waits may raise an RkllmMcpError."""
+
+    @property
+    def config(self) -> Config:
+        """The configuration."""
+        ...
+
+    @property
+    def store(self) -> Store:
+        """What is stored: conversations, calls, permanent decisions."""
+        ...
+
+    @property
+    def tenant(self) -> str:
+        """The tenant's name; empty for the owner."""
+        ...
+
+    @property
+    def model(self) -> AnsweringModel:
+        """The model that answers."""
+        ...
+
+    def new_conversation(self, system: str | None = None) -> Conversation:
+        """Begin a conversation with the system text: ``system``, or the configuration's."""
+        ...
+
+    def resume(self, stored: StoredConversation) -> Conversation:
+        """Restore a stored conversation."""
+        ...
+
+    async def change_system(self, conversation: Conversation, text: str) -> None:
+        """Change the system text of a conversation."""
+        ...
+
+    def reply(
+        self, conversation: Conversation, question: str | PromptQuestion, options: AnswerOptions | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the events of an answer; see ``App.reply``."""
+        ...
+
+    def cancel(self, conversation_id: str) -> bool:
+        """Cancel a running answer, whose last event is ``End("cancelled")``; False if it has ended."""
+        ...
+
+    def prefill_progress(self, conversation_id: str) -> tuple[int, float | None] | None:
+        """Return the tokens that the model is reading for an answer, and in how many seconds if that is known."""
+        ...
+
+    async def decide(self, question_id: str, decision: Decision) -> bool:
+        """Answer a request for approval; return False if it does not wait any more."""
+        ...
+
+    async def fill(self, question_id: str, answer: ElicitationAnswer) -> bool:
+        """Answer a server's form; return False if it does not wait any more."""
+        ...
+
+    async def settled(self, question_id: str) -> None:
+        """Wait until a request is closed: answered, timed out, or its answer was stopped."""
+        ...
+
+    async def models(self) -> Mapping[str, ListedModel]:
+        """Return the models to choose from, by name; empty where they cannot be exchanged."""
+        ...
+
+    async def load_model(self, name: str) -> None:
+        """Answer with another model from now on."""
+        ...
+
+    def server_names(self) -> Sequence[str]:
+        """Return the names of the servers."""
+        ...
+
+    async def servers(self) -> Sequence[ListedServer]:
+        """Return the servers and their states."""
+        ...
+
+    async def tools(self, *, disabled: bool = False) -> Sequence[ToolSpec]:
+        """Return the tools that are switched on, or off with ``disabled``."""
+        ...
+
+    async def find_tool(self, name: str) -> ToolSpec | str:
+        """Return the tool of a short or long name, else the most similar name, which may be empty."""
+        ...
+
+    async def switch(self, name: str, *, is_on: bool) -> tuple[str, str | None]:
+        """Switch a tool or server; return its server, and the tool's name or None for a server."""
+        ...
+
+    async def conversation_grants(self, conversation_id: str) -> Sequence[tuple[str, str]]:
+        """Return server and tool of each approval that is valid for one conversation."""
+        ...
+
+    async def forget_conversation_grant(self, conversation_id: str, server: str, tool: str) -> None:
+        """Revoke an approval that is valid for one conversation."""
+        ...
+
+    async def readable(
+        self, server: str | None, context: CallContext
+    ) -> tuple[Sequence[Resource], Sequence[ResourceTemplate]]:
+        """Return resources and templates of every server, or of one."""
+        ...
+
+    async def read_resource(self, reference: str, context: CallContext) -> ResourceContent:
+        """Return a resource, cut off behind ``agent.resource_chars``."""
+        ...
+
+    async def prompts(self, server: str | None, context: CallContext) -> Sequence[PromptTemplate]:
+        """Return the prompts of every server, or of one."""
+        ...
+
+    async def complete_prompt(
+        self, reference: str, argument: str, value: str, arguments: Mapping[str, str], context: CallContext
+    ) -> Sequence[str]:
+        """Return values that a server suggests for an argument of a prompt."""
+        ...
+
+    async def complete_resource(
+        self, template: ResourceTemplate, blank: str, value: str, context: CallContext
+    ) -> Sequence[str]:
+        """Return values that a server suggests for a blank of a template."""
+        ...
+
+
+class LocalHost:
+    """The assistant of this process as a ``ChatHost``."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.config = app.config
+        self.store = app.store
+        self.tenant = app.tenant
+        self.new_conversation = app.new_conversation
+        self.resume = app.resume
+        self.reply = app.reply
+        self.cancel = app.cancel
+        self.settled = app.pending.settled
+
+    @property
+    def model(self) -> AnsweringModel:
+        """See ``ChatHost.model``."""
+        host = self._app.model_host
+        model = host.npu.model if host.npu is not None else None
+        return AnsweringModel(
+            host.name,
+            host.listing.context_tokens,
+            host.description,
+            model.card.description if model else "",
+            str(model.file) if model else "",
+            model.card.template if model else "",
+            host.takes_pictures,
+            host.is_emulated,
+            host.has_weights,
+        )
+
+    def prefill_progress(self, conversation_id: str) -> tuple[int, float | None] | None:
+        """See ``ChatHost.prefill_progress``."""
+        progress = self._app.prefill_progress(conversation_id)
+        return (progress.tokens, progress.seconds) if progress is not None else None
+
+    async def change_system(self, conversation: Conversation, text: str) -> None:
+        """See ``ChatHost.change_system``."""
+        others = [message for message in conversation.messages if message.role != "system"]
+        conversation.replace([Message("system", text), *others])
+        conversation.own_system = text
+
+    async def decide(self, question_id: str, decision: Decision) -> bool:
+        """See ``ChatHost.decide``."""
+        return self._app.pending.decide(question_id, decision)
+
+    async def fill(self, question_id: str, answer: ElicitationAnswer) -> bool:
+        """See ``ChatHost.fill``."""
+        return self._app.pending.fill(question_id, answer)
+
+    async def models(self) -> Mapping[str, ListedModel]:
+        """See ``ChatHost.models``."""
+        return self._app.models.listed(with_installed=True) if self._app.models is not None else {}
+
+    async def load_model(self, name: str) -> None:
+        """See ``ChatHost.load_model``."""
+        if self._app.models is None:
+            raise UsageError("the model cannot be exchanged here; start another chat with --model NAME")
+        await self._app.models.load(name)
+
+    def server_names(self) -> Sequence[str]:
+        """See ``ChatHost.server_names``."""
+        return [connection.spec.name for connection in self._app.toolbox.connections]
+
+    async def servers(self) -> Sequence[ListedServer]:
+        """See ``ChatHost.servers``."""
+        is_on = self._app.toolbox.switches.is_server_on
+        return [
+            ListedServer(server.name, server.state, server.tool_count, server.reason, is_on(server.name))
+            for server in self._app.toolbox.servers()
+        ]
+
+    async def tools(self, *, disabled: bool = False) -> Sequence[ToolSpec]:
+        """See ``ChatHost.tools``."""
+        return self._app.toolbox.tools(disabled=disabled)
+
+    async def find_tool(self, name: str) -> ToolSpec | str:
+        """See ``ChatHost.find_tool``."""
+        return self._app.toolbox.resolve(name) or self._app.toolbox.suggest(name) or ""
+
+    async def switch(self, name: str, *, is_on: bool) -> tuple[str, str | None]:
+        """See ``ChatHost.switch``."""
+        return set_switch(self._app.toolbox, self.config, name, is_on=is_on)
+
+    async def conversation_grants(self, conversation_id: str) -> Sequence[tuple[str, str]]:
+        """See ``ChatHost.conversation_grants``."""
+        return self._app.toolbox.conversation_grants.of(conversation_id)
+
+    async def forget_conversation_grant(self, conversation_id: str, server: str, tool: str) -> None:
+        """See ``ChatHost.forget_conversation_grant``."""
+        self._app.toolbox.conversation_grants.forget(conversation_id, server, tool)
+
+    async def readable(
+        self, server: str | None, context: CallContext
+    ) -> tuple[Sequence[Resource], Sequence[ResourceTemplate]]:
+        """See ``ChatHost.readable``."""
+        return await self._app.toolbox.offerings.readable(server, context)
+
+    async def read_resource(self, reference: str, context: CallContext) -> ResourceContent:
+        """See ``ChatHost.read_resource``."""
+        offerings = self._app.toolbox.offerings
+        return await offerings.read_resource(reference, self.config.agent.resource_chars, context)
+
+    async def prompts(self, server: str | None, context: CallContext) -> Sequence[PromptTemplate]:
+        """See ``ChatHost.prompts``."""
+        return await self._app.toolbox.offerings.prompts(server, context)
+
+    async def complete_prompt(
+        self, reference: str, argument: str, value: str, arguments: Mapping[str, str], context: CallContext
+    ) -> Sequence[str]:
+        """See ``ChatHost.complete_prompt``."""
+        return await self._app.toolbox.offerings.complete_prompt(reference, argument, value, arguments, context)
+
+    async def complete_resource(
+        self, template: ResourceTemplate, blank: str, value: str, context: CallContext
+    ) -> Sequence[str]:
+        """See ``ChatHost.complete_resource``."""
+        offerings, key = self._app.toolbox.offerings, (template.server, template.uri_template)
+        return await offerings.complete_resource(*key, blank, value, None, context)
+
+
+@asynccontextmanager
+async def open_here(config: Config, status: Callable[[str], None]) -> AsyncGenerator[LocalHost, None]:
+    """Open the assistant in this process; see ``app.root.open_app``."""
+    from rkllm_mcp.app.root import open_app
+
+    async with open_app(config, status=status) as app:
+        yield LocalHost(app)
