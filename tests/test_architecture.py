@@ -103,7 +103,11 @@ def _layers() -> Layers:
             | {"store", *(f"surfaces.{name}" for name in ("terminal", "tables", "invocation"))},
             # /api/pull and /api/delete change model folders.
             "surfaces.http": surface
-            | {"models", *(f"surfaces.{name}" for name in ("boards", "terminal", "invocation"))},
+            | {"models", *(f"surfaces.{name}" for name in ("boards", "terminal", "invocation", "running_service"))},
+            # The services that run, for the service itself and for the commands that use one.
+            "surfaces.running_service": known | {"app"},
+            # The assistant of a running service, as the chat knows it.
+            "surfaces.remote": surface | {"store", "surfaces.running_service", "surfaces.chat"},
             # A Python function becomes a tool of this process.
             "surfaces.library": surface | {"builtin"},
             "surfaces.mcp_server": surface | {f"surfaces.{name}" for name in ("terminal", "invocation", "chat")},
@@ -112,7 +116,17 @@ def _layers() -> Layers:
             | {"models"}
             | {
                 f"surfaces.{name}"
-                for name in ("boards", "chat", "http", "invocation", "mcp_server", "tables", "terminal")
+                for name in (
+                    "boards",
+                    "chat",
+                    "http",
+                    "invocation",
+                    "mcp_server",
+                    "remote",
+                    "running_service",
+                    "tables",
+                    "terminal",
+                )
             },
             "surfaces": _NONE,
             "__main__": frozenset({"surfaces.cli"}),

@@ -91,9 +91,7 @@ class CallRunner:
             self.told.append(call.name)
         else:
             result = await self._run_tool(call)
-        seconds, ruling = round(result.seconds, 3), "" if result.ruling == "free" else result.ruling
-        finished = ToolFinished(call.id, call.name, result.is_error, result.shown, seconds, result.truncated, ruling)
-        self._sink.feed([finished, *source_events(result)])
+        self._sink.feed([finished_event(result), *source_events(result)])
 
     async def _run_tool(self, call: ToolCall) -> ToolResult:
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -139,3 +137,9 @@ def source_events(result: ToolResult) -> list[Event]:
 def failure_line(result: ToolResult) -> str:
     """Return the reason of a failed call for a status line."""
     return shorten(first_line(result.shown), _MOST_REASON_CHARS)
+
+
+def finished_event(result: ToolResult) -> ToolFinished:
+    """Return the event of a call that has ended."""
+    seconds, ruling = round(result.seconds, 3), "" if result.ruling == "free" else result.ruling
+    return ToolFinished(result.call_id, result.name, result.is_error, result.shown, seconds, result.truncated, ruling)

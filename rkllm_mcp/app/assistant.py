@@ -22,6 +22,7 @@ from rkllm_mcp.agent.markup_filter import MarkupFilter
 from rkllm_mcp.agent.pending_requests import FormApprover, PendingRequests, StreamApprover
 from rkllm_mcp.agent.question import Question, question_from_prompt, question_from_text
 from rkllm_mcp.agent.system_text import system_text
+from rkllm_mcp.agent.tool_runner import finished_event
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.answer import Answer, EventQueue
@@ -31,9 +32,9 @@ from rkllm_mcp.app.titles import Titles
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.events import End, Event, Status
+from rkllm_mcp.events import End, Event, Status, ToolProgress
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
-from rkllm_mcp.messages import Conversation, Message, ToolSpec
+from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.protocols import (
     Approver,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.app.warmup import WarmUp
     from rkllm_mcp.mcp_client.lifecycle import AnyToolServer
     from rkllm_mcp.runtime.engine import Engine
+    from rkllm_mcp.store import Store
     from rkllm_mcp.store.tables import KeyValue
     from rkllm_mcp.tools.search import Embedder, ToolSearch
 
@@ -204,16 +206,9 @@ class App:
         The text about the person follows in the system text, unless ``with_person`` is False. It is the same in every
         conversation, so it belongs to the beginning of the prompt that is prefilled in advance.
         """
-        agent = self.config.agent
         lists_tools = not self.model_host.listing.with_question
-        text = system_text(agent.system_prompt, agent.language, lists_tools=lists_tools) if system is None else system
-        if with_person and self.about:
-            person = translate("model.about", language_of_setting(agent.language), about=self.about)
-            text = "\n\n".join(filter(None, (text, person)))
-        conversation = Conversation(own_system=system, tenant=self.tenant)
-        if text:
-            conversation.add(Message("system", text))
-        return conversation
+        about = self.about if with_person else ""
+        return begin_conversation(self.config, self.tenant, system, about, lists_tools=lists_tools)
 
     def resume(self, stored: StoredConversation) -> Conversation:
         """Restore a conversation of ``memory.conversations``, with its id; the model reads it again."""
@@ -291,6 +286,20 @@ class App:
             with anyio.CancelScope(shield=True):
                 # Bounded: a run, a tool call and a connection have time limits of their own.
                 await answer.done.wait()
+
+    async def call_tool(
+        self, tool: ToolSpec, arguments: Mapping[str, Any], sink: EventSink, options: AnswerOptions
+    ) -> None:
+        """Call a tool by hand; ``sink`` receives requests for approval and progress, and last the result."""
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            sink.feed([ToolProgress("call_1", progress, total, message)])
+            await sink.drained()
+
+        with self._asker(options, sink) as asker:
+            context = CallContext(on_progress, sink, asker, options.tokens, language=options.language)
+            result = await self.toolbox.call(ToolCall("call_1", tool.name, arguments), context)
+        sink.feed([finished_event(result)])
 
     def cancel(self, conversation_id: str) -> bool:
         """Cancel a running answer, whose last event is ``End("cancelled")``; False if it has ended."""
@@ -558,6 +567,29 @@ class App:
             advice = f"did you mean '{near}'?" if near else "see 'rkllm-mcp tools list'"
             raise UsageError(f"there is no tool '{forced}'; {advice}")
         return replace(options.model, tool_choice=ForcedTool(spec.name))
+
+
+def begin_conversation(
+    config: Config, tenant: str, system: str | None, about: str, *, lists_tools: bool = True
+) -> Conversation:
+    """Return a conversation that begins with the system text: ``system``, or the configuration's, then ``about``.
+
+    ``lists_tools`` is False where the tools stand with the questions.
+    """
+    agent = config.agent
+    text = system_text(agent.system_prompt, agent.language, lists_tools=lists_tools) if system is None else system
+    if about:
+        person = translate("model.about", language_of_setting(agent.language), about=about)
+        text = "\n\n".join(filter(None, (text, person)))
+    conversation = Conversation(own_system=system, tenant=tenant)
+    if text:
+        conversation.add(Message("system", text))
+    return conversation
+
+
+async def stored_about(store: Store) -> str:
+    """Return what the person says about themselves; empty without it."""
+    return (await store.texts(PERSON)).read(_ABOUT) or ""
 
 
 def turn_preparation(

@@ -212,6 +212,15 @@ def web_address(host: str, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{port}"
 
 
+# A service that listens at one of them is reached at every address of its machine.
+EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104  # compared, not listened on
+
+
+def own_web_address(host: str, port: int) -> str:
+    """Return the HTTP address of a service as its own machine reaches it."""
+    return web_address("127.0.0.1" if host in EVERY_ADDRESS else host, port)
+
+
 class TenantSection(Section):
     """A tenant: a user of the service with a separate key."""
 

@@ -195,6 +195,10 @@ def tool_named(host: App | ToolEnvironment, name: str) -> ToolSpec:
     tool = host.toolbox.resolve(name)
     if tool is not None:
         return tool
-    suggestion = host.toolbox.suggest(name)
+    raise unknown_tool(name, host.toolbox.suggest(name) or "")
+
+
+def unknown_tool(name: str, suggestion: str) -> UsageError:
+    """Return the error for a tool that does not exist; ``suggestion`` is a similar name, or empty."""
     hint = f"did you mean {suggestion!r}?" if suggestion else "'rkllm-mcp tools list' shows those there are"
-    raise UsageError(f"there is no tool {name!r}; {hint}")
+    return UsageError(f"there is no tool {name!r}; {hint}")

@@ -6,8 +6,8 @@ import codecs
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from rkllm_mcp.events import (
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.surfaces.cli.attached import Alone, attached_lines, service_to_use
 from rkllm_mcp.surfaces.cli.options import argument, command, flag, in_loop, option, tool_named
 from rkllm_mcp.surfaces.cli.question import CommandQuestion, read_named_file, read_question
 from rkllm_mcp.surfaces.invocation import (
@@ -46,9 +47,12 @@ from rkllm_mcp.surfaces.terminal import BOLD, is_interactive, styled, wants_colo
 from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import App
+    from rkllm_mcp.config.sections import Config
+    from rkllm_mcp.messages import Conversation
     from rkllm_mcp.prompt.conversation import PromptPart
+    from rkllm_mcp.surfaces.chat.host import ChatHost
     from rkllm_mcp.surfaces.chat.render import Renderer
+    from rkllm_mcp.surfaces.running_service import RunningService
     from rkllm_mcp.toolcalls.detector import Detector
 
 
@@ -167,7 +171,13 @@ _SIGNALLED = 128
 
 
 def run(
-    session: Session, question: CommandQuestion, system: str | None, options: AnswerOptions, *, as_json: bool = False
+    session: Session,
+    question: CommandQuestion,
+    system: str | None,
+    options: AnswerOptions,
+    *,
+    as_json: bool = False,
+    alone: bool = False,
 ) -> int:
     """Answer one question for a program, or on the terminal; returns the exit code."""
     config = session.config()
@@ -179,55 +189,81 @@ def run(
         resources=question.may_name_resources,
         pictures=question.pictures,
     )
+    service = service_to_use(session, config, alone=alone)
     if not options.tools:
         config = config.overridden(tools=False)
     # Everything that the answer needs is imported after the first sign of life.
-    model = chosen_model(config, check_names=False).name if config.provider.kind == "rkllm" else None
+    if service is not None:
+        lines = attached_lines(session, config, service)
+    else:
+        model = chosen_model(config, check_names=False).name if config.provider.kind == "rkllm" else None
+        lines = list(starting_lines(model, len(config.active_servers), language))
     show = show_json if as_json else _terminal_renderer(session, language).show
     if note := session.configuration_note(config):
         show(Status(note))
-    for line in starting_lines(model, len(config.active_servers), language):
+    for line in lines:
         show(Status(line))
 
-    from rkllm_mcp.app.root import open_app
-
-    running: list[tuple[App, str]] = []
+    running: list[tuple[ChatHost, Conversation]] = []
     ended: list[EndReason] = []
 
     def stop() -> bool:
         # A second Ctrl-C does not wait for the answer to end by itself.
-        return bool(running) and (last := running.pop())[0].cancel(last[1])
+        return bool(running) and (last := running.pop())[0].cancel(last[1].id)
 
     async def answer_once() -> int:
-        async with open_app(config, status=session.status, one_shot=True) as app:
+        async with _open_host(session, config, service, question, options, show) as host:
             from rkllm_mcp.surfaces.chat.forms import FormPrompt
-            from rkllm_mcp.surfaces.chat.host import LocalHost
             from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
             from rkllm_mcp.surfaces.chat.render import Answering
             from rkllm_mcp.surfaces.chat.screen import load_markdown
 
-            await app.model_host.ready()
             if not as_json:
                 load_markdown(session.terminal)
-            if options.model.forced_tool is not None:
-                await app.servers_ready(question.text, options, _ShownStatus(show))
-                tool_named(app, options.model.forced_tool)
-            if app.model_host.is_emulated:
-                host = app.model_host
-                session.status(emulation_note(host.name, language, has_weights=host.has_weights))
-            conversation = app.new_conversation(system)
-            running.append((app, conversation.id))
-            events = app.reply(conversation, question.text, options)
+            if (answering_model := host.model).is_emulated:
+                has_weights = answering_model.has_weights
+                session.status(emulation_note(answering_model.name, language, has_weights=has_weights))
+            conversation = host.new_conversation(system)
+            running.append((host, conversation))
+            events = host.reply(conversation, question.text, options)
             inquirer: FormPrompt | None = None
             if options.approvals == "ask":
                 inquirer = FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language)
-            answering = Answering(LocalHost(app), session.terminal, inquirer, phrases=read_catalogue(language))
+            answering = Answering(host, session.terminal, inquirer, phrases=read_catalogue(language))
             ended.append(await answering.follow(conversation.id, events, show))
         return EXIT_CODES[ended[0]]
 
     code = run_async(answer_once, stop)
     _show_end(code, show, has_ended=bool(ended))
     return code
+
+
+@asynccontextmanager
+async def _open_host(
+    session: Session,
+    config: Config,
+    service: RunningService | None,
+    question: CommandQuestion,
+    options: AnswerOptions,
+    show: Callable[[Event], None],
+) -> AsyncGenerator[ChatHost]:
+    """Open the assistant of a running service, or one of this process, ready to answer."""
+    if service is not None:
+        from rkllm_mcp.surfaces.remote import open_remote
+
+        async with open_remote(config, service, session.language(config), session.model) as host:
+            yield host
+        return
+    from rkllm_mcp.app.root import open_app
+
+    async with open_app(config, status=session.status, one_shot=True) as app:
+        from rkllm_mcp.surfaces.chat.host import LocalHost
+
+        await app.model_host.ready()
+        if options.model.forced_tool is not None:
+            await app.servers_ready(question.text, options, _ShownStatus(show))
+            tool_named(app, options.model.forced_tool)
+        yield LocalHost(app)
 
 
 def _show_end(code: int, show: Callable[[Event], None], *, has_ended: bool) -> None:
@@ -269,6 +305,7 @@ def chat_command(
         str | None, option("Continue a saved conversation; without an id, choose it from a list.", "[ID]")
     ] = None,
     go_on: Annotated[bool, flag("Continue the most recent conversation.", "--continue")] = False,
+    alone: Alone = False,
 ) -> int:
     """Check the options of ``chat`` and start it."""
     from rkllm_mcp.surfaces.chat.commands import CHOICE, LATEST
@@ -279,7 +316,15 @@ def chat_command(
         raise UsageError("--resume and --continue exclude each other; leave one of the two out")
     if resume == CHOICE and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("--resume needs an id; 'rkllm-mcp conversations list' shows them")
-    open_host = partial(open_here, session.config(), session.status)
+    config = session.config()
+    service = service_to_use(session, config, alone=alone)
+    open_host: Callable[[], AbstractAsyncContextManager[ChatHost]] = partial(open_here, config, session.status)
+    if service is not None:
+        from rkllm_mcp.surfaces.remote import open_remote
+
+        for line in attached_lines(session, config, service):
+            session.status(line)
+        open_host = partial(open_remote, config, service, session.language(config), session.model)
     return chat(session, open_host, partial(read_named_file, session=session), LATEST if go_on else resume)
 
 
@@ -301,6 +346,7 @@ def run_command(
     no_approve: Annotated[
         bool, flag("Refuse every tool call that needs approval, without asking.", "--no-approve")
     ] = False,
+    alone: Alone = False,
 ) -> int:
     """Check the options of ``run`` and answer."""
     if yes and no_approve:
@@ -312,11 +358,11 @@ def run_command(
     if force_tool is not None and (no_tools or session.no_mcp):
         raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
     if not as_json:
-        return run(session, _question(session, words, files), system, options)
+        return run(session, _question(session, words, files), system, options, alone=alone)
     # JSON is UTF-8 in every locale.
     sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     try:
-        return run(session, _question(session, words, files), system, options, as_json=True)
+        return run(session, _question(session, words, files), system, options, as_json=True, alone=alone)
     except RkllmMcpError as error:
         # A reader of the stream waits for its end.
         show_json(End("failed", str(error)))

@@ -30,7 +30,7 @@ import typer
 
 from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.app.preview import model_files, npu_devices, open_stored
-from rkllm_mcp.config.sections import Config, is_loopback, web_address
+from rkllm_mcp.config.sections import EVERY_ADDRESS, Config, is_loopback, own_web_address, web_address
 from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.models.cards import model_directories, user_root
@@ -474,8 +474,7 @@ def system_data() -> Path:
 
 def local_address(config: Config) -> str:
     """Return the address of the service as this machine reaches it."""
-    host = config.service.host
-    return web_address("127.0.0.1" if host in _EVERY_ADDRESS else host, config.service.port)
+    return own_web_address(config.service.host, config.service.port)
 
 
 def readiness(config: Config) -> str:
@@ -505,15 +504,12 @@ def show_link(config: Config, *, is_system: bool) -> None:
 
     host = config.service.host
     is_local = is_loopback(host)
-    name = host if is_local or host not in _EVERY_ADDRESS else _own_address()
+    name = host if is_local or host not in EVERY_ADDRESS else _own_address()
     address = f"{web_address(name, config.service.port)}/#/link/{anyio.run(new_code)}"
     if not is_local and sys.stdout.isatty():
         sys.stdout.write(qr_text(address, color=wants_color(sys.stdout)))
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
-
-
-_EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104  # compared, not listened on
 
 
 def _own_address() -> str:

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -14,12 +14,14 @@ import typer
 from rkllm_mcp.app.preview import forget_approvals, open_stored, set_switch
 from rkllm_mcp.app.tools import open_tools
 from rkllm_mcp.catalogue import read_catalogue, translate
-from rkllm_mcp.errors import UsageError
-from rkllm_mcp.events import ToolFinished, event_to_json
+from rkllm_mcp.errors import GenerationError, UsageError
+from rkllm_mcp.events import Approval, Elicitation, ToolFinished, event_to_json
+from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import Approver, CallContext, FixedApprover
 from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
 from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
+from rkllm_mcp.surfaces.cli.attached import Alone, attached_lines, service_to_use
 from rkllm_mcp.surfaces.cli.options import (
     AsJson,
     Host,
@@ -31,6 +33,7 @@ from rkllm_mcp.surfaces.cli.options import (
     option,
     require_mcp,
     tool_named,
+    unknown_tool,
 )
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.tables import (
@@ -46,6 +49,7 @@ from rkllm_mcp.surfaces.terminal import is_interactive, printable
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.environment import ToolEnvironment
+    from rkllm_mcp.surfaces.running_service import RunningService
 
 
 def read_arguments(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,6 +160,7 @@ def call_command(
     ] = None,
     as_json: Annotated[bool, flag("Print the result as a JSON event.", "--json")] = False,
     yes: Annotated[bool, flag("Approve the call without asking.", "--yes", "-y")] = False,
+    alone: Alone = False,
 ) -> int:
     """Call a tool and print its result; exit code 1 if it fails."""
     is_piped = arguments == ["-"]
@@ -165,24 +170,58 @@ def call_command(
         language = session.language(session.config())
         asker = Person(FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language))
     caller = CallContext(asker=asker, tokens=session.tokens)
+    config = session.config()
+    require_mcp(config)
+    service = service_to_use(session, config, alone=alone)
 
-    async def call_tool() -> int:
+    async def call_here() -> ToolFinished:
         async with open_servers(session) as environment:
             tool = tool_named(environment, name)
             values = read_arguments(words, tool.input_schema)
             result = await environment.toolbox.call(ToolCall("call_1", tool.name, values), caller)
+        seconds, text = round(result.seconds, 3), result.shown
+        return ToolFinished(result.call_id, tool.name, result.is_error, text, seconds, result.truncated, result.ruling)
+
+    async def call_tool() -> int:
+        if service is None:
+            result = await call_here()
+        else:
+            result = await _call_there(session, service, name, words, caller, approves=yes)
         if as_json:
-            seconds = round(result.seconds, 3)
-            event = ToolFinished(result.call_id, result.name, result.is_error, result.shown, seconds, result.truncated)
-            sys.stdout.write(f"{event_to_json(event)}\n")
+            sys.stdout.write(f"{event_to_json(replace(result, ruling=''))}\n")
         elif result.is_error:
-            session.terminal.error(_NOT_RUN if result.ruling == "refused" else f"Error: {result.shown}")
+            session.terminal.error(_NOT_RUN if result.ruling == "refused" else f"Error: {result.text}")
         else:
             sys.stdout.write(f"{printable(result.text)}\n")
         sys.stdout.flush()
         return EXIT_ANSWER_FAILED if result.is_error else EXIT_DONE
 
     return in_loop(session, call_tool)
+
+
+async def _call_there(
+    session: Session, service: RunningService, name: str, words: Sequence[str], caller: CallContext, *, approves: bool
+) -> ToolFinished:
+    """Call a tool of a running service and return its result; the person at this terminal is asked."""
+    from rkllm_mcp.surfaces.remote import open_remote
+
+    config = session.config()
+    for line in attached_lines(session, config, service):
+        session.status(line)
+    async with open_remote(config, service, session.language(config)) as host:
+        tool = await host.find_tool(name)
+        if isinstance(tool, str):
+            raise unknown_tool(name, tool)
+        can_ask = isinstance(caller.asker, Person)
+        options = AnswerOptions(approvals="grant" if approves else "ask", tokens=session.tokens)
+        async for event in host.call_tool(tool.name, read_arguments(words, tool.input_schema), options):
+            if isinstance(event, Approval):
+                await host.decide(event.id, await caller.asker.approve(event) or "deny")
+            elif isinstance(event, Elicitation):
+                await host.fill(event.id, await caller.asker.elicit(event))
+            elif isinstance(event, ToolFinished):
+                return event if can_ask or event.ruling != "deny" else replace(event, ruling="refused")
+    raise GenerationError(translate("attached.lost", session.language(config)))
 
 
 @command(app, "enable")

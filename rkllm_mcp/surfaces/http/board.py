@@ -192,7 +192,10 @@ class Me(DocumentedModel):
     tenant: str = Field(description="Empty for the owner.")
     language: str = Field(description="The language that the configuration asks in: en or ja.")
     emulated: bool
+    has_weights: bool = Field(description="The CPU computes the answers of an emulated NPU.")
     model: str
+    description: str = Field(description="What answers, in words.")
+    sees: bool = Field(description="The model takes pictures.")
     context_tokens: int = Field(description="The window of the model on the board; 0 where a remote service answers.")
     picture_tokens: int = Field(
         description="What a picture takes of the window; 0 until the encoder was loaded, or if the model does not see."
@@ -266,7 +269,10 @@ async def me(request: Request) -> Me:
         tenant=tenant.name,
         language=tenant.app.config.agent.person_language,
         emulated=model_host.is_emulated,
+        has_weights=model_host.has_weights,
         model=model_host.name,
+        description=model_host.description,
+        sees=model_host.takes_pictures,
         context_tokens=model_host.listing.context_tokens if model_host.npu else 0,
         picture_tokens=model_host.picture_tokens,
         needs_key=needs_key(service.config),

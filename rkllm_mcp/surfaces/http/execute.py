@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,7 @@ from rkllm_mcp.app.recorder import AnswerRecord, ask_again, begin_again, continu
 from rkllm_mcp.completions.api import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens, whole
 from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.errors import PromptTooLongError
-from rkllm_mcp.events import End, Event, Status, Text, event_to_dict, event_to_json
+from rkllm_mcp.events import End, Event, Status, Text, event_to_dict
 from rkllm_mcp.generation import AnswerOptions, ApprovalMode, ForcedTool, ModelOptions, SamplingOverrides
 from rkllm_mcp.messages import Conversation, Message, Picture, is_picture
 from rkllm_mcp.protocols import EventSink
@@ -39,10 +40,10 @@ from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
 from rkllm_mcp.surfaces.http.running_answers import DETACHED_APPROVAL_S, DETACHED_S, RunningAnswer, answer_under_way
 from rkllm_mcp.surfaces.http.state import check_length, chosen_model, id_prefix, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import (
+    EventRecords,
     EventStream,
     metered,
     queue_place,
-    records,
     while_connected,
 )
 from rkllm_mcp.tasks import open_task_group
@@ -108,6 +109,14 @@ class PromptBody(bodies.RequestBody):
 
 def _is_given(name: str, type_: str) -> dict[str, Any]:
     return {"required": [name], "properties": {name: {"type": type_}, "continue": {"const": False}}}
+
+
+class AnswerSettings(ConversationSettings):
+    """Options of one answer; those of its conversation where they are not given."""
+
+    top_k: Annotated[int, Field(ge=1), BeforeValidator(whole)] | None = None
+    """Sample from this many most probable tokens."""
+    repeat_penalty: float | None = Field(None, gt=0, le=10, description="Above 1 makes repetitions less probable.")
 
 
 class ExecuteBody(bodies.RequestBody):
@@ -185,8 +194,14 @@ class ExecuteBody(bodies.RequestBody):
     """The system text of a new conversation; the configuration's when not given."""
     settings: ConversationSettings | None = None
     """Options of all questions of a new conversation; PATCH /v1/conversations/{id} changes them."""
+    options: AnswerSettings | None = None
+    """Options of this answer alone, which go before those of its conversation."""
     tokens: Tokens = Field(default_factory=dict[str, str])
     """Secrets for headers of servers, by name; used for this answer and kept nowhere."""
+    resources: bool = True
+    """Resources that the message names as @server:uri are read; false for a message with text of others."""
+    store: bool = True
+    """The answer is stored with its conversation, if the service stores conversations."""
     force_tool: _Name | None = None
     """The tool that the answer begins with."""
     allowed_tools: tuple[_Name, ...] | None = Field(default=None, strict=False, max_length=MOST_TOOLS)
@@ -251,8 +266,9 @@ async def execute(request: Request) -> Response:
     await choose_model(request, body.model)
     service.check_ready()
     check_length(request, body.message or "", "message")
-    if body.detached and not (body.stream and app.config.service.history):
-        raise HTTPError(422, "a detached answer needs stream, and history in [service]", param="detached")
+    if body.detached and not (body.stream and body.store and app.config.service.history):
+        message = "a detached answer needs stream, store, and history in [service]"
+        raise HTTPError(422, message, param="detached")
     conversation = await _conversation(request, app, body)
     await service.answers.check_elsewhere(app, conversation.id)
     if body.again and not conversation.broken_off:
@@ -273,18 +289,6 @@ async def execute(request: Request) -> Response:
     collected = EventList()
     await while_connected(request, partial(_make_answer, request, conversation, body, running, collected))
     return JSONResponse(_executed(conversation, collected.events), headers=headers)
-
-
-class EventRecords:
-    """The sink of a streamed answer: a record for each event."""
-
-    def __init__(self, stream: EventStream) -> None:
-        self._stream = stream
-        self.drained = stream.drained
-
-    def feed(self, batch: Sequence[Event]) -> None:
-        """Send the events."""
-        self._stream.feed(records(map(event_to_json, batch)))
 
 
 class EventList:
@@ -343,7 +347,7 @@ async def _make_answer(
             async with queue_place(request, model=chosen_model(request)) as queue_slot:
                 earlier_events = await _make_room(app, conversation, body)
                 service.open_conversations.put(app, conversation)
-                if app.config.service.history:
+                if body.store and app.config.service.history:
                     secrets = tuple(body.tokens.values())
                     draft = AnswerRecord(
                         app.recorder,
@@ -447,13 +451,14 @@ def _answer_options(
     request: Request, conversation: Conversation, body: ExecuteBody, earlier_events: tuple[Event, ...], app: App
 ) -> AnswerOptions:
     rights: Sequence[Right] = request.state.rights
-    settings = ConversationSettings.model_validate_json(conversation.settings or "{}")
+    own = body.options.model_dump(exclude_none=True) if body.options else {}
+    settings = AnswerSettings.model_validate({**json.loads(conversation.settings or "{}"), **own})
     # A forced tool is asked for now, and goes before what the conversation may use otherwise.
     allowed = settings.tools if body.allowed_tools is None and not body.force_tool else body.allowed_tools
     return AnswerOptions(
         ModelOptions(
             body.max_tokens or settings.max_tokens,
-            SamplingOverrides(temperature=settings.temperature, top_p=settings.top_p),
+            SamplingOverrides(settings.temperature, settings.top_k, settings.top_p, settings.repeat_penalty),
             thinking=settings.thinking,
             tool_choice=ForcedTool(body.force_tool) if body.force_tool else "auto",
             continues=bool(earlier_events),
@@ -464,8 +469,8 @@ def _answer_options(
         approval_timeout_s=DETACHED_APPROVAL_S if body.detached else None,
         id_prefix=id_prefix(request),
         tokens=body.tokens,
-        save=app.config.service.history,
-        resources="tools" in rights and not earlier_events,
+        save=body.store and app.config.service.history,
+        resources="tools" in rights and body.resources and not earlier_events,
         language=language_of_header(request.headers.get("accept-language", "")),
         begun=earlier_events,
     )

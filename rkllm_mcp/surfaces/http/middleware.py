@@ -12,6 +12,7 @@ import base64
 import binascii
 import logging
 import re
+import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from rkllm_mcp.surfaces.invocation import RefusalLog
 _KEY_HEADERS = ("x-api-key", "api-key")
 # The label of a key that a device got for a code, which only the owner makes in a terminal.
 LINKED_DEVICE = "device "
+# The label of the key that commands of this user read from the state folder; see surfaces.running_service.
+TERMINAL = "terminal"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -52,6 +55,8 @@ def needs_key(config: Config) -> bool:
 async def principal_of(headers: Mapping[str, str], service: ServiceState) -> Principal:
     """Authenticate a request by its headers; an HTTPError 401 without a known key."""
     config, key = service.config, _key(headers)
+    if service.terminal_key and secrets.compare_digest(key.encode(), service.terminal_key.encode()):
+        return Principal(OWNER, TERMINAL)
     if key.startswith(DEVICE_PREFIX):
         device = await service.tenants.tenant(OWNER).app.store.devices.find(key)
         if device is not None and device.rights:

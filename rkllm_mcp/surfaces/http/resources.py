@@ -58,6 +58,8 @@ class Contents(DocumentedModel):
     server: str
     uri: str
     contents: list[dict[str, Any]] = Field(description="uri, and text or blob (base64).")
+    text: str = Field(description="As a question that names the resource gives it to the model.")
+    truncated: bool = Field(description="The text was cut off; see resource_chars in [agent].")
     tokens: int | None = Field(
         description="Tokens of its text in a question, estimated for several windows of text; null where a remote "
         "service answers."
@@ -104,9 +106,14 @@ async def read(request: Request) -> Contents:
     reference = wish.uri if wish.server is None else f"{wish.server}:{wish.uri}"
     app = tenant_of(request).app
     content = await app.toolbox.offerings.read_resource(reference, app.config.agent.resource_chars)
-    tokens = await count_text(request, content.text)
-    contents = [dict(content_part) for content_part in content.contents]
-    return Contents(server=content.server, uri=content.uri, contents=contents, tokens=tokens)
+    return Contents(
+        server=content.server,
+        uri=content.uri,
+        contents=[dict(content_part) for content_part in content.contents],
+        text=content.text,
+        truncated=content.truncated,
+        tokens=await count_text(request, content.text),
+    )
 
 
 @Route("GET", "/v1/prompts", answers=(RouteResponse(Prompts),))

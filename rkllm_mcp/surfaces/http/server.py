@@ -24,7 +24,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from rkllm_http.listener import Listener
 from rkllm_mcp.app.settings import unset_rights
 from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback, redact_record
-from rkllm_mcp.config.sections import Config, is_loopback, web_address
+from rkllm_mcp.config.sections import Config, is_loopback, own_web_address, web_address
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.errors import name_request
@@ -32,6 +32,7 @@ from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.sd_notify import Notifier
 from rkllm_mcp.surfaces.http.state import ServiceState
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, emulation_note, open_socket
+from rkllm_mcp.surfaces.running_service import ServiceRecord
 
 LogFormat = Literal["off", "text", "json"]
 _OURS = "rkllm_mcp"
@@ -112,6 +113,7 @@ class _Serving:
         self._notifier = Notifier()
         self._service: ServiceState | None = None
         self._listener: Listener | None = None
+        self._record: ServiceRecord | None = None
         self._failure: Exception | None = None
         self._code = EXIT_DONE
         self._watching = anyio.CancelScope()
@@ -140,6 +142,9 @@ class _Serving:
             service = self._service = ServiceState(tenants)
             service.config_file = self._config.origin.source or self._session.target_file()
             service.reload = partial(self._apply, service, tasks)
+            address = own_web_address(self._host, listening.getsockname()[1])
+            record = self._record = ServiceRecord(address, self._config)
+            service.terminal_key = record.key
 
             def is_proxy(address: str) -> bool:
                 # Looked up each time: the configuration may be exchanged.
@@ -149,7 +154,8 @@ class _Serving:
             self._say_where(listening, service)
             tasks.start_soon(self._watch, service)
             tasks.start_soon(self._notifier.feed, lambda: tenants.failure is not None)
-            await listener.serve([listening])
+            with record.announced():
+                await listener.serve([listening])
 
     def _say_where(self, listening: socket.socket, service: ServiceState) -> None:
         status, host, port = self._session.status, self._host, listening.getsockname()[1]
@@ -233,6 +239,8 @@ class _Serving:
                 check_key(self._host, config)
                 before = service.config.service
                 is_same_model = await service.tenants.reload(config, drain_s=config.service.drain_s)
+                if self._record is not None:
+                    self._record.update(config)
                 model = "the model stays" if is_same_model else "another model"
                 self._session.status(f"Configuration in force; {model}")
                 if (config.service.host, config.service.port) != (before.host, before.port):

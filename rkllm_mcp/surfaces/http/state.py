@@ -254,6 +254,7 @@ class ServiceState:
 
     tenants: Tenants  # the model, all assistants and the queue before the NPU
     is_draining: bool = False  # no new answers; the service ends after the running ones
+    terminal_key: str = ""  # key of the owner for commands of this machine; empty for none
     config_file: Path | None = None  # the file that servers are added to; None if there is none
     reload: Callable[[], Awaitable[object]] | None = None  # puts the configuration as it is now in force
     # Servers that are added, one after the other, and that are tested at once, each of which may be a program.

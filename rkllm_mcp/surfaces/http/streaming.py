@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from rkllm_http.listener import WRITE_BODY
 from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
-from rkllm_mcp.events import EVENT_TYPES, End, Event, Queued, Status, Text, Thinking, Usage, to_json
+from rkllm_mcp.events import EVENT_TYPES, End, Event, Queued, Status, Text, Thinking, Usage, event_to_json, to_json
 from rkllm_mcp.protocols import DISCARD_EVENTS, EventSink, Step
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, hide_internal_error, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON
@@ -263,6 +263,18 @@ async def while_connected(request: Request, work: Callable[[], Awaitable[T]]) ->
         finally:
             tasks.cancel_scope.cancel()
     raise ClientGoneError
+
+
+class EventRecords:
+    """The sink of a streamed answer: a record for each event."""
+
+    def __init__(self, stream: EventStream) -> None:
+        self._stream = stream
+        self.drained = stream.drained
+
+    def feed(self, batch: Sequence[Event]) -> None:
+        """Send the events."""
+        self._stream.feed(records(map(event_to_json, batch)))
 
 
 async def _when_gone(receive: Receive, leave: Callable[[], object]) -> None:

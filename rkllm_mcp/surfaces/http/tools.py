@@ -20,14 +20,16 @@ from rkllm_mcp.completions.api import Tokens
 from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.errors import QueueFullError
+from rkllm_mcp.generation import AnswerOptions, ApprovalMode
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, FixedApprover
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
 from rkllm_mcp.surfaces.http.openai import count_text
-from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
-from rkllm_mcp.surfaces.http.state import MEBIBYTE, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import while_connected
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse, shown
+from rkllm_mcp.surfaces.http.state import MEBIBYTE, id_prefix, service_of, tenant_of
+from rkllm_mcp.surfaces.http.streaming import EventRecords, EventStream, while_connected
+from rkllm_mcp.text import language_of_header
 from rkllm_mcp.toolcalls.results import result_text
 
 if TYPE_CHECKING:
@@ -81,6 +83,8 @@ class CallBody(bodies.RequestBody):
     tokens: Tokens = Field(default_factory=dict[str, str])
     """Secrets for headers of servers, by name; used for this call and kept nowhere."""
     approve: bool = Field(False, description="The yes to a call that may change something.")
+    stream: bool = False
+    """Answer with a stream of events, the last one tool_result; a call that needs a yes is put on it and waits."""
 
 
 class Called(DocumentedModel):
@@ -151,16 +155,31 @@ async def disable(request: Request) -> SwitchResult:
     "POST",
     "/v1/tools/{name}:call",
     body=CallBody,
-    answers=(RouteResponse(Called, says="What it came to; a tool that failed is no failure of the request."),),
+    answers=(
+        RouteResponse(Called, says="What it came to; a tool that failed is no failure of the request."),
+        RouteResponse(dict[str, Any], media=EVENT_STREAM, says="One event in each record, when stream is true."),
+    ),
     problems=(403, 404),
 )
-async def call(request: Request) -> dict[str, Any]:
+async def call(request: Request) -> object:
     """Call a tool by hand."""
     body = await bodies.read(request, CallBody)
     app, may_approve = tenant_of(request).app, "approve" in request.state.rights
     yes = "send approve: true to allow it" if may_approve else NO_RIGHT
     asker = FixedApprover("once") if body.approve and may_approve else FixedApprover("deny", yes)
     context = CallContext(asker=asker, tokens=body.tokens)
+
+    async def stream_call(stream: EventStream) -> None:
+        approvals: ApprovalMode = "no_right" if not may_approve else "grant" if body.approve else "ask"
+        language = language_of_header(request.headers.get("accept-language", ""))
+        prefix = id_prefix(request)
+        options = AnswerOptions(approvals=approvals, id_prefix=prefix, tokens=body.tokens, language=language)
+        async with app.toolbox.attending(body.tokens):
+            tool = _tool(app, request.path_params["name"])
+            await app.call_tool(tool, body.arguments, EventRecords(stream), options)
+
+    if body.stream:
+        return EventStream(stream_call)
 
     async def call_tool() -> dict[str, Any]:
         async with app.toolbox.attending(body.tokens):
@@ -342,7 +361,8 @@ class Permission(DocumentedModel):
 
     server: str
     tool: str
-    kind: str = Field(description="always, never, or configured by always_allow.")
+    kind: str
+    """always, never, configured by always_allow; or conversation, valid for the conversation that was asked for."""
 
 
 class Permissions(DocumentedModel):
@@ -351,18 +371,27 @@ class Permissions(DocumentedModel):
     permissions: list[Permission]
 
 
+class PermissionQuery(bodies.RequestBody):
+    """The decisions to list."""
+
+    conversation: str = Field("", description="Those as well that are valid for this conversation alone.")
+
+
 class ToolName(bodies.RequestBody):
     """A tool of a server."""
 
     server: str = Field(description="The server's name; empty for tools without one.")
     tool: str = Field(description="The server's own name of it.")
+    conversation: str = Field("", description="Of the decision for this conversation alone, instead of that for good.")
 
 
-@Route("GET", "/v1/approvals/lasting", answers=(RouteResponse(Permissions),))
+@Route("GET", "/v1/approvals/lasting", query=PermissionQuery, answers=(RouteResponse(Permissions),))
 async def list_permissions(request: Request) -> dict[str, Any]:
     """List the permanent decisions about calls."""
-    grants = await tenant_of(request).app.store.grants.all()
-    return {"permissions": [{"server": server, "tool": tool, "kind": grant.kind} for server, tool, grant in grants]}
+    app, conversation = tenant_of(request).app, bodies.query(request, PermissionQuery).conversation
+    decisions = [(server, tool, grant.kind) for server, tool, grant in await app.store.grants.all()]
+    decisions += [(*of, "conversation") for of in app.toolbox.conversation_grants.of(conversation) if conversation]
+    return {"permissions": [{"server": server, "tool": tool, "kind": kind} for server, tool, kind in decisions]}
 
 
 @Route(
@@ -374,8 +403,11 @@ async def list_permissions(request: Request) -> dict[str, Any]:
 )
 async def forget_permission(request: Request) -> None:
     """Ask again before the calls of a tool."""
-    wish = bodies.query(request, ToolName)
-    if not await tenant_of(request).app.store.grants.forget(wish.server, wish.tool):
+    wish, app = bodies.query(request, ToolName), tenant_of(request).app
+    grants = app.toolbox.conversation_grants
+    if wish.conversation and (wish.server, wish.tool) in grants.of(wish.conversation):
+        grants.forget(wish.conversation, wish.server, wish.tool)
+    elif wish.conversation or not await app.store.grants.forget(wish.server, wish.tool):
         raise HTTPError(404, f"no decision about {wish.tool!r} is stored; GET /v1/approvals/lasting lists them")
 
 

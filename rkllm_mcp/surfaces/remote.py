@@ -1,0 +1,651 @@
+"""The assistant of a running service as a ``ChatHost``: ``chat``, ``run`` and ``tools call`` over its HTTP API.
+
+    question ─▶ POST /v1/execute ─▶ records of events ─▶ the same renderer        Ctrl-C ─▶ POST …/cancel
+    approval, form on the stream ─▶ the person ─▶ POST /v1/approvals, /v1/elicitations
+
+The service keeps conversation, tools and model; what is stored is read from the store of this user, which both share.
+The conversation here is a copy of what was said, for commands that show, save or repeat it. A service that ends takes
+its answer with it: that answer fails with one sentence, and the next question goes to the service that runs then.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import anyio
+import httpx2
+
+from rkllm_mcp.app.answer import EventQueue
+from rkllm_mcp.app.assistant import PromptQuestion, begin_conversation, stored_about
+from rkllm_mcp.app.models import ListedModel
+from rkllm_mcp.app.preview import open_stored
+from rkllm_mcp.app.recorder import restored_turns
+from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.errors import GenerationError, RkllmMcpError, StoreError, ToolboxError, UsageError
+from rkllm_mcp.events import (
+    EVENT_TYPES,
+    Approval,
+    Elicitation,
+    End,
+    Event,
+    Prefill,
+    QuestionAnswered,
+    Status,
+    Text,
+    Thinking,
+    ToolCallDetected,
+    ToolFinished,
+    event_from_dict,
+)
+from rkllm_mcp.generation import AnswerOptions, ModelOptions
+from rkllm_mcp.messages import (
+    Conversation,
+    Message,
+    PromptArgument,
+    PromptTemplate,
+    Resource,
+    ResourceContent,
+    ResourceTemplate,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
+from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer
+from rkllm_mcp.records import StoredConversation
+from rkllm_mcp.surfaces.chat.host import AnsweringModel, ListedServer
+from rkllm_mcp.surfaces.running_service import RunningService, service_for
+from rkllm_mcp.tasks import open_task_group
+from rkllm_mcp.text import Language
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from rkllm_mcp.config.sections import Config
+    from rkllm_mcp.store import Store
+
+# A service sends something at least every five seconds while it answers.
+_SILENCE_S = 30.0
+_CONNECT_S = 5.0
+# A cancelled answer ends within this time, or is left.
+_CANCEL_S = 10.0
+_RETRY_S = 0.5
+_UNAVAILABLE, _NOT_FOUND = 503, 404
+_KINDS = frozenset(event.kind for event in EVENT_TYPES)
+
+
+@dataclass(eq=False)
+class _RunningAnswer:
+    """An answer that the service makes."""
+
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    conversation_id: str = ""  # at the service; empty until it is known
+    is_cancelled: bool = False
+    has_ended: bool = False
+    prefill: Prefill | None = None  # of the prompt that the model is reading
+
+
+class RemoteHost:
+    """The assistant of a running service; ``open_remote`` makes one."""
+
+    def __init__(
+        self, config: Config, service: RunningService, store: Store, about: str, language: Language, tasks: TaskGroup
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.tenant = ""
+        self.model = AnsweringModel("", 0)
+        self._service = service
+        self._about = about
+        self._language: Language = language
+        self._phrases = read_catalogue(language)
+        self._tasks = tasks
+        self._asked_model: str | None = None
+        self._servers: list[str] = [server.name for server in config.active_servers]
+        # By the id that the chat knows, and by that of the service.
+        self._answers: dict[str, _RunningAnswer] = {}
+        self._questions: dict[str, anyio.Event] = {}
+        # What the service knows of conversations that are not stored.
+        self._known: dict[str, list[Message]] = {}
+
+    # --- the connection -----------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _client(self, silence_s: float = _SILENCE_S) -> AsyncGenerator[httpx2.AsyncClient]:
+        """Connect to the service that runs now; one that ended may have been started again."""
+        if (service := service_for(self.config)) is None:
+            raise GenerationError(self._phrases.sentence("attached.over"))
+        self._service = service
+        headers = {"Authorization": f"Bearer {service.key}", "Accept-Language": self._language}
+        timeout = httpx2.Timeout(silence_s, connect=_CONNECT_S)
+        try:
+            client = httpx2.AsyncClient(base_url=service.address, headers=headers, timeout=timeout, trust_env=False)
+            async with client:
+                yield client
+        except httpx2.TimeoutException:
+            raise GenerationError(self._phrases.sentence("attached.silent", seconds=f"{silence_s:.0f}")) from None
+        except httpx2.HTTPError:
+            raise GenerationError(self._phrases.sentence("attached.lost")) from None
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        silence_s: float = _SILENCE_S,
+    ) -> Any:
+        """Return what a route answers, None without a body; a refusal is a ToolboxError."""
+        async with self._client(silence_s) as client:
+            response = await client.request(method, path, json=body, params=query)
+        if not response.is_success:
+            raise ToolboxError(_message_of(response))
+        return response.json() if response.content else None
+
+    async def _stream(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        feed: Callable[[Event], None],
+        begun: Callable[[httpx2.Response], None] = lambda _: None,
+    ) -> None:
+        """Feed the events of a route; wait while the service loads its model.
+
+        Raises:
+            GenerationError: the service refused, or ended.
+        """
+        deadline, has_told = monotonic() + self.config.runtime.start_timeout_s, False
+        while True:
+            async with self._client() as client, client.stream("POST", path, json=body) as response:
+                if response.is_success:
+                    begun(response)
+                    async for event in _events_of(response):
+                        feed(event)
+                    return
+                await response.aread()
+            if response.status_code != _UNAVAILABLE or monotonic() > deadline:
+                raise GenerationError(_message_of(response))
+            if not has_told:
+                feed(Status(self._phrases.sentence("attached.loading")))
+                has_told = True
+            await anyio.sleep(_RETRY_S)
+
+    # --- the model ----------------------------------------------------------------------------------------------------
+
+    async def begin(self, model: str | None) -> None:
+        """Read what answers, and have ``model`` loaded if it is named."""
+        if model is not None:
+            await self.load_model(model)
+        else:
+            await self._read_model()
+
+    async def _read_model(self) -> None:
+        me = await self._send("GET", "/v1/me")
+        description = f"{me.get('description', '')} ({self._service.address})".strip()
+        self.model = AnsweringModel(
+            me["model"],
+            me["context_tokens"],
+            description,
+            takes_pictures=me.get("sees", False),
+            is_emulated=me["emulated"],
+            has_weights=me.get("has_weights", False),
+        )
+
+    async def models(self) -> Mapping[str, ListedModel]:
+        """See ``ChatHost.models``."""
+        listed = (await self._send("GET", "/v1/models"))["data"]
+        return {
+            each["id"]: ListedModel(
+                each["id"], tuple(each["capabilities"]), each["context_tokens"], "", is_loaded=each["loaded"]
+            )
+            for each in listed
+        }
+
+    async def load_model(self, name: str) -> None:
+        """See ``ChatHost.load_model``."""
+        await self._send("POST", "/v1/models:load", {"model": name}, silence_s=self.config.runtime.start_timeout_s)
+        self._asked_model = name
+        await self._read_model()
+
+    # --- conversations ------------------------------------------------------------------------------------------------
+
+    def new_conversation(self, system: str | None = None) -> Conversation:
+        """See ``ChatHost.new_conversation``."""
+        return begin_conversation(self.config, self.tenant, system, self._about)
+
+    def resume(self, stored: StoredConversation) -> Conversation:
+        """See ``ChatHost.resume``."""
+        return restored_turns(stored, self.new_conversation(stored.system))
+
+    async def change_system(self, conversation: Conversation, text: str) -> None:
+        """See ``ChatHost.change_system``."""
+        if conversation.kept_turns:
+            await self._send("PATCH", f"/v1/conversations/{conversation.id}", {"system": text})
+        # One that is not stored goes on under a new id, with what was said.
+        self._known.pop(conversation.id, None)
+        others = [message for message in conversation.messages if message.role != "system"]
+        conversation.replace([Message("system", text), *others])
+        conversation.own_system = text
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    async def reply(
+        self, conversation: Conversation, question: str | PromptQuestion, options: AnswerOptions | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """See ``ChatHost.reply``."""
+        if conversation.id in self._answers:
+            raise UsageError("this conversation has an answer under way; wait for it or cancel it")
+        queue, answer = EventQueue(), _RunningAnswer()
+        self._answers[conversation.id] = answer
+        self._tasks.start_soon(self._follow, conversation, question, options or AnswerOptions(), queue, answer)
+        try:
+            while events := await queue.next_events():
+                for event in events:
+                    yield event
+                    if isinstance(event, End):
+                        return
+            yield End("cancelled")
+        finally:
+            queue.close()
+            answer.scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await answer.done.wait()
+
+    async def _follow(
+        self,
+        conversation: Conversation,
+        question: str | PromptQuestion,
+        options: AnswerOptions,
+        queue: EventQueue,
+        answer: _RunningAnswer,
+    ) -> None:
+        """Feed the events of an answer to ``queue``; the last one is an ``End``."""
+        asked = Message("user", question if isinstance(question, str) else question.name, pictures=options.pictures)
+        own_id, said = conversation.id, _Said(asked)
+        end = End("cancelled")
+
+        def feed(event: Event) -> None:
+            nonlocal end
+            answer.prefill = event if isinstance(event, Prefill) else None
+            said.note(event)
+            if isinstance(event, (Approval, Elicitation)):
+                self._questions[event.id] = anyio.Event()
+            elif isinstance(event, QuestionAnswered):
+                self._questions.pop(event.id, anyio.Event()).set()
+            if isinstance(event, End):
+                end = event
+                answer.has_ended = True
+            else:
+                queue.feed([event])
+
+        def begun(response: httpx2.Response) -> None:
+            answer.conversation_id = conversation.id = response.headers["X-Conversation-Id"]
+            self._answers[conversation.id] = answer
+
+        try:
+            with answer.scope:
+                try:
+                    await self._stream("/v1/execute", self._body(conversation, question, options), feed, begun)
+                    end = end if answer.has_ended else End("failed", self._phrases.sentence("attached.lost"))
+                except (GenerationError, ToolboxError) as error:
+                    end = End("cancelled") if answer.is_cancelled else End("failed", str(error))
+            with anyio.CancelScope(shield=True), suppress(StoreError):
+                await self._note_answer(conversation, said, end, is_prompt=not isinstance(question, str))
+        finally:
+            for question_id in said.questions:
+                self._questions.pop(question_id, anyio.Event()).set()
+            for known_id in {own_id, conversation.id}:
+                self._answers.pop(known_id, None)
+            queue.feed([end])
+            queue.close()
+            answer.done.set()
+
+    def _body(
+        self, conversation: Conversation, question: str | PromptQuestion, options: AnswerOptions
+    ) -> dict[str, Any]:
+        """Return the body of /v1/execute for a question."""
+        model = options.model
+        body: dict[str, Any] = {
+            "approvals": options.approvals,
+            "tokens": dict(options.tokens),
+            "resources": options.resources,
+            "store": options.save,
+            "options": _settings_of(model),
+            "model": self._asked_model,
+            "force_tool": model.forced_tool,
+            "allowed_tools": None if options.tools else [],
+        }
+        if isinstance(question, str):
+            pictures = [_encoded(picture.data) for picture in options.pictures]
+            body |= {"message": question, "pictures": pictures}
+        else:
+            body["prompt"] = {"name": question.name, "arguments": dict(question.arguments)}
+        replaces = conversation.replaces if conversation.draft is None else conversation.draft.start
+        is_stored = bool(conversation.kept_turns) or replaces is not None
+        if is_stored or self._known.get(conversation.id) == conversation.messages:
+            return body | {"conversation": conversation.id, "replaces": replaces}
+        turns = [message for message in conversation.messages if message.role in ("user", "assistant")]
+        history = [
+            {"role": turn.role, "text": turn.text, "pictures": [_encoded(picture.data) for picture in turn.pictures]}
+            for turn in turns
+            if turn.text.strip()
+        ]
+        return body | {"history": history, "system": conversation.own_system}
+
+    async def _note_answer(self, conversation: Conversation, said: _Said, end: End, *, is_prompt: bool) -> None:
+        """Add what was said to the copy of the conversation, and note how much of it is stored."""
+        if conversation.id in self._answers:
+            stored = await self.store.conversations.get(self.tenant, conversation.id)
+            conversation.replaces = conversation.draft = None
+            conversation.broken_off = ()
+            if stored is not None and is_prompt:
+                conversation.messages[:] = self.resume(stored).messages
+            else:
+                conversation.messages += said.messages()
+            conversation.kept_turns = len(stored.turns) if stored is not None else 0
+            if stored is not None and stored.turns and stored.turns[-1].ending == "interrupted":
+                conversation.broken_off = tuple(said.messages()[:1])
+            if end.reason != "failed":
+                self._known[conversation.id] = list(conversation.messages)
+
+    def cancel(self, conversation_id: str) -> bool:
+        """See ``ChatHost.cancel``; a second time leaves the answer without waiting for its end."""
+        answer = self._answers.get(conversation_id)
+        if answer is None or answer.has_ended:
+            return False
+        if answer.is_cancelled or not answer.conversation_id:
+            answer.scope.cancel()
+        else:
+            self._tasks.start_soon(self._cancel, answer)
+        answer.is_cancelled = True
+        return True
+
+    async def _cancel(self, answer: _RunningAnswer) -> None:
+        with anyio.move_on_after(_CANCEL_S):
+            try:
+                await self._send("POST", f"/v1/conversations/{answer.conversation_id}/cancel")
+                await answer.done.wait()
+            except (GenerationError, ToolboxError):
+                pass
+        answer.scope.cancel()
+
+    def prefill_progress(self, conversation_id: str) -> tuple[int, float | None] | None:
+        """See ``ChatHost.prefill_progress``."""
+        answer = self._answers.get(conversation_id)
+        return (answer.prefill.tokens, answer.prefill.seconds) if answer is not None and answer.prefill else None
+
+    # --- questions to the person --------------------------------------------------------------------------------------
+
+    async def decide(self, question_id: str, decision: Decision) -> bool:
+        """See ``ChatHost.decide``."""
+        return await self._answer_question(f"/v1/approvals/{question_id}", {"decision": decision})
+
+    async def fill(self, question_id: str, answer: ElicitationAnswer) -> bool:
+        """See ``ChatHost.fill``."""
+        body = {"action": answer.action, "content": dict(answer.content)}
+        return await self._answer_question(f"/v1/elicitations/{question_id}", body)
+
+    async def _answer_question(self, path: str, body: Mapping[str, Any]) -> bool:
+        async with self._client() as client:
+            response = await client.post(path, json=body)
+        if response.status_code == _NOT_FOUND:
+            return False
+        if not response.is_success:
+            raise ToolboxError(_message_of(response))
+        return True
+
+    async def settled(self, question_id: str) -> None:
+        """See ``ChatHost.settled``."""
+        if (event := self._questions.get(question_id)) is not None:
+            await event.wait()
+
+    # --- tools and servers --------------------------------------------------------------------------------------------
+
+    def server_names(self) -> Sequence[str]:
+        """See ``ChatHost.server_names``."""
+        return self._servers
+
+    async def servers(self) -> Sequence[ListedServer]:
+        """See ``ChatHost.servers``."""
+        listed = (await self._send("GET", "/v1/servers"))["servers"]
+        self._servers = [server["name"] for server in listed]
+        return [
+            ListedServer(server["name"], server["state"], server["tools"], server["error"], server["enabled"])
+            for server in listed
+        ]
+
+    async def tools(self, *, disabled: bool = False) -> Sequence[ToolSpec]:
+        """See ``ChatHost.tools``."""
+        listed = (await self._send("GET", "/v1/tools"))["tools"]
+        return [_tool_of(tool) for tool in listed if tool["enabled"] != disabled]
+
+    async def find_tool(self, name: str) -> ToolSpec | str:
+        """See ``ChatHost.find_tool``."""
+        tools = [*await self.tools(), *await self.tools(disabled=True)]
+        found = next((tool for tool in tools if name in (tool.name, tool.qualified_name)), None)
+        close = difflib.get_close_matches(name, [tool.name for tool in tools], n=1)
+        return found or (close[0] if close else "")
+
+    async def switch(self, name: str, *, is_on: bool) -> tuple[str, str | None]:
+        """See ``ChatHost.switch``."""
+        verb = "enable" if is_on else "disable"
+        if name in [server.name for server in await self.servers()]:
+            await self._send("POST", f"/v1/servers/{quote(name, safe='')}:{verb}")
+            return name, None
+        switched = await self._send("POST", f"/v1/tools/{quote(name, safe='')}:{verb}")
+        tool = await self.find_tool(switched["name"])
+        return ("", name) if isinstance(tool, str) else (tool.server, tool.name)
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], options: AnswerOptions
+    ) -> AsyncGenerator[Event, None]:
+        """Call a tool by hand: yield questions for the person, and last the result.
+
+        Raises:
+            GenerationError: the service refused, or ended.
+        """
+        body = {
+            "arguments": dict(arguments),
+            "tokens": dict(options.tokens),
+            "approve": options.approvals == "grant",
+            "stream": True,
+        }
+        queue, failures = EventQueue(), list[RkllmMcpError]()
+
+        async def call() -> None:
+            try:
+                await self._stream(f"/v1/tools/{quote(name, safe='')}:call", body, lambda event: queue.feed([event]))
+            except RkllmMcpError as error:
+                failures.append(error)
+            finally:
+                queue.close()
+
+        self._tasks.start_soon(call)
+        while events := await queue.next_events():
+            for event in events:
+                yield event
+        for failure in failures:
+            raise failure
+
+    async def conversation_grants(self, conversation_id: str) -> Sequence[tuple[str, str]]:
+        """See ``ChatHost.conversation_grants``."""
+        query = {"conversation": conversation_id}
+        permissions = (await self._send("GET", "/v1/approvals/lasting", query=query))["permissions"]
+        return [(each["server"], each["tool"]) for each in permissions if each["kind"] == "conversation"]
+
+    async def forget_conversation_grant(self, conversation_id: str, server: str, tool: str) -> None:
+        """See ``ChatHost.forget_conversation_grant``."""
+        query = {"conversation": conversation_id, "server": server, "tool": tool}
+        await self._send("DELETE", "/v1/approvals/lasting", query=query)
+
+    # --- resources and prompts ----------------------------------------------------------------------------------------
+
+    async def readable(
+        self, server: str | None, context: CallContext
+    ) -> tuple[Sequence[Resource], Sequence[ResourceTemplate]]:
+        """See ``ChatHost.readable``."""
+        del context
+        listed = await self._send("GET", "/v1/resources")
+        resources = [Resource(**each) for each in listed["resources"] if server in (None, each["server"])]
+        templates = [ResourceTemplate(**each) for each in listed["templates"] if server in (None, each["server"])]
+        return resources, templates
+
+    async def read_resource(self, reference: str, context: CallContext) -> ResourceContent:
+        """See ``ChatHost.read_resource``."""
+        del context
+        server, colon, uri = reference.partition(":")
+        is_named = bool(colon) and server in self._servers and not uri.startswith("//")
+        query = {"uri": uri, "server": server} if is_named else {"uri": reference}
+        content = await self._send("GET", "/v1/resources/read", query=query)
+        return ResourceContent(content["server"], content["uri"], content["text"], content["truncated"])
+
+    async def prompts(self, server: str | None, context: CallContext) -> Sequence[PromptTemplate]:
+        """See ``ChatHost.prompts``."""
+        del context
+        listed = (await self._send("GET", "/v1/prompts"))["prompts"]
+        return [
+            PromptTemplate(
+                each["server"],
+                each["name"],
+                each["description"],
+                tuple(PromptArgument(**argument) for argument in each["arguments"]),
+            )
+            for each in listed
+            if server in (None, each["server"])
+        ]
+
+    async def complete_prompt(
+        self, reference: str, argument: str, value: str, arguments: Mapping[str, str], context: CallContext
+    ) -> Sequence[str]:
+        """See ``ChatHost.complete_prompt``; the service passes no suggestions of servers on."""
+        del reference, argument, value, arguments, context
+        return ()
+
+    async def complete_resource(
+        self, template: ResourceTemplate, blank: str, value: str, context: CallContext
+    ) -> Sequence[str]:
+        """See ``ChatHost.complete_resource``; the service passes no suggestions of servers on."""
+        del template, blank, value, context
+        return ()
+
+
+@dataclass
+class _Round:
+    """What the model said in one round, and the results of its calls."""
+
+    texts: list[str] = field(default_factory=list[str])
+    thoughts: list[str] = field(default_factory=list[str])
+    calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    results: list[ToolResult] = field(default_factory=list[ToolResult])
+
+
+@dataclass
+class _Said:
+    """The messages of an answer, made of its events."""
+
+    question: Message
+    questions: list[str] = field(default_factory=list[str])  # ids of what the person was asked
+    _rounds: list[_Round] = field(default_factory=lambda: [_Round()])
+
+    def note(self, event: Event) -> None:
+        """Add an event."""
+        current = self._rounds[-1]
+        if isinstance(event, (Approval, Elicitation)):
+            self.questions.append(event.id)
+        elif isinstance(event, ToolCallDetected):
+            current.calls.append(ToolCall(event.id, event.name, event.arguments, repaired=event.repaired))
+        elif isinstance(event, ToolFinished):
+            current.results.append(ToolResult(event.id, event.name, event.text, event.is_error, event.seconds))
+        elif isinstance(event, (Text, Thinking)):
+            if current.results:
+                current = _Round()
+                self._rounds.append(current)
+            (current.texts if isinstance(event, Text) else current.thoughts).append(event.text)
+
+    def messages(self) -> list[Message]:
+        """Return the question and the rounds of model and tools."""
+        messages = [self.question]
+        for each in self._rounds:
+            if each.texts or each.calls:
+                text, thinking = "".join(each.texts), "".join(each.thoughts)
+                messages.append(Message("assistant", text, tuple(each.calls), thinking=thinking))
+            if each.results:
+                messages.append(Message("tool", results=tuple(each.results)))
+        return messages
+
+
+def _settings_of(model: ModelOptions) -> dict[str, Any]:
+    sampling = model.sampling
+    settings = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "repeat_penalty": sampling.repeat_penalty,
+        "max_tokens": model.max_new_tokens,
+        "thinking": model.thinking,
+    }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _tool_of(tool: Mapping[str, Any]) -> ToolSpec:
+    wire_name = tool["qualified_name"].removeprefix(f"mcp__{tool['server']}__")
+    return ToolSpec(
+        tool["name"],
+        tool["description"],
+        tool["input_schema"],
+        tool["server"],
+        wire_name,
+        tool["read_only"],
+        tool["destructive"],
+        title=tool["title"],
+    )
+
+
+def _message_of(response: httpx2.Response) -> str:
+    try:
+        return str(response.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {response.status_code}"
+
+
+async def _events_of(response: httpx2.Response) -> AsyncGenerator[Event, None]:
+    """Yield the events of a stream of records; a GenerationError for a failure that ends it."""
+    rest = b""
+    async for piece in response.aiter_bytes():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if not line.startswith(b"data: "):
+                continue
+            record: dict[str, Any] = json.loads(line.removeprefix(b"data: "))
+            if "error" in record and "kind" not in record:
+                raise GenerationError(str(record["error"]["message"]))
+            # A newer service may have kinds that are not known here.
+            if record.get("kind") in _KINDS:
+                yield event_from_dict(record)
+
+
+@asynccontextmanager
+async def open_remote(
+    config: Config, service: RunningService, language: Language, model: str | None = None
+) -> AsyncGenerator[RemoteHost]:
+    """Open the assistant of a running service; ``model`` is loaded there if it is another.
+
+    Raises:
+        RkllmMcpError: the service cannot be used, or the store cannot be read.
+    """
+    async with open_stored(config) as store, open_task_group(cancel_at_end=True) as tasks:
+        host = RemoteHost(config, service, store, await stored_about(store), language, tasks)
+        await host.begin(model)
+        yield host

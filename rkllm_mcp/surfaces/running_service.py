@@ -1,0 +1,170 @@
+"""The services of this user that are running: where each listens, for which configuration, and the key of its owner.
+
+    serve ─▶ services/PID.json in the state folder, locked while the process lives ─▶ chat, run and tools call
+
+The lock says that the process lives: the system removes it with the process, however that ends, so neither an address
+that another program has taken since nor a key is ever trusted without it. The key is valid for this process alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import http.client
+import json
+import os
+import secrets
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from rkllm_mcp.app.preview import state_folder
+
+if TYPE_CHECKING:
+    from rkllm_mcp.config.sections import Config
+
+_FOLDER = "services"
+_OVERRIDE = "RKLLM_MCP_"
+_PROBE_S = 2.0
+# State of a listening socket in /proc/net/tcp.
+_LISTENING = "0A"
+
+
+@dataclass(frozen=True)
+class RunningService:
+    """A service of this user that runs."""
+
+    address: str  # such as http://127.0.0.1:8080
+    pid: int
+    key: str  # of the owner
+    source: str  # configuration file; empty without one
+    changed_ns: int  # when that file was changed, as the service read it
+    # Digests of the variables that change the configuration.
+    overrides: Mapping[str, str]
+
+    def is_for(self, config: Config, environment: Mapping[str, str] = os.environ) -> bool:
+        """Return True if the service has this configuration; variables that only the service has are no difference."""
+        is_same_file = self.source == _source_of(config)
+        return is_same_file and overrides_of(environment).items() <= dict(self.overrides).items()
+
+    def has_changed(self, config: Config) -> bool:
+        """Return True if the configuration file was changed after the service read it."""
+        return self.changed_ns != _changed_ns(config)
+
+
+def _source_of(config: Config) -> str:
+    return str(config.origin.source.absolute()) if config.origin.source is not None else ""
+
+
+def _changed_ns(config: Config) -> int:
+    try:
+        return config.origin.source.stat().st_mtime_ns if config.origin.source is not None else 0
+    except OSError:
+        return 0
+
+
+def overrides_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that change a configuration, with digests of their values, which may be secrets."""
+    return {
+        name: hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()
+        for name, value in environment.items()
+        if value and (name == "MCP_ENABLED" or (name.startswith(_OVERRIDE) and "__" in name))
+    }
+
+
+class ServiceRecord:
+    """The record of the service in this process; ``announced`` keeps it while the service runs."""
+
+    def __init__(self, address: str, config: Config) -> None:
+        self.key = secrets.token_urlsafe(32)
+        self._address = address
+        self._path = state_folder() / _FOLDER / f"{os.getpid()}.json"
+        self._descriptor: int | None = None
+        self._config = config
+
+    @contextmanager
+    def announced(self) -> Generator[None]:
+        """Write the record and hold its lock in the block; without a writable state folder nothing is written."""
+        with suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Locked before it has its name, under which it would be read and removed without a lock.
+            new = self._path.with_suffix(".new")
+            new.unlink(missing_ok=True)
+            self._descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            self.update(self._config)
+            new.replace(self._path)
+        try:
+            yield
+        finally:
+            if self._descriptor is not None:
+                with suppress(OSError):
+                    self._path.unlink(missing_ok=True)
+                os.close(self._descriptor)
+                self._descriptor = None
+
+    def update(self, config: Config) -> None:
+        """Note the configuration that is in force."""
+        self._config = config
+        if self._descriptor is None:
+            return
+        overrides = overrides_of(os.environ)
+        facts = RunningService(self._address, os.getpid(), self.key, _source_of(config), _changed_ns(config), overrides)
+        content = json.dumps(asdict(facts)).encode()
+        with suppress(OSError):
+            os.pwrite(self._descriptor, content, 0)
+            os.ftruncate(self._descriptor, len(content))
+
+
+def running_services() -> list[RunningService]:
+    """Return the services of this user that run, the latest first; records of others that ended are removed."""
+    found: list[tuple[int, RunningService]] = []
+    folder = state_folder() / _FOLDER
+    for path in folder.glob("*.json") if folder.is_dir() else ():
+        with suppress(OSError, ValueError, TypeError), path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found.append((os.fstat(file.fileno()).st_mtime_ns, RunningService(**json.loads(file.read()))))
+            else:
+                path.unlink(missing_ok=True)
+    return [service for _, service in sorted(found, key=lambda each: each[0], reverse=True)]
+
+
+def service_for(config: Config) -> RunningService | None:
+    """Return the running service of this user with this configuration; None without one."""
+    return next((service for service in running_services() if service.is_for(config)), None)
+
+
+def is_served_by_another_user(address: str) -> bool:
+    """Return True if a service that belongs to another user answers at an address of this machine."""
+    parts = urlsplit(address)
+    host, port = parts.hostname or "", parts.port or 0
+    owners = _listeners(port)
+    if not owners or os.getuid() in owners:
+        return False
+    connection = http.client.HTTPConnection(host, port, timeout=_PROBE_S)
+    try:
+        connection.request("GET", "/readyz")
+        answer = json.loads(connection.getresponse().read(10_000))
+    except (OSError, ValueError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+    # Its state, or why it takes no questions; see surfaces.http.board.
+    return isinstance(answer, dict) and ("status" in answer or "error" in answer)
+
+
+def _listeners(port: int) -> set[int]:
+    """Return the users that listen at a port of this machine; empty where the system does not say."""
+    users: set[int] = set()
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in Path(f"/proc/net/{table}").read_text("ascii").splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+                    users.add(int(fields[7]))
+    return users
