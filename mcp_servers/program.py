@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from mcp.server import MCPServer
 
 T = TypeVar("T")
+
+# Key of ``_meta`` for texts by language: of a tool ``title``, ``description`` and ``parameters``; of a result ``text``.
+TEXTS = "rkllm-mcp/texts"
 
 _CLOSE_S = 1.0
 
@@ -95,6 +99,11 @@ def run_on_stdio(
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def read_texts(module: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return the texts of the tools, by name and language, from the file next to a module (its ``__file__``)."""
+    return json.loads(Path(module).with_name("texts.json").read_text("utf-8"))
 
 
 def without_titles(schema: dict[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,13 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from rkllm_mcp.events import EndReason, Source
+
+if TYPE_CHECKING:
+    from rkllm_mcp.text import Language
 
 Role = Literal["system", "user", "assistant", "tool"]
 # free: no approval needed; remembered: by a stored "always"; granted and refused: by a fixed decision; off: the tool is
@@ -21,6 +24,9 @@ ApprovalOutcome: TypeAlias = Literal[
 # How a stored answer ended; empty for a question. interrupted: not ended, because it is running or its process died.
 Ending: TypeAlias = EndReason | Literal["", "interrupted"]
 
+
+# Key of ``_meta`` under which a server has the texts of a tool, or of a result, by language (docs/own-server.md).
+TEXTS = "rkllm-mcp/texts"
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")
 
@@ -41,6 +47,8 @@ class ToolSpec:
     keywords: str = ""  # further words by which a search finds the tool; not shown to the model
     target: str = ""  # method and address of a REST API's operation, for which an approval is valid; else empty
     title: str = ""  # the server's name of the tool for people; not shown to the model
+    # By language: ``title``, ``description``, and ``parameters``, the descriptions of arguments by name.
+    texts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
     @property
     def original_name(self) -> str:
@@ -56,6 +64,19 @@ class ToolSpec:
     def qualified_name(self) -> str:
         """``mcp__{server}__{tool}``, the unique name inside the host."""
         return f"mcp__{self.server}__{self.original_name}" if self.server else self.name
+
+    def in_language(self, language: Language) -> ToolSpec:
+        """Return the tool with the texts that its server has in ``language``; as it is without any."""
+        texts = self.texts.get(language)
+        if not texts:
+            return self
+        properties = dict(self.input_schema.get("properties") or {})
+        for name, description in texts.get("parameters", {}).items():
+            if isinstance(properties.get(name), Mapping):
+                properties[name] = {**properties[name], "description": description}
+        schema = {**self.input_schema, **({"properties": properties} if properties else {})}
+        title, description = texts.get("title") or self.title, texts.get("description") or self.description
+        return replace(self, title=title, description=description, input_schema=schema)
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,11 @@ from pydantic import Field
 
 from mcp_servers.cloud.client import CloudClient, CloudError, open_client
 from mcp_servers.cloud.settings import NO_KEY, Settings, Vendor
-from mcp_servers.program import version, without_titles
+from mcp_servers.program import TEXTS, read_texts, version, without_titles
 
 CloudContext = Context[CloudClient, Any]
+
+_TEXTS = read_texts(__file__)["ask"]
 
 _QUESTION = "The whole question; the other model knows nothing of this conversation"
 
@@ -60,11 +62,16 @@ def _tool(vendor: Vendor, settings: Settings) -> Tool:
         return CallToolResult(content=[TextContent(type="text", text=text)])
 
     name = vendor.api.name
+    texts = {
+        language: {**entry, **{part: entry[part].format(name=name) for part in ("title", "description")}}
+        for language, entry in _TEXTS.items()
+    }
     tool = Tool.from_function(
         ask,
         name=vendor.api.tool,
         description=f"Ask a large AI model of {name} what you cannot answer. The question leaves this device.",
         annotations=ToolAnnotations(title=f"{name}に質問", read_only_hint=True, open_world_hint=True),
+        meta={TEXTS: texts},
     )
     return tool.model_copy(update={"parameters": _compact_schema(tool.parameters, vendor, settings)})
 

@@ -21,6 +21,7 @@ from mcp_servers.knowledge.results import ToolOutput
 from mcp_servers.knowledge.service import CallContext, KnowledgeService
 from mcp_servers.knowledge.settings import Settings
 from mcp_servers.knowledge.validation import BASE, ToolArguments
+from mcp_servers.program import TEXTS
 
 
 class KnowledgeTool(NamedTuple):
@@ -55,7 +56,7 @@ def tool_definitions(settings: Settings) -> list[Tool]:
 
 
 def _definition(entry: dict[str, Any], settings: Settings) -> Tool:
-    properties, required = entry.pop("properties"), entry.pop("required")
+    properties, required, texts = entry.pop("properties"), entry.pop("required"), entry.pop("texts")
     if settings.default_base and BASE in required:
         required.remove(BASE)
     if "max_results" in properties:
@@ -65,4 +66,4 @@ def _definition(entry: dict[str, Any], settings: Settings) -> Tool:
         schema["required"] = required
     entry["annotations"]["title"] = entry["title"]
     output = results.schema_of(BY_NAME[entry["name"]].output)
-    return Tool.model_validate({**entry, "inputSchema": schema, "outputSchema": output})
+    return Tool.model_validate({**entry, "inputSchema": schema, "outputSchema": output, "_meta": {TEXTS: texts}})

@@ -16,10 +16,12 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field
 
-from mcp_servers.program import version, without_titles
+from mcp_servers.program import TEXTS, read_texts, version, without_titles
 from mcp_servers.weather.errors import WeatherError
 from mcp_servers.weather.service import MAX_DAYS, PlacesAnswer, WeatherAnswer, WeatherService, open_weather
 from mcp_servers.weather.settings import Clock, Settings
+
+_TEXTS = read_texts(__file__)
 
 Weather = Context[WeatherService, Any]
 
@@ -72,7 +74,8 @@ def create_server(settings: Settings, clock: Clock) -> MCPServer[WeatherService]
 
 def _tool(function: Callable[..., Any], title: str) -> Tool:
     annotations = ToolAnnotations(title=title, read_only_hint=True, idempotent_hint=True, open_world_hint=True)
-    tool = Tool.from_function(function, annotations=annotations)
+    texts = {TEXTS: _TEXTS[function.__name__]}
+    tool = Tool.from_function(function, annotations=annotations, meta=texts)
     return tool.model_copy(update={"parameters": without_titles(tool.parameters)})
 
 

@@ -113,6 +113,7 @@ def _loaded(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalF
     changed = replace(
         tool,
         description=configured.description or tool.description,
+        texts={} if configured.description or configured.input_schema is not None else tool.texts,
         input_schema=tool.input_schema if configured.input_schema is None else validated(configured.input_schema),
         read_only=tool.read_only if configured.read_only is None else configured.read_only,
         destructive=tool.destructive if configured.destructive is None else configured.destructive,

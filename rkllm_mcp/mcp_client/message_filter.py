@@ -20,7 +20,7 @@ from anyio.abc import AsyncResource
 from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.wire_log import Write
-from rkllm_mcp.messages import as_list, as_mapping
+from rkllm_mcp.messages import TEXTS, as_list, as_mapping
 from rkllm_mcp.toolcalls.schemas import arguments_schema
 
 if TYPE_CHECKING:
@@ -202,6 +202,8 @@ def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
     execution = tool.get("execution")
     if _is_object(execution) and execution.get("taskSupport") in _TASK_SUPPORT:
         good["execution"] = {"taskSupport": execution["taskSupport"]}
+    if _is_object(meta := tool.get("_meta")) and TEXTS in meta:
+        good["_meta"] = {TEXTS: meta[TEXTS]}
     return good
 
 

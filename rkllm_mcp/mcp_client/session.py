@@ -11,8 +11,9 @@ import anyio
 from rkllm_mcp.config.servers import MCPServerConfig, is_offered, matches_any
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.callbacks import visited
-from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.messages import TEXTS, ToolSpec, as_mapping
 from rkllm_mcp.protocols import CallContext, OnProgress
+from rkllm_mcp.text import LANGUAGES
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, measure_schema
 
 if TYPE_CHECKING:
@@ -139,7 +140,21 @@ def _spec(tool: Tool, server: str) -> ToolSpec:
         destructive=hints.destructive_hint if hints else None,
         as_task=tool.execution is not None and tool.execution.task_support == "required",
         title=tool.title or (hints.title if hints else None) or "",
+        texts=_texts(tool.meta or {}),
     )
+
+
+def _texts(meta: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the texts of a tool by language, as ``ToolSpec.texts`` has them, without what is not a text."""
+    found: dict[str, dict[str, Any]] = {}
+    for language in LANGUAGES:
+        entry = as_mapping(as_mapping(meta.get(TEXTS)).get(language))
+        texts = {name: entry[name] for name in ("title", "description") if isinstance(entry.get(name), str)}
+        words = as_mapping(entry.get("parameters"))
+        parameters = {name: text for name, text in words.items() if isinstance(text, str)}
+        if texts or parameters:
+            found[language] = {**texts, "parameters": parameters}
+    return found
 
 
 async def call_tool(

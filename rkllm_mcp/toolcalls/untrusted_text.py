@@ -73,9 +73,16 @@ def presentable(tool: ToolSpec, clean: Callable[[str], str]) -> tuple[ToolSpec, 
 
     description = cleaned(tool.description)
     schema = cast("Mapping[str, Any]", _schema(tool.input_schema, cleaned, 0))
-    if description == tool.description and schema == tool.input_schema:
+    texts = cast("Mapping[str, Any]", _texts(tool.texts, cleaned))
+    if (description, schema, texts) == (tool.description, tool.input_schema, tool.texts):
         return tool, 0
-    return replace(tool, description=description, input_schema=schema), sum(counts)
+    return replace(tool, description=description, input_schema=schema, texts=texts), sum(counts)
+
+
+def _texts(value: Any, clean: Callable[[str], str]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _texts(item, clean) for key, item in cast("Mapping[str, Any]", value).items()}
+    return clean(value)
 
 
 def _schema(value: Any, clean: Callable[[str], str], depth: int) -> Any:

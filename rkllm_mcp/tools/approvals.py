@@ -293,6 +293,7 @@ def sampling_question(request: SamplingRequest, language: Language) -> Approval:
 def fingerprint_of(spec: ServerConfig, tool: ToolSpec) -> str:
     """Return a hash of the tool's definition and of the program or URL behind it, for which an approval is valid."""
     definition = [tool.wire_name, tool.description, tool.input_schema, tool.read_only, tool.destructive]
+    definition += [tool.texts] if tool.texts else []
     target = [*target_of(spec), *([tool.target] if tool.target else [])]
     text = json.dumps([target, definition], sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

@@ -34,6 +34,7 @@ from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import while_connected
 from rkllm_mcp.surfaces.http.tools import SWITCHED, SwitchResult, ToolShown, shown_tool
+from rkllm_mcp.text import language_of_header
 
 # The longest wait for the progress of a login; proxies and the page wait longer for an answer, seconds.
 _LOGIN_NEWS_S = 20.0
@@ -428,7 +429,8 @@ async def _tested(request: Request, name: str, run: Callable[[], Awaitable[Serve
             return await run()
 
     result, app = await while_connected(request, test_server), tenant_of(request).app
-    tools = [shown_tool(app, tool, enabled=True) for tool in result.tools]
+    language = language_of_header(request.headers.get("accept-language", ""))
+    tools = [shown_tool(app, tool, language, enabled=True) for tool in result.tools]
     tokens = sum(tool["tokens"] for tool in tools)
     return shown(ServerTested, result, name=name, seconds=round(result.seconds, 3), tokens=tokens, tools=tools)
 

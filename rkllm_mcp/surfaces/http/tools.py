@@ -29,7 +29,7 @@ from rkllm_mcp.surfaces.http.openai import count_text
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import MEBIBYTE, id_prefix, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import EventRecords, EventStream, while_connected
-from rkllm_mcp.text import language_of_header
+from rkllm_mcp.text import Language, language_of_header
 from rkllm_mcp.toolcalls.results import result_text
 
 if TYPE_CHECKING:
@@ -134,8 +134,9 @@ SWITCHED = (RouteResponse(SwitchResult),)
 async def list_tools(request: Request) -> dict[str, Any]:
     """List the tools."""
     app = tenant_of(request).app
-    tools = [shown_tool(app, tool, enabled=True) for tool in app.toolbox.tools()]
-    tools += [shown_tool(app, tool, enabled=False) for tool in app.toolbox.tools(disabled=True)]
+    language = language_of_header(request.headers.get("accept-language", ""))
+    tools = [shown_tool(app, tool, language, enabled=True) for tool in app.toolbox.tools()]
+    tools += [shown_tool(app, tool, language, enabled=False) for tool in app.toolbox.tools(disabled=True)]
     return {"tools": tools, "tokens": sum(tool["tokens"] for tool in tools if tool["enabled"])}
 
 
@@ -429,7 +430,8 @@ def _tool(app: App, name: str) -> ToolSpec:
     return tool
 
 
-def shown_tool(app: App, tool: ToolSpec, *, enabled: bool) -> dict[str, Any]:
-    """Return a tool as ``ToolShown``, with its cost."""
+def shown_tool(app: App, tool: ToolSpec, language: Language | None, *, enabled: bool) -> dict[str, Any]:
+    """Return a tool as ``ToolShown`` in a language, if its server has texts in it, with its cost."""
     tokens = app.model_host.listing.cost(tool)
-    return shown(ToolShown, tool, input_schema=dict(tool.input_schema), enabled=enabled, tokens=tokens)
+    told = tool.in_language(language) if language else tool
+    return shown(ToolShown, told, input_schema=dict(told.input_schema), enabled=enabled, tokens=tokens)
