@@ -7,14 +7,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rkllm_mcp.events import End, Event, Status, ToolCallFailed
+
 if TYPE_CHECKING:
     from rkllm_mcp.text import Language
+
+
+# Longer texts are those of other programs, and matching them against patterns would take long.
+_LONGEST_PHRASE = 600
+_SENTENCES = re.compile(r"(?<=[.?!]) (?=[A-Z])")
+_PARTS = re.compile(r"; |[.?!] (?=[A-Z])")
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,7 @@ class Catalogue:
     """The texts in one language."""
 
     entries: Mapping[str, Any]
+    language: Language = "en"
 
     def sentence(self, key: str, **values: object) -> str:
         """Return the sentence of ``key``, with ``values`` inserted."""
@@ -42,11 +51,70 @@ class Catalogue:
         matches = ((re.fullmatch(pattern, text), translation) for pattern, translation in table.items())
         return next((match.expand(translation) for match, translation in matches if match), text)
 
+    def phrase(self, text: str) -> str:
+        """Return an English sentence of this program in this language; as it is without a translation.
+
+        The table ``phrases`` has the translations by sentence, with ``{}`` for what is inserted, which is translated
+        in the same way. A problem and its remedy are looked up one by one where they are not an entry together.
+        """
+        exact, patterns = _read_phrases(self.language)
+        if text in exact or not exact or " " not in text or len(text) > _LONGEST_PHRASE:
+            return exact.get(text, text)
+        for pattern, translation in patterns:
+            if (match := pattern.fullmatch(text)) and not any(map(_PARTS.search, match.groups())):
+                return translation.format(*map(self.phrase, match.groups()))
+        if len(sentences := _SENTENCES.split(text)) > 1:
+            told = [self.phrase(sentence) for sentence in sentences]
+            return (
+                text
+                if told == sentences
+                else "".join(part if part[-1] in "。?" else f"{part} " for part in told).rstrip()
+            )
+        for mark, sign in (("; ", "。"), (": ", ": "), ("\n", "\n")):
+            before, found, after = text.partition(mark)
+            if found:
+                parts = self.phrase(before), self.phrase(after)
+                if parts != (before, after):
+                    return f"{parts[0]}{sign}{parts[1]}"
+        matches = ((pattern.fullmatch(text), translation) for pattern, translation in patterns)
+        return next((words.format(*map(self.phrase, match.groups())) for match, words in matches if match), text)
+
+    def told(self, event: Event) -> Event:
+        """Return an event with its sentence in this language."""
+        match event:
+            case Status() if event.about:
+                values = {name: self.phrase(x) if isinstance(x, str) else x for name, x in event.values.items()}
+                return replace(event, text=self.table("status")[event.about].format(**values))
+            case End() if event.error:
+                return replace(event, error=self.phrase(event.error))
+            case ToolCallFailed():
+                return replace(event, reason=self.phrase(event.reason))
+            case _:
+                return event
+
 
 @cache
 def read_catalogue(language: Language) -> Catalogue:
     """Return the texts in ``language``."""
-    return Catalogue(json.loads(Path(__file__).with_name(f"catalogue.{language}.json").read_text("utf-8")))
+    return Catalogue(json.loads(Path(__file__).with_name(f"catalogue.{language}.json").read_text("utf-8")), language)
+
+
+def status_line(about: str, **values: object) -> Status:
+    """Return the status line of the table ``status``, in English; ``Catalogue.told`` says it in a language."""
+    return Status(read_catalogue("en").table("status")[about].format(**values), about, values)
+
+
+@cache
+def _read_phrases(language: Language) -> tuple[Mapping[str, str], Sequence[tuple[re.Pattern[str], str]]]:
+    """Return the sentences with a translation, and those with blanks as patterns, the most particular first."""
+    file = Path(__file__).with_name(f"phrases.{language}.json")
+    phrases: Mapping[str, str] = json.loads(file.read_text("utf-8")) if language != "en" else {}
+    with_blanks = sorted((key for key in phrases if "{}" in key), key=lambda key: len(key.replace("{}", "")))
+    patterns = [
+        (re.compile("(.+?)".join(map(re.escape, key.split("{}"))), re.DOTALL), phrases[key])
+        for key in reversed(with_blanks)
+    ]
+    return {key: text for key, text in phrases.items() if "{}" not in key}, patterns
 
 
 def translate(key: str, language: Language = "en", **values: object) -> str:

@@ -146,6 +146,9 @@ class Status:
     """A status line for the user, such as ``[MCP: Calling tool 'get_weather']``."""
 
     text: str
+    # The sentence's name in the table ``status`` of the catalogue, and what is inserted; left out where there is none.
+    about: str = field(default="", compare=False)
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any], compare=False)
     kind: ClassVar[Literal["status"]] = "status"
 
 
@@ -235,6 +238,8 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     values = {name: getattr(event, name) for name in _FIELD_ORDER[type(event)]}
     if isinstance(event, ToolFinished):
         values = {name: value for name, value in values.items() if value or name not in ("ruling", "omitted")}
+    elif isinstance(event, Status) and not event.about:
+        del values["about"], values["values"]
     until = None
     if isinstance(event, (Approval, Elicitation)):
         until = event.refused_at

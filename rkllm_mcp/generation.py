@@ -185,8 +185,8 @@ class AnswerOptions:
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     save: bool = False  # save question and answer before ``End``; a ``Status`` reports what cannot be saved
     resources: bool = True  # ``@server:uri`` in the question is read
-    # No later question can use a server that starts slowly, so this one waits for it: up to its connect_timeout_s.
-    waits_for_servers: bool = False
+    # No further question follows, which a server that starts slowly could join.
+    is_single: bool = False
     language: Language | None = None  # of questions for approval; None for the configuration's
     pictures: tuple[Picture, ...] = ()  # pictures that belong to the question
     # The events of the answer that is continued, with ``continues`` of the model's options.

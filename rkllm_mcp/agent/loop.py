@@ -42,7 +42,7 @@ from rkllm_mcp.agent.instructions import ResponseInstructions, TurnPreparation, 
 from rkllm_mcp.agent.offers import NO_OFFER, Offer, card_of
 from rkllm_mcp.agent.tool_runner import CallRunner, Parallel
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
-from rkllm_mcp.catalogue import translate
+from rkllm_mcp.catalogue import status_line, translate
 from rkllm_mcp.errors import GenerationError, PromptTooLongError
 from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ForcedTool, ModelOptions
@@ -54,9 +54,6 @@ from rkllm_mcp.text import language_of_text, shorten
 CALLS_OVER = "no more tools are run for this answer"
 CALL_NOTE = "The answer has to be a call of one of the tools. Call one now."
 TOGETHER_NOTE = "Call this again together with the others."
-FACTS = "[Model: it answers from the results now, without the tools]"
-WORDS = "[Model: it called a tool that the question does not ask for, and answers in words now]"
-SILENCE = "[Model: it ended its answer without a word; ask again in other words]"
 
 
 # A longer result is read in its card.
@@ -187,10 +184,10 @@ class RunCalls:
         count = len(turn.calls)
         if not count and not turn.failures:
             if not turn.has_text:
-                self._sink.feed([Status(SILENCE)])
+                self._sink.feed([status_line("silence")])
             return self._described_call(turn)
         if count:
-            self._sink.feed([Status(f"[MCP: Detected {count} tool call{'s' if count > 1 else ''}]")])
+            self._sink.feed([status_line("detected" if count > 1 else "detected_one", count=count)])
         is_repetition = count > 0 and not turn.failures and all(map(self._runner.has_result, turn.calls))
         news_before = self._runner.news
         results = (*await self._runner.run(turn.calls), *_refusals(turn.failures))
@@ -419,7 +416,7 @@ async def _answer_without_tools(
     options = replace(options, tool_choice="auto", others=(*calls.tool_set.listed, *calls.tool_set.others()))
     text = ""
     try:
-        sink.feed([Status(FACTS if kind == "facts" else WORDS), *([Text("\n\n")] if begun else [])])
+        sink.feed([status_line(kind), *([Text("\n\n")] if begun else [])])
         turn = await model.respond(asked, (), options, _ShownEvents(calls, sink, may_call=False))
         if not turn.has_text and not turn.is_cut:
             facts = shorten(facts_of(conversation), _MOST_RESULT_CHARS)

@@ -10,9 +10,10 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from rkllm_mcp.agent.tool_runner import completed, failure_line, source_events, start_line
+from rkllm_mcp.agent.tool_runner import outcome, source_events
 from rkllm_mcp.agent.tool_set import ToolCaller
-from rkllm_mcp.events import ResourceRead, Status
+from rkllm_mcp.catalogue import status_line
+from rkllm_mcp.events import ResourceRead
 from rkllm_mcp.messages import (
     FilledPrompt,
     Message,
@@ -90,7 +91,7 @@ async def attach(text: str, source: ResourceSource, limit_chars: int, context: C
         content = await source.read_resource(mention.reference, max(1, remaining), context)
         blocks[mention.reference] = block_of(mention.reference, content.text if remaining > 0 else LEFT_OUT)
         remaining -= len(content.text)
-        context.sink.feed([ResourceRead(content.uri), Status(f"[MCP: Fetched resource: {content.uri}]")])
+        context.sink.feed([ResourceRead(content.uri), status_line("resource", uri=content.uri)])
     return Question(_with_headings(text, mentions), "\n".join(blocks.values()))
 
 
@@ -173,16 +174,15 @@ async def gather_context(
     async def call_tool(tool: ToolSpec, argument: str) -> None:
         call = ToolCall("", tool.name, {argument: words})
         # It was not chosen for these words, so nothing is to be learnt from it.
-        result = await caller.call(call, replace(context, request="", announcement=start_line(tool.name)))
+        result = await caller.call(
+            call, replace(context, request="", announcement=status_line("calling", name=tool.name, call=""))
+        )
         results[tool.name] = result
-        outcome = f"failed and is left out: {failure_line(result)}" if result.is_error else completed(result)
-        context.sink.feed([Status(f"[MCP: Tool '{tool.name}' {outcome}]"), *source_events(result)])
+        context.sink.feed([outcome(replace(result, name=tool.name)), *source_events(result)])
 
     arguments = {tool.name: text_argument(tool) for tool in tools}
     for name in [name for name, argument in arguments.items() if argument is None]:
-        context.sink.feed(
-            [Status(f"[MCP: Tool '{name}' is left out: it takes no text, as an auto_context_tool has to]")]
-        )
+        context.sink.feed([status_line("no_text_taken", name=name)])
     await run_concurrently(
         partial(call_tool, tool, argument) for tool in tools if (argument := arguments[tool.name]) is not None
     )
@@ -278,7 +278,7 @@ async def question_from_prompt(
     """
     filled = await source.fill_prompt(reference, arguments, context)
     template = filled.template
-    context.sink.feed([Status(f"[MCP: Using prompt template '{template.name}' from server '{template.server}']")])
+    context.sink.feed([status_line("prompt", name=template.name, server=template.server)])
     if filled.messages[-1].role != "user":
         return Question(GO_ON, preceding=filled.messages)
     return Question(filled.messages[-1].text, preceding=filled.messages[:-1], foreign=True)

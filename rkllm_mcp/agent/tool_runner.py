@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 
 from rkllm_mcp.agent.facts import call_key
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
+from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.events import Event, Sources, Status, ToolFinished, ToolProgress
 from rkllm_mcp.messages import ToolCall, ToolResult
 from rkllm_mcp.protocols import CallContext
@@ -86,7 +87,7 @@ class CallRunner:
             text = f"(Called before with the same arguments; this is the same result.)\n{earlier.text}"
             result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0, sources=None)
         elif parameters := self._tool_set.parameters_before(call):
-            self._sink.feed([Status(f"[MCP: Telling the parameters of '{call.name}']")])
+            self._sink.feed([status_line("parameters", name=call.name)])
             result = self.finished[call.id] = ToolResult(call.id, call.name, parameters)
             self.told.append(call.name)
         else:
@@ -99,7 +100,9 @@ class CallRunner:
             # A server may send progress faster than any reader takes it.
             await self._sink.drained()
 
-        context = replace(self._context, on_progress=on_progress, announcement=start_line(call.name))
+        context = replace(
+            self._context, on_progress=on_progress, announcement=status_line("calling", name=call.name, call=call.id)
+        )
         result = await self._tools.call(call, context)
         self.finished[call.id] = result
         tool = self._tool_set.tool(call.name)
@@ -108,8 +111,7 @@ class CallRunner:
                 self._forget_what_was_read()
             self._results[self._key(call)] = result
             self.news += 1
-        outcome = f"failed: {failure_line(result)}" if result.is_error else completed(result)
-        self._sink.feed([Status(f"[MCP: Tool '{call.name}' {outcome}]")])
+        self._sink.feed([outcome(result, call.id)])
         return result
 
     def _forget_what_was_read(self) -> None:
@@ -119,14 +121,12 @@ class CallRunner:
                 del self._results[key]
 
 
-def start_line(name: str) -> Status:
-    """Return the status line of a call that begins."""
-    return Status(f"[MCP: Calling tool '{name}']")
-
-
-def completed(result: ToolResult) -> str:
-    """Return the outcome of a call for a status line."""
-    return "completed: no results" if result.sources == () else "completed"
+def outcome(result: ToolResult, call_id: str = "") -> Status:
+    """Return the status line of a call that has ended; ``call_id`` is empty for one that the model did not make."""
+    if not result.is_error:
+        return status_line("found_nothing" if result.sources == () else "completed", name=result.name, call=call_id)
+    about = "failed" if call_id else "failed_context"
+    return status_line(about, name=result.name, reason=failure_line(result), call=call_id)
 
 
 def source_events(result: ToolResult) -> list[Event]:

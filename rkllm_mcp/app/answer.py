@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import anyio
 import anyio.lowlevel
@@ -19,10 +20,12 @@ import anyio.lowlevel
 from rkllm_mcp.agent.markup_filter import MarkupFilter
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.recorder import AnswerRecord
+from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError
 from rkllm_mcp.events import End, Event, Status
 from rkllm_mcp.messages import Conversation, Ending
 from rkllm_mcp.protocols import EventSink, Step, feed_through
+from rkllm_mcp.text import Language
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +69,17 @@ class EventQueue:
         return [event for batch in batches for event in batch]
 
 
+@dataclass
+class _Translation(Step):
+    """Step that says status lines and errors in a person's language."""
+
+    catalogue: Catalogue
+
+    def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
+        """Return the events in the language."""
+        return [self.catalogue.told(event) for event in batch]
+
+
 class Answer:
     """One answer; rounds, tools and approvals feed their events to it.
 
@@ -77,6 +91,7 @@ class Answer:
         steps: further steps, before the sink.
         markup: the first step of an answer that may have no tools.
         record: saves the answer.
+        language: the person's, of status lines and errors.
     """
 
     def __init__(
@@ -88,6 +103,7 @@ class Answer:
         steps: Sequence[Step] = (),
         markup: MarkupFilter | None = None,
         record: AnswerRecord | None = None,
+        language: Language = "en",
     ) -> None:
         self.scope = anyio.CancelScope()
         self.done = anyio.Event()
@@ -99,7 +115,7 @@ class Answer:
         self.sink = sink
         self._usage = usage.of_answer(conversation)
         self._on_end = on_end
-        own_steps = (markup, self._usage, record)
+        own_steps = (None if language == "en" else _Translation(read_catalogue(language)), markup, self._usage, record)
         self._steps: list[Step] = [*(step for step in own_steps if step is not None), *steps]
         self._is_ending = self._is_saved = False
         # Called when no more events follow, also if the caller was cancelled.

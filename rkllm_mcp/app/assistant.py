@@ -29,10 +29,10 @@ from rkllm_mcp.app.answer import Answer, EventQueue
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, restored_turns
 from rkllm_mcp.app.settings import starting_lines
 from rkllm_mcp.app.titles import Titles
-from rkllm_mcp.catalogue import translate
+from rkllm_mcp.catalogue import status_line, translate
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.events import End, Event, Status, ToolProgress
+from rkllm_mcp.events import End, Event, ToolProgress
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
@@ -67,6 +67,8 @@ HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with a
 NO_RIGHT = "This key may not approve calls; the owner of the service can allow the tool with always_allow."
 
 # A server whose tools do not fit a question is waited for this long: then the list of tools is usually complete.
+# A server whose known tools fit the question, or that adds to each question, is waited for so long in all.
+_FIT_WAIT_S = 8.0
 _UNFIT_WAIT_S = 1.0
 # The stored texts about the person, and the key of the only one.
 PERSON, _ABOUT = "person", "about"
@@ -77,12 +79,15 @@ def _names_of(servers: Sequence[AnyToolServer], among: Collection[str] | None = 
     return ", ".join(f"'{name}'" for name in names if among is None or name in among)
 
 
-def _is_needed(server: AnyToolServer, fitting: Collection[str], tool_names: Collection[str]) -> bool:
-    """Return True if a question needs a server: it adds to each question, or its tools fit or are in ``tool_names``."""
+def _has_named(server: AnyToolServer, tool_names: Collection[str]) -> bool:
+    """Return True if a server may have one of ``tool_names``."""
     server_names = {name for tool in server.remembered_tools for name in (tool.wire_name, tool.qualified_name)}
-    is_named = any(name in server_names or name.startswith(f"mcp__{server.spec.name}__") for name in tool_names)
-    adds_context = server.spec.auto_context_tool is not None and not server.failed_before
-    return is_named or adds_context or server.spec.name in fitting
+    return any(name in server_names or name.startswith(f"mcp__{server.spec.name}__") for name in tool_names)
+
+
+def _adds_context(server: AnyToolServer) -> bool:
+    """Return True if a server adds to each question, and did not fail in an earlier run."""
+    return server.spec.auto_context_tool is not None and not server.failed_before
 
 
 @dataclass(frozen=True)
@@ -335,13 +340,13 @@ class App:
             return npu.prefill_progress.estimate(tokens)
         return npu.prefill_progress.of(conversation_id)
 
-    def starting(self) -> tuple[Status, ...]:
+    def starting(self) -> tuple[Event, ...]:
         """Return lines about the model and the servers that are starting; empty from the second call on."""
         if self._has_announced:
             return ()
         self._has_announced = True
         model, language = self.model_host.name if self.model_host.npu else None, self.config.status_language
-        return tuple(map(Status, starting_lines(model, len(self.toolbox.connections), language)))
+        return starting_lines(model, len(self.toolbox.connections), language)
 
     async def ready(self) -> None:
         """Wait until the model is loaded and every server is connected or has failed.
@@ -357,33 +362,35 @@ class App:
         await self.model_host.ready()
         await self.toolbox.wait(lambda _: self.config.agent.wait_for_servers_s)
 
-    async def servers_ready(self, text: str, options: AnswerOptions, sink: EventSink) -> None:
+    async def servers_ready(self, text: str, options: AnswerOptions, sink: EventSink) -> frozenset[str]:
         """Wait for the servers that are starting as long as a question is worth it; ``sink`` receives status lines.
 
         ============================================  ======================================
-        a server                                      is waited for, at most
+        a server that is starting                     is waited for up to
         ============================================  ======================================
-        whose known tools fit the question            its ``connect_timeout_s``
+        with a tool that the request names            its ``connect_timeout_s``
+        whose known tools fit the question            8 s, as one that adds to each question
         whose known tools do not fit it               1 s
         of which nothing is known                     ``agent.wait_for_servers_s``
         that is waited for already                    not again
         ============================================  ======================================
 
-        With ``options.waits_for_servers`` and a question that no tool fits so far, every server that did not fail in
-        an earlier run is waited for up to its ``connect_timeout_s``.
+        Returns:
+            The names of the servers without which the question is answered.
         """
         starting = [server for server in self.toolbox.connections if server.is_starting]
         if not starting or not options.tools:
-            return
-        patience_s, language = self.config.agent.wait_for_servers_s, self._language_of(options)
+            return frozenset()
+        patience_s = self.config.agent.wait_for_servers_s
         tools = [*self.toolbox.tools(), *(tool for server in starting for tool in server.remembered_tools)]
         fitting = {tool.server for tool in await self._preparation.fitting(text, tools)}
         tool_names = {name for name in (options.model.forced_tool, *(options.allowed_tools or ())) if name}
         tool_names -= {name for name in tool_names if self.toolbox.resolve(name) is not None}
-        needed = {server.spec.name for server in starting if _is_needed(server, fitting, tool_names)}
-        if tool_names and not needed:
+        named = {server.spec.name for server in starting if _has_named(server, tool_names)}
+        if tool_names and not named:
             # One of them may have the tool that the request names.
-            needed = {server.spec.name for server in starting if not server.remembered_tools}
+            named = {server.spec.name for server in starting if not server.remembered_tools}
+        needed = named | {server.spec.name for server in starting if _adds_context(server)} | fitting
 
         def first_limit_s(server: AnyToolServer) -> float:
             name = server.spec.name
@@ -391,35 +398,20 @@ class App:
                 return 0.0
             return patience_s if name in needed or not server.remembered_tools else min(patience_s, _UNFIT_WAIT_S)
 
+        def further_limit_s(server: AnyToolServer) -> float:
+            name = server.spec.name
+            return math.inf if name in named else max(0.0, _FIT_WAIT_S - patience_s) if name in needed else 0.0
+
         late = await self.toolbox.wait(first_limit_s)
-        if any(server.spec.name in needed for server in late):
-            sink.feed((Status(translate("servers.waiting", language, names=_names_of(late, needed))),))
-            late = await self.toolbox.wait(lambda server: math.inf if server.spec.name in needed else 0.0)
-        elif options.waits_for_servers:
-            late = await self._wait_until_served(text, late, sink, language)
+        if hopeful := [server for server in late if further_limit_s(server)]:
+            sink.feed([status_line("waiting", names=_names_of(hopeful))])
+            late = await self.toolbox.wait(further_limit_s)
+        names = frozenset(server.spec.name for server in late)
         news = [server for server in late if server.spec.name not in self._waited_for]
-        self._waited_for |= {server.spec.name for server in news}
+        self._waited_for |= names
         if news:
-            key = "servers.left_out" if options.waits_for_servers else "servers.join_later"
-            sink.feed((Status(translate(key, language, names=_names_of(news))),))
-
-    async def _wait_until_served(
-        self, text: str, late: Sequence[AnyToolServer], sink: EventSink, language: Language
-    ) -> Sequence[AnyToolServer]:
-        """Wait until a tool fits the question, or no server is left that did not fail before; return those that start.
-
-        Each server is waited for up to its ``connect_timeout_s``.
-        """
-        has_told = False
-        while hopeful := [server for server in late if not server.failed_before]:
-            if await self._preparation.fitting(text, self.toolbox.tools()):
-                break
-            if not has_told:
-                has_told = True
-                sink.feed((Status(translate("servers.waiting", language, names=_names_of(hopeful))),))
-            await self.toolbox.next_settled(hopeful)
-            late = [server for server in late if server.is_starting]
-        return late
+            sink.feed([status_line("left_out" if options.is_single else "join_later", names=_names_of(news))])
+        return names
 
     def _language_of(self, options: AnswerOptions) -> Language:
         return options.language or self.config.agent.person_language
@@ -463,7 +455,8 @@ class App:
             pictures = options.pictures
             record = AnswerRecord(self.recorder, conversation, text, secrets, markup.words, options.begun, pictures)
         on_end = partial(self._remove, conversation.id)
-        answer = Answer(conversation, sink, self.usage, on_end, steps, markup, record)
+        language = self._language_of(options)
+        answer = Answer(conversation, sink, self.usage, on_end, steps, markup, record, language)
         self._answers[conversation.id] = answer
         return answer
 
@@ -483,7 +476,7 @@ class App:
                 await answer.record.begin()
                 self._tasks.start_soon(answer.record.follow, answer.scope.cancel)
             await self._model_ready(answer)
-            await self.servers_ready(question if isinstance(question, str) else "", options, answer)
+            late = await self.servers_ready(question if isinstance(question, str) else "", options, answer)
             await self._warmed_up()
             await self._tools.refresh()
             # A server that needs a token of the request is connected, and its tools are known, for this answer.
@@ -507,7 +500,8 @@ class App:
                         language=options.language,
                     )
                     prepared = await self._prepare_question(question, options, context)
-                    tools = self.tools(options)
+                    # Also without the tools of a server that became ready after people read that it is left out.
+                    tools = tuple(tool for tool in self.tools(options) if tool.server not in late)
                     if self.model_host.searches_first_call and model_options.tool_choice == "auto":
                         choice = await self._preparation.first_call(prepared.text, tools)
                         model_options = replace(model_options, tool_choice=choice)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rkllm_mcp.catalogue import translate
+from rkllm_mcp.catalogue import read_catalogue, status_line
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ConfigError, RuntimeUnusableError
+from rkllm_mcp.events import Event
 from rkllm_mcp.generation import ImageTags, Sampling, SamplingByPurpose
 from rkllm_mcp.models.cards import ModelCard, ModelFolder, SamplingCard, SamplingValues, choose_model, list_models
 
@@ -111,11 +112,11 @@ def blindness(name: str, *, emulated: bool | None = None) -> str:
     return f"{name} does not see pictures; {advice}"
 
 
-def starting_lines(model: str | None, servers: int, language: Language = "en") -> tuple[str, ...]:
+def starting_lines(model: str | None, servers: int, language: Language = "en") -> tuple[Event, ...]:
     """Return a line about the model that loads, None for a remote service, and one about the servers that connect."""
-    lines = () if model is None else (translate("chat.loading", language, name=model),)
-    key = "servers.connecting" if servers > 1 else "servers.connecting_one"
-    return (*lines, translate(key, language, count=servers)) if servers else lines
+    lines = [] if model is None else [status_line("loading", name=model)]
+    lines += [status_line("joining" if servers > 1 else "joining_one", count=servers)] if servers else []
+    return tuple(map(read_catalogue(language).told, lines))
 
 
 def unset_rights(config: Config) -> list[str]:

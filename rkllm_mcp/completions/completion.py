@@ -17,12 +17,12 @@ from dataclasses import replace
 from rkllm_mcp.agent.loop import LoopSettings, ReturnCalls, run_agent
 from rkllm_mcp.agent.tool_set import ToolSet, named
 from rkllm_mcp.app.assistant import App
-from rkllm_mcp.catalogue import translate
+from rkllm_mcp.catalogue import status_line, translate
 from rkllm_mcp.completions.conversation_cache import CachedConversation, ConversationCache, Owner
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
 from rkllm_mcp.completions.structured_output import FormatMismatchError, ResponseFormat
 from rkllm_mcp.errors import AnswerFormatError, NoCallError, PromptTooLongError
-from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected
+from rkllm_mcp.events import End, Event, Text, ToolCallDetected
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
@@ -67,7 +67,7 @@ async def _answer_with_client_tools(
             tools = _with_server(request.tools)
             conversation.listed_tools = tuple(map(named, tools))
             conversation.messages[-1:] = noted(conversation.messages[-1], f"[{translate('model.two_steps')}]")
-            sink.feed([Status(f"[Context: {len(tools)} tools are listed by name alone, to fit the window]")])
+            sink.feed([status_line("names_only", count=len(tools))])
     failures = () if turn.calls else turn.failures
     if must_call and not turn.calls:
         # Markup as content would be taken for an answer.

@@ -369,7 +369,7 @@ class AgentSection(Section):
 
     wait_for_servers_s: NotNegativeSeconds = 3.0
     """How long an answer waits for servers that are starting; their tools join the next question. A server whose known
-    tools fit the question is waited for up to its connect_timeout_s.
+    tools fit the question is waited for up to 8 s.
     """
     max_rounds: Positive = 8
     """Maximum model rounds in one answer; then it must answer in text."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.config.sections import Occasion
 from rkllm_mcp.errors import GenerationError, PromptTooLongError, RuntimeUnusableError
-from rkllm_mcp.events import Event, Status, Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.events import Event, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.protocols import EventSink, StatefulModel, Turn
@@ -47,8 +48,8 @@ class FallbackModel:
             if isinstance(because, Turn):
                 return because
             self._handed_over.add(conversation.id)
-            second = f"'{self._second.name}' at {self._second.service.host}"
-            sink.feed([Status(f"[Model: handing over to {second} because {because}]")])
+            host = self._second.service.host
+            sink.feed([status_line("handing_over", name=self._second.name, host=host, reason=because)])
         # The first model's turn, if it produced one, becomes part of the second's.
         added = conversation.messages[length:]
         del conversation.messages[length:]

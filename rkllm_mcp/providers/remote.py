@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar, cast
 import anyio
 from anyio import to_thread
 
+from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import Status, Usage
 from rkllm_mcp.generation import ModelOptions
@@ -175,7 +176,7 @@ class RemoteModel(ABC):
         is_refused, turn = False, TurnBuilder(conversation, _thinking_detector())
         try:
             if notice:
-                sink.feed([Status(f"[Context: {notice} to fit {self.service.context_tokens} tokens]")])
+                sink.feed([status_line("shortened", notice=notice, tokens=self.service.context_tokens)])
             while True:
                 model_round = round_of(self.service, messages, declared if self._can_use_tools else (), options)
                 callable_now = may_be_called if self._can_use_tools else ()
@@ -230,10 +231,10 @@ class RemoteModel(ABC):
         part = otherwise.part
         if part == "tools":
             self._can_use_tools = False
-            return [Status(f"[Model: '{self.name}' cannot use tools and is asked without them]")]
+            return [status_line("without_tools", name=self.name)]
         self._refused |= {part}
         wished = getattr(model_round.options.sampling, part, None) is not None
-        return [Status(f"[Model: '{self.name}' takes no {part} and is asked without it]")] if wished else []
+        return [status_line("without_option", name=self.name, part=part)] if wished else []
 
     async def _request_turn(
         self, conversation: Conversation, model_round: Round, turn: TurnBuilder, sink: EventSink

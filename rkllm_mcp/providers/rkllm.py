@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from rkllm_mcp.catalogue import translate
+from rkllm_mcp.catalogue import status_line, translate
 from rkllm_mcp.errors import ModelFileError, WorkerDiedError
 from rkllm_mcp.events import Event, Prefill, Status, Text, Usage
 from rkllm_mcp.generation import (
@@ -264,14 +264,14 @@ class RkllmModel:
         run = self._new_run(conversation, tools, options, prompt, sight)
         try:
             if prompt.notice:
-                sink.feed([Status(f"[Context: {prompt.notice} to fit {self._engine.context_tokens} tokens]")])
+                sink.feed([status_line("shortened", notice=prompt.notice, tokens=self._engine.context_tokens)])
             try:
                 return await self._generate(run, sink)
             except WorkerDiedError as death:
                 if run.turn.has_content:
                     raise
                 await self._engine.ready()
-                sink.feed([Status(f"[NPU: the runtime {_how(death)} and was restarted; the question is asked again]")])
+                sink.feed([status_line("restarted", how=_how(death))])
             # Tokens that produced no event are discarded.
             run = self._new_run(conversation, tools, options, prompt, sight)
             return await self._generate(run, sink)
@@ -510,7 +510,7 @@ def _figures(prompt_tokens: int, stats: RunStats, *, is_exact: bool = True) -> l
         expected, prefilled = max(expected, evaluated), max(prefilled, evaluated)
     events: list[Status | Usage] = []
     if prefilled > expected + SLACK_TOKENS:
-        events.append(Status(f"[NPU: prefilled {prefilled} of {prompt_tokens} tokens where {expected} were expected]"))
+        events.append(status_line("prefilled", prefilled=prefilled, tokens=prompt_tokens, expected=expected))
     events.append(
         Usage(
             prompt_tokens=prompt_tokens,

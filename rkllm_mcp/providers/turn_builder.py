@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rkllm_mcp.events import DetectorEvent, ModelEvent, Status, Text, Thinking, ToolCallDetected, ToolCallFailed, Usage
+from rkllm_mcp.catalogue import status_line
+from rkllm_mcp.events import DetectorEvent, ModelEvent, Text, Thinking, ToolCallDetected, ToolCallFailed, Usage
 from rkllm_mcp.messages import Conversation, Message, ToolCall
 from rkllm_mcp.protocols import Turn
 from rkllm_mcp.providers.stream_parts import (
@@ -25,8 +26,6 @@ from rkllm_mcp.providers.stream_parts import (
 )
 from rkllm_mcp.toolcalls.detector import Detector
 from rkllm_mcp.toolcalls.stop_strings import StopMatcher
-
-WITHHELD = "[Model: the service withheld the rest of this answer; rephrase the question]"
 
 
 class TurnBuilder:
@@ -107,7 +106,7 @@ class TurnBuilder:
         if self._call_parts is not None:
             events += self._collect(self._call_parts.finish(is_cut=self._is_cut))
         if self.finish_part is not None and self.finish_part.why == "withheld":
-            events.append(Status(WITHHELD))
+            events.append(status_line("withheld"))
         return events
 
     def message(self) -> Message:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import UsageError
@@ -82,7 +82,8 @@ EXIT_UNUSABLE = 3
 EXIT_INTERRUPTED = 130
 
 
-def _locale(environment: Mapping[str, str]) -> str:
+def locale_of(environment: Mapping[str, str]) -> str:
+    """Return the locale of messages, such as ``ja_JP.UTF-8``; empty if none is set."""
     return next(filter(None, (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
 
 
@@ -97,6 +98,7 @@ class Session:
     quiet: bool = False  # ``--quiet``
     plain: bool = False  # ``--plain``
     token_words: Sequence[str] = ()  # ``--token``, as typed
+    spoken: ClassVar[Language | None] = None  # of the configuration that was read last, for what is told after it
     terminal: Terminal = field(init=False)
 
     def __post_init__(self) -> None:
@@ -107,7 +109,8 @@ class Session:
         from rkllm_mcp.config.loading import load_config
 
         config = load_config(self.config_path, env=environment)
-        config = config.with_origin(locale=_locale(environment))
+        config = config.with_origin(locale=locale_of(environment))
+        Session.spoken = self.language(config, environment)
         return config.overridden(model=self.model, library=self.runtime, tools=not self.no_mcp)
 
     @cached_property
@@ -117,7 +120,7 @@ class Session:
 
     def language(self, config: Config, environment: Mapping[str, str] = os.environ) -> Language:
         """Return the language of our own texts: the configured one, else the locale's."""
-        return language_of_setting(config.agent.language or _locale(environment))
+        return language_of_setting(config.agent.language or locale_of(environment))
 
     def note_configuration(self, config: Config) -> None:
         """Say in the first line if there is no configuration file, or which of two is used."""

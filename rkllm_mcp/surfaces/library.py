@@ -81,7 +81,7 @@ def _answer_options(options: AskOptions, approvals: Literal["ask", "grant", "ref
     allowed = None if isinstance(tools, bool) else tuple(tools)
     is_on = tools if isinstance(tools, bool) else bool(allowed)
     # A script asks at once, so its question waits for the servers that can serve it.
-    return AnswerOptions(model, is_on, allowed, approvals, waits_for_servers=True)
+    return AnswerOptions(model, is_on, allowed, approvals, is_single=True)
 
 
 async def _is_allowed(approve: ApproveCallAsync, call: Approval) -> bool:

@@ -9,9 +9,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.config.servers import BuiltinServer
 from rkllm_mcp.errors import ToolboxError
-from rkllm_mcp.events import ResourceRead, Status
+from rkllm_mcp.events import ResourceRead
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.toolcalls.results import text_result
@@ -104,11 +105,11 @@ class ResourceTools:
         server = connection.spec.name
         if server not in self._offering():
             raise ToolboxError(f"server '{server}' offers no resources now")
-        context.sink.feed([Status(f"[MCP: Connecting to {server} server...]")])
+        context.sink.feed([status_line("connecting", server=server)])
         content = await self._hub.read_resource(f"{server}:{uri}", context=context)
-        context.sink.feed([ResourceRead(uri), Status(f"[MCP: Fetched resource: {on_one_line(uri)}]")])
+        context.sink.feed([ResourceRead(uri), status_line("resource", uri=on_one_line(uri))])
         if (count := _record_count(content.contents)) is not None:
-            context.sink.feed([Status(f"[MCP: Loaded {count} record{'' if count == 1 else 's'}]")])
+            context.sink.feed([status_line("records_one" if count == 1 else "records", count=count)])
         return content.text
 
 

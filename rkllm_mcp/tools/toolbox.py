@@ -116,17 +116,6 @@ class Toolbox:
                 waits.start_soon(settle, server)
         return tuple(server for server in self.connections if server.is_starting)
 
-    async def next_settled(self, servers: Sequence[AnyToolServer]) -> None:
-        """Wait until one of ``servers`` that are starting is ready or has failed."""
-
-        async def settle(server: AnyToolServer) -> None:
-            await server.settled()
-            waits.cancel_scope.cancel()
-
-        async with anyio.create_task_group() as waits:
-            for server in servers:
-                waits.start_soon(settle, server)
-
     def retry(self) -> None:
         """Start the servers that have failed again, in the background, if that is due."""
         for connection in self._connections.values():

@@ -9,9 +9,10 @@ import pytest
 
 from rkllm_mcp.agent.call_check import CallCheck
 from rkllm_mcp.agent.facts import words_conversation
-from rkllm_mcp.agent.loop import FACTS, WORDS, LoopSettings, RunCalls, answer_with_tools
+from rkllm_mcp.agent.loop import LoopSettings, RunCalls, answer_with_tools
 from rkllm_mcp.agent.tool_set import ToolSet
-from rkllm_mcp.events import Event, Status, Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.catalogue import status_line
+from rkllm_mcp.events import Event, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import CallContext
@@ -115,7 +116,7 @@ async def test_an_unasked_call_is_neither_shown_nor_run_and_answered_in_words() 
     thanks = [Message("user", "Thank you!")]
     with anyio.fail_after(60):
         await answer_with_tools(model, conversation, thanks, calls, ModelOptions(), LoopSettings(), sink)
-    assert events == [Status(WORDS), Text("Gladly!")]
+    assert events == [status_line("words"), Text("Gladly!")]
     assert tools.calls == []
     messages, listed, _ = model.asked[1]
     assert (messages, listed) == ([BEFORE[0], BEFORE[3], *thanks], ())
@@ -168,7 +169,7 @@ async def test_behind_a_result_a_call_that_is_only_described_is_made_and_no_part
     assert not any(DESCRIPTION in message.text for message in conversation.messages)
     # A second description is followed by an answer from the results, without the tools.
     is_described = "clock" in last
-    assert (Status(FACTS) in events) is is_described
+    assert (status_line("facts") in events) is is_described
     assert conversation.messages[-1].text.endswith("It is noon in the rain." if is_described else last)
 
 
@@ -206,7 +207,7 @@ async def test_calls_of_no_tool_are_answered_in_words_where_none_has_to_do_with_
         await answer_with_tools(
             model, conversation, [Message("user", question)], calls, ModelOptions(), LoopSettings(), sink
         )
-    assert (Status(WORDS) in events) is not is_repaired
+    assert (status_line("words") in events) is not is_repaired
     assert [listed for _, listed, _ in model.asked][1] == (tuple(tool.name for tool in TOOLS) if is_repaired else ())
     assert conversation.messages[-1] == Message("assistant", "Leaves.")
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from rkllm_mcp.agent.loop import CALL_NOTE, FACTS, TOGETHER_NOTE, LoopSettings, ReturnCalls, run_agent
+from rkllm_mcp.agent.loop import CALL_NOTE, TOGETHER_NOTE, LoopSettings, ReturnCalls, run_agent
 from rkllm_mcp.agent.tool_set import ToolSet, named
-from rkllm_mcp.events import EndReason, Event, ModelEvent, Status, Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.catalogue import status_line
+from rkllm_mcp.events import EndReason, Event, ModelEvent, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec
 from rkllm_mcp.protocols import Turn
@@ -124,7 +125,7 @@ async def test_a_call_repeated_after_its_result_becomes_an_answer_from_the_resul
     answered.events.clear()
     reason, turn = await answered.by([call(location="a")], [Text("Sunny.")])
     assert (reason, turn.calls) == ("answered", ())
-    assert answered.events == [Status(FACTS), Text("Sunny.")]
+    assert answered.events == [status_line("facts"), Text("Sunny.")]
     messages, listed, _ = answered.model.asked[-1]
     assert messages == [Message("user", "Weather?\n\nFacts:\nsunny\n\nAnswer from the facts in one sentence.")]
     assert listed == ()

@@ -9,14 +9,12 @@ import anyio
 import pytest
 
 from rkllm_mcp.agent.loop import (
-    FACTS,
-    SILENCE,
     LoopSettings,
     RunCalls,
     answer_with_tools,
 )
 from rkllm_mcp.agent.tool_set import ToolSet, named
-from rkllm_mcp.catalogue import translate
+from rkllm_mcp.catalogue import status_line, translate
 from rkllm_mcp.errors import PromptTooLongError, RunRejectedError
 from rkllm_mcp.events import (
     End,
@@ -158,7 +156,7 @@ async def test_a_call_after_the_round_limit_is_not_run_and_the_reason_is_shown()
     assert len(tools.calls) == 1
     assert events[-4:] == [
         ToolCallFailed("<get_weather>", "no more tools are run for this answer"),
-        Status(FACTS),
+        status_line("facts"),
         Text("Sunny."),
         End("round_limit"),
     ]
@@ -235,7 +233,7 @@ async def test_a_round_that_only_repeats_a_call_is_answered_from_the_result() ->
     messages, listed, options = model.asked[2]
     assert messages == [Message("user", "Weather?\n\nFacts:\nsunny\n\nAnswer from the facts in one sentence.")]
     assert (listed, options.others) == ((), (WEATHER, TIME))
-    assert events[-3:] == [Status(FACTS), Text("Sunny."), End("answered")]
+    assert events[-3:] == [status_line("facts"), Text("Sunny."), End("answered")]
     assert [message.role for message in conversation.messages] == ["user", "assistant", "tool", "assistant"]
     assert conversation.messages[-1] == Message("assistant", "Sunny.")
 
@@ -261,7 +259,7 @@ async def test_a_repeated_call_beside_a_new_one_is_no_repetition() -> None:
     events, model, tools, _ = await answer(rounds)
     assert len(tools.calls) == 2
     assert model.asked[2][1] == ("get_weather", "get_time")
-    assert Status(FACTS) not in events
+    assert status_line("facts") not in events
 
 
 async def test_an_answer_that_says_nothing_of_the_results_is_followed_by_them_and_not_in_the_history() -> None:
@@ -279,7 +277,7 @@ async def test_a_repeated_call_with_the_values_of_its_result_is_a_repetition() -
     rounds = [[call(location="a")], [call(location="a", sky="sunny")], [Text("Sunny.")]]
     events, _, tools, _ = await answer(rounds, listed=[place])
     assert len(tools.calls) == 1
-    assert Status(FACTS) in events
+    assert status_line("facts") in events
     # Of a tool that takes any keys each call is another one.
     open_place = replace(place, input_schema={**place.input_schema, "additionalProperties": True})
     _, _, tools, _ = await answer(rounds, listed=[open_place])
@@ -290,7 +288,7 @@ async def test_with_answers_from_facts_no_round_with_tools_follows_a_result() ->
     settings = LoopSettings(answers_from="facts")
     events, model, _, conversation = await answer([[call(location="a")], [Text("Sunny.")]], settings=settings)
     assert [listed for _, listed, _ in model.asked] == [("get_weather", "get_time"), ()]
-    assert events[-3:] == [Status(FACTS), Text("Sunny."), End("answered")]
+    assert events[-3:] == [status_line("facts"), Text("Sunny."), End("answered")]
     assert [message.role for message in conversation.messages] == ["user", "assistant", "tool", "assistant"]
     # A failed call may be corrected.
     _, model, _, _ = await answer([[call("fly")], [call(location="b")], [Text("Sunny.")]], settings=settings)
@@ -345,7 +343,7 @@ async def test_calls_that_were_complete_when_the_limit_came_are_run() -> None:
 async def test_an_answer_without_a_word_is_reported_as_empty() -> None:
     for silent in ([], [Text(" \n")], [Thinking("hm")]):
         events, _, _, _ = await answer([silent])
-        assert events[len(silent) :] == [Status(SILENCE), End("answered")]
+        assert events[len(silent) :] == [status_line("silence"), End("answered")]
 
 
 async def test_with_no_rounds_for_tools_the_question_stays_as_it_was_asked() -> None:

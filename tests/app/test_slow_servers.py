@@ -169,24 +169,27 @@ async def test_a_server_that_ends_while_it_is_waited_for_ends_the_wait(tmp_path:
     assert events[-1] == End("answered")
 
 
-async def test_without_a_next_question_it_is_waited_for_and_known_as_broken_from_then_on(tmp_path: Path) -> None:
-    async with assistant(tmp_path, wait_s=3.0, one_shot=True) as app:
+async def test_a_server_that_was_never_ready_is_waited_for_no_longer_than_configured(tmp_path: Path) -> None:
+    async with assistant(tmp_path, wait_s=300.0, one_shot=True) as app:
         await clock_ready(app)
-        first = await ask(app, "Hello", waits_for_servers=True)
-        assert lines(first) == ["[MCP: Waiting for 'garden', which the question may need]"]
-        assert app.toolbox.connections[1].state == "failed"
-        await app.store.settled()
-    async with assistant(tmp_path, wait_s=30.0, one_shot=True) as app:
-        await clock_ready(app)
-        again = await ask(app, "Hello", waits_for_servers=True)
-    assert lines(again) == ["[MCP: Still starting: 'garden'; this answer goes without the tools]"]
-
-
-async def test_a_question_that_a_ready_tool_answers_waits_for_no_other_server(tmp_path: Path) -> None:
-    async with assistant(tmp_path, one_shot=True) as app:
-        await clock_ready(app)
-        events = await ask(app, "What is the current time in London?", waits_for_servers=True)
+        events = await ask(app, "Hello", is_single=True)
     assert lines(events) == ["[MCP: Still starting: 'garden'; this answer goes without the tools]"]
+
+
+async def test_a_server_that_is_said_to_be_left_out_is_not_called_though_it_becomes_ready(tmp_path: Path) -> None:
+    async with assistant(tmp_path, wait_s=300.0) as app:
+        await clock_ready(app)
+        events: list[Event] = []
+        with anyio.fail_after(PATIENCE_S):
+            async with aclosing(app.reply(app.new_conversation(), "Water the plants")) as stream:
+                async for event in stream:
+                    if isinstance(event, Status) and event.about == "join_later":
+                        await open_garden(app, tmp_path)
+                    events.append(event)
+        later = await ask(app, "Water the plants")
+    assert lines(events) == [LATER]
+    assert [event for event in events if isinstance(event, ToolFinished)] == []
+    assert [event.name for event in later if isinstance(event, ToolFinished)] == ["water_plants"]
 
 
 async def test_a_tool_of_a_server_that_is_starting_can_be_switched_off_by_either_name(tmp_path: Path) -> None:

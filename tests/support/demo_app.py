@@ -126,6 +126,7 @@ def make_demo(
     if speed:
         environment["RKLLM_EMULATOR_SPEED"] = speed
     environment |= {"PYTHONWARNINGS": "error::ResourceWarning", "LANG": "C.UTF-8"}
+    environment |= {} if "wait_for_servers_s" in extra else PATIENT
     return Demo(folder, environment)
 
 

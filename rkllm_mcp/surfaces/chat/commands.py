@@ -446,7 +446,7 @@ async def _model(state: ChatState, argument: str) -> None:
     if not argument and state.console is not None:
         argument = await _chosen_model(state)
     if argument:
-        state.terminal.note(state.phrases.sentence("chat.loading", name=argument))
+        state.terminal.note(state.phrases.table("status")["loading"].format(name=argument))
         await state.host.load_model(argument)
         state.terminal.note(state.phrases.sentence("chat.loaded", name=argument))
         return

@@ -47,9 +47,9 @@ from rkllm_mcp.text import collapse_whitespace, shorten
 _INTERVAL_S = 0.05
 # Painting may take this share of the time: a long table is painted less often.
 _LOAD = 0.05
-_DETECTED = re.compile(r"\[MCP: Detected \d+ tool calls?\]")
-_BEGUN = re.compile(r"\[MCP: Calling tool '(.+)'\]")
-_ENDED = re.compile(r"\[MCP: Tool '(.+?)' (?:completed|failed: (.*))\]", re.DOTALL)
+
+# Status lines that the line of a call takes in.
+_OF_A_CALL = frozenset({"calling", "completed", "found_nothing", "failed", "failed_context"})
 
 # What may be markup, anywhere in a line or at its start; a text without any is shown without rich.
 _MARKUP = re.compile(r"[*_`~\[\\&<|]|^[ \t]*(?:[-+#>=]|\d+[.)])|^(?: {4}| *\t)", re.MULTILINE)
@@ -272,25 +272,21 @@ class ScreenRenderer:
                 result = shorten(collapse_whitespace(event.text), RESULT_CHARS)
                 call.mark, call.style = ("✗", RED) if event.is_error else ("✓", GREEN)
                 call.result = f"{event.seconds:.1f} s  {result}"
-            case Status() if match := _BEGUN.fullmatch(event.text):
-                call = self._call_named(match[1], "")
+            case Status() if event.about in _OF_A_CALL:
+                key = event.values["call"] or event.values["name"]
+                call = self._calls.setdefault(key, _Call(event.values["name"]))
                 call.status = event.text
-            case Status() if ended := _ENDED.fullmatch(event.text):
-                call = self._call_named(ended[1], f"[MCP: Calling tool '{ended[1]}']")
-                call.status = event.text
-                if self._calls.pop("", None) is call:  # not a call of the model, which has no result of its own
-                    call.mark, call.style, call.result = ("✗", RED, ended[2]) if ended[2] else ("✓", GREEN, "")
+                # A call that the model did not make has no result of its own.
+                if event.about != "calling" and not event.values["call"]:
+                    reason = event.values.get("reason", "")
+                    call.mark, call.style, call.result = ("✗", RED, reason) if reason else ("✓", GREEN, "")
+                    del self._calls[key]
             case Status():
-                return _DETECTED.fullmatch(event.text) is not None
+                return event.about in {"detected", "detected_one"}
             case _:
                 return False
         self._paint(call)
         return True
-
-    def _call_named(self, name: str, status: str) -> _Call:
-        """Return the first running call of this name and status; a new one if the model did not make it."""
-        same = (call for call in self._calls.values() if (call.name, call.status) == (name, status))
-        return next(same, None) or self._calls.setdefault("", _Call(name))
 
     def _paint(self, call: _Call) -> None:
         is_over = all(painted.mark for painted in self._painted)

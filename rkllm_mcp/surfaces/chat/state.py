@@ -173,7 +173,7 @@ class ChatState:
 
     def complain(self, error: RkllmMcpError) -> None:
         """Show what went wrong."""
-        self.terminal.error(self.phrases.sentence("answer.failed", error=error))
+        self.terminal.error(self.phrases.sentence("answer.failed", error=self.phrases.phrase(str(error))))
 
     def need(self, command: str) -> None:
         """Show the argument that a command requires."""

@@ -21,10 +21,19 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from rkllm_mcp import __version__
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.secrets import redact_record
-from rkllm_mcp.errors import RkllmMcpError, UsageError
-from rkllm_mcp.surfaces.cli.options import flag, option, prepare_help, usable_models
-from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_INTERRUPTED, Session
+from rkllm_mcp.errors import RkllmMcpError, UsageError, did_you_mean
+from rkllm_mcp.surfaces.cli.options import examples, flag, option, prepare_help, usable_models
+from rkllm_mcp.surfaces.invocation import (
+    EXIT_ANSWER_FAILED,
+    EXIT_DONE,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    Session,
+    locale_of,
+)
+from rkllm_mcp.text import language_of_setting
 
 
 @dataclass(frozen=True)
@@ -138,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     try:
         try:
-            app(args=hoisted(words), prog_name="rkllm-mcp")
+            sys.exit(app(args=hoisted(words), prog_name="rkllm-mcp", standalone_mode=False) or EXIT_DONE)
         finally:
             # What the interpreter cannot flush at its own end costs a traceback and exit code 120.
             sys.stdout.flush()
@@ -148,7 +157,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _leave_output()
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+    except typer.Abort:
+        sys.exit(EXIT_ANSWER_FAILED)
     except Exception as error:  # noqa: BLE001  # a mistake of ours is one sentence, too
+        if hasattr(error, "format_message"):
+            _fail(_usage_of(error), EXIT_USAGE, error, debug="--debug" in words)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _leave_output(f"nothing more can be written ({error.strerror}); make room and ask again")
         sentence = f"Something went wrong inside rkllm-mcp ({type(error).__name__}: {error}); run it again with --debug"
@@ -190,8 +203,34 @@ def hoisted(words: Sequence[str]) -> list[str]:
 def _fail(sentence: str, code: int, error: BaseException, *, debug: bool) -> None:
     if debug:
         traceback.print_exception(error)
-    Session().terminal.error(f"Error: {sentence}")
+    _tell(sentence)
     sys.exit(code)
+
+
+def _usage_of(error: Any) -> str:
+    """Return a sentence about an exception of the library that reads the command line.
+
+    Which module has its classes depends on the version of Typer.
+    """
+    context, kind = error.ctx, type(error).__name__
+    command = context.command_path if context is not None else "rkllm-mcp"
+    if kind == "NoArgsIsHelpError":
+        error.show()
+        sys.exit(EXIT_USAGE)
+    if kind == "MissingParameter" and error.param is not None:
+        parameter = error.param
+        name = parameter.opts[0] if parameter.opts[0].startswith("-") else (parameter.metavar or parameter.name.upper())
+        lines = [line for line in examples(command) if line.startswith(command)]
+        return f"'{command}' needs {name}; {f'for example: {lines[0]}' if lines else f'see {command} --help'}"
+    if kind == "NoSuchOption":
+        near = did_you_mean(error.option_name, error.possibilities or ())
+        return f"'{command}' has no option {error.option_name}{near or f'; see {command} --help'}"
+    return f"{error.format_message().rstrip('.')}; see {command} --help"
+
+
+def _tell(sentence: str) -> None:
+    phrases = read_catalogue(Session.spoken or language_of_setting(locale_of(os.environ)))
+    Session().terminal.error(phrases.sentence("answer.failed", error=phrases.phrase(sentence)))
 
 
 def _open_closed_streams() -> None:
@@ -211,7 +250,7 @@ def _leave_output(sentence: str = "") -> None:
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
     if sentence:
-        Session().terminal.error(f"Error: {sentence}")
+        _tell(sentence)
     sys.exit(EXIT_ANSWER_FAILED)
 
 

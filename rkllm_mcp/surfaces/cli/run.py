@@ -194,15 +194,15 @@ def run(
         config = config.overridden(tools=False)
     # Everything that the answer needs is imported after the first sign of life.
     if service is not None:
-        lines = attached_lines(session, config, service)
+        lines = list[Event](map(Status, attached_lines(session, config, service)))
     else:
         model = chosen_model(config, check_names=False).name if config.provider.kind == "rkllm" else None
-        lines = list(starting_lines(model, len(config.active_servers), language))
+        lines = list[Event](starting_lines(model, len(config.active_servers), language))
     show = show_json if as_json else _terminal_renderer(session, language).show
     if note := session.configuration_note(config):
         show(Status(note))
     for line in lines:
-        show(Status(line))
+        show(line)
 
     running: list[tuple[ChatHost, Conversation]] = []
     ended: list[EndReason] = []
@@ -354,7 +354,7 @@ def run_command(
     can_ask = not (no_approve or as_json) and is_interactive()
     approvals = "grant" if yes else "ask" if can_ask else "refuse"
     model = ModelOptions(max_tokens, tool_choice=ForcedTool(force_tool) if force_tool is not None else "auto")
-    options = AnswerOptions(model, not no_tools, approvals=approvals, waits_for_servers=True)
+    options = AnswerOptions(model, not no_tools, approvals=approvals, is_single=True)
     if force_tool is not None and (no_tools or session.no_mcp):
         raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
     if not as_json:

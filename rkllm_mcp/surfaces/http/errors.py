@@ -17,9 +17,11 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp import errors
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.completions.request import RequestRefusedError
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.events import End
+from rkllm_mcp.text import Language
 
 HEADER = "X-Request-Id"
 
@@ -264,8 +266,8 @@ def _with_base_url(path: str, message: str) -> tuple[str, str]:
     return meant, f"there is nothing at this address; the API is at {meant}, so the base URL in the program {base}"
 
 
-def response_to(error: BaseException, path: str = "") -> Response:
-    """The answer to a request for ``path`` that ended in an error."""
+def response_to(error: BaseException, path: str = "", language: Language = "en") -> Response:
+    """The answer to a request for ``path`` that ended in an error, in a person's language."""
     if isinstance(error, (ClientDisconnect, ClientGoneError)):
         # The client is gone; the status is nginx's for this case.
         return Response(status_code=499)
@@ -277,5 +279,7 @@ def response_to(error: BaseException, path: str = "") -> Response:
         headers = dict(error.headers or {})
         if "Allow" in headers:
             headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
-        return HTTPError(error.status_code, message, headers=headers).response(path)
-    return problem_of(error).response(path)
+        problem = HTTPError(error.status_code, message, headers=headers)
+    else:
+        problem = problem_of(error)
+    return replace(problem, message=read_catalogue(language).phrase(problem.message)).response(path)

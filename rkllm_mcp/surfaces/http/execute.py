@@ -24,10 +24,11 @@ from typing_extensions import Self
 
 from rkllm_mcp.app.assistant import App, PromptQuestion
 from rkllm_mcp.app.recorder import AnswerRecord, ask_again, begin_again, continue_answer, replace_turns
+from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.completions.api import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens, whole
 from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.errors import PromptTooLongError
-from rkllm_mcp.events import End, Event, Status, Text, event_to_dict
+from rkllm_mcp.events import End, Event, Text, event_to_dict
 from rkllm_mcp.generation import AnswerOptions, ApprovalMode, ForcedTool, ModelOptions, SamplingOverrides
 from rkllm_mcp.messages import Conversation, Message, Picture, is_picture
 from rkllm_mcp.protocols import EventSink
@@ -382,7 +383,7 @@ async def _make_answer(
                 service.open_conversations.drop(app, conversation.id)
     if running.scope.cancelled_caught:
         if anyio.current_time() >= running.scope.deadline:
-            sink.feed([Status(f"[A detached answer ends after {DETACHED_S / 60:.0f} minutes]")])
+            sink.feed([status_line("detached", minutes=f"{DETACHED_S / 60:.0f}")])
         sink.feed([End("cancelled")])
 
 

@@ -29,6 +29,7 @@ from rkllm_mcp.errors import ModelExchangeError
 from rkllm_mcp.surfaces.http.errors import HEADER, HTTPError, begin_request, current_request_id, response_to
 from rkllm_mcp.surfaces.http.state import OWNER, SERVER_SEND, ServiceState, release_body
 from rkllm_mcp.surfaces.invocation import RefusalLog
+from rkllm_mcp.text import language_of_header
 
 _KEY_HEADERS = ("x-api-key", "api-key")
 # The label of a key that a device got for a code, which only the owner makes in a terminal.
@@ -215,7 +216,7 @@ class RequestMiddleware:
         except Exception as error:  # noqa: BLE001  # whatever it is, the client is told, or the log
             if isinstance(error, HTTPError) and (error.status == 403 or (error.status == 401 and _key(headers))):
                 self._refusals.note((scope.get("client") or [""])[0], f"{error.status} at {_printable(scope['path'])}")
-            response = response_to(error, scope["path"])
+            response = response_to(error, scope["path"], language_of_header(headers.get("accept-language", "")) or "en")
             if not status:
                 await response(scope, receive, send_counted)
         finally:

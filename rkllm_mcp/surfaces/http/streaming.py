@@ -21,8 +21,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from rkllm_http.listener import WRITE_BODY
+from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
-from rkllm_mcp.events import EVENT_TYPES, End, Event, Queued, Status, Text, Thinking, Usage, event_to_json, to_json
+from rkllm_mcp.events import EVENT_TYPES, End, Event, Queued, Text, Thinking, Usage, event_to_json, to_json
 from rkllm_mcp.protocols import DISCARD_EVENTS, EventSink, Step
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, hide_internal_error, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON
@@ -314,7 +315,7 @@ class QueuePlace:
         while (position := await self._slot.changed()) is not None:
             loading = self._slot.loading
             is_new, announced = loading not in {"", announced}, loading
-            sink.feed([Status(f"[NPU: Loading model '{loading}']") if is_new else Queued(position)])
+            sink.feed([status_line("loading", name=loading) if is_new else Queued(position)])
         # Requests that waited together may have used it up one after the other.
         await self._service.quota.check(tenant_of(self._request))
         is_kept = self._model is not None

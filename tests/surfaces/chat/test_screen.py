@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.catalogue import read_catalogue, status_line
 from rkllm_mcp.events import (
     Approval,
     End,
@@ -175,14 +175,14 @@ def test_a_fast_answer_is_painted_twenty_times_a_second() -> None:
 CALLS: Sequence[Event] = (
     ToolCallDetected("get_weather", {"location": "東京"}, id="1"),
     ToolCallDetected("delete", {}, id="2"),
-    Status("[MCP: Detected 2 tool calls]"),
-    Status("[MCP: Calling tool 'get_weather']"),
-    Status("[MCP: Calling tool 'delete']"),
+    status_line("detected", count=2),
+    status_line("calling", name="get_weather", call="1"),
+    status_line("calling", name="delete", call="2"),
     ToolProgress("1", 1, 4, "quarter"),
     Status("[MCP: Connecting to desk server...]"),
-    Status("[MCP: Tool 'delete' failed: there is no file of that name in the folder]"),
+    status_line("failed", name="delete", call="2", reason="there is no file of that name in the folder"),
     ToolFinished("2", "delete", is_error=True, text="there is no file of that name in the folder", seconds=0.04),
-    Status("[MCP: Tool 'get_weather' completed]"),
+    status_line("found_nothing", name="get_weather", call="1"),
     ToolFinished("1", "get_weather", is_error=False, text="晴れ\n18 度", seconds=0.25),
     Text("Sunny."),
     End("answered"),
@@ -269,7 +269,7 @@ def test_a_text_without_markup_is_shown_without_loading_rich() -> None:
     program = """
 import io, sys
 from rkllm_mcp.events import End, Text
-from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.catalogue import read_catalogue, status_line
 from rkllm_mcp.surfaces.chat.screen import ScreenRenderer
 from rkllm_mcp.surfaces.terminal import Terminal
 class Screen(io.StringIO):

@@ -65,9 +65,9 @@ test("a call has its progress, its result and its end", () => {
 });
 
 test("a call runs from the line that says so, one call for each line", () => {
-  const calling = { kind: "status", text: "[MCP: Calling tool 'get_weather']" };
+  const calling = { kind: "status", text: "[MCP: Calling tool 'get_weather']", about: "calling", values: { name: "get_weather" } };
   const approval = { kind: "approval", id: "q", name: "get_weather", arguments: {}, reason: "It changes something." };
-  const answer = after([CALL, { ...CALL, id: "2" }, { kind: "status", text: "[MCP: Detected 2 tool calls]" }, approval]);
+  const answer = after([CALL, { ...CALL, id: "2" }, { kind: "status", text: "[MCP: Detected 2 tool calls]", about: "detected" }, approval]);
   const running = () => answer.segments.map((segment) => segment.kind === "call" && segment.isRunning);
   assert.deepEqual(running(), [false, false, false]);
   const changed = answer.take(calling);
@@ -142,21 +142,21 @@ test("a kind that the page does not know changes nothing", () => {
 });
 
 test("what happens now is what the events say, not what the board said last", () => {
-  const line = (/** @type {string} */ text) => ({ kind: "status", text });
+  const line = (/** @type {string} */ text, about = "", values = {}) => ({ kind: "status", text, about, values });
   const doing = (/** @type {any[]} */ ...events) => {
     const { phrase, values, words } = after(events).doing;
     return [phrase, ...Object.values(values ?? {}), words];
   };
-  const calling = line("[MCP: Calling tool 'get_weather']");
-  const completed = line("[MCP: Tool 'get_weather' completed]");
+  const calling = line("[MCP: Calling tool 'get_weather']", "calling", { name: "get_weather" });
+  const completed = line("[MCP: Tool 'get_weather' completed]", "completed");
   assert.deepEqual(doing(), ["chat.working", ""]);
   assert.deepEqual(doing(CALL, calling), ["doing.using", "get_weather", ""]);
   assert.deepEqual(doing(CALL, calling, completed, RESULT), ["doing.writing", ""]);
-  assert.deepEqual(doing(CALL, calling, line("[MCP: Tool 'get_weather' failed: no]"), RESULT), ["doing.writing", ""]);
+  assert.deepEqual(doing(CALL, calling, line("[MCP: Tool 'get_weather' failed: no]", "failed"), RESULT), ["doing.writing", ""]);
   assert.deepEqual(doing(RESULT, { kind: "thinking", text: "Hm" }), ["thinking.now", ""]);
-  assert.deepEqual(doing(line("[NPU: Loading model 'owl']")), ["doing.loading", "owl", ""]);
-  assert.deepEqual(doing(line("[MCP: Waiting for 'a', 'b', which the question may need]")), ["doing.connecting", "a, b", ""]);
-  assert.deepEqual(doing(line("[NPU: Loading model 'owl']"), CALL), ["doing.writing", ""], "it is over");
+  assert.deepEqual(doing(line("[NPU: Loading model 'owl']", "loading", { name: "owl" })), ["doing.loading", "owl", ""]);
+  assert.deepEqual(doing(line("[MCP: Waiting …]", "waiting", { names: "'a', 'b'" })), ["doing.connecting", "a, b", ""]);
+  assert.deepEqual(doing(line("[NPU: Loading model 'owl']", "loading", { name: "owl" }), CALL), ["doing.writing", ""], "it is over");
   assert.deepEqual(doing(line("[X: a line of its own]")), ["chat.working", "X: a line of its own"]);
 });
 

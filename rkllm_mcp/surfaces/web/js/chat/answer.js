@@ -21,18 +21,19 @@
  */
 
 const SECOND_MS = 1000;
-const CALLING = /^\[MCP: Calling tool '(.*)'\]$/;
-// Lines whose content the neighbouring events repeat in the reader's language.
-const KNOWN = /^\[MCP: (Calling tool|Tool '|Detected|Telling the parameters|Fetched|Loaded|Using prompt)/;
-/** @type {[RegExp, string][]} what the board says of its work, and the phrase for it; a group is its `name` */
-const DOINGS = [
-  [/^\[NPU: Loading model '(.*)'\]$/, "doing.loading"],
-  [/^\[MCP: Connecting to (.*) server\.\.\.\]$/, "doing.connecting"],
-  [/^\[MCP: (?:Waiting for (.*), which|この質問に必要かもしれない (.*) の起動)/, "doing.connecting"],
-  [/^\[NPU: the runtime .* was restarted; /, "doing.restarted"],
-  [/^\[Model: handing over to (\S+) /, "doing.handing_over"],
-  [/^\[Context: /, "doing.shortened"],
-];
+// Lines whose content the neighbouring events repeat.
+const KNOWN = new Set(
+  "calling completed found_nothing failed failed_context detected detected_one parameters resource records records_one prompt".split(" "),
+);
+/** @type {Record<string, [string, string]>} what the board says of its work: the phrase for it, and the value that is its `name` */
+const DOINGS = {
+  loading: ["doing.loading", "name"],
+  connecting: ["doing.connecting", "server"],
+  waiting: ["doing.connecting", "names"],
+  restarted: ["doing.restarted", ""],
+  handing_over: ["doing.handing_over", "name"],
+  shortened: ["doing.shortened", ""],
+};
 // Events after which the last status line may still be true.
 const ASIDE = new Set(["status", "queued", "usage", "prefill", "end"]);
 
@@ -41,6 +42,8 @@ export class Answer {
   segments = [];
   /** the last status line of the board */
   status = "";
+  /** @type {BoardEvent | null} the event of that line */
+  #said = null;
   /** @type {number | null} how many come before this question; null when it is its turn */
   position = null;
   /** @type {{seconds: number, ends: number} | null} how long the model reads, and until when of `performance.now()` */
@@ -84,7 +87,7 @@ export class Answer {
       case "end":
         return this.#end(event);
       case "status":
-        return this.#status(event.text);
+        return this.#status(event);
       case "prefill":
         this.status = "";
         this.reading = { seconds: event.seconds, ends: performance.now() + event.seconds_left * SECOND_MS };
@@ -106,10 +109,8 @@ export class Answer {
    * @returns {{phrase: string, values?: Record<string, string>, words: string}}
    */
   get doing() {
-    for (const [line, phrase] of DOINGS) {
-      const found = line.exec(this.status);
-      if (found) return { phrase, values: { name: (found[1] ?? found[2] ?? "").replaceAll("'", "") }, words: "" };
-    }
+    const [phrase, value] = (this.status && DOINGS[this.#said?.about]) || [];
+    if (phrase) return { phrase, values: { name: String(this.#said?.values?.[value ?? ""] ?? "").replaceAll("'", "") }, words: "" };
     const call = this.segments.findLast((segment) => segment.kind === "call" && segment.isRunning && !segment.isOver);
     const words = bare(this.status);
     if (call?.kind === "call") return { phrase: "doing.using", values: { name: call.name }, words };
@@ -133,11 +134,12 @@ export class Answer {
   /**
    * A call runs from the line that says so, which comes behind the approval.
    *
-   * @param {string} text
+   * @param {BoardEvent} event
    */
-  #status(text) {
-    this.status = KNOWN.test(text) ? "" : text;
-    const name = CALLING.exec(text)?.[1];
+  #status(event) {
+    this.status = KNOWN.has(event.about) ? "" : event.text;
+    this.#said = event;
+    const name = event.about === "calling" ? event.values.name : null;
     const call = this.segments.find(
       (segment) => segment.kind === "call" && segment.name === name && !segment.isOver && !segment.isRunning,
     );

@@ -1,0 +1,74 @@
+"""Sentences of errors in other languages: an entry for each, found again with what was inserted."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from rkllm_mcp.catalogue import read_catalogue
+from tests.support.shared import REPOSITORY
+
+PACKAGE = REPOSITORY / "rkllm_mcp"
+PHRASES: dict[str, str] = json.loads((PACKAGE / "phrases.ja.json").read_text("utf-8"))
+KANA = re.compile("[ぁ-ゖ。]")
+BLANK = re.compile(r"\{\d?\}")
+
+
+def template(node: ast.expr) -> str:
+    """Return a text, or a formatted one with {} for what is inserted; empty for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    return ""
+
+
+def usage_errors(folder: str) -> Iterator[str]:
+    """The sentences of the errors of wrong usage that are raised below a folder."""
+    for file in sorted((PACKAGE / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "UsageError" and node.args:
+                (argument, *_) = node.args
+                sides = [argument.body, argument.orelse] if isinstance(argument, ast.IfExp) else [argument]
+                yield from filter(None, map(template, sides))
+
+
+@pytest.mark.parametrize("folder", ["surfaces/cli", "surfaces/chat", "app", "config"])
+def test_each_error_of_wrong_usage_is_said_in_japanese(folder: str) -> None:
+    sentences = [sentence for sentence in usage_errors(folder) if " " in sentence]
+    assert sentences
+    said = {sentence: read_catalogue("ja").phrase(sentence.replace("{}", "X")) for sentence in sentences}
+    assert {sentence: text for sentence, text in said.items() if KANA.search(text) is None} == {}
+
+
+@pytest.mark.parametrize("sentence", PHRASES)
+def test_a_translation_inserts_all_that_the_sentence_does(sentence: str) -> None:
+    inserted = [f"<{number}>" for number in range(sentence.count("{}"))]
+    text = PHRASES[sentence].format(*inserted)
+    assert [blank for blank in inserted if blank not in text] == []
+    assert BLANK.search(text) is None
+
+
+def test_problem_and_remedy_and_what_is_inserted_are_translated_one_by_one() -> None:
+    phrase = read_catalogue("ja").phrase
+    assert {text: phrase(text) for text in SAID} == SAID
+    assert (
+        read_catalogue("en").phrase("there is no tool 'x'; did you mean 'y'?")
+        == "there is no tool 'x'; did you mean 'y'?"
+    )
+
+
+SAID = {
+    "there is no tool 'x'; did you mean 'y'?": "ツール「x」はありません。もしかして: 'y'",
+    "/a.toml cannot be read (Permission denied); name a file that can": (
+        "/a.toml を読み取れません（権限がありません）。読み取れるファイルを指定してください"
+    ),
+    "There is no model 'q'. There are several models: a, b. Choose one with --model NAME or name in [model].": (
+        "モデル 'q' はありません。モデルが複数あります: a, b。--model NAME か [model] の name で 1 つ選んでください。"
+    ),
+    "a server said: go; away. Nothing of ours": "a server said: go; away. Nothing of ours",
+}
