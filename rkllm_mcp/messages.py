@@ -49,6 +49,7 @@ class ToolSpec:
     title: str = ""  # the server's name of the tool for people; not shown to the model
     # By language: ``title``, ``description``, and ``parameters``, the descriptions of arguments by name.
     texts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    on_demand: bool = False  # not in the list that a model reads: it finds the tool with find_tools
 
     @property
     def original_name(self) -> str:

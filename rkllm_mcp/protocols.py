@@ -140,6 +140,7 @@ class CallContext:
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)  # by name in headers_template
     conversation_id: str = ""
     request: str = ""  # the user's text that caused the call
+    is_automatic: bool = False  # made for every question, by ``auto_context_tool``: nothing says that it is needed
     # Texts from outside in the conversation; a call that occurs in one of them needs approval.
     untrusted_texts: Callable[[], Iterable[str]] = tuple[str]
     language: Language | None = None  # of questions for approval; None for the configuration's

@@ -47,6 +47,8 @@ from mcp_servers.program import version
 logger = logging.getLogger(__name__)
 
 INPUT_KEY = "judge"
+# In ``_meta`` of a call that a host makes for every question.
+AUTOMATIC = "io.github.rkllm-mcp/automatic"
 _TIMEOUT_S = 60.0
 # Hosts end a connection with a message of more than 32 MB: text of 3 bytes a character, once plain and once as JSON.
 _MAX_ANSWER = 5_000_000
@@ -177,7 +179,8 @@ async def _call_tool(
         raise KnowledgeError("UnknownTool", name=params.name, tools=", ".join(tool["name"] for tool in LISTED))
 
     judge = sampling_judge(context, params) if service.settings.models.sampling else None
-    call = CallContext(access_of(context), judge, context.session.report_progress)
+    is_automatic = (params.meta or {}).get(AUTOMATIC) is True
+    call = CallContext(access_of(context), judge, context.session.report_progress, is_automatic)
     return await tool.run(service, ToolArguments(params.arguments or {}), call)
 
 

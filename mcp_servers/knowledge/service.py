@@ -58,6 +58,7 @@ class CallContext:
     access: Access
     judge: Judge | None = None  # the client's model, if it supports sampling
     on_progress: Progress = no_progress
+    is_automatic: bool = False  # the host searches for every question, whatever it is about
 
 
 class KnowledgeService:
@@ -72,9 +73,12 @@ class KnowledgeService:
 
     async def search(self, arguments: ToolArguments, call: CallContext) -> results.SearchOutput:
         """Search a knowledge base given by id or name, all of them for ``*``, or the default."""
+        threshold = arguments.number("threshold", DEFAULT_THRESHOLD) if arguments.has("threshold") else None
+        if threshold is None and call.is_automatic:
+            threshold = self.settings.automatic_percent / 100
         request = SearchRequest(
             query=arguments.text("query"),
-            threshold=arguments.number("threshold", DEFAULT_THRESHOLD) if arguments.has("threshold") else None,
+            threshold=threshold,
             max_results=arguments.integer("max_results", self.settings.default_results),
             previous=arguments.text("previous_question", ""),
             collection=arguments.text("collection") if arguments.has("collection") else None,

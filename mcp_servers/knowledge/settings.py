@@ -91,6 +91,7 @@ class Settings:
     watch: tuple[WatchedFolder, ...] = ()
     default_base: str = ""  # id, name or * for calls without one
     default_results: int = 10
+    automatic_percent: int = 70  # least probability of a passage for an automatic search; bench/context_gate.py
     text: TextForm = "json"
     import_from: tuple[Path, ...] = ()  # folders that ``path`` may name; empty for all
     allow_networks: tuple[str, ...] = ()  # private networks that ``url`` may name, e.g. 192.168.0.0/16
@@ -119,6 +120,7 @@ _MIN_SECRET_BYTES = 32
 _MAX_DOCUMENT_MB = 500
 _LIMITS = (
     ("", "default_results", MAX_RESULTS),
+    ("", "automatic_percent", 100),
     ("", "document_mb", _MAX_DOCUMENT_MB),
     ("models", "embedder_timeout_s", 3600),
     ("models", "embedder_batch", 1000),

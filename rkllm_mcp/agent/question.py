@@ -175,7 +175,10 @@ async def gather_context(
         call = ToolCall("", tool.name, {argument: words})
         # It was not chosen for these words, so nothing is to be learnt from it.
         result = await caller.call(
-            call, replace(context, request="", announcement=status_line("calling", name=tool.name, call=""))
+            call,
+            replace(
+                context, request="", is_automatic=True, announcement=status_line("calling", name=tool.name, call="")
+            ),
         )
         results[tool.name] = result
         context.sink.feed([outcome(replace(result, name=tool.name)), *source_events(result)])

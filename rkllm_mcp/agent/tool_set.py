@@ -230,13 +230,14 @@ class ToolSelection:
         """Return the tool list of a new conversation that begins with ``request``; it contains the ``forced`` tool."""
         if self.settings.with_question:
             return ()
-        listings = [self._listing_of(tool) for tool in tools]
+        standing = self._standing(tools, forced)
+        listings = [self._listing_of(tool) for tool in standing]
         if not self._has_to_choose(listings):
-            return tuple(listings)
+            return self._beginning(tools, standing) + tuple(listings)
         find = find_tools_spec(tools)
         room = self.settings.budget_tokens - self._cost(find)
         chosen: set[str] = set()
-        for tool in await self._candidates(request, tools, forced):
+        for tool in await self._candidates(request, standing, forced):
             cost = self._cost(self._listing_of(tool))
             if tool.name == forced or (cost <= room and len(chosen) < MOST_CHOSEN):
                 chosen.add(tool.name)
@@ -247,9 +248,10 @@ class ToolSelection:
         """The list of a new conversation, or lists that between them show what every such list begins with."""
         if self.settings.with_question:
             return [()]
-        listings = [self._listing_of(tool) for tool in tools]
+        standing = self._standing(tools)
+        listings = [self._listing_of(tool) for tool in standing]
         if not self._has_to_choose(listings):
-            return [tuple(listings)]
+            return [self._beginning(tools, standing) + tuple(listings)]
         find = find_tools_spec(tools)
         return [(find,), (find, listings[0]), (find, listings[-1])]
 
@@ -265,8 +267,10 @@ class ToolSelection:
         new = [tool for tool in tools if tool.name not in known_tools]
         revealed = [*changed, *(tool for tool in new if tool.name == forced)]
         find = self.finder_of(conversation)
-        if find is None and self._fits([*known_tools.values(), *map(self._listing_of, new)]):
-            revealed += [tool for tool in new if tool not in revealed]
+        standing = self._standing(new)
+        if find is None and self._fits([*known_tools.values(), *map(self._listing_of, standing)]):
+            revealed += [tool for tool in standing if tool not in revealed]
+            revealed += self._beginning(tools, standing) if len(standing) < len(new) else ()
         elif new:
             best = (await self.search.search(request, tools))[:_TOLD_AT_ONCE]
             revealed += [tool for tool, score in best if score >= _FITS_WELL and tool in new and tool not in revealed]
@@ -291,6 +295,15 @@ class ToolSelection:
         """``find_tools`` as the conversation knows it; None when it does not."""
         known_tools = (*(conversation.listed_tools or ()), *conversation.revealed_tools.values())
         return next((tool for tool in known_tools if is_host_tool(tool)), None)
+
+    def _standing(self, tools: Sequence[ToolSpec], forced: str | None = None) -> list[ToolSpec]:
+        """The tools that a list may have; the others are found with ``find_tools``, unless nothing is selected."""
+        all_stand = self.settings.auto_select is False
+        return [tool for tool in tools if all_stand or not tool.on_demand or tool.name == forced]
+
+    def _beginning(self, tools: Sequence[ToolSpec], standing: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+        """What comes before a list that has all the ``standing`` tools: ``find_tools`` if there are others."""
+        return (find_tools_spec(tools),) if len(standing) < len(tools) else ()
 
     async def _candidates(self, request: str, tools: Sequence[ToolSpec], forced: str | None) -> list[ToolSpec]:
         """The tools to list, the most wanted first."""

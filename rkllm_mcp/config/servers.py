@@ -94,6 +94,10 @@ class ServerBase(Section):
     """The only tools to offer, by the server's own names or shell patterns; all when not given."""
     excluded_tools: Names = ()
     """Tools not to offer, by the server's own names or shell patterns."""
+    listed_tools: Names | None = None
+    """The tools that the model reads in every question, by the server's own names or shell patterns; it finds the
+    others with find_tools. All when not given.
+    """
     approve: Approve | None = None
     """Calls that need approval, if different from security.approve."""
     always_allow: Names = ()

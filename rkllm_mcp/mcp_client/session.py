@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import anyio
 
@@ -19,7 +19,7 @@ from rkllm_mcp.toolcalls.schemas import SchemaCostError, measure_schema
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
-    from mcp_types import CallToolResult, ListToolsResult, Tool
+    from mcp_types import CallToolResult, ListToolsResult, RequestParamsMeta, Tool
 
 
 # The largest known servers have some hundreds of tools or resources.
@@ -157,6 +157,10 @@ def _texts(meta: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
+# Our knowledge server returns to such a call only what probably answers the question; other servers may do the same.
+_AUTOMATIC: RequestParamsMeta = cast("RequestParamsMeta", {"io.github.rkllm-mcp/automatic": True})
+
+
 async def call_tool(
     client: Client,
     spec: MCPServerConfig,
@@ -173,7 +177,9 @@ async def call_tool(
             from rkllm_mcp.mcp_client.tasks import call_as_task
 
             return await call_as_task(client, tool, arguments, context, spec.task_timeout_s)
-        return await client.call_tool(tool, dict(arguments), progress_callback=_progress_to(context.on_progress))
+        on_progress = _progress_to(context.on_progress)
+        meta = _AUTOMATIC if context.is_automatic else None
+        return await client.call_tool(tool, dict(arguments), progress_callback=on_progress, meta=meta)
 
     try:
         result = await request()

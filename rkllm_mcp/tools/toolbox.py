@@ -16,7 +16,7 @@ import anyio
 
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.header_templates import claimed_by
-from rkllm_mcp.config.servers import OpenAPIServer, RemoteServer, ServerConfig
+from rkllm_mcp.config.servers import OpenAPIServer, RemoteServer, ServerConfig, matches_any
 from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec, long_name, safe_name, shown_names
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
@@ -272,7 +272,8 @@ class Toolbox:
             count = f"{hidden} invisible character{'s' if hidden > 1 else ''}"
             subject = f"Tool '{on_one_line(tool.wire_name)}' of server '{tool.server}'"
             self._on_status(f"[MCP: {subject} has {count} in its description; they are left out]")
-        return visible
+        listed = self._connections[tool.server].spec.listed_tools
+        return visible if listed is None else replace(visible, on_demand=not matches_any(tool.wire_name, listed))
 
     def _unknown(self, name: str) -> str:
         tools = self._current().tools.values()

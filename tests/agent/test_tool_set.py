@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -67,6 +68,33 @@ async def test_the_owner_may_always_or_never_have_tools_chosen(
     at = desk(auto_select=auto_select, budget=budget)
     await at.ask("Weather?", [Text("Sunny.")])
     assert at.listed == [expected]
+
+
+async def test_a_tool_on_demand_is_found_and_never_listed_unless_it_is_forced_or_nothing_is_chosen() -> None:
+    rare = replace(FILES, on_demand=True)
+    at = desk([WEATHER, rare, MAIL])
+    search = [ToolCallDetected("find_tools", {"query": "read a file"})]
+    await at.ask("Read the file a", search, [ToolCallDetected("read_file", {"path": "a"})], [Text("It says a.")])
+    assert at.listed == [("find_tools", "get_weather", "send_mail")] * 3
+    assert [call.name for call in at.toolbox.calls] == ["read_file"]
+    forced = desk([WEATHER, rare, MAIL])
+    await forced.ask("Hello", [Text("Hi.")], forced="read_file")
+    assert forced.listed == [("get_weather", "read_file", "send_mail")]
+    never = desk([WEATHER, rare, MAIL], auto_select=False)
+    await never.ask("Hello", [Text("Hi.")])
+    assert never.listed == [("get_weather", "read_file", "send_mail")]
+
+
+async def test_a_server_that_connects_later_is_announced_without_its_tools_on_demand() -> None:
+    at = desk([WEATHER])
+    await at.ask("Hello", [Text("Hi.")])
+    at.toolbox.specs = [WEATHER, MAIL, replace(FILES, on_demand=True)]
+    await at.ask("And now?", [Text("Hi.")])
+    await at.ask("And then?", [Text("Hi.")])
+    assert "send_mail(" in at.questions[1].context
+    assert "find_tools(" in at.questions[1].context
+    assert "read_file" not in at.questions[1].context
+    assert at.questions[2].context == ""
 
 
 async def test_a_forced_tool_is_in_the_list_for_every_question_and_budget() -> None:

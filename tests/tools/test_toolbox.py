@@ -162,6 +162,14 @@ async def test_instructions_come_from_the_servers_that_are_there() -> None:
             assert [tool.name for tool in toolbox.auto_context_tools()] == ["environment"]
 
 
+async def test_the_tools_that_a_server_is_to_list_are_listed_and_the_others_are_on_demand() -> None:
+    with anyio.fail_after(PATIENCE_S):
+        async with open_toolbox([tiny("one", listed_tools=["ad*"])]) as toolbox:
+            await toolbox.connected()
+            assert [tool.name for tool in toolbox.tools() if not tool.on_demand] == ["add"]
+            assert len(toolbox.tools()) == 7
+
+
 async def test_two_servers_of_one_name_are_refused() -> None:
     with pytest.raises(ToolboxError, match="two servers are named 'same'"):
         async with open_toolbox([tiny("same"), tiny("same")]):
