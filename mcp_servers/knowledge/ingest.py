@@ -64,7 +64,7 @@ class DocumentWriter:
 
     async def content_hashes(self, prefix: str) -> Mapping[str, str]:
         """Return URI -> content hash of the documents whose URI starts with ``prefix``."""
-        documents = await self._library.documents(self.base_id, self._access)
+        documents = await self._library.documents(self.base_id, self._access, every_place=True)
         return {document.uri: document.content_hash for document in documents if document.uri.startswith(prefix)}
 
     async def add(self, document: ParsedDocument) -> None:
@@ -80,10 +80,10 @@ class DocumentWriter:
         self.written.append(taken(AddedDocument, new, await self._library.add(self.base_id, new, self._access)))
 
     async def remove(self, uri: str) -> None:
-        """Remove the document with this URI, if there is one."""
+        """Remove the document at this URI, if there is one; its other places remain."""
         document = await self._library.find(self.base_id, uri, self._access)
         if document:
-            await self._library.remove(document.id, self._access)
+            await self._library.remove(document.id, self._access, every_place=False)
 
 
 _STEPS = 2

@@ -153,13 +153,22 @@ class Library:
 
     @_in_thread
     def documents(
-        self, base_id: str, access: Access = UNRESTRICTED, page: Page = ALL, uri: str | None = None
+        self,
+        base_id: str,
+        access: Access = UNRESTRICTED,
+        page: Page = ALL,
+        uri: str | None = None,
+        *,
+        every_place: bool = False,
     ) -> tuple[Document, ...]:
-        """List the visible documents of a knowledge base by title, or the one with this URI."""
+        """List the visible documents of a knowledge base by title, or the one at this URI.
+
+        ``every_place`` lists the same content once for each of its places.
+        """
         access = checked_access(access)
         with self._database.reading() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
-            return tuple(stored_documents.documents_of(connection, base.key, access, uri, page))
+            return tuple(stored_documents.documents_of(connection, base.key, access, uri, page, every_place=every_place))
 
     @_in_thread
     def passages(
@@ -188,13 +197,17 @@ class Library:
         return added
 
     @_in_thread
-    def remove(self, document_id: str, access: Access = UNRESTRICTED) -> Document:
-        """Remove and return a document; raise DocumentNotFoundError, or AccessDeniedError if it is of all tenants."""
+    def remove(self, document_id: str, access: Access = UNRESTRICTED, *, every_place: bool = True) -> Document:
+        """Remove and return a document; without ``every_place`` its content remains at its other places.
+
+        Raises DocumentNotFoundError, or AccessDeniedError if it is of all tenants.
+        """
         access = checked_access(access)
         with self._database.writing() as connection:
             stored = stored_documents.document_by_id(connection, document_id, access)
             _check_owner(stored.document.base_id, stored.document.tenant, access)
-            stored_documents.delete_document(connection, stored)
+            remove = stored_documents.delete_document if every_place else stored_documents.remove_place
+            remove(connection, stored)
         return stored.document
 
     @_in_thread
@@ -267,7 +280,7 @@ class Library:
         """
         with self._database.reading() as connection, _new_file(file) as partial_file:
             base = stored_bases.base_by_id(connection, base_id, UNRESTRICTED)
-            documents = stored_documents.documents_of(connection, base.key, UNRESTRICTED)
+            documents = stored_documents.documents_of(connection, base.key, UNRESTRICTED, every_place=True)
             # In the order in which they came, which decides between passages that are equal.
             documents.sort(key=lambda document: document.created)
             about = {key: getattr(base.base, key) for key in ("name", "description", "tenant")}
@@ -276,7 +289,7 @@ class Library:
                 lines.write(f"{_json_line({'format': _EXPORT_FORMAT, 'version': 1, **about})}\n")
                 for document in documents:
                     table = {key: getattr(document, key) for key in _EXPORTED}
-                    parts = stored_documents.chunks_of(connection, document.id)
+                    parts = stored_documents.text_of(connection, document, UNRESTRICTED)
                     lines.write(f"{_json_line({**table, 'chunks': [vars(part) for part in parts]})}\n")
                     chunks += len(parts)
         return len(documents), chunks

@@ -168,6 +168,7 @@ class DocumentEntry(BaseModel):
     chunks: int
     tenant: str  # who added it; empty for the owner
     created: str
+    places: Annotated[tuple[str, ...], Field(description="Where the same content was added from as well")] = ()
 
 
 class BasesOutput(ToolOutput):

@@ -118,12 +118,13 @@ class Document:
     uri: str
     content_hash: str
     version: int  # from 1
-    chunks: int  # count
+    chunks: int  # count; 0 for a further place of another document's content
     tenant: str
     department: str
     clearance: int
     fields: Mapping[str, str]
     created: str  # of this version
+    places: tuple[str, ...] = ()  # further URIs of the same content, which is indexed once
 
 
 @dataclass(frozen=True)

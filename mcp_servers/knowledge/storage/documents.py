@@ -1,4 +1,8 @@
-"""Documents: adding, replacing, removing and locating, with all index entries, in the caller's transaction."""
+"""Documents: adding, replacing, removing and locating, with all index entries, in the caller's transaction.
+
+The same content at several places is indexed once: a place is a document of its own without chunks, whose content,
+collection, fields and readers are those of a document that has them.
+"""
 
 # ruff: noqa: S608 - the SQL is put together from constants, whole numbers and question marks; values are parameters
 
@@ -7,8 +11,8 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from mcp_servers.knowledge.errors import AccessDeniedError, DocumentNotFoundError
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_filter, document_filter, now
@@ -61,9 +65,12 @@ class ChunkLocation:
 def unchanged_document(connection: Transaction, base: StoredBase, new: NewDocument, access: Access) -> AddResult | None:
     """Return the result of adding a document that is stored already, or None."""
     old = _existing_version(connection, base, new, access)
-    if old is None or not _is_unchanged(old.document, new) or not _is_visible(connection, old.key, access):
+    if old is None or not _is_visible(connection, old.key, access):
         return None
-    return AddResult(old.document.id, old.document.version, old.document.chunks, is_new=False)
+    there = old if old.document.chunks else _same_content(connection, base.key, new)
+    if there is None or not _is_unchanged(old.document, new) or there.document.chunks != len(new.chunks):
+        return None
+    return _already_there(there)
 
 
 def write_document(connection: Transaction, base: StoredBase, prepared: PreparedDocument, access: Access) -> AddResult:
@@ -72,11 +79,16 @@ def write_document(connection: Transaction, base: StoredBase, prepared: Prepared
     old = _existing_version(connection, base, new, access)
     if old and not _is_visible(connection, old.key, access):
         raise AccessDeniedError(base.base.id, "there is such a document already, and you may not see it")
-    if old and _is_unchanged(old.document, new):
-        return AddResult(old.document.id, old.document.version, old.document.chunks, is_new=False)
+    if unchanged := unchanged_document(connection, base, new, access):
+        return unchanged
     if old:
-        delete_document(connection, old)
+        remove_place(connection, old)
     document_id, version = (old.document.id, old.document.version + 1) if old else (str(uuid.uuid4()), 1)
+    there = _same_content(connection, base.key, new)
+    if there and there.document.chunks == len(new.chunks):
+        if new.uri:
+            _insert(connection, base, replace(new, chunks=()), document_id, version)
+        return _already_there(there)
     key = _insert(connection, base, new, document_id, version)
     chunks = _insert_chunks(connection, base.key, key, new)
     add_chunks(connection, base.key, list(zip(chunks, prepared.chunks, strict=True)))
@@ -85,8 +97,28 @@ def write_document(connection: Transaction, base: StoredBase, prepared: Prepared
     return AddResult(document_id, version, len(chunks), is_new=True)
 
 
+def remove_place(connection: Transaction, stored: StoredDocument) -> None:
+    """Remove a document from its place; if its content is at another one, the document goes on there."""
+    others = _places(connection, stored)
+    if not others:
+        _delete(connection, stored)
+        return
+    # The row of the chunks stays: searches keep its key in memory.
+    connection.execute("DELETE FROM document WHERE id = ?", (others[0].key,))
+    other = others[0].document
+    values = (other.id, other.title, other.uri, other.version, other.created, stored.key)
+    sql = "UPDATE document SET uuid = ?, title = ?, uri = ?, version = ?, created = ? WHERE id = ?"
+    connection.execute(sql, values)
+
+
 def delete_document(connection: Transaction, stored: StoredDocument) -> None:
-    """Delete a document with its index entries; its collection remains."""
+    """Delete a document at all of its places, with its index entries; its collection remains."""
+    for place in _places(connection, stored):
+        _delete(connection, place)
+    _delete(connection, stored)
+
+
+def _delete(connection: Transaction, stored: StoredDocument) -> None:
     remove_document_chunks(connection, stored.base, stored.key)
     remove_vectors(connection, stored.key)
     connection.execute("DELETE FROM document WHERE id = ?", (stored.key,))
@@ -105,16 +137,39 @@ def document_by_id(connection: Transaction, document_id: str, access: Access) ->
 
 
 def documents_of(
-    connection: Transaction, base: int, access: Access, uri: str | None = None, page: Page = ALL
+    connection: Transaction,
+    base: int,
+    access: Access,
+    uri: str | None = None,
+    page: Page = ALL,
+    *,
+    every_place: bool = False,
 ) -> list[Document]:
-    """Return the visible documents of a base by title, all or those with one URI."""
+    """Return the visible documents of a base by title, all or the one at a URI; ``every_place`` repeats content."""
     visible = document_filter(access)
-    condition, parameters = ("", ()) if uri is None else (" AND uri = ?", (uri,))
+    condition, parameters = (" AND document.chunks > 0", ()) if uri is None else (" AND uri = ?", (uri,))
+    condition = "" if every_place else condition
     rows = connection.execute(
         f"{_SELECT} WHERE document.base = ?{condition}{visible.and_sql()} ORDER BY title, document.id LIMIT ? OFFSET ?",
         (base, *parameters, *visible.parameters, _limit(page), page.offset),
     )
-    return [_document(row).document for row in rows]
+    found = [_document(row) for row in rows]
+    are_repeated = "SELECT 1 FROM document WHERE base = ? AND chunks = 0"
+    if every_place or not connection.execute(are_repeated, (base,)).fetchone():
+        return [stored.document for stored in found]
+    return [
+        replace(stored.document, places=tuple(place.document.uri for place in _places(connection, stored)))
+        for stored in found
+    ]
+
+
+def text_of(connection: Transaction, document: Document, access: Access) -> list[NewChunk]:
+    """Return the chunks of a document, which may be those of another one with the same content."""
+    if document.chunks:
+        return chunks_of(connection, document.id)
+    base = document_by_id(connection, document.id, access).base
+    there = _same_content(connection, base, document)
+    return chunks_of(connection, there.document.id) if there else []
 
 
 def locate(connection: Transaction, chunks: Sequence[int], access: Access) -> dict[int, ChunkLocation]:
@@ -180,8 +235,33 @@ def _existing_version(
 
 def _is_unchanged(stored: Document, new: NewDocument) -> bool:
     compared = ("content_hash", "title", "collection", "department", "clearance", "fields")
-    is_same = all(getattr(stored, name) == getattr(new, name) for name in compared)
-    return is_same and stored.chunks == len(new.chunks)
+    return all(getattr(stored, name) == getattr(new, name) for name in compared)
+
+
+def _of_content(
+    connection: Transaction, base: int, document: Document | NewDocument, chunks: Literal["= 0", "> 0"]
+) -> list[StoredDocument]:
+    """Return the documents of a base with the content, collection, fields and readers of a document."""
+    rows = connection.execute(
+        f"{_SELECT} WHERE document.base = ? AND content_hash = ? AND document.tenant = ? AND department = ?"
+        f" AND clearance = ? AND collection.name = ? AND document.chunks {chunks} ORDER BY document.id",
+        (base, document.content_hash, document.tenant, document.department, document.clearance, document.collection),
+    )
+    return [stored for row in rows if (stored := _document(row)).document.fields == document.fields]
+
+
+def _same_content(connection: Transaction, base: int, document: Document | NewDocument) -> StoredDocument | None:
+    """Return the document that has the chunks of a content, if there is one."""
+    return next(iter(_of_content(connection, base, document, "> 0")), None)
+
+
+def _places(connection: Transaction, stored: StoredDocument) -> list[StoredDocument]:
+    """Return the other places of a document."""
+    return _of_content(connection, stored.base, stored.document, "= 0") if stored.document.chunks else []
+
+
+def _already_there(stored: StoredDocument) -> AddResult:
+    return AddResult(stored.document.id, stored.document.version, stored.document.chunks, is_new=False)
 
 
 def _insert(connection: Transaction, base: StoredBase, new: NewDocument, document_id: str, version: int) -> int:
