@@ -272,7 +272,8 @@ class Toolbox:
             count = f"{hidden} invisible character{'s' if hidden > 1 else ''}"
             subject = f"Tool '{on_one_line(tool.wire_name)}' of server '{tool.server}'"
             self._on_status(f"[MCP: {subject} has {count} in its description; they are left out]")
-        listed = self._connections[tool.server].spec.listed_tools
+        connection = self._connections.get(tool.server)
+        listed = connection.spec.listed_tools if connection else None
         return visible if listed is None else replace(visible, on_demand=not matches_any(tool.wire_name, listed))
 
     def _unknown(self, name: str) -> str:
