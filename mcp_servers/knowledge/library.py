@@ -168,7 +168,9 @@ class Library:
         access = checked_access(access)
         with self._database.reading() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
-            return tuple(stored_documents.documents_of(connection, base.key, access, uri, page, every_place=every_place))
+            return tuple(
+                stored_documents.documents_of(connection, base.key, access, uri, page, every_place=every_place)
+            )
 
     @_in_thread
     def passages(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from rkllm_mcp.agent.tool_set import find_tools_spec
 from rkllm_mcp.app.settings import sampling_by_purpose
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ModelNotFoundError
@@ -48,6 +49,12 @@ class PromptListing:
     cost: Callable[[ToolSpec], int]  # tokens of one listed tool
     with_question: bool = False  # show tools with the question that may need them, instead of a list
     two_steps: bool = False  # list tools by name, and describe one at its first call, unless the owner decides
+
+    def cost_of_all(self, tools: Sequence[ToolSpec]) -> int:
+        """Return the tokens of a list of all these tools; for those on demand it has ``find_tools``."""
+        listed = [tool for tool in tools if not tool.on_demand]
+        find = [find_tools_spec(tools)] if len(listed) < len(tools) else []
+        return sum(map(self.cost, [*find, *listed]))
 
 
 def listing(config: Config, model: ModelFolder, form: ModelForm) -> PromptListing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from rkllm_mcp.app.settings import EMULATOR, chosen_model
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import npu_loads, npu_nodes
 from rkllm_mcp.board.system import hottest, memory_bytes
-from rkllm_mcp.config.sections import Config
+from rkllm_mcp.config.sections import EVERY_ADDRESS, Config
 from rkllm_mcp.errors import ConfigError, RuntimeUnusableError, UsageError
 from rkllm_mcp.models.cards import choose_model
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
@@ -177,3 +178,19 @@ def model_files(config: Config, directories: Sequence[Path]) -> tuple[Path, ...]
     except (RuntimeUnusableError, ConfigError):
         return ()
     return tuple(dict.fromkeys((model.folder.absolute(), model.file.resolve().parent)))
+
+
+def reached_host(host: str) -> str:
+    """Return the host by which other machines reach a service that listens on ``host``.
+
+    Where it listens on every address that is the one in the network, or the machine's name without a network.
+    """
+    if host not in EVERY_ADDRESS:
+        return host
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Chooses a route and sends nothing; the address is reserved for documentation.
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return socket.gethostname()

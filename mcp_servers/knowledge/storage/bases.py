@@ -146,7 +146,8 @@ def counts(connection: Transaction, key: int, access: Access) -> tuple[int, int,
     """Return the numbers of visible documents, collections and chunks; empty collections are visible to all."""
     visible = document_filter(access)
     documents, chunks = connection.execute(
-        f"SELECT COUNT(*) FILTER (WHERE chunks > 0), COALESCE(SUM(chunks), 0) FROM document WHERE base = ?{visible.and_sql()}",
+        "SELECT COUNT(*) FILTER (WHERE chunks > 0), COALESCE(SUM(chunks), 0) FROM document"
+        f" WHERE base = ?{visible.and_sql()}",
         (key, *visible.parameters),
     ).fetchone()
     (collections,) = connection.execute(

@@ -15,7 +15,6 @@ import grp
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -29,8 +28,8 @@ import anyio
 import typer
 
 from rkllm_mcp.app.conversation_export import moment
-from rkllm_mcp.app.preview import model_files, npu_devices, open_stored
-from rkllm_mcp.config.sections import EVERY_ADDRESS, Config, is_loopback, own_web_address, web_address
+from rkllm_mcp.app.preview import model_files, npu_devices, open_stored, reached_host
+from rkllm_mcp.config.sections import Config, is_loopback, own_web_address, web_address
 from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.models.cards import model_directories, user_root
@@ -503,24 +502,11 @@ def show_link(config: Config, *, is_system: bool) -> None:
             return await store.devices.new_code()
 
     host = config.service.host
-    is_local = is_loopback(host)
-    name = host if is_local or host not in EVERY_ADDRESS else _own_address()
-    address = f"{web_address(name, config.service.port)}/#/link/{anyio.run(new_code)}"
-    if not is_local and sys.stdout.isatty():
+    address = f"{web_address(reached_host(host), config.service.port)}/#/link/{anyio.run(new_code)}"
+    if not is_loopback(host) and sys.stdout.isatty():
         sys.stdout.write(qr_text(address, color=wants_color(sys.stdout)))
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
-
-
-def _own_address() -> str:
-    """Return the address that this machine has in its network; its name if it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # Chooses a route and sends nothing; the address is reserved for documentation.
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return socket.gethostname()
 
 
 def qr_text(text: str, *, color: bool) -> str:

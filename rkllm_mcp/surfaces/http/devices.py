@@ -12,13 +12,14 @@ from anyio import to_thread
 from pydantic import Field
 from starlette.requests import Request
 
+from rkllm_mcp.app.preview import reached_host
 from rkllm_mcp.config.section import DocumentedModel, Right
-from rkllm_mcp.config.sections import RIGHTS
+from rkllm_mcp.config.sections import RIGHTS, is_loopback, web_address
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.owner import refusal_of_adding
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
-from rkllm_mcp.surfaces.http.state import OWNER, tenant_of
+from rkllm_mcp.surfaces.http.state import OWNER, service_of, tenant_of
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.tenants import Tenant
@@ -73,6 +74,7 @@ class Devices(DocumentedModel):
     """All devices with a key."""
 
     devices: list[LinkedDevice]
+    address: str = Field(description="Where other machines reach the service; empty if it listens for this one alone.")
 
 
 @Route(
@@ -109,7 +111,11 @@ async def add_key(request: Request) -> dict[str, Any]:
 async def list_devices(request: Request) -> dict[str, Any]:
     """Devices with a key."""
     devices = await _owner(request).app.store.devices.all()
-    return {"devices": [shown(LinkedDevice, device, allow=device.rights or RIGHTS) for device in devices]}
+    service = service_of(request).config.service
+    address = "" if is_loopback(service.host) else web_address(reached_host(service.host), service.port)
+    shown_devices = [shown(LinkedDevice, device, allow=device.rights or RIGHTS) for device in devices]
+    # Encrypted connections come to the same port.
+    return {"devices": shown_devices, "address": address.replace("http", request.url.scheme, 1)}
 
 
 @Route("DELETE", "/v1/devices/{id}", answers=(RouteResponse(status=204),), problems=(403, 404))

@@ -22,6 +22,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from rkllm_http.listener import Listener
+from rkllm_mcp.app.preview import reached_host
 from rkllm_mcp.app.settings import unset_rights
 from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback, redact_record
 from rkllm_mcp.config.sections import Config, is_loopback, own_web_address, web_address
@@ -160,7 +161,7 @@ class _Serving:
     def _say_where(self, listening: socket.socket, service: ServiceState) -> None:
         status, host, port = self._session.status, self._host, listening.getsockname()[1]
         status(f"Serving at {web_address(host, port)}")
-        page = web_address(host if is_loopback(host) else socket.gethostname(), port)
+        page = web_address(reached_host(host), port)
         status(f"The page: {page}/{' (it asks for a key)' if needs_key(service.config) else ''}")
         for line in unset_rights(service.config):
             status(line)

@@ -73,7 +73,11 @@ async def list_servers(request: Request) -> dict[str, Any]:
             "state": server.state,
             "error": server.explanation(),
             "tools": len(server.tools),
-            "tokens": sum(app.model_host.listing.cost(tool) for tool in tools if tool.server == server.spec.name),
+            "tokens": sum(
+                app.model_host.listing.cost(tool)
+                for tool in tools
+                if tool.server == server.spec.name and not tool.on_demand
+            ),
             "enabled": app.toolbox.switches.is_server_on(server.spec.name),
             "can_log_in": is_owner and server.failure == "login" and _has_login(server.spec),
         }

@@ -57,7 +57,10 @@ class ToolShown(DocumentedModel):
     description: str
     input_schema: dict[str, Any] = Field(description="JSON Schema of the arguments.")
     enabled: bool = Field(description="True if it is enabled.")
-    tokens: int = Field(description="What it costs in the list of tools at the front of a prompt.")
+    tokens: int = Field(
+        description="What it costs in the list of tools at the front of a prompt; 0 if it is not there."
+    )
+    on_demand: bool = Field(description="The model finds it with find_tools instead of reading it in the list.")
     read_only: bool | None = Field(description="The server says that it changes nothing; null when it does not say.")
     destructive: bool | None = Field(description="The server says that it may destroy something.")
 
@@ -134,10 +137,11 @@ SWITCHED = (RouteResponse(SwitchResult),)
 async def list_tools(request: Request) -> dict[str, Any]:
     """List the tools."""
     app = tenant_of(request).app
+    enabled = app.toolbox.tools()
     language = language_of_header(request.headers.get("accept-language", ""))
-    tools = [shown_tool(app, tool, language, enabled=True) for tool in app.toolbox.tools()]
+    tools = [shown_tool(app, tool, language, enabled=True) for tool in enabled]
     tools += [shown_tool(app, tool, language, enabled=False) for tool in app.toolbox.tools(disabled=True)]
-    return {"tools": tools, "tokens": sum(tool["tokens"] for tool in tools if tool["enabled"])}
+    return {"tools": tools, "tokens": app.model_host.listing.cost_of_all(enabled)}
 
 
 @Route("POST", "/v1/tools/{name}:enable", answers=SWITCHED, problems=(404,))
@@ -432,6 +436,6 @@ def _tool(app: App, name: str) -> ToolSpec:
 
 def shown_tool(app: App, tool: ToolSpec, language: Language | None, *, enabled: bool) -> dict[str, Any]:
     """Return a tool as ``ToolShown`` in a language, if its server has texts in it, with its cost."""
-    tokens = app.model_host.listing.cost(tool)
+    tokens = 0 if tool.on_demand else app.model_host.listing.cost(tool)
     told = tool.in_language(language) if language else tool
     return shown(ToolShown, told, input_schema=dict(told.input_schema), enabled=enabled, tokens=tokens)

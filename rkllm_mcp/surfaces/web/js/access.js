@@ -13,6 +13,15 @@ import { sentenceOf } from "./problems.js";
 const UNAUTHORIZED = 401;
 const PAUSES_MS = [1000, 2000, 4000, 8000, 15_000];
 const LONGEST_MS = 30_000;
+// After these requests a question has other tools, or the documents are others.
+const TOOLS = /^\/v1\/(servers|tools|documents|knowledge\/(create|add|remove))/;
+const BROWSERS = /** @type {const} */ ([
+  [/Edg/, "Edge"],
+  [/SamsungBrowser/, "Samsung Internet"],
+  [/Firefox|FxiOS/, "Firefox"],
+  [/Chrome|CriOS/, "Chrome"],
+  [/Safari/, "Safari"],
+]);
 
 class Access {
   #keyring = new Keyring();
@@ -26,10 +35,11 @@ class Access {
     () => this.#keyring.key,
     (input, init) => this.#fetch(input, init),
     () => this.connection.lost(),
+    (path) => TOOLS.test(path) && this.told.tools(),
   );
 
-  /** the reactions of the page to a new key, and to the board being lost and back */
-  told = { changed: () => {}, lost: () => {}, back: () => {} };
+  /** the reactions of the page to a new key, to other tools or documents, and to the board being lost and back */
+  told = { changed: () => {}, tools: () => {}, lost: () => {}, back: () => {} };
   connection = new Connection(() => this.#isThere(), { lost: () => this.told.lost(), back: () => this.told.back() });
 
   get isKeySet() {
@@ -47,7 +57,9 @@ class Access {
    * @param {string} code
    */
   async link(code) {
-    const name = /iPhone|iPad|Android|Windows|Macintosh|Linux/.exec(navigator.userAgent)?.[0] ?? "";
+    const browser = BROWSERS.find(([mark]) => mark.test(navigator.userAgent))?.[1];
+    const system = /iPhone|iPad|Android|Windows|Macintosh|Linux/.exec(navigator.userAgent)?.[0];
+    const name = [browser, system?.replace("Macintosh", "Mac")].filter(Boolean).join(", ");
     try {
       const device = await new Api(() => "").post("/v1/devices:exchange", { code, name });
       this.#keyring.keep(device.key);

@@ -46,16 +46,19 @@ export class Api {
   #key;
   #fetch;
   #told;
+  #changed;
 
   /**
    * @param {() => string} key gives the key to send; empty for none
    * @param {typeof fetch} [fetcher]
    * @param {() => void} [lost] called for every request without a response
+   * @param {(path: string) => void} [changed] called after every request that may have changed something on the board
    */
-  constructor(key, fetcher = (input, init) => fetch(input, init), lost = () => undefined) {
+  constructor(key, fetcher = (input, init) => fetch(input, init), lost = () => undefined, changed = () => undefined) {
     this.#key = key;
     this.#fetch = fetcher;
     this.#told = lost;
+    this.#changed = changed;
   }
 
   /**
@@ -193,7 +196,10 @@ export class Api {
     } catch {
       throw this.#lost(signal);
     }
-    if (response.ok) return response;
+    if (response.ok) {
+      if (method !== "GET") this.#changed(path);
+      return response;
+    }
     const said = await response.json().catch(() => null);
     // The board's own refusals have an error of a known shape.
     if (AWAY.has(response.status) && !said?.error) throw this.#lost(signal);

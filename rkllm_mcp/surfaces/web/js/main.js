@@ -37,6 +37,7 @@ access.told = {
     options.forget();
     void refresh();
   },
+  tools: () => void introduce(),
   lost: () => showConnection(false),
   back: () => {
     showConnection(true);
@@ -82,6 +83,11 @@ const composer = new Composer({
 const files = new Files({
   write: (text) => composer.insert(text),
   store: (file) => documents.store(file),
+  folder: (chosen) => {
+    panel.open("documents");
+    void documents.add(chosen);
+  },
+  passages: (given) => documents.passages(given),
   search: (tool) => options.begin(tool),
   eyes: () => models.eyes,
   choose: (name) => models.choose(name),
@@ -90,7 +96,13 @@ const files = new Files({
     state.context?.later();
   },
 });
-const documents = new DocumentsPanel();
+const documents = new DocumentsPanel({
+  ask: (document) => {
+    if (narrow.matches) panel.close();
+    files.addDocument(document);
+    composer.focus();
+  },
+});
 const welcome = new Welcome({ ask: (message) => ask({ message }), open: (name, part) => panel.open(name, part) });
 const modelsTold = { use: (/** @type {string} */ name) => models.choose(name), changed: () => void introduce() };
 const keys = {

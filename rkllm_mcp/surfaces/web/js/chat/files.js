@@ -4,9 +4,9 @@
  * paste becomes a file, one tap makes it text again.
  *
  * @typedef {{name: string, text: string, pages: number[], reference: string, tokens: number, isPaste: boolean,
- *   note: string, problem: string, isReading: boolean, file: File | null, picture: Picture | null}} Attached `text` goes
- *   with the question, or else `reference`, or else `picture`; `pages` has the position of each in the text; `note` replaces
- *   the tokens
+ *   note: string, problem: string, isReading: boolean, isStored: boolean, file: File | null, picture: Picture | null}} Attached
+ *   `text` goes with the question, or else `reference`, or else `picture`; `pages` has the position of each in the text;
+ *   `note` replaces the tokens; `isStored` if it is one of the documents
  * @typedef {import("./pictures.js").Picture} Picture
  */
 import { api } from "../access.js";
@@ -22,6 +22,10 @@ import { image, MOST_PICTURES, PictureRefused } from "./pictures.js";
 const PASTE_SHARE = 0.15;
 const CHARS_PER_TOKEN = 2;
 const LARGEST = 50_000_000;
+// Passages of a document that are fetched at once, and the most that are read into a question.
+const PASSAGES = 50;
+const MOST_PASSAGES = 400;
+const MOST_FILES = 500;
 // Tokens are not spread evenly over a text, so a part that is to fit is chosen a little shorter.
 const MARGIN = 0.97;
 // The browser reads these by itself.
@@ -39,7 +43,8 @@ export class Files {
   #pictureTokens = 0;
 
   /**
-   * @param {{write: (text: string) => void, store: (file: File) => Promise<void>,
+   * @param {{write: (text: string) => void, store: (file: File) => Promise<unknown>, folder: (files: File[]) => void,
+   *   passages: (given: {document_id: string, chunk_index: number, limit: number}) => Promise<{results: {content: string}[]}>,
    *   search: (tool: import("./options.js").Tool) => void, changed: () => void,
    *   eyes: () => {sees: boolean, other: string}, choose: (model: string) => void}} actions `eyes` says whether the model
    *   sees pictures, and which other one does
@@ -59,7 +64,11 @@ export class Files {
       this.#drop.hidden = true;
       if (!event.dataTransfer?.files.length) return;
       event.preventDefault();
-      this.add([...event.dataTransfer.files]);
+      // Both are empty once this listener has returned.
+      const dropped = [...event.dataTransfer.files];
+      const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.());
+      if (!entries.some((entry) => entry?.isDirectory)) return this.add(dropped);
+      void filesOf(entries).then((found) => this.#actions.folder(found.slice(0, MOST_FILES)));
     });
   }
 
@@ -140,6 +149,24 @@ export class Files {
   /** The model may be another one. */
   look() {
     this.#show();
+  }
+
+  /**
+   * A document to ask about: its text, or where that is too long a search in the documents.
+   *
+   * @param {{name: string, id: string, passages: number}} document
+   */
+  addDocument({ name, id, passages }) {
+    const entry = this.#begin({ name, isStored: true });
+    void this.#fill(entry, async () => {
+      if (passages > MOST_PASSAGES) return this.#stored(entry);
+      const parts = [];
+      for (let first = 0; first < passages; first += PASSAGES) {
+        const { results } = await this.#actions.passages({ document_id: id, chunk_index: first, limit: PASSAGES });
+        parts.push(...results.map(({ content }) => content));
+      }
+      return this.#counted(parts.join("\n\n"));
+    });
   }
 
   /** @param {import("../dialogs/offers.js").Resource} resource */
@@ -276,7 +303,7 @@ export class Files {
     return h(
       "div",
       { class: "choices file-choices", role: "group", ...labelled("file.choices") },
-      text && button("file.index", () => this.#fill(entry, () => this.#stored(entry))),
+      text && button(entry.isStored ? "file.search" : "file.index", () => this.#fill(entry, () => this.#stored(entry))),
       text && end > 0 && button(whole > 0 ? "file.pages" : "file.beginning", () => this.#fill(entry, shorten), {}, { n: whole }),
       button("file.leave", () => this.#remove(entry), {}, { name }),
     );
@@ -287,8 +314,8 @@ export class Files {
    *
    * @param {Attached} entry
    */
-  async #stored({ name, text, file }) {
-    await this.#actions.store(file ?? new File([text], `${name}.txt`, { type: "text/plain" }));
+  async #stored({ name, text, file, isStored }) {
+    if (!isStored) await this.#actions.store(file ?? new File([text], `${name}.txt`, { type: "text/plain" }));
     const { tools } = await api.get("/v1/tools");
     const tool = tools.find((/** @type {any} */ each) => each.enabled && each.name.endsWith("search_documents"));
     if (tool) this.#actions.search({ name: tool.qualified_name, shown: tool.name });
@@ -327,10 +354,43 @@ export class Files {
 /** @returns {Attached} */
 function blank() {
   const words = { name: "", text: "", reference: "", note: "", problem: "" };
-  return { ...words, pages: [], tokens: 0, isPaste: false, isReading: false, file: null, picture: null };
+  return { ...words, pages: [], tokens: 0, isPaste: false, isReading: false, isStored: false, file: null, picture: null };
 }
 
 /** @param {string} text */
 function estimate(text) {
   return Math.ceil(text.length / CHARS_PER_TOKEN);
+}
+
+/**
+ * The files of what was dropped, those of folders included; hidden ones are left out.
+ *
+ * @param {(FileSystemEntry | null | undefined)[]} entries
+ * @returns {Promise<File[]>}
+ */
+async function filesOf(entries) {
+  /** @type {File[]} */
+  const found = [];
+  for (const entry of entries) {
+    if (!entry || entry.name.startsWith(".") || found.length >= MOST_FILES) continue;
+    if (entry.isFile) found.push(await new Promise((done, failed) => /** @type {FileSystemFileEntry} */ (entry).file(done, failed)));
+    else found.push(...(await filesOf(await childrenOf(/** @type {FileSystemDirectoryEntry} */ (entry)))));
+  }
+  return found;
+}
+
+/**
+ * @param {FileSystemDirectoryEntry} folder
+ * @returns {Promise<FileSystemEntry[]>}
+ */
+async function childrenOf(folder) {
+  const reader = folder.createReader();
+  /** @type {FileSystemEntry[]} */
+  const all = [];
+  for (;;) {
+    // A browser gives a hundred of them at a time.
+    const some = /** @type {FileSystemEntry[]} */ (await new Promise((done, failed) => reader.readEntries(done, failed)));
+    if (some.length === 0) return all.sort((one, other) => one.name.localeCompare(other.name));
+    all.push(...some);
+  }
 }

@@ -8,10 +8,12 @@ import { hasTitles, showTitles, switchedOn } from "../tools.js";
 
 const SHOWN = 4;
 const TOOL_SHARE = 1 / 3;
-/** @type {[RegExp | null, string][]} what a tool is called, and a question for it; without one any model can answer */
+const DOCUMENTS = "suggest.documents";
+/** @type {[RegExp | null, string][]} what a tool is called, and a question for it; without one any model can answer. One
+ * about the documents names one that is there. */
 const QUESTIONS = [
   [/weather|forecast|天気/i, "suggest.weather"],
-  [/search_(documents|knowledge)|knowledge|search_docs/i, "suggest.documents"],
+  [/search_documents/i, DOCUMENTS],
   [/current_time|get_time|convert_time|clock/i, "suggest.time"],
   [/write_file|create_file/i, "suggest.note"],
   [/list_(directory|files|folder)|read_file/i, "suggest.files"],
@@ -46,20 +48,25 @@ export class Welcome {
       const { servers } = await api.get("/v1/servers");
       this.tokens = Math.min(tokens, me.context_tokens * TOOL_SHARE);
       const on = switchedOn(tools);
-      this.#offer(on);
+      this.#offer(on, await someTitle(on));
       this.#tell(servers.length, on.length, tokens, me.context_tokens);
     } catch (error) {
       tell(byId("welcome-cost"), sentenceOf(error));
     }
   }
 
-  /** @param {any[]} tools */
-  #offer(tools) {
-    const works = (/** @type {RegExp | null} */ name) => !name || tools.some((tool) => name.test(tool.name));
-    const wanted = QUESTIONS.filter(([name]) => works(name)).slice(0, SHOWN);
+  /**
+   * @param {any[]} tools
+   * @param {string} name of a document; empty for none
+   */
+  #offer(tools, name) {
+    const works = (/** @type {RegExp | null} */ mark) => !mark || tools.some((tool) => mark.test(tool.name));
+    const wanted = QUESTIONS.filter(([mark, phrase]) => works(mark) && (name || phrase !== DOCUMENTS)).slice(0, SHOWN);
     fill(
       byId("suggestions"),
-      wanted.map(([, phrase]) => h("li", {}, button(phrase, () => this.#actions.ask(t(phrase)), { class: "suggestion" }))),
+      wanted.map(([, phrase]) =>
+        h("li", {}, button(phrase, () => this.#actions.ask(t(phrase, { name })), { class: "suggestion" }, { name })),
+      ),
     );
   }
 
@@ -82,5 +89,25 @@ export class Welcome {
       button("servers.add", () => this.#actions.open("servers", "add"), { class: "quiet" }),
       button("documents.add", () => this.#actions.open("documents"), { class: "quiet" }),
     );
+  }
+}
+
+/**
+ * The title of a document that can be asked about; empty where there is none.
+ *
+ * @param {any[]} tools
+ */
+async function someTitle(tools) {
+  if (!tools.some(({ name }) => QUESTIONS.some(([mark, phrase]) => phrase === DOCUMENTS && mark?.test(name)))) return "";
+  const list = (/** @type {object} */ given) => api.post("/v1/knowledge/list_knowledge_bases", { arguments: given });
+  try {
+    const { knowledge_bases: bases } = await list({});
+    const base = bases.find((/** @type {any} */ { total_documents: count }) => count > 0);
+    if (!base) return "";
+    const { documents } = await list({ knowledge_base_id: base.knowledge_base_id, limit: 1 });
+    return documents[0]?.title ?? "";
+  } catch {
+    // A key may have the tools and not the documents.
+    return "";
   }
 }

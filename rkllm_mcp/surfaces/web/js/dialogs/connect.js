@@ -20,7 +20,7 @@ const SNIPPETS = new URL("../../snippets.json", import.meta.url);
 export async function openConnect(me) {
   /** @type {Snippet[]} */
   const snippets = await (await fetch(SNIPPETS)).json();
-  const state = { key: "" };
+  const state = { key: "", address: location.origin };
   return openDialog("connect.title", {}, () => {
     const list = h(
       "select",
@@ -36,7 +36,7 @@ export async function openConnect(me) {
       const { title, where, text, language: isCode } = chosen();
       const filled = (/** @type {string} */ words) =>
         words
-          .replaceAll("<address>", location.origin)
+          .replaceAll("<address>", state.address)
           .replaceAll("<key>", state.key || t("connect.your_key"))
           .replaceAll("<model>", me.model || "default")
           .replaceAll("<context>", String(me.context_tokens));
@@ -69,8 +69,14 @@ export async function openConnect(me) {
 
     const listKeys = async () => {
       try {
-        const { devices } = await api.get("/v1/devices");
+        const { devices, address } = await api.get("/v1/devices");
         keys.replaceChildren(...devices.map(rowOf));
+        if (isHere && address && address !== state.address) {
+          state.address = address;
+          fill(place, typed(address));
+          fill(phone, choices(button("connect.qr", () => void draw())));
+          show();
+        }
       } catch {
         // Only a key of the owner sees and makes keys; the snippets are of use without them.
         keys.replaceChildren();
@@ -87,15 +93,17 @@ export async function openConnect(me) {
           tell(note, sentenceOf(error));
         }
       };
-      const since = h("span", { class: "muted" }, moment(device.linked));
+      const since = h("span", { class: "muted small" }, say("connect.linked", { when: moment(device.linked) }));
       return h("li", { class: "server-head" }, h("span", {}, device.name, " ", since), button("connect.revoke", revoke));
     };
 
     const qr = h("div", { class: "qr", role: "status" });
+    const place = h("div", {}, typed(location.origin));
+    const phone = h("div");
     const isHere = /^(localhost|127\.[\d.]+|\[::1\])$/.test(location.hostname);
     const draw = async () => {
       try {
-        const { svg, is_linking: isLinking } = await api.post("/v1/devices:qr", { address: location.origin });
+        const { svg, is_linking: isLinking } = await api.post("/v1/devices:qr", { address: state.address });
         const picture = h("img", { alt: t("connect.qr_alt"), width: 220, height: 220 });
         const address = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
         picture.addEventListener("load", () => URL.revokeObjectURL(address));
@@ -106,15 +114,14 @@ export async function openConnect(me) {
       }
     };
 
+    // A phone does not reach an address of the board itself.
+    fill(phone, isHere ? h("p", { class: "muted small" }, say("connect.qr_here")) : choices(button("connect.qr", () => void draw())));
     show();
     void listKeys();
     return [
       h("p", {}, say("connect.address")),
-      typed(location.origin),
-      // A phone does not reach an address of the board itself.
-      isHere
-        ? h("p", { class: "muted small" }, say("connect.qr_here"))
-        : choices(button("connect.qr", () => void draw())),
+      place,
+      phone,
       qr,
       h("div", { class: "field" }, h("label", { for: list.id }, say("connect.program")), list),
       snippet,

@@ -8,7 +8,7 @@ import { Refusal } from "../api.js";
 import { button, choices, form, iconButton, sourceButton, submitButton, typed } from "../buttons.js";
 import { announce } from "../chat/announcer.js";
 import { fill, h, icon, tell } from "../dom.js";
-import { figure, say, t } from "../i18n.js";
+import { figure, named, say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 
 const SHOWN = 8;
@@ -16,7 +16,7 @@ const KNOWLEDGE = "knowledge";
 
 export class DocumentsPanel {
   node = h("div", { class: "panel-body" });
-  #note = h("p", { class: "muted", role: "status" }, say("loading"));
+  #note = h("div", { class: "muted said", role: "status" }, say("loading"));
   #base = h("select", { id: "document-base", change: () => this.#list() });
   #uploads = h("div", { class: "uploads" });
   #files = h("ul", { class: "documents" });
@@ -24,10 +24,16 @@ export class DocumentsPanel {
   #found = h("div", { role: "status" });
   #body = h("div", { hidden: true });
   #cursor = "";
+  #isOff = false;
+  /** @type {File[]} those that wait for the documents to be turned on */
+  #pending = [];
+  #told;
   /** @type {(() => void) | null} the action of Back besides closing the open passage; null for none */
   #goBack = null;
 
-  constructor() {
+  /** @param {{ask: (document: {name: string, id: string, passages: number}) => void}} told called to ask about a document */
+  constructor(told) {
+    this.#told = told;
     const picker = h("input", { type: "file", multiple: true, hidden: true });
     picker.addEventListener("change", () => {
       void this.add([...(picker.files ?? [])]);
@@ -66,6 +72,7 @@ export class DocumentsPanel {
   async load() {
     try {
       const { knowledge_bases: bases } = await this.#ask("list_knowledge_bases", {});
+      this.#isOff = false;
       const before = this.#base.value;
       fill(
         this.#base,
@@ -80,6 +87,7 @@ export class DocumentsPanel {
       else await this.#list();
     } catch (error) {
       const isNone = error instanceof Refusal && error.code === "no_knowledge_server";
+      this.#isOff = isNone;
       this.#body.hidden = true;
       tell(this.#note, isNone ? say("documents.off") : sentenceOf(error));
       if (isNone) await this.#offer();
@@ -96,7 +104,11 @@ export class DocumentsPanel {
     }
     const shown = h("pre", { tabindex: 0 }, knowledge.command.join(" "));
     const turnOn = button("documents.turn_on", () => this.#turnOn(knowledge), { class: "primary" });
-    this.#note.append(h("p", { class: "small" }, say("servers.runs")), shown, choices(turnOn));
+    this.#note.append(
+      h("p", {}, say("documents.what")),
+      choices(turnOn),
+      h("details", { class: "fold" }, h("summary", {}, say("servers.runs")), h("div", { class: "fold-body" }, shown)),
+    );
   }
 
   /** @param {{command: string[]}} knowledge */
@@ -112,6 +124,7 @@ export class DocumentsPanel {
       const { knowledge_bases: bases } = await this.#ask("list_knowledge_bases", {});
       if (bases.length === 0) await this.#ask("create_knowledge_base", { name: t("panel.documents") });
       await this.load();
+      await this.add(this.#pending.splice(0));
     } catch (error) {
       tell(this.#note, sentenceOf(error));
     }
@@ -123,36 +136,69 @@ export class DocumentsPanel {
    * @param {File[]} files
    */
   async add(files) {
+    if (files.length > 0 && !this.#base.value) await this.load();
+    if (files.length > 0 && this.#isOff) {
+      this.#pending.push(...files);
+      this.#note.prepend(h("p", {}, say("documents.pending", { count: this.#pending.length })));
+      return;
+    }
     const rows = files.map((file) => {
-      const state = h("span", { class: "muted" }, say("documents.waiting"));
-      const row = h("p", { class: "chip" }, icon("file"), h("span", { class: "one-line" }, file.name), state);
+      const state = h("span", { class: "muted small", role: "status" }, say("documents.waiting"));
+      const words = h("span", { class: "file-words" }, h("span", { class: "one-line", dir: "auto", title: file.name }, file.name), state);
+      const row = h("div", { class: "upload" }, icon("file"), words);
       this.#uploads.append(row);
       return { file, row, state };
     });
     for (const { file, row, state } of rows) {
       fill(state, say("documents.reading"));
       try {
-        await this.store(file);
-        row.remove();
+        const isNew = await this.store(file);
+        if (isNew) row.remove();
+        else this.#leave(row, state, t("documents.there", { name: file.name }));
       } catch (error) {
-        row.classList.add("error");
-        fill(state, sentenceOf(error));
-        announce(sentenceOf(error));
+        row.classList.add("refused");
+        this.#leave(row, state, sentenceOf(error));
       }
     }
     await this.load();
   }
 
   /**
+   * Say what became of a file that was not added; the row can be dismissed.
+   *
+   * @param {HTMLElement} row
+   * @param {HTMLElement} state
+   * @param {string} words
+   */
+  #leave(row, state, words) {
+    fill(state, words);
+    row.append(iconButton("close", "close", () => row.remove()));
+    announce(words);
+  }
+
+  /**
    * Add a file to the base that is shown; the first one is made for it.
    *
    * @param {File} file
+   * @returns {Promise<boolean>} false if the same content was there already
    */
   async store(file) {
     if (!this.#base.value) await this.load();
     if (!this.#base.value) await this.#make();
     const { documents } = await api.upload("/v1/documents", file, { knowledge_base: this.#base.value });
-    announce(t("documents.added", { name: file.name, count: documents[0]?.chunks ?? 0 }));
+    const isNew = documents[0]?.is_new !== false;
+    if (isNew) announce(t("documents.added", { name: file.name, count: documents[0]?.chunks ?? 0 }));
+    return isNew;
+  }
+
+  /**
+   * Passages of a document in order.
+   *
+   * @param {{document_id: string, chunk_index: number, limit: number}} given
+   * @returns {Promise<{chunks: number, results: {content: string}[]}>}
+   */
+  passages(given) {
+    return this.#ask("read_passages", given);
   }
 
   /**
@@ -214,8 +260,14 @@ export class DocumentsPanel {
         { type: "button", class: "quiet names", click: this.#opens(first) },
         icon("file"),
         h("span", { class: "one-line", dir: "auto" }, name),
-        h("span", { class: "muted small" }, say("documents.passages", { count: document.chunks })),
+        h(
+          "span",
+          { class: "muted small" },
+          say("documents.passages", { count: document.chunks }),
+          document.places?.length > 0 && [" · ", say("documents.places", { count: document.places.length + 1 })],
+        ),
       ),
+      iconButton("prompt", "documents.ask", () => this.#told.ask({ name, id: document.document_id, passages: document.chunks }), named("documents.ask", { name })),
       iconButton("close", "documents.remove", sure),
     );
     return row;

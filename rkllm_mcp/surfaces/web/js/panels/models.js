@@ -8,7 +8,7 @@
  * @typedef {{name: string, folder: string, state: string, received: number, total: number, problem: string}} Download
  */
 import { api } from "../access.js";
-import { button, choices, form, submitButton } from "../buttons.js";
+import { button, choices, form, submitButton, typed } from "../buttons.js";
 import { announce } from "../chat/announcer.js";
 import { fill, h, joined, redraw, tell } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
@@ -135,9 +135,14 @@ export class ModelsPanel {
           "details",
           { class: "fold", open: isUnfolded || words !== "" || !others.some(isFit) },
           h("summary", {}, say("models.unfit", { count: unfit.length })),
-          h("div", { class: "fold-body" }, unfit.map((model) => this.#card(model))),
+          h("div", { class: "fold-body" }, unfit.some(({ fits }) => UNFIT.has(fits)) && this.#elsewhere(), unfit.map((model) => this.#card(model))),
         ),
     );
+  }
+
+  /** How a model that does not fit is had nevertheless: said once, without a button at each. */
+  #elsewhere() {
+    return [h("p", { class: "muted small" }, say("models.elsewhere")), typed("rkllm-mcp models pull NAME")];
   }
 
   /** @param {KnownModel} model */
@@ -182,6 +187,7 @@ export class ModelsPanel {
     const marked = (/** @type {string} */ action) => ({ "data-control": `${action} ${name}` });
     if (!isHere) {
       if (model.state === "to convert") return h("p", { class: "muted small" }, say("models.convert"));
+      if (UNFIT.has(model.fits) && partial === 0) return outcome;
       const phrase = partial > 0 ? "models.continue" : "models.pull";
       const pull = button(phrase, () => this.#pull(name, outcome), { ...(model.recommended && { class: "primary" }), ...marked("pull") });
       const rest = partial > 0 && h("span", { class: "muted small" }, say("models.partial", { mb: partial / MEGABYTE }));

@@ -181,7 +181,7 @@ export class ToolsPanel {
     control.dataset["control"] = `tool ${name}`;
     const kind = tool.destructive ? "tools.destructive" : tool.read_only ? "tools.read_only" : "";
     const badge = kind && h("span", { class: tool.destructive ? "badge caution" : "badge" }, say(kind));
-    const cost = h("span", { class: "muted" }, say("tools.tokens", { count: tool.tokens ?? 0 }));
+    const cost = h("span", { class: "muted" }, tool.on_demand ? say("tools.on_demand") : say("tools.tokens", { count: tool.tokens ?? 0 }));
     const names = h("div", { class: "names" }, tool.title && h("strong", {}, tool.title), h("code", {}, tool.name), badge, cost);
     const head = h("div", { class: "server-head" }, names, control);
     return h("li", {}, head, h("p", { class: "muted as-written", dir: "auto" }, tool.description));
