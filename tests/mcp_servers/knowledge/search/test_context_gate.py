@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -40,7 +41,8 @@ async def test_an_automatic_search_gives_passages_to_the_questions_about_the_doc
             found = await tools.client.call_tool(
                 "search_documents", {"query": question.text}, meta={"io.github.rkllm-mcp/automatic": True}
             )
-            sources = [result["metadata"] for result in (found.structured_content or {})["results"]]
+            results: list[dict[str, Any]] = (found.structured_content or {})["results"]
+            sources: list[dict[str, str]] = [result["metadata"] for result in results]
             if question.document and any(is_of(source["title"], source["uri"], question) for source in sources):
                 kept.append(question.text)
             if not question.document and not sources:
