@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import sys
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -16,7 +15,7 @@ from rkllm_mcp.agent.question import gather_context
 from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.tool_servers import open_toolbox
-from tests.support.knowledge_server import open_tools
+from tests.support.knowledge_server import open_tools, said
 from tests.support.mcp_servers.specs import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -41,8 +40,7 @@ async def test_an_automatic_search_gives_passages_to_the_questions_about_the_doc
             found = await tools.client.call_tool(
                 "search_documents", {"query": question.text}, meta={"io.github.rkllm-mcp/automatic": True}
             )
-            results: list[dict[str, Any]] = (found.structured_content or {})["results"]
-            sources: list[dict[str, str]] = [result["metadata"] for result in results]
+            sources: list[dict[str, str]] = [result["metadata"] for result in said(found).facts["results"]]
             if question.document and any(is_of(source["title"], source["uri"], question) for source in sources):
                 kept.append(question.text)
             if not question.document and not sources:
