@@ -11,6 +11,7 @@ from rkllm_mcp.agent.tool_set import MOST_CHOSEN, SelectionSettings, ToolSelecti
 from rkllm_mcp.events import Text, ToolCallDetected
 from rkllm_mcp.generation import ForcedTool, ToolChoice
 from rkllm_mcp.messages import Conversation, ToolSpec
+from rkllm_mcp.protocols import ToolEvidence
 from tests.support.asked import TOKENS_EACH, Desk, statuses
 from tests.support.scripted_toolbox import ScriptedToolbox, takes
 
@@ -143,6 +144,14 @@ class FixedScores:
     async def by_text(self, request: str, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, float]]:
         del request
         return list(zip(tools, self._scores, strict=True))
+
+    async def evidence(self, request: str, tools: Sequence[ToolSpec]) -> list[ToolEvidence]:
+        del request, tools
+        return []
+
+    def kinds(self, text: str) -> frozenset[str]:
+        del text
+        return frozenset()
 
     def have_common_words(self, text: str, values: str) -> bool:
         del text, values
