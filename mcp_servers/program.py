@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
-import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -30,23 +27,6 @@ def version() -> str:
         return metadata.version("rkllm-mcp")
     except metadata.PackageNotFoundError:
         return "0"
-
-
-# The environment of the Debian package, whose files are dpkg's: what a user adds goes to /usr/local.
-_DEBIAN_HOME = "/usr/lib/rkllm-mcp"
-
-
-def install_command(package: str) -> str:
-    """Return the shell command that adds a package to the environment of this program, however that was installed."""
-    if (Path(sys.prefix) / "pipx_metadata.json").exists():
-        return f"pipx inject rkllm-mcp {package}"
-    if sys.prefix == _DEBIAN_HOME:
-        folder = f"/usr/local/lib/rkllm-mcp/python{sys.version_info[0]}.{sys.version_info[1]}"
-        return f"sudo apt install python3-pip && sudo python3 -m pip install --target {folder} {package}"
-    python = shlex.quote(sys.executable)
-    # An environment that uv made has no pip.
-    has_pip = importlib.util.find_spec("pip") is not None
-    return f"{python} -m pip install {package}" if has_pip else f"uv pip install --python {python} {package}"
 
 
 def http_address(environ: Mapping[str, str], name: str, default: str) -> str:

@@ -3,9 +3,10 @@
     python native/build.py [--abi 1.2.0|1.2.3|1.3.0|1.3.1 ...] [--encoder] [--out DIR]
 
 Rules: only the standard library is used, so any Python from 3.10 on can run it before anything is installed; a
-library whose sources, compiler and flags have not changed is left alone; a finished library replaces an older one
-in one step, so that several builds at once do no harm. The compiler is `$CC`, else `cc`, `gcc` or `clang`, else the
-`ziglang` wheel of the Python that runs this. What the sources do is not known here.
+library whose sources, compiler and flags have not changed is left alone, also where the compiler is gone by now; a
+finished library replaces an older one in one step, so that several builds at once do no harm. The compiler is `$CC`,
+else `cc`, `gcc` or `clang`, else the `ziglang` wheel of the Python that runs this. What the sources do is not known
+here.
 """
 
 from __future__ import annotations
@@ -139,11 +140,9 @@ def ensure(out: Path | None = None, versions: Iterable[str] | None = None) -> di
     for version in wanted:
         if version not in FAMILIES:
             raise BuildError(f"There is no family '{version}'; known are {', '.join(FAMILIES)}.")
-    compiler = find_compiler() if wanted else []
     with ThreadPoolExecutor() as pool:
         builds = {
-            v: pool.submit(_ensure_one, out / v / LIBRARY_NAME, [*compiler, *library_flags(FAMILIES[v])], sources())
-            for v in wanted
+            v: pool.submit(_ensure_one, out / v / LIBRARY_NAME, library_flags(FAMILIES[v]), sources()) for v in wanted
         }
     return {version: building.result() for version, building in builds.items()}
 
@@ -155,23 +154,30 @@ def ensure_encoder(out: Path | None = None) -> Path:
         BuildError: There is no compiler, or it refused.
     """
     library = (out or DEFAULT_OUT).resolve() / ENCODER_FOLDER / ENCODER_LIBRARY_NAME
-    return _ensure_one(library, [*find_compiler(), *encoder_flags()], sorted(ENCODER.glob("*.c")))
+    return _ensure_one(library, encoder_flags(), sorted(ENCODER.glob("*.c")))
 
 
-def _ensure_one(library: Path, command: list[str], files: list[Path]) -> Path:
+def _ensure_one(library: Path, flags: list[str], files: list[Path]) -> Path:
     stamp = library.with_name("stamp")
-    expected = _fingerprint(command, files)
-    if library.exists() and stamp.exists() and stamp.read_text() == expected:
+    made_of = _fingerprint(flags, files)
+    made_before, _, made_with = stamp.read_text().partition("\n") if library.exists() and stamp.exists() else ("",) * 3
+    try:
+        compiler = find_compiler()
+    except BuildError:
+        if made_before == made_of:
+            return library
+        raise
+    if (made_before, made_with) == (made_of, shlex.join(compiler)):
         return library
     library.parent.mkdir(parents=True, exist_ok=True)
-    _compile([*command, *map(str, files), *LIBRARIES], library)
-    _write_whole(stamp, expected)
+    _compile([*compiler, *flags, *map(str, files), *LIBRARIES], library)
+    _write_whole(stamp, f"{made_of}\n{shlex.join(compiler)}")
     return library
 
 
-def _fingerprint(command: list[str], files: list[Path]) -> str:
+def _fingerprint(flags: list[str], files: list[Path]) -> str:
     """Returns a digest of everything the library is made of."""
-    digest = hashlib.sha256("\0".join([*command, *LIBRARIES]).encode())
+    digest = hashlib.sha256("\0".join([*flags, *LIBRARIES]).encode())
     beside = sorted({folder for path in files for folder in (path.parent, NATIVE / "include", ENCODER)})
     headers = [header for folder in beside for header in sorted(folder.glob("*.h"))]
     for path in [*files, *headers, NATIVE / "exports.map", ENCODER / "exports.map"]:

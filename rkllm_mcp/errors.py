@@ -37,14 +37,10 @@ value for the model instead (messages.ToolResult, events.ToolCallFailed).
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import shlex
 import signal
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
@@ -53,24 +49,6 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
     close = difflib.get_close_matches(name, list(names), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
-
-
-# The environment of the Debian package (scripts/release), whose files are dpkg's: what a user adds goes to /usr/local.
-DEBIAN_HOME = "/usr/lib/rkllm-mcp"
-
-
-def install_command(package: str) -> str:
-    """Return the shell command that adds a package to the environment of this program, however that was installed."""
-    if (Path(sys.prefix) / "pipx_metadata.json").exists():
-        return f"pipx inject rkllm-mcp {shlex.quote(package)}"
-    if sys.prefix == DEBIAN_HOME:
-        folder = f"/usr/local/lib/rkllm-mcp/python{sys.version_info[0]}.{sys.version_info[1]}"
-        pip = f"sudo python3 -m pip install --target {folder} {shlex.quote(package)}"
-        return f"sudo apt install python3-pip && {pip}"
-    python = shlex.quote(sys.executable)
-    # An environment that uv made has no pip.
-    pip = f"{python} -m pip install" if importlib.util.find_spec("pip") else f"uv pip install --python {python}"
-    return f"{pip} {shlex.quote(package)}"
 
 
 class RkllmMcpError(Exception):

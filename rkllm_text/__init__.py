@@ -1,1 +1,1 @@
-"""Text of unknown encoding and ranges of characters, for the host and the servers."""
+"""Text of unknown encoding, ranges of characters and the installed program, for the host and the servers."""

@@ -82,6 +82,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/runtime/vision/test_picture.py::test_the_largest_",
         "tests/toolcalls/test_fuzz.py",
         "tests/mcp_servers/knowledge/importing/test_attacks.py::test_a_large_attack_",
+        "tests/test_installation.py::test_a_part_is_installed_by_pip_",
         "tests/scripts/test_packages.py::test_a_registry_that_takes_a_connection_",
         "tests/surfaces/cli/test_killed_commands.py",
         "tests/surfaces/cli/test_main.py::test_tools_are_listed_called_and_fail_without_a_model",

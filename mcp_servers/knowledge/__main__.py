@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from mcp_servers.knowledge.errors import KnowledgeError
 from mcp_servers.knowledge.settings import Settings, SettingsError, load_settings, parse_flags
-from mcp_servers.program import install_command
 
 if TYPE_CHECKING:
     import anyio.abc
@@ -39,9 +38,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return anyio.run(_run_http, settings)
     except (KnowledgeError, SettingsError) as error:
         print(error, file=sys.stderr)
-        return _USAGE_ERROR
-    except ModuleNotFoundError as error:
-        print(f"{error.name} is not installed: {install_command(str(error.name))}", file=sys.stderr)
         return _USAGE_ERROR
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mcp_servers.errors import CatalogError, read_catalog
-from mcp_servers.program import install_command
+from rkllm_text.installation import install_command
 
 
 class KnowledgeError(CatalogError):
@@ -125,12 +125,13 @@ class MissingExtraError(KnowledgeError):
     """A required library is not installed."""
 
     purpose: str  # subject of the sentence
-    package: str  # name of the package
+    package: str  # name of the library
+    extra: str  # the optional part of this program that has it
 
     @property
     def command(self) -> str:
         """The shell command that installs it."""
-        return install_command(self.package)
+        return install_command(self.extra)
 
 
 @dataclass(eq=False)

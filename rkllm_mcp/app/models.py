@@ -32,7 +32,6 @@ from rkllm_mcp.errors import (
     ModelNotFoundError,
     RuntimeUnusableError,
     UsageError,
-    install_command,
 )
 from rkllm_mcp.models.cards import CATALOGUES, ModelFolder, list_models, model_directories
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
@@ -43,6 +42,7 @@ from rkllm_mcp.providers.remote_settings import (
     estimated_tool_tokens,
     services_of,
 )
+from rkllm_text.installation import install_command
 
 if TYPE_CHECKING:
     from rkllm_mcp.providers.remote import RemoteModel

@@ -10,22 +10,19 @@ lists the known ones: sizes and times are estimates for an RK3588 (docs/knowledg
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
 import json
 import os
 import platform
-import shlex
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from rkllm_mcp.board.system import Machine, memory_bytes
-from rkllm_mcp.errors import ModelDownloadError, UsageError, install_command
+from rkllm_mcp.errors import ModelDownloadError, UsageError
 from rkllm_mcp.models.cards import user_root
 from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.hub import Hub, RemoteFile, Report
+from rkllm_text.installation import InstallationError, install_extra
 
 _BY_HAND = "Copy the folder here by other means, and set KNOWLEDGE_EMBEDDER=cpu:FOLDER."
 _DEFAULT = "default"
@@ -57,7 +54,7 @@ class EmbedderCard:
     minutes: int  # for 3,000 passages
     text: str
     repository: str = ""  # on Hugging Face; empty for a package or a service
-    package: str = ""  # on PyPI
+    extra: str = ""  # the optional part of this program that computes it
     file: str = ""  # of the repository; empty for the usual names of an ONNX network
     setting: str = ""  # of the knowledge server; empty for files of a repository
     npu: bool = False  # runs as a model of this program's service
@@ -76,26 +73,13 @@ CATALOGUE = {
 RECOMMENDED = "universal-sentence-encoder"
 
 
-def install_package(package: str) -> None:
-    """Install a package into the environment of this program, unless it is there; a UsageError if that fails."""
-    try:
-        importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        command = install_command(package)
-        try:
-            subprocess.run(shlex.split(command), check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        except (OSError, subprocess.CalledProcessError):
-            raise UsageError(f"{package} could not be installed; use: {command}") from None
-        importlib.invalidate_caches()
-
-
 @dataclass(frozen=True)
 class EmbedderSources:
     """Destination and source of embedding models."""
 
     folders: ModelFolderStore = field(default_factory=lambda: ModelFolderStore(user_root().parent / "embedders"))
     hub: Hub = field(default_factory=lambda: Hub(by_hand=_BY_HAND))
-    install: Callable[[str], None] = install_package  # adds a Python package
+    install: Callable[[str], None] = install_extra
 
     def installed(self) -> list[str]:
         """Return the names of the models that were downloaded."""
@@ -122,7 +106,7 @@ class EmbedderSources:
         """Download a model unless it is here, and let the knowledge server use it.
 
         Raises:
-            UsageError: the name is unknown and no repository is given, or a package cannot be installed.
+            UsageError: the name is unknown and no repository is given, or an extra cannot be installed.
             ModelDownloadError: a file is not available or fails verification; the next call resumes.
         """
         folder = self.folders.folder(name)
@@ -134,9 +118,12 @@ class EmbedderSources:
             raise UsageError(f"unknown embedder {name!r}; known are {names}, or name a --repository OWNER/NAME")
         is_files = repository is not None or card is None or not card.setting
         file = file or (card.file if card else None)
-        package = ("" if _is_static(file) else "onnxruntime") if is_files or card is None else card.package
-        if package:
-            self.install(package)
+        extra = ("" if _is_static(file) else "knowledge-cpu") if is_files or card is None else card.extra
+        try:
+            if extra:
+                self.install(extra)
+        except InstallationError as error:
+            raise UsageError(str(error)) from None
         if not self.folders.has(name):
             if is_files:
                 self._download(name, repository or (card.repository if card else ""), file, report)

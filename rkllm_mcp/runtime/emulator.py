@@ -13,9 +13,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rkllm_mcp.errors import LibraryNotFoundError, install_command
+from rkllm_mcp.errors import LibraryNotFoundError
 from rkllm_mcp.records import user_folder
 from rkllm_mcp.runtime.abi import RECOMMENDED_VERSION
+from rkllm_text.installation import install_command
 
 VERSIONS = ("1.2.0", "1.2.3", "1.3.0", "1.3.1")
 DEFAULT_VERSION = RECOMMENDED_VERSION
@@ -74,5 +75,5 @@ def _sources_and_output() -> tuple[Path, Path]:
 def _not_built(name: str, reason: str) -> LibraryNotFoundError:
     return LibraryNotFoundError(
         f"The emulated runtime {name} could not be built: {reason[:_REASON_CHARS]}",
-        f"Install a C compiler: sudo apt install gcc, or without root: {install_command('ziglang')}",
+        f"Install a C compiler: sudo apt install gcc, or without root: {install_command('compiler')}",
     )

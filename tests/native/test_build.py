@@ -85,6 +85,28 @@ def test_the_command_prints_where_the_libraries_are_and_a_second_build_leaves_th
 
 
 @pytest.mark.usefixtures("quick_compiler")
+def test_a_built_library_is_used_where_no_compiler_is_any_more_unless_its_sources_are_others(tmp_path: Path) -> None:
+    library = build.ensure(tmp_path / "out", ["1.3.0"])["1.3.0"]
+    before = library.stat().st_mtime_ns
+    (tmp_path / "empty").mkdir()
+    # Isolated, and so without the wheel's compiler.
+    build_without = [sys.executable, "-S", "-I", str(build.NATIVE / "build.py"), "--abi", "1.3.0", "--out"]
+    without = {"PATH": str(tmp_path / "empty")}
+    done = subprocess.run(
+        [*build_without, str(tmp_path / "out")], capture_output=True, text=True, env=without, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"1.3.0 {library}\n", "")
+    assert library.stat().st_mtime_ns == before
+
+    (library.parent / "stamp").write_text("of something else\ncc")
+    done = subprocess.run(
+        [*build_without, str(tmp_path / "out")], capture_output=True, text=True, env=without, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "No C compiler was found" in done.stderr
+
+
+@pytest.mark.usefixtures("quick_compiler")
 def test_a_library_from_other_sources_is_built_again(tmp_path: Path) -> None:
     library = build.ensure(tmp_path, ["1.3.0"])["1.3.0"]
     (library.parent / "stamp").write_text("of something else")

@@ -232,7 +232,7 @@ class _OnnxNetwork:
 
     def __init__(self, folder: ModelFolder) -> None:
         if importlib.util.find_spec(_LIBRARY) is None:
-            raise MissingExtraError("A model on the CPU", _LIBRARY)
+            raise MissingExtraError("A model on the CPU", _LIBRARY, "knowledge-cpu")
         self._folder = folder
         self._loading = threading.Lock()
         self._parts: tuple[Any, Any] | None = None

@@ -34,7 +34,7 @@ class SentenceEncoder:
 
     def __init__(self) -> None:
         if importlib.util.find_spec(_MODULE) is None:
-            raise MissingExtraError("The embedder universal-sentence-encoder", PACKAGE)
+            raise MissingExtraError("The embedder universal-sentence-encoder", PACKAGE, "knowledge-encoder")
         # The library encodes one batch at a time.
         self._one_at_a_time = threading.Lock()
         self._encoder: Any = None

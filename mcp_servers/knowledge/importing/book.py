@@ -9,7 +9,7 @@ import posixpath
 import zipfile
 from urllib.parse import unquote
 
-from mcp_servers.knowledge.errors import EncryptedDocumentError, MissingExtraError
+from mcp_servers.knowledge.errors import EncryptedDocumentError
 from mcp_servers.knowledge.importing.archives import find_part, joined_name, named, parse_part
 from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder
 from rkllm_text.encodings import decode
@@ -22,10 +22,8 @@ _SHOWN = 5
 
 def read_book(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) -> tuple[str, list[str]]:
     """Read a book; return its title and warnings, or raise EncryptedDocumentError."""
-    try:
-        from mcp_servers.knowledge.importing.html import declared_charset, read_html
-    except ImportError as error:
-        raise MissingExtraError("Reading EPUB", "selectolax") from error
+    from mcp_servers.knowledge.importing.html import declared_charset, read_html
+
     container = next((entry for entry in archive.namelist() if entry.endswith(_CONTAINER)), None)
     if container is None:
         raise KeyError(_CONTAINER)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias, cast
 from xml.etree import ElementTree as ET
 
-from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, MissingExtraError, TooLargeError
+from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, TooLargeError
 from mcp_servers.knowledge.importing.archives import (
     ENTITIES,
     chart_table,
@@ -175,15 +175,12 @@ _READERS: dict[str, tuple[_Reader, str]] = {
 def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage], tuple[str, ...]]:
     """Return title (may be empty), passages and warnings of a Word document.
 
-    Raises MissingExtraError for a missing library, TooLargeError, EncryptedDocumentError or DamagedDocumentError.
+    Raises TooLargeError, EncryptedDocumentError or DamagedDocumentError.
     """
-    try:
-        import mammoth
+    import mammoth
 
-        from mcp_servers.knowledge.importing.html import read_html
-    except ImportError as error:
-        packages = "mammoth" if error.name == "mammoth" else "mammoth selectolax"
-        raise MissingExtraError("Reading Word documents", packages) from error
+    from mcp_servers.knowledge.importing.html import read_html
+
     try:
         library = cast("Any", mammoth)
         with checked_archive(blob, limits) as archive:

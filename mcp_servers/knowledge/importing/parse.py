@@ -25,7 +25,6 @@ from mcp_servers.knowledge.errors import (
     DamagedDocumentError,
     EncryptedDocumentError,
     KnowledgeError,
-    MissingExtraError,
     NoTextError,
     TooLargeError,
     UnsupportedFormatError,
@@ -196,7 +195,7 @@ _Reader: TypeAlias = Callable[[Blob, Format, ParseLimits], _Parsed]
 
 
 def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
-    """Parse a document; raise DocumentImportError, or MissingExtraError for a missing library."""
+    """Parse a document; raise DocumentImportError."""
     if len(blob.content) > limits.document_bytes:
         raise TooLargeError(blob.name, f"it has more than {limits.document_bytes // 1_000_000:,} MB")
     if not blob.content.strip():
@@ -333,10 +332,8 @@ def _is_deep(value: Any) -> bool:
 
 
 def _html(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-    try:
-        from mcp_servers.knowledge.importing.html import declared_charset, read_html
-    except ImportError as error:
-        raise MissingExtraError("Reading HTML", "selectolax") from error
+    from mcp_servers.knowledge.importing.html import declared_charset, read_html
+
     # The charset of the sender takes precedence over the page's own.
     text, warnings = _text(blob, limits, blob.charset or declared_charset(blob.content))
     return (*read_html(text), warnings)
@@ -369,10 +366,8 @@ def _contacts(text: str, *_: object) -> tuple[str, list[Passage]]:
 
 
 def _rich_text(blob: Blob, _: Format, __: ParseLimits) -> _Parsed:
-    try:
-        from striprtf import striprtf
-    except ImportError as error:
-        raise MissingExtraError("Reading Rich Text", "striprtf") from error
+    from striprtf import striprtf
+
     # Characters outside ASCII are escaped in the file; "|" separates the cells of a table.
     text = cast("Any", striprtf).rtf_to_text(blob.content.decode("latin-1"), errors="replace")
     return "", read_plain(str(text).replace("|", CELL)), ()

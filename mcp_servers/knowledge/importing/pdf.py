@@ -20,7 +20,7 @@ from itertools import groupby, islice, pairwise, product
 from statistics import median
 from typing import Any, Literal, TypeAlias, cast
 
-from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, MissingExtraError, NoTextError
+from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, NoTextError
 from mcp_servers.knowledge.importing.documents import CELL, Blob, DocumentBuilder, DocumentFullError, ParseLimits
 from mcp_servers.knowledge.importing.plain_text import (
     count_cjk,
@@ -459,13 +459,10 @@ def read_pdf(
 ) -> tuple[str, list[Passage], tuple[str, ...]]:
     """Return title (may be empty), passages and warnings of a PDF; ``read_attachment`` reads the files in it.
 
-    Raises MissingExtraError without pypdfium2, EncryptedDocumentError, DamagedDocumentError, or NoTextError if all
-    pages are images.
+    Raises EncryptedDocumentError, DamagedDocumentError, or NoTextError if all pages are images.
     """
-    try:
-        import pypdfium2
-    except ImportError as error:
-        raise MissingExtraError("Reading PDF", "pypdfium2") from error
+    import pypdfium2
+
     library = cast("Any", pypdfium2)
     try:
         document = library.PdfDocument(blob.content)

@@ -45,7 +45,6 @@ _MIGRATIONS = ("postgres.sql",)
 _SCHEMA = "knowledge"
 # The locks of those who write and of those who migrate; any numbers that no other program uses.
 _WRITE_LOCK, _MIGRATION_LOCK = 7263_0039, 7263_0040
-_DRIVER = "psycopg[binary]"
 # More threads than these wait for each other.
 _CONNECTIONS = 8
 # A server without power is noticed after 10 s.
@@ -231,7 +230,7 @@ class PostgresDatabase(Database):
         try:
             import_module("psycopg")
         except ImportError:
-            raise MissingExtraError("database_url", _DRIVER) from None
+            raise MissingExtraError("database_url", "psycopg", "postgres") from None
         parts = urlsplit(url)
         self.name = f"postgresql://{parts.hostname or ''}{parts.path}"
         self._url = url

@@ -79,6 +79,7 @@ _GROUPS: Mapping[str, Mapping[str, CommandEntry]] = {
         "service": CommandEntry("service", "Install, start and stop the assistant as a systemd service."),
         "backup": CommandEntry("backup", "Save configuration, conversations, keys and knowledge bases to one file."),
         "restore": CommandEntry("backup", "Put back what a backup holds."),
+        "install": CommandEntry("maintenance", "Install optional parts of the program, such as postgres."),
         "update": CommandEntry("maintenance", "Update the program with what installed it."),
         "uninstall": CommandEntry("maintenance", "Remove the service and the program."),
     },

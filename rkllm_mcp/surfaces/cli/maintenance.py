@@ -1,4 +1,4 @@
-"""``rkllm-mcp status``, ``update`` and ``uninstall``: the program as it is installed on this machine."""
+"""``rkllm-mcp status``, ``install``, ``update`` and ``uninstall``: the program as it is installed on this machine."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from importlib import invalidate_caches
 from importlib.metadata import PackageNotFoundError, distribution, version
@@ -18,15 +19,26 @@ import typer
 
 from rkllm_mcp import __version__
 from rkllm_mcp.app.preview import state_folder
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.errors import DEBIAN_HOME, UsageError
+from rkllm_mcp.errors import UsageError
 from rkllm_mcp.records import user_folder
 from rkllm_mcp.surfaces.cli import service
-from rkllm_mcp.surfaces.cli.options import AsJson, Yes, command, flag, may_proceed
+from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, may_proceed
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.terminal import table
+from rkllm_text.installation import (
+    PACKAGE,
+    InstallationError,
+    extras,
+    find_uv,
+    install_extra,
+    installed_extras,
+    is_debian_package,
+    is_pipx_app,
+    is_uv_tool,
+)
 
-_PACKAGE = "rkllm-mcp"
 _UPDATE_LIMIT_S = 1800
 _APT_LIMIT_S = 60
 
@@ -111,33 +123,61 @@ def _conversation_count(store: Path) -> int:
 
 def installer_command(action: str) -> list[str] | None:
     """Return the installer's command for ``upgrade`` or ``uninstall`` of this program; None in a checkout."""
-    prefix = Path(sys.prefix)
-    if sys.prefix == DEBIAN_HOME:
+    if is_debian_package():
         words = ["install", "--only-upgrade"] if action == "upgrade" else ["remove", "--yes"]
         sudo = [] if os.geteuid() == 0 else ["sudo"]
-        return [*sudo, "apt-get", *words, _PACKAGE]
-    if (prefix / "uv-receipt.toml").exists():
+        return [*sudo, "apt-get", *words, PACKAGE]
+    if is_uv_tool():
         # A package that was installed from a folder keeps its version number; it is built anew all the same.
-        again = ["--compile-bytecode", "--reinstall-package", _PACKAGE] if action == "upgrade" else []
-        return ["uv", "tool", action, *again, _PACKAGE]
-    if (prefix / "pipx_metadata.json").exists():
-        return ["pipx", action, _PACKAGE]
+        again = ["--compile-bytecode", "--reinstall-package", PACKAGE] if action == "upgrade" else []
+        return [find_uv() or "uv", "tool", action, *again, PACKAGE]
+    if is_pipx_app():
+        return ["pipx", action, PACKAGE]
     try:
-        origin = json.loads(distribution(_PACKAGE).read_text("direct_url.json") or "{}")
+        origin = json.loads(distribution(PACKAGE).read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
         return None
     if origin.get("dir_info", {}).get("editable"):
         return None
     # Without --quiet pip names every library that stays as it is.
     words = ["install", "--upgrade", "--quiet"] if action == "upgrade" else ["uninstall", "--yes"]
-    return [sys.executable, "-m", "pip", "--disable-pip-version-check", *words, _PACKAGE]
+    return [sys.executable, "-m", "pip", "--disable-pip-version-check", *words, PACKAGE]
+
+
+@command(app, "install")
+def install_command(
+    session: Session,
+    names: Annotated[list[str] | None, argument("What to install. Default: show what there is.", "NAME")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Install optional parts of the program, such as postgres, where the program itself is installed."""
+    if names:
+        _install(names)
+        return EXIT_DONE
+    here, purposes = installed_extras(), read_catalogue(session.language(Config())).table("extras")
+    rows = [(name, name in here, str(purposes[name])) for name in extras()]
+    session.show(
+        [{"name": name, "installed": is_here, "purpose": purpose} for name, is_here, purpose in rows],
+        table((), [("✓" if row[1] else "-", row[0], row[2]) for row in rows], session.terminal.columns),
+        as_json=as_json,
+    )
+    return EXIT_DONE
+
+
+def _install(names: Sequence[str]) -> None:
+    """Install extras; a UsageError if one cannot be installed."""
+    try:
+        for name in names:
+            install_extra(name)
+    except InstallationError as error:
+        raise UsageError(str(error)) from None
 
 
 @command(app, "update")
 def update_command(session: Session) -> int:
     """Update the program with what installed it: uv, pipx, pip or apt."""
     words = installer_command("upgrade")
-    if sys.prefix == DEBIAN_HOME and not _has_apt_source():
+    if is_debian_package() and not _has_apt_source():
         raise UsageError(
             "the program was installed from a .deb file; download the newer one and run:"
             " sudo apt install ./rkllm-mcp_VERSION_arm64.deb"
@@ -145,9 +185,13 @@ def update_command(session: Session) -> int:
     if words is None:
         raise UsageError("this is a checkout; update it with: git pull && scripts/setup")
     session.status(" ".join(words))
+    optional = installed_extras()
     code = _run_installer(words)
     if code:
         return code
+    # uv and pipx may remove what was added to their environments.
+    invalidate_caches()
+    _install(optional)
     installed = _installed_version()
     if installed == __version__:
         session.status(f"rkllm-mcp {installed} is up to date.")
@@ -161,7 +205,7 @@ def update_command(session: Session) -> int:
 def _installed_version() -> str:
     """Return the version that is installed now, which this process may not be."""
     invalidate_caches()
-    return version(_PACKAGE)
+    return version(PACKAGE)
 
 
 def _has_apt_source() -> bool:
@@ -169,7 +213,7 @@ def _has_apt_source() -> bool:
     if shutil.which("apt-cache") is None:
         return False
     query = subprocess.run(
-        ["apt-cache", "madison", _PACKAGE], check=False, capture_output=True, text=True, timeout=_APT_LIMIT_S
+        ["apt-cache", "madison", PACKAGE], check=False, capture_output=True, text=True, timeout=_APT_LIMIT_S
     )
     return bool(query.stdout.strip())
 

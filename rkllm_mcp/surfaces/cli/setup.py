@@ -55,6 +55,7 @@ from rkllm_mcp.surfaces.cli.service import (
 )
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, run_async
 from rkllm_mcp.surfaces.terminal import BOLD, DIM, is_interactive
+from rkllm_text.installation import InstallationError, install_extra
 
 if TYPE_CHECKING:
     from rkllm_mcp.models.cards import ModelFolder
@@ -66,7 +67,6 @@ _SHOWN_MODELS = 5
 # The first that is offered for a processor.
 _CPU_MODEL = "qwen2.5-1.5b"
 _HASHED_BYTES = 1 << 20
-_INSTALL_TIMEOUT_S = 600
 _TICK_S = 5.0
 # A large model takes minutes to load from a slow card.
 _READY_WITHIN_S = 300.0
@@ -256,7 +256,10 @@ class _Setup:
         except RuntimeUnusableError:
             if importlib.util.find_spec("ziglang") is not None or not self.is_agreed("setup.ask_compiler"):
                 raise
-            _install_compiler()
+            try:
+                install_extra("compiler")
+            except InstallationError as error:
+                raise UsageError(str(error)) from None
             with self._ticking():
                 path = prepare_emulator()
         self.say(f"✓ {path}")
@@ -630,19 +633,6 @@ def _end(program: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             program.kill()
             program.wait()
-
-
-def _install_compiler() -> None:
-    """Install the package ziglang, a C compiler, into this environment; a UsageError if pip and uv fail."""
-    tools: list[list[str]] = [[sys.executable, "-m", "pip", "install", "ziglang"]]
-    if shutil.which("uv"):
-        tools.insert(0, ["uv", "pip", "install", "--python", sys.executable, "ziglang"])
-    for tool in tools:
-        with suppress(OSError, subprocess.SubprocessError):
-            # They show what they download, and how far.
-            subprocess.run(tool, check=True, timeout=_INSTALL_TIMEOUT_S, stdout=sys.stderr)
-            return
-    raise UsageError("the package ziglang could not be installed; install a C compiler: sudo apt install gcc")
 
 
 app = typer.Typer()

@@ -18,7 +18,6 @@ from mcp import Client, StdioServerParameters
 
 from mcp_servers.knowledge.__main__ import main
 from mcp_servers.knowledge.library import Library, open_library
-from mcp_servers.program import install_command
 from tests.support.demo_app import descendants, is_alive
 from tests.support.knowledge_server import RULES, said
 from tests.support.shared import REPOSITORY
@@ -124,21 +123,6 @@ def test_settings_and_folders_that_cannot_be_used_are_one_sentence(
         out, err = capsys.readouterr()
         assert (code, out, err[: len(sentence)]) == (2, "", sentence)
         assert err.count("\n") == 1
-
-
-def test_without_a_library_it_says_how_to_install_it(tmp_path: Path) -> None:
-    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError(name='numpy')", "utf-8")
-    finished = subprocess.run(
-        [sys.executable, "-m", "mcp_servers.knowledge"],
-        env=environment(tmp_path) | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{REPOSITORY}"},
-        cwd=REPOSITORY / "tests",
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (finished.returncode, finished.stderr) == (2, f"numpy is not installed: {install_command('numpy')}\n")
 
 
 @pytest.mark.anyio

@@ -15,6 +15,7 @@ from rkllm_mcp.messages import StoredTurn
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.store import open_store
 from rkllm_mcp.surfaces.cli.maintenance import installer_command
+from rkllm_text.installation import extras, installed_extras
 from tests.support.outcome import Command
 
 CONFIG = '[service]\nport = 9\n[model]\nname = "demo"\n[[servers]]\nname = "clock"\ncommand = "false"\n'
@@ -63,6 +64,14 @@ def test_a_checkout_is_updated_with_git(home: Path, command: Command) -> None:
     assert installer_command("upgrade") is None
     refused = command("update")
     assert (refused.code, "git pull && scripts/setup" in refused.err) == (2, True)
+
+
+def test_install_shows_the_optional_parts_and_refuses_what_there_is_not(command: Command) -> None:
+    shown = json.loads(command("install", "--json").out)
+    assert [row["name"] for row in shown] == sorted(extras())
+    assert [row["name"] for row in shown if row["installed"]] == installed_extras()
+    refused = command("install", "postgre")
+    assert (refused.code, "'postgre'; choose from anthropic, " in refused.err) == (2, True)
 
 
 def test_uninstall_asks_first_and_keeps_the_data_unless_all_is_said(home: Path, command: Command) -> None:
