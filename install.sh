@@ -24,22 +24,30 @@ if ! command -v uv >/dev/null && ! command -v pipx >/dev/null; then
     echo "Getting uv into $place …" >&2
     # Debian and Ubuntu ship Python without the part that makes environments.
     python3 -m venv "$place" 2>/dev/null || { rm -rf "$place"; stop "python3 cannot make an environment: sudo apt install pipx"; }
-    "$place/bin/python" -m pip install --disable-pip-version-check uv ||
+    "$place/bin/python" -m pip install --disable-pip-version-check --no-cache-dir uv ||
         { rm -rf "$place"; stop "uv could not be installed (see above); is a package index reachable?"; }
     mkdir -p "$HOME/.local/bin"
-    ln -sf "$place/bin/uv" "$HOME/.local/bin/uv"
+    ln -sf "$place/bin/uv" "$place/bin/uvx" "$HOME/.local/bin/"
 fi
 
+# What was added with 'rkllm-mcp install' is added again.
+optional=$(rkllm-mcp install --names 2>/dev/null) || optional=
 echo "Installing $package …" >&2
 if command -v uv >/dev/null; then
     # Compiled by this user: what a later sudo compiles, this user could not update.
-    uv tool install --compile-bytecode --reinstall-package rkllm-mcp "$package" || stop "uv could not install $package (see above)"
+    # Without a cache: nothing else here is made of these packages.
+    uv tool install --no-cache --compile-bytecode --reinstall-package rkllm-mcp "$package" || stop "uv could not install $package (see above)"
     program=$(uv tool dir --bin)/rkllm-mcp
 else
     pipx install --force "$package" || stop "pipx could not install $package (see above)"
     program=$(pipx environment --value PIPX_BIN_DIR 2>/dev/null || echo "$HOME/.local/bin")/rkllm-mcp
 fi
 "$program" --version
+# shellcheck disable=SC2086 # several words
+[ -z "$optional" ] || "$program" install $optional || echo "Not installed again: $optional" >&2
+command -v bwrap >/dev/null || echo "For the sandbox of MCP servers: sudo apt install bubblewrap" >&2
+command -v uvx >/dev/null || echo "For MCP servers in Python: $program install uvx" >&2
+command -v npx >/dev/null || echo "For MCP servers in JavaScript: sudo apt install npm" >&2
 case ":${PATH%":$HOME/.local/bin"}:" in
     *":$(dirname "$program"):"*) echo "Next: rkllm-mcp setup" ;;
     *) echo "Next: $program setup     (or log in again, which puts $(dirname "$program") into PATH)" ;;

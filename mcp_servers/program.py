@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.support.shared import REPOSITORY
-from tests.tiers import CUTTING, KEPT, LONGEST, MARKERS, TABLE, cuts_its_inputs
+from tests.tiers import CUTTING, LONGEST, MARKERS, TABLE, cuts_its_inputs
 
-ENTRIES = [*KEPT, *(entry for entries in TABLE.values() for entry in entries)]
+ENTRIES = [entry for entries in TABLE.values() for entry in entries]
 FILES = sorted((REPOSITORY / "tests").glob("**/test_*.py"))
 CUTTERS = ("tests.support.cuts", "tests.toolcalls.streams")
 

@@ -1,5 +1,6 @@
 """The tiers of the test suite: which tests run only with ``scripts/test --all``, and why.
 
+The default tier needs a shell, coreutils, git and Python, and ``scripts/test`` runs it with nothing else on the PATH.
 A test belongs to a tier when its id begins with an entry of the table: a folder, a file, or the beginning of an id. A
 parameter of a fixture may carry a marker of its own, as the older runtimes of ``tests/support/emulator.py`` do.
 """
@@ -14,8 +15,9 @@ from pathlib import Path
 MARKERS: Mapping[str, str] = {
     "matrix": "the same tests again with other runtime versions, protocol revisions and model families",
     "external": "programs of other projects, installed from npm or a package index",
-    "browser": "pages in a real Chromium",
-    "system": "several boards and their database, systemd, containers, sandboxes, sanitizer builds",
+    "browser": "pages in a real Chromium, and their parts in Node",
+    "compiler": "programs in C, compiled against the headers and the sources of the emulator",
+    "system": "several boards and their database, systemd, containers, sandboxes, tools of a system",
     "docs_run": "commands run as the documents print them; the wheel, built and installed",
     "long": "soak, load, fuzz, recall, and tests over 5 s",
     "arm64": "the product on aarch64 under qemu-user, where scripts/arm64 has fetched it",
@@ -28,6 +30,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/end_to_end/test_seeing.py",
     ),
     "external": (
+        "tests/scripts/test_packages.py::test_an_unreachable_npm_",
         "tests/conformance/",
         "tests/end_to_end/test_clients.py",
         "tests/end_to_end/test_programs.py",
@@ -47,6 +50,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/tools/test_search_recall.py::test_the_set_over_github_",
     ),
     "browser": (
+        "tests/surfaces/web/test_scripts.py::test_the_pure_parts_",
         "tests/end_to_end/test_page.py",
         "tests/surfaces/web/test_accessibility.py",
         "tests/surfaces/web/test_chat.py",
@@ -54,7 +58,25 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/surfaces/web/test_panels.py",
         "tests/surfaces/web/test_tour.py",
     ),
+    "compiler": (
+        "tests/native/test_c_programs.py",
+        "tests/native/test_build.py::test_a_refusal_of_the_compiler_",
+        "tests/native/test_weights.py::test_a_conversation_is_answered_by_the_weights_",
+        "tests/native/test_weights.py::test_a_library_of_another_release_",
+        "tests/native/test_weights.py::test_weights_refuse_an_adapter",
+        "tests/runtime/test_abi.py::test_every_offset_and_size_",
+        "tests/runtime/test_emulator.py::test_an_installed_package_builds_",
+        "tests/runtime/test_library.py::test_a_missing_libgomp_",
+        "tests/runtime/test_library.py::test_defaults_that_look_like_no_family_",
+    ),
     "system": (
+        "tests/scripts/test_fix_freq.py",
+        "tests/scripts/test_packages.py::test_what_a_stopped_script_",
+        "tests/surfaces/cli/test_boards.py::test_haproxy_accepts_",
+        "tests/surfaces/cli/test_servers_new.py::test_a_server_of_the_gallery_is_installed_pinned_",
+        "tests/surfaces/cli/test_boards.py::test_a_request_goes_",
+        "tests/surfaces/cli/test_boards.py::test_a_conversation_stays_",
+        "tests/surfaces/cli/test_boards.py::test_a_client_cannot_name_",
         "tests/surfaces/cli/test_setup.py::test_on_a_board_",
         "tests/surfaces/cli/test_setup.py::test_ctrl_c_",
         "tests/surfaces/cli/test_setup.py::test_files_changed_since_then_",
@@ -67,13 +89,13 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/store/test_postgres.py",
         "tests/end_to_end/test_systemd.py",
         "tests/end_to_end/test_unwritable_state.py",
-        "tests/native/test_c_programs.py::test_the_c_tests_pass_without_a_complaint_of_the_sanitizer",
         "tests/surfaces/systemd/test_unit.py",
         "tests/mcp_client/test_sandbox.py",
     ),
     "docs_run": (
         "tests/docs/test_python.py",
         "tests/docs/test_readme.py::test_a_printed_",
+        "tests/docs/test_walk.py::test_the_walk_",
         "tests/test_packaging.py",
     ),
     "long": (
@@ -91,11 +113,6 @@ TABLE: Mapping[str, Sequence[str]] = {
     "arm64": ("tests/end_to_end/test_arm64.py",),
     "board": (),
 }
-
-# Tests of a tier that the default run keeps, one of its kind.
-KEPT: Sequence[str] = (
-    "tests/native/test_c_programs.py::test_the_c_tests_pass_without_a_complaint_of_the_sanitizer[131-none-",
-)
 
 # The files that take longest. They begin first, in this order: with a long one at the end one of two workers would have
 # nothing to do.
@@ -137,14 +154,14 @@ def cuts_its_inputs(test: str) -> bool:
 
 def tier_of(test: str) -> str:
     """The marker that the table gives to a test's id; empty for the default run."""
-    if not test.startswith(_ENTRIES) or test.startswith(tuple(KEPT)):
+    if not test.startswith(_ENTRIES):
         return ""
     return next(marker for marker, entries in TABLE.items() if test.startswith(tuple(entries)))
 
 
 def is_left_out_whole(file: str) -> bool:
     """Whether the default run has nothing of a file."""
-    return bool(tier_of(file)) and not any(test.startswith(file) for test in KEPT)
+    return bool(tier_of(file))
 
 
 def may_have_other_tiers(file: str, path: Path) -> bool:

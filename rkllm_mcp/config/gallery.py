@@ -23,7 +23,7 @@ def _entries() -> tuple[dict[str, Any], ...]:
 
 @cache
 def gallery() -> tuple[dict[str, Any], ...]:
-    """Return the servers: name, title, description, description_ja, version, command, reaches, needs_folder."""
+    """Return the servers, each with the keys of ``_public_entry``."""
     return tuple(map(_public_entry, _entries()))
 
 
@@ -39,6 +39,7 @@ def _public_entry(entry: dict[str, Any]) -> dict[str, Any]:
         "command": with_python(command),
         "reaches": meta["reaches"],
         "needs_folder": _FOLDER in command,
+        "is_sandboxed": "table" not in meta,
     }
 
 
@@ -51,8 +52,11 @@ def _command(server: dict[str, Any]) -> list[str]:
     return [*runner, *words]
 
 
-def server_table(name: str, folder: str | None) -> dict[str, Any]:
-    """Return the table of a gallery server or raise a UsageError; those of others are pinned and in the sandbox."""
+def server_table(name: str, folder: str | None, *, is_sandboxed: bool = True) -> dict[str, Any]:
+    """Return the table of a gallery server or raise a UsageError; those of others are pinned and in the sandbox.
+
+    Without the sandbox only after a person was asked.
+    """
     entry = next((candidate for candidate in gallery() if candidate["name"] == name), None)
     if entry is None:
         names = ", ".join(candidate["name"] for candidate in gallery())
@@ -65,5 +69,8 @@ def server_table(name: str, folder: str | None) -> dict[str, Any]:
         return {"name": name, **changes}
     command = [folder if word == _FOLDER and folder else word for word in entry["command"]]
     # The runner downloads the pinned version at the first start.
-    table = {"name": name, "command": command[0], "args": command[1:], "sandbox": True, "sandbox_network": True}
+    table = {"name": name, "command": command[0], "args": command[1:]}
+    if not is_sandboxed:
+        return {**table, "sandbox": False}
+    table |= {"sandbox": True, "sandbox_network": True}
     return {**table, "sandbox_write": [folder]} if folder else table

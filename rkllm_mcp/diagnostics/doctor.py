@@ -191,13 +191,15 @@ def refused_servers(config: Config) -> dict[str, str]:
     return {name: refusal for name, refusal in refusals.items() if refusal}
 
 
-def gallery_server(name: str, folder: str | None, config: Config, path: Path) -> dict[str, Any]:
+def gallery_server(
+    name: str, folder: str | None, config: Config, path: Path, *, is_sandboxed: bool = True
+) -> dict[str, Any]:
     """Return the table of a server of the gallery that may be started here; ``path`` is its future file.
 
     Raises:
         UsageError: there is no such server, its folder is missing or superfluous, or it would not be started.
     """
-    table = server_table(name, folder)
+    table = server_table(name, folder, is_sandboxed=is_sandboxed)
     new = checked_servers({"servers": [table]}, "the new server", path)
     if refused := refused_servers(config.model_copy(update={"servers": new.servers})):
         raise UsageError(f"{name} is not installed: {refused[name]}")
@@ -229,6 +231,7 @@ def diagnose(config: Config, states: Mapping[str, ServerState] | None = None) ->
         if model is not None:
             findings += checks.check_encoder(Machine(), model, report.file)
         findings += [*_profile(config, model), *_models_beside(config)]
+        findings += checks.check_programs()
     else:
         subjects = Subjects(source, LibraryReport("", "ok", emulated=True), ModelReport(""), servers)
         looked_at = examine(Machine(), subjects)

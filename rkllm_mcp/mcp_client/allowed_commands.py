@@ -14,6 +14,7 @@ from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.sandbox import NO_FOLDERS, SandboxFolders, sandboxed
 from rkllm_mcp.mcp_client.transports.process import environment
+from rkllm_text.installation import find_uv
 
 # Programs that download and run the package named by their first argument.
 _RUNNERS = frozenset({"npx", "bunx", "pnpx", "uvx"})
@@ -21,6 +22,7 @@ _RUNNERS = frozenset({"npx", "bunx", "pnpx", "uvx"})
 _HARMLESS_OPTIONS = frozenset(
     {"-y", "--yes", "-q", "--quiet", "--silent", "--offline", "--prefer-offline", "--isolated"}
 )
+_OF_UV = frozenset({"uv", "uvx"})
 # A version or a tag; a colon or a slash would refer to a source other than the registry.
 _VERSION = re.compile(r"(?:@|==)[\w.^~*+-]+")
 
@@ -30,7 +32,8 @@ def resolve_program(command: str, path: str | None, cwd: str | None) -> Path | N
     if "/" in command:
         candidate = Path(cwd or ".") / Path(command)
         return candidate.absolute() if os.access(candidate, os.X_OK) and candidate.is_file() else None
-    program = shutil.which(command, path=path)
+    # uv is where install.sh or 'rkllm-mcp install uvx' put it, which a service need not have on its PATH.
+    program = shutil.which(command, path=path) or (find_uv(command) if command in _OF_UV else None)
     return Path(program).absolute() if program else None
 
 
@@ -87,7 +90,7 @@ async def launch_of(
         ServerUnavailableError: the program is not allowed, or its sandbox is not available.
         OSError: the program does not exist.
     """
-    if allowed is None and not spec.sandbox:
+    if allowed is None and not spec.sandbox and spec.command not in _OF_UV:
         return spec
     env = environment(spec, host)
     program = resolve_program(spec.command, env.get("PATH", os.defpath), spec.folder)

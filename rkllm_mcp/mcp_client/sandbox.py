@@ -277,7 +277,7 @@ def unusable(path: str | None = None) -> str:
     """Return why bubblewrap does not work on this machine, and the remedy; empty if it works."""
     bwrap = shutil.which("bwrap", path=path)
     if bwrap is None:
-        remedies = "sudo apt install bubblewrap, or set sandbox = false"
+        remedies = "sudo apt install bubblewrap, or set sandbox = false in the server's entry"
         return f"the sandbox needs bubblewrap, which is not installed; {remedies}"
     everything = ("--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
     probe = [bwrap, "--unshare-all", "--die-with-parent", *everything, "true"]

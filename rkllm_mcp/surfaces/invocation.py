@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import socket
 import sys
@@ -87,6 +88,33 @@ def locale_of(environment: Mapping[str, str]) -> str:
     return next(filter(None, (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
 
 
+# The value of ``--config`` that stands for the configuration of the demo, which is part of the program.
+_DEMO = "demo"
+_DEMO_FILES = "RKLLM_MCP_FILES"
+
+
+def _demo_configuration(environment: Mapping[str, str]) -> tuple[Path, str]:
+    """Return the demo's configuration, and the folder of its files server: a copy in the state folder.
+
+    A UsageError if the copy cannot be made.
+    """
+    from rkllm_mcp.records import user_folder
+
+    # In a checkout, or in an installed package.
+    package = Path(__file__).parents[1]
+    demo = next(
+        folder for folder in (package.parent / "models" / _DEMO, package / "_models" / _DEMO) if folder.is_dir()
+    )
+    files = Path(environment.get(_DEMO_FILES) or user_folder("state") / "demo-files")
+    if not files.is_dir():
+        try:
+            shutil.copytree(demo / "files", files)
+        except OSError as error:
+            problem = f"the folder of the files server, {files}, cannot be filled ({error.strerror})"
+            raise UsageError(f"{problem}; set {_DEMO_FILES} to another") from None
+    return demo / "mcp_config.toml", str(files)
+
+
 @dataclass
 class Session:
     """Global options of one invocation."""
@@ -108,10 +136,17 @@ class Session:
         """Load the configuration and apply the global options; a ConfigError if it is not usable."""
         from rkllm_mcp.config.loading import load_config
 
-        config = load_config(self.config_path, env=environment)
+        if self._is_demo():
+            file, files = _demo_configuration(environment)
+            config = load_config(file, env={**environment, _DEMO_FILES: files})
+        else:
+            config = load_config(self.config_path, env=environment)
         config = config.with_origin(locale=locale_of(environment))
         Session.spoken = self.language(config, environment)
         return config.overridden(model=self.model, library=self.runtime, tools=not self.no_mcp)
+
+    def _is_demo(self) -> bool:
+        return self.config_path == _DEMO and not Path(_DEMO).is_file()
 
     @cached_property
     def tokens(self) -> Mapping[str, str]:
@@ -163,6 +198,8 @@ class Session:
         """Return the configuration file that a command may change: ``--config``, else see ``writable_file``."""
         from rkllm_mcp.config.loading import writable_file
 
+        if self._is_demo():
+            raise UsageError("the demo's configuration is not changed; 'rkllm-mcp setup' writes one of your own")
         return writable_file() if self.config_path is None else Path(self.config_path).expanduser().absolute()
 
 

@@ -1,19 +1,13 @@
-"""The commands that README.md and docs/ print are typed here, in a fresh home, on the emulated NPU."""
+"""The commands that README.md and docs/ print are typed in an empty home, with the installed wheel and no board."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
 from tests.support.documents import Command, blocks, commands, left_to_the_reader, links, programs
-from tests.support.fake_jma import FakeAgency
 from tests.support.installed import need_npm
 from tests.support.shared import REPOSITORY
 
@@ -24,25 +18,9 @@ PROGRAMS = [program for page in PAGES if not page.endswith(".ja.md") for program
 PATIENCE_S = 180
 
 
-@pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment of somebody who just cloned the repository: an empty home, and the project's commands."""
-    home = tmp_path_factory.mktemp("home")
-    files = home / "files"
-    shutil.copytree(REPOSITORY / "models" / "demo" / "files", files)
-    # The weather server of the demo has the clock of this machine.
-    with FakeAgency(now=datetime.now(timezone.utc)) as agency:
-        yield {
-            "HOME": str(home),
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "LANG": "C.UTF-8",
-            "RKLLM_EMULATOR_SPEED": "flat",
-            # A busy machine starts servers slowly, and an answer goes without those of which it knows nothing.
-            "RKLLM_MCP_AGENT__WAIT_FOR_SERVERS_S": "60",
-            "RKLLM_MCP_FILES": str(files),
-            **{key: value for key, value in os.environ.items() if key.lower().startswith(("pip_", "npm_"))},
-            **agency.environment(home / "cache"),
-        }
+def folder_of(command: str, reader: dict[str, str]) -> Path:
+    """Where a command is typed: those of a clone in the clone, the others in an empty home."""
+    return REPOSITORY if command.startswith(("scripts/", "bench/")) or "-m bench" in command else Path(reader["HOME"])
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +40,7 @@ def test_a_printed_command_does_what_the_page_says(
     if command.typed not in outcomes:
         outcomes[command.typed] = subprocess.run(
             ["bash", "-euc", command.typed],
-            cwd=REPOSITORY,
+            cwd=folder_of(command.typed, reader),
             env={**reader, **configured},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -77,12 +55,12 @@ def test_a_printed_command_does_what_the_page_says(
 
 
 @pytest.mark.parametrize(("program", "where"), PROGRAMS, ids=[where for _, where in PROGRAMS])
-def test_a_printed_program_runs(program: str, where: str, reader: dict[str, str]) -> None:
+def test_a_printed_program_runs(program: str, where: str, reader: dict[str, str], programs_of_the_wheel: Path) -> None:
     # That page is read after ``setup`` as well.
     configured = {"RKLLM_MCP_MODEL__NAME": "demo"} if where.startswith("docs/python.md") else {}
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        cwd=REPOSITORY,
+        [programs_of_the_wheel / "python", "-W", "error", "-c", program],
+        cwd=reader["HOME"],
         env={**reader, **configured},
         capture_output=True,
         text=True,

@@ -187,7 +187,8 @@ def test_where_bubblewrap_may_not_work_the_sentence_says_what_allows_it(tmp_path
 
 def test_without_bubblewrap_the_sentence_says_how_to_get_it(tmp_path: Path) -> None:
     assert unusable(str(tmp_path)) == (
-        "the sandbox needs bubblewrap, which is not installed; sudo apt install bubblewrap, or set sandbox = false"
+        "the sandbox needs bubblewrap, which is not installed; sudo apt install bubblewrap,"
+        " or set sandbox = false in the server's entry"
     )
 
 

@@ -67,4 +67,4 @@ def test_an_installed_package_builds_into_the_users_cache(tmp_path: Path) -> Non
 def test_a_compiler_that_does_not_work_is_an_error_that_says_what_to_install(tmp_path: Path) -> None:
     done = in_installed(installed(tmp_path), tmp_path / "cache", CC="/bin/false")
     assert "The emulated runtime 1.2.3 could not be built" in done.stderr
-    assert "-m pip install ziglang" in done.stderr
+    assert " install compiler" in done.stderr

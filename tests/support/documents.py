@@ -58,6 +58,18 @@ def _commands(language: str, text: str, where: str) -> Iterator[Command]:
             yield Command(typed, printed, where)
 
 
+_LISTED = re.compile(
+    r"^    (?:\$ )?((?:sudo|rkllm-mcp[\w-]*|docker|kubectl|scripts/\w+|curl|\./install\.sh|python|\.venv/bin/\w+)\b.*)",
+    re.MULTILINE,
+)
+
+
+def listed(page: str) -> list[str]:
+    """The commands of a page in indented lists, without what is said about them."""
+    text = _FENCE.sub("", (REPOSITORY / page).read_text(encoding="utf-8"))
+    return [re.split(r"\s{2,}", match[1])[0] for match in _LISTED.finditer(text)]
+
+
 def left_to_the_reader(page: str) -> list[str]:
     """The lines that tests do not run, because they need a board or install something."""
     return [line for _, words, text, _ in blocks(page) if "board" in words for line in text.strip().splitlines()]

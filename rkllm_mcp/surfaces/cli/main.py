@@ -264,7 +264,9 @@ def _version(value: bool) -> None:
 @app.callback()
 def _global_options(
     context: typer.Context,
-    config: Annotated[str | None, option("Configuration file, TOML or JSON.", "FILE")] = None,
+    config: Annotated[
+        str | None, option("Configuration file, TOML or JSON; demo for that of the demo.", "FILE")
+    ] = None,
     model: Annotated[
         str | None, option("Model to use; 'models list' lists them.", "NAME|PATH", autocompletion=usable_models)
     ] = None,

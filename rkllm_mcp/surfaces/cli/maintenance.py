@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib import invalidate_caches
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
@@ -37,6 +37,7 @@ from rkllm_text.installation import (
     is_debian_package,
     is_pipx_app,
     is_uv_tool,
+    own_uv_folder,
 )
 
 _UPDATE_LIMIT_S = 1800
@@ -129,7 +130,7 @@ def installer_command(action: str) -> list[str] | None:
         return [*sudo, "apt-get", *words, PACKAGE]
     if is_uv_tool():
         # A package that was installed from a folder keeps its version number; it is built anew all the same.
-        again = ["--compile-bytecode", "--reinstall-package", PACKAGE] if action == "upgrade" else []
+        again = ["--no-cache", "--compile-bytecode", "--reinstall-package", PACKAGE] if action == "upgrade" else []
         return [find_uv() or "uv", "tool", action, *again, PACKAGE]
     if is_pipx_app():
         return ["pipx", action, PACKAGE]
@@ -149,10 +150,14 @@ def install_command(
     session: Session,
     names: Annotated[list[str] | None, argument("What to install. Default: show what there is.", "NAME")] = None,
     as_json: AsJson = False,
+    only_names: Annotated[bool, flag("Print the names of those that are installed, for scripts.", "--names")] = False,
 ) -> int:
     """Install optional parts of the program, such as postgres, where the program itself is installed."""
     if names:
         _install(names)
+        return EXIT_DONE
+    if only_names:
+        sys.stdout.write("".join(f"{name}\n" for name in installed_extras()))
         return EXIT_DONE
     here, purposes = installed_extras(), read_catalogue(session.language(Config())).table("extras")
     rows = [(name, name in here, str(purposes[name])) for name in extras()]
@@ -251,14 +256,48 @@ def uninstall_command(
     for location in (service.UnitLocation(True), service.UnitLocation(False)):
         if location.file.is_file():
             service.uninstall(session, location.is_user)
-    if everything:
-        for folder in folders:
-            shutil.rmtree(folder)
+    # The uv that install.sh fetched for this program removes it, and goes itself after that.
+    own_uv = own_uv_folder()
+    for folder in folders:
+        if everything:
+            _remove(folder, own_uv)
             session.status(f"Removed {folder}")
-    else:
-        for folder in folders:
+        elif any(part != own_uv for part in folder.iterdir()):
             session.status(f"Kept: {folder}")
     if words is None:
         session.status(f"The program is a checkout; delete its folder: {Path(__file__).resolve().parents[3]}")
         return EXIT_DONE
-    return _run_installer(words)
+    return _run_installer(words) or _remove_own_uv(session, own_uv)
+
+
+def _remove(folder: Path, kept: Path) -> None:
+    """Remove a folder, but for a folder in it."""
+    for part in folder.iterdir():
+        if part.is_symlink() or part.is_file():
+            part.unlink()
+        elif part != kept:
+            shutil.rmtree(part)
+    if kept.parent != folder or not kept.exists():
+        folder.rmdir()
+
+
+def _remove_own_uv(session: Session, own_uv: Path) -> int:
+    """Remove the uv that install.sh fetched, its links and its cache, unless it installed other programs too."""
+    uv = own_uv / "bin" / "uv"
+    if not uv.exists():
+        return EXIT_DONE
+    others = subprocess.run([uv, "tool", "list"], check=False, capture_output=True, text=True, timeout=_APT_LIMIT_S)
+    if others.stdout.strip():
+        session.status(f"Kept: {own_uv}, with which other programs were installed")
+        return EXIT_DONE
+    # What it downloaded for MCP servers.
+    subprocess.run([uv, "cache", "clean", "--quiet"], check=False, timeout=_UPDATE_LIMIT_S)
+    for name in ("uv", "uvx"):
+        link = Path.home() / ".local" / "bin" / name
+        if link.is_symlink() and link.resolve().is_relative_to(own_uv.resolve()):
+            link.unlink()
+    shutil.rmtree(own_uv)
+    session.status(f"Removed {own_uv}")
+    with suppress(OSError):
+        own_uv.parent.rmdir()
+    return EXIT_DONE

@@ -264,10 +264,14 @@ def show_command(
     session: Session,
     name: Annotated[str, argument("Name of the model, or path of its folder.", autocompletion=model_names)],
     as_json: AsJson = False,
+    only_path: Annotated[bool, flag("Print the path of its folder alone.", "--path")] = False,
 ) -> None:
     """Show one model's card and files."""
     sources = _sources(session)
     installed = next((folder for folder in sources.models() if folder.folder.name == name), None)
+    if only_path:
+        sys.stdout.write(f"{(installed or load_model(name)).folder}\n")
+        return
     values = _as_dict(sources, installed or load_model(name))
     if not as_json:
         phrases = _phrases(session)

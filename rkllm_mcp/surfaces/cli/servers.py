@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import typer
 
+from rkllm_mcp.catalogue import read_catalogue, translate
 from rkllm_mcp.config.claude_desktop import entries_of
 from rkllm_mcp.config.editing import add_server, add_servers, checked_servers, names_in, remove_server, tidy
 from rkllm_mcp.config.expansion import with_python
@@ -61,7 +62,12 @@ def show_command(
     config = session.config()
     _check_known("server", name, [server.name for server in config.servers])
     values = next(server for server in config.redacted()["servers"] if server["name"] == name)
+    if not as_json:
+        server = next(server for server in config.servers if server.name == name)
+        values = {"runs" if hasattr(server, "command") else "address": _how(server), **values}
     session.show_value(values, as_json=as_json)
+    if not as_json:
+        session.status(f"Its tools: rkllm-mcp tools list --server {shlex.quote(name)}")
 
 
 @command(app, "test")
@@ -171,25 +177,70 @@ def add_command(
 @command(app, "install")
 def install_command(
     session: Session,
-    name: Annotated[str, argument("Name in the gallery: knowledge, time, fetch, files, git, memory or thinking.")],
+    name: Annotated[str | None, argument("Name in the gallery. Default: show the gallery.")] = None,
     folder: Annotated[str | None, option("The folder that the server may read and change.", "PATH")] = None,
+    no_sandbox: Annotated[
+        bool, flag("Let it run without the sandbox, where that is not usable.", "--no-sandbox")
+    ] = False,
 ) -> None:
     """Install a server of the gallery: a pinned version, in the sandbox. The knowledge server is part of rkllm-mcp."""
+    from rkllm_mcp.config.gallery import gallery
     from rkllm_mcp.diagnostics.doctor import gallery_server
+    from rkllm_mcp.diagnostics.programs import SANDBOX, missing_programs, needed_programs
+    from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 
+    config, missing = session.config(), missing_programs()
+    language = session.language(config)
+    entries = {
+        entry["name"]: (entry, needed_programs(entry["command"][0], is_sandboxed=entry["is_sandboxed"]))
+        for entry in gallery()
+    }
+    shown = entries[name][1] if name in entries else ()
+    for program in (program for program in missing if name is None or program in shown):
+        purpose = read_catalogue(language).table("programs")[program]
+        text = translate("servers.missing", language, name=program, purpose=purpose, command=missing[program])
+        session.terminal.note(text, YELLOW)
+    if name is None:
+        rows = [
+            (
+                each,
+                ", ".join(program for program in needed if program in missing),
+                entry["description_ja"] if language == "ja" else entry["description"],
+            )
+            for each, (entry, needed) in entries.items()
+        ]
+        sys.stdout.write(table(("NAME", "MISSING", "DESCRIPTION"), rows, session.terminal.columns))
+        return
     at = str(Path(folder).expanduser().absolute()) if folder else None
-    table = gallery_server(name, at, session.config(), session.target_file())
-    _add(session, table)
-    where = " in a sandbox, with the network" if table.get("sandbox") else ""
-    session.status(f"It runs{where}: {shlex.join(with_python([table['command'], *table['args']]))}")
+    is_sandboxed = SANDBOX not in shown or SANDBOX not in missing
+    # Its own mistakes are told before a person is asked.
+    new = gallery_server(name, at, config, session.target_file(), is_sandboxed=is_sandboxed)
+    line = shlex.join(with_python([new["command"], *new["args"]]))
+    question = translate("servers.no_sandbox", language, name=name, command=line)
+    if not (
+        is_sandboxed
+        or no_sandbox
+        or TerminalApprover(session.terminal).confirm(question, "--no-sandbox", default=False)
+    ):
+        session.status("Nothing was changed.")
+        return
+    _add(session, new)
+    where = " in a sandbox, with the network" if new.get("sandbox") else ""
+    session.status(f"It runs{where}: {line}")
     session.status(f"Try it with: rkllm-mcp servers test {name}")
 
 
 def _add(session: Session, entry: dict[str, Any]) -> None:
+    from rkllm_mcp.diagnostics.programs import absent_program
+
     target = session.target_file()
     table = add_server(target, entry)
     sys.stdout.write(f"{entry['name']}: added to {target}\n")
     _tell_unset(session, [table])
+    if program := absent_program(table):
+        advice = f"install it, or take the server out again: rkllm-mcp servers remove {shlex.quote(entry['name'])}"
+        text = f"There is no program {program!r} on this machine, so the server cannot start; {advice}"
+        session.terminal.note(text, YELLOW)
 
 
 @command(app, "remove")

@@ -36,6 +36,7 @@ from rkllm_mcp.config.secrets import hashed, new_key
 from rkllm_mcp.config.sections import Config, is_loopback
 from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.diagnostics import checks
+from rkllm_mcp.diagnostics.programs import missing_programs
 from rkllm_mcp.errors import GenerationError, RuntimeUnusableError, UsageError
 from rkllm_mcp.events import End, Text, ToolFinished
 from rkllm_mcp.generation import AnswerOptions
@@ -54,7 +55,7 @@ from rkllm_mcp.surfaces.cli.service import (
     uninstall,
 )
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, run_async
-from rkllm_mcp.surfaces.terminal import BOLD, DIM, is_interactive
+from rkllm_mcp.surfaces.terminal import BOLD, DIM, is_interactive, width, wrapped
 from rkllm_text.installation import InstallationError, install_extra
 
 if TYPE_CHECKING:
@@ -146,8 +147,16 @@ class _Setup:
     # --- words and questions ----------------------------------------------------------------------------------------
 
     def say(self, text: str, style: str = "") -> None:
-        """A line for the person."""
-        self.session.terminal.note(text, style)
+        """A line for the person, broken between words where the terminal ends; a long address stays whole."""
+        columns = self.session.terminal.columns
+        lines: list[str] = []
+        for line in text.split("\n"):
+            indent = " " * (len(line) - len(line.lstrip()))
+            fits = columns is None or any(width(word) > columns - len(indent) for word in line.split())
+            lines += (
+                [line] if fits or columns is None else [indent + part for part in wrapped(line, columns - len(indent))]
+            )
+        self.session.terminal.note("\n".join(lines), style)
 
     def tell(self, key: str, **values: object) -> None:
         """A line of the texts."""
@@ -424,17 +433,21 @@ class _Setup:
     def _folder(self) -> Path | None:
         """Ask for the folder of the files server, and make it."""
         usual = Path.home() / "rkllm-mcp-files"
-        text = "" if self.yes else self.asker.line(self.texts.sentence("setup.ask_folder", folder=usual), "--yes")
-        if text == "-":
-            return None
-        folder = Path(text).expanduser().absolute() if text else usual
-        self.journal.begin(folder)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"{folder} cannot be made ({error.strerror}); name another folder") from None
-        self.journal.done(folder)
-        return folder
+        while True:
+            text = "" if self.yes else self.asker.line(self.texts.sentence("setup.ask_folder", folder=usual), "--yes")
+            if text == "-":
+                return None
+            folder = Path(text).expanduser().absolute() if text else usual
+            self.journal.begin(folder)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                if self.yes:
+                    raise UsageError(f"{folder} cannot be made ({error.strerror}); name another folder") from None
+                self.tell("setup.no_folder", folder=folder, reason=error.strerror)
+                continue
+            self.journal.done(folder)
+            return folder
 
     def _show_change(self, before: Config, model: str, library: str, *, wants_lan: bool) -> None:
         """Show the lines that the existing configuration lacks for what was chosen."""
@@ -525,6 +538,8 @@ class _Setup:
                     self.tell("setup.page_here")
             if any(map(is_knowledge, config.servers)):
                 self.tell("setup.embedder")
+            for name, line in missing_programs().items():
+                self.tell("setup.missing", name=name, purpose=self.texts.table("programs")[name], command=line)
             self.tell("setup.done")
             if program is not None:
                 self.tell("setup.serving")

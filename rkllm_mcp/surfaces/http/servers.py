@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+from anyio import to_thread
 from pydantic import Field
 from starlette.requests import Request
 
@@ -26,6 +27,7 @@ from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.diagnostics.doctor import gallery_server
+from rkllm_mcp.diagnostics.programs import missing_programs, needed_programs
 from rkllm_mcp.errors import ConfigError, RkllmMcpError, ServerUnavailableError
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
@@ -98,12 +100,21 @@ class GalleryServer(DocumentedModel):
     reaches: list[str] = Field(description="internet, folder: what it works with.")
     needs_folder: bool
     installed: bool
+    missing: list[str] = Field(description="The programs that it needs and that are not usable on the board.")
+
+
+class MissingProgram(DocumentedModel):
+    """A program of another project that servers of the gallery need."""
+
+    name: str
+    command: str = Field(description="What installs it, in a terminal of the board.")
 
 
 class Gallery(DocumentedModel):
     """The servers that are shipped as a list with the release."""
 
     servers: list[GalleryServer]
+    missing: list[MissingProgram]
     can_add: bool = Field(description="This key may add servers, of the gallery and by address.")
 
 
@@ -111,8 +122,21 @@ class Gallery(DocumentedModel):
 async def list_gallery(request: Request) -> dict[str, Any]:
     """List the servers that can be installed by name."""
     names = {server.name for server in tenant_of(request).app.config.servers}
-    servers = [{**entry, "installed": entry["name"] in names} for entry in gallery()]
-    return {"servers": servers, "can_add": refusal_of_adding(request) is None}
+    missing = await to_thread.run_sync(missing_programs)
+    servers = [
+        {
+            **{key: value for key, value in entry.items() if key != "is_sandboxed"},
+            "installed": entry["name"] in names,
+            "missing": [
+                program
+                for program in needed_programs(entry["command"][0], is_sandboxed=entry["is_sandboxed"])
+                if program in missing
+            ],
+        }
+        for entry in gallery()
+    ]
+    programs = [{"name": name, "command": command} for name, command in missing.items()]
+    return {"servers": servers, "missing": programs, "can_add": refusal_of_adding(request) is None}
 
 
 class RegistryQuery(bodies.RequestBody):
@@ -227,6 +251,7 @@ class NewServerBody(bodies.RequestBody):
     """A server of the gallery, or one by its address."""
 
     gallery: str = Field("", description="Its name in the gallery; empty for a server by its address.")
+    without_sandbox: bool = Field(False, description="A person agreed that it runs without the sandbox.")
     folder: str = Field("", max_length=4096)
     """The folder on the board that a server of the gallery may read and change, an absolute path."""
     command: list[str] = Field(default_factory=list[str], max_length=50)
@@ -406,7 +431,7 @@ def _gallery_entry(body: NewServerBody, config: Config, path: Path) -> dict[str,
     if body.folder and ("${" in body.folder or not (folder.is_absolute() and folder.is_dir())):
         sentence = f"there is no folder {body.folder!r} on the board; write an absolute path"
         raise HTTPError(422, sentence, param="folder")
-    return gallery_server(body.gallery, body.folder or None, config, path)
+    return gallery_server(body.gallery, body.folder or None, config, path, is_sandboxed=not body.without_sandbox)
 
 
 def _address_entry(body: NewServerBody) -> dict[str, Any]:

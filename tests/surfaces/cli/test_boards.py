@@ -45,12 +45,6 @@ def school(addresses: Mapping[str, str] | None = None) -> Config:
     return configured([{"name": name, "address": where[name], **SCHOOL[name]} for name in SCHOOL])
 
 
-@pytest.fixture(autouse=True)
-def _haproxy() -> None:
-    if shutil.which("haproxy") is None:
-        pytest.skip("haproxy is not here: sudo apt install haproxy")
-
-
 CONFIGURATIONS = {
     "three alike": configured(ALIKE),
     "one": configured(ALIKE[:1]),
@@ -65,6 +59,8 @@ CONFIGURATIONS = {
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_haproxy_accepts_the_configuration_without_a_warning(name: str, tmp_path: Path) -> None:
+    if shutil.which("haproxy") is None:
+        pytest.skip("haproxy is not here: sudo apt install haproxy")
     file = tmp_path / "haproxy.cfg"
     # Names are looked up when it is checked.
     text = re.sub(r"[a-z0-9]+\.lan:", "127.0.0.1:", haproxy_configuration(CONFIGURATIONS[name]))

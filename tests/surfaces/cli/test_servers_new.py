@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,32 @@ def test_a_server_of_the_gallery_is_installed_pinned_in_a_sandbox_where_its_comm
     demo.config.write_text(f'{demo.config.read_text("utf-8")}\n[security]\nallowed_commands = ["/bin/true"]\n', "utf-8")
     refused = demo.run("servers", "install", "memory")
     assert "security.allowed_commands allows /bin/true" in refused.stderr
+
+
+def test_without_bubblewrap_a_server_of_the_gallery_is_added_if_a_person_agrees(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    missing = "bubblewrap is missing, the sandbox of MCP servers: sudo apt install bubblewrap"
+    refused = command("servers", "install", "time")
+    assert (refused.code, "Say it with --no-sandbox" in refused.err, missing in refused.err) == (2, True, True)
+    shown = command("servers", "install")
+    rows = {line.split()[0]: line for line in shown.out.splitlines()}
+    assert ("bubblewrap, npx" in rows["memory"], "bubblewrap" in rows["knowledge"]) == (True, False)
+    assert missing in shown.err
+
+    assert command("servers", "install", "time", "--no-sandbox").code == 0
+    (server,) = json.loads(command("servers", "list", "--json").out)
+    assert (server["name"], server["command"], server["sandbox"]) == ("time", "uvx", False)
+
+
+def test_a_command_that_is_not_here_is_told_when_the_server_is_added(command: Command) -> None:
+    added = command("servers", "add", "foo", "--", "no-such-command", "--option")
+    advice = "take the server out again: rkllm-mcp servers remove foo"
+    assert (added.code, "no program 'no-such-command'" in added.err, advice in added.err) == (0, True, True)
+    shown = command("servers", "show", "foo")
+    assert shown.out.splitlines()[0].split() == ["runs", "no-such-command", "--option"]
+    assert "rkllm-mcp tools list --server foo" in shown.err
 
 
 def test_the_knowledge_server_is_in_the_gallery_and_answers_without_the_name_of_a_base(tmp_path: Path) -> None:

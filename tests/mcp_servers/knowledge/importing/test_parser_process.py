@@ -153,7 +153,7 @@ async def test_a_parser_that_is_never_used_starts_nothing() -> None:
         NoTextError("a", "empty"),
         TooLargeError("a"),
         TooSlowError("a"),
-        MissingExtraError("Reading PDF", "pypdfium2"),
+        MissingExtraError("A model on the CPU", "onnxruntime", "knowledge-cpu"),
     ],
     ids=lambda problem: type(problem).__name__,
 )

@@ -20,7 +20,7 @@ import { STARTING_MS, testView } from "./server_actions.js";
  *   it fills in a form and does nothing else
  */
 export async function serversToAdd(added, link = { add: "", name: "" }) {
-  const { servers, can_add: canAdd } = await api.get("/v1/servers/gallery");
+  const { servers, missing, can_add: canAdd } = await api.get("/v1/servers/gallery");
   const place = h("div");
   const take = (/** @type {import("./registry.js").Filled} */ filled, isFocused = true) => {
     fill(place, byAddress(canAdd, added, filled));
@@ -38,6 +38,9 @@ export async function serversToAdd(added, link = { add: "", name: "" }) {
   return [
     link.add && notice,
     h("p", { class: "muted small" }, say(canAdd ? "servers.trust" : "servers.add_help")),
+    ...missing.map((/** @type {any} */ { name, command }) =>
+      h("div", { class: "notice" }, h("p", {}, say("servers.missing", { name, purpose: t(`servers.program.${name}`) })), typed(command)),
+    ),
     isAddress && place,
     ...shown.map((/** @type {any} */ server) => offered(server, canAdd, added)),
     !isAddress && !named && search,
@@ -56,7 +59,10 @@ function offered(server, canAdd, added) {
   const command = `rkllm-mcp servers install ${server.name}${server.needs_folder ? " --folder PATH" : ""}`;
   const adding = () => {
     const folder = { type: "string", title: t("servers.folder"), maxLength: 200 };
-    const schema = server.needs_folder ? { properties: { folder }, required: ["folder"] } : {};
+    const without = { type: "boolean", title: t("servers.without_sandbox") };
+    const isBare = server.missing.includes("bubblewrap");
+    const properties = { ...(server.needs_folder && { folder }), ...(isBare && { without_sandbox: without }) };
+    const schema = { properties, required: server.needs_folder ? ["folder"] : [] };
     return trial(schema, (given) => ({ gallery: server.name, command: server.command, ...given }), added);
   };
   return h(
@@ -67,6 +73,7 @@ function offered(server, canAdd, added) {
     h("p", { class: "small" }, say("servers.may"), " ", reaches.flatMap((/** @type {string} */ name) => [say(`servers.may.${name}`), " "])),
     h("p", { class: "small" }, say("servers.runs")),
     h("pre", { tabindex: 0 }, server.command.join(" ")),
+    !server.installed && server.missing.length > 0 && h("p", { class: "small caution" }, say("servers.needs", { names: server.missing.join(", ") })),
     server.installed && h("p", { class: "muted small" }, say("servers.installed")),
     !server.installed && (canAdd ? adding() : typed(command)),
   );
