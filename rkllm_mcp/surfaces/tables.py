@@ -13,7 +13,7 @@ from rkllm_mcp.catalogue import Catalogue
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import PromptTemplate, Resource, ResourceTemplate, ToolSpec
 from rkllm_mcp.records import CallRecord, ConversationSummary
-from rkllm_mcp.surfaces.terminal import printable, table
+from rkllm_mcp.surfaces.terminal import printable, table, wrapped
 from rkllm_mcp.text import first_line, shorten
 
 # Of a call's arguments, and of its error.
@@ -35,7 +35,11 @@ def tool_text(tool: ToolSpec, columns: int | None = None) -> str:
         (f"  {name}", _type_of(schema), "required" if name in required else "", str(schema.get("description", "")))
         for name, schema in ((name, _properties(schema)) for name, schema in properties.items())
     ]
-    head = f"{tool.name}  ({tool.qualified_name})\n{printable(tool.description.strip())}\n"
+    description = printable(tool.description.strip())
+    lines = description.split("\n")
+    if columns is not None:
+        description = "\n".join(part for line in lines for part in wrapped(line, columns))
+    head = f"{tool.name}  ({tool.qualified_name})\n{description}\n"
     return f"{head}\n{table((), rows, columns)}" if rows else f"{head}\nno arguments\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 from rkllm_mcp.catalogue import read_catalogue, translate
-from rkllm_mcp.config.servers import MCPServerConfig, ServerConfig, matches_any, target_of
+from rkllm_mcp.config.servers import BuiltinServer, MCPServerConfig, ServerConfig, matches_any, target_of
 from rkllm_mcp.events import Approval
 from rkllm_mcp.messages import ApprovalOutcome, ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, Decision, FixedApprover, SamplingRequest
@@ -137,6 +138,18 @@ class _Question:
         return f"{question}{texts.sentence('approval.changed')}" if self.has_changed else question
 
 
+def _words_of_writing(spec: ServerConfig, tool: ToolSpec, call: ToolCall, language: Language) -> str:
+    """Return the request for a file of a folder of our own: where it is, and if one is replaced; else an empty text."""
+    path = call.arguments.get("path")
+    if not (
+        isinstance(spec, BuiltinServer) and spec.folder and tool.wire_name == "write_file" and isinstance(path, str)
+    ):
+        return ""
+    is_there = os.path.lexists(spec.folder / path)
+    texts = read_catalogue(language).table("approval.writing")
+    return texts["replaces" if is_there else "new"].format(path=on_one_line(path), folder=spec.folder)
+
+
 class RecentApprovals:
     """A ``Grants`` in memory, until the process ends."""
 
@@ -198,7 +211,9 @@ class Approvals:
             outcome = await self._rule_without_asking(spec, tool, call, context)
             if isinstance(outcome, ApprovalVerdict):
                 return outcome
-            question = Approval(call.id, call.name, call.arguments, outcome.text(language))
+            is_usual = outcome.concern == "delete" and not outcome.has_changed
+            words = _words_of_writing(spec, tool, call, language) if is_usual else ""
+            question = Approval(call.id, call.name, call.arguments, words or outcome.text(language))
             decision = await context.asker.approve(question)
             # An approval of a repeated call is one of this call only.
             if outcome.concern != "repeated" or decision == "never":

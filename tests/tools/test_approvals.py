@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from rkllm_mcp.config.servers import StdioServer
+from rkllm_mcp.builtin.function import definitions
+from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.events import Approval, Elicitation, Status
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import (
@@ -380,3 +382,17 @@ def test_the_untrusted_texts_of_a_conversation_are_results_contexts_and_prompts(
     ):
         conversation.add(message)
     assert list(conversation.untrusted_texts()) == ["a prompt", "of a server", "a resource", "a page"]
+
+
+async def test_a_file_that_is_written_is_asked_for_by_its_folder_and_whether_one_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_text("kept", "utf-8")
+    write, spec = definitions()["write_file"], BuiltinServer(name="notes", folder=tmp_path, write=True)
+    write = replace(write, server="notes", wire_name="write_file")
+    person, approvals = Person(["deny", "deny"]), Approvals(RecentApprovals())
+    for path in ("new.txt", "old.txt"):
+        call = ToolCall("call_1", "write_file", {"path": path, "content": "text"})
+        await approvals.rule(spec, write, call, CallContext(asker=person))
+    assert [question.reason for question in person.asked] == [
+        f"Write the new file 'new.txt' in {tmp_path}?",
+        f"Warning: replace the file 'old.txt' in {tmp_path}? Its content will be lost.",
+    ]

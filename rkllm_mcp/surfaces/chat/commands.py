@@ -274,7 +274,10 @@ async def system(state: ChatState, argument: str) -> None:
     conversation = state.conversation
     current = next((message.text for message in conversation.messages if message.role == "system"), "")
     if not argument:
-        state.terminal.answer(f"{current}\n" if current else f"{state.phrases.sentence('chat.no_system')}\n")
+        text, columns = current or state.phrases.sentence("chat.no_system"), state.terminal.columns
+        lines = text.split("\n")
+        lines = lines if columns is None else [part for line in lines for part in wrapped(line, columns)]
+        state.terminal.answer("".join(f"{line}\n" for line in lines))
         return
     await state.host.change_system(conversation, argument)
     has_turns = any(message.role != "system" for message in conversation.messages)
@@ -391,12 +394,12 @@ async def _help(state: ChatState, _argument: str) -> None:
 
 async def _tools(state: ChatState, argument: str) -> None:
     if not argument:
-        tools = await state.host.tools()
+        tools = [tool.in_language(state.language) for tool in await state.host.tools()]
         _show_listing(state, tool_table(tools, state.terminal.columns), "chat.no_tools")
         return
     tool = await state.host.find_tool(argument)
     if not isinstance(tool, str):
-        state.terminal.answer(tool_text(tool, state.terminal.columns))
+        state.terminal.answer(tool_text(tool.in_language(state.language), state.terminal.columns))
         return
     hint = _hint(state, tool) or state.phrases.sentence("chat.tools_lists")
     state.terminal.error(state.phrases.sentence("chat.no_tool", name=argument, hint=hint))

@@ -185,7 +185,8 @@ def import_command(
     async def import_all() -> None:
         async with open_stored(session.config()) as store:
             for stored in imported:
-                sys.stdout.write(f"{await store.conversations.add(OWNER, stored)}\n")
+                identifier = await store.conversations.add(OWNER, stored)
+                sys.stdout.write(printable(f"{stored.title if session.terminal.columns else identifier}\n"))
         session.status(f"{_count(len(imported))} imported.")
 
     return in_loop(session, import_all)

@@ -20,7 +20,8 @@ from rkllm_mcp.surfaces.cli.knowledge_client import Facts, open_knowledge
 from rkllm_mcp.surfaces.cli.models import download_progress
 from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, in_loop, may_remove, option
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
-from rkllm_mcp.surfaces.terminal import printable, table, write_json
+from rkllm_mcp.surfaces.terminal import printable, table, wrapped, write_json
+from rkllm_mcp.text import collapse_whitespace, shorten
 
 _ALL = "*"
 
@@ -48,7 +49,9 @@ def _tell_added(session: Session, name: str, answer: Facts, *, quiet: bool) -> i
     if not quiet:
         for document in answer["documents"]:
             state = "added" if document["is_new"] else "unchanged"
-            sys.stdout.write(printable(f"{document['document_id']}  {state}  {document['title']}\n"))
+            # The id is for a program; a person names a document by its title.
+            identifier = "" if session.terminal.columns else f"{document['document_id']}  "
+            sys.stdout.write(printable(f"{identifier}{state}  {document['title']}\n"))
         if answer.get("unchanged"):
             session.status(f"{answer['unchanged']} files are unchanged.")
     for warning in answer.get("warnings", []):
@@ -84,6 +87,9 @@ def _is_id(word: str) -> bool:
     except ValueError:
         return False
 
+
+# Of a passage on a screen; --json and a pipe have all of it.
+_SHOWN_LINES = 3
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -208,7 +214,11 @@ async def search_command(
         return
     for result in answer["results"]:
         metadata, weak = result["metadata"], " (weak)" if result.get("weak") else ""
-        sys.stdout.write(printable(f"{result['score']:.2f}  {metadata['citation']}{weak}\n{result['content']}\n\n"))
+        columns, passage = session.terminal.columns, result["content"]
+        if columns is not None:
+            lines = wrapped(shorten(collapse_whitespace(passage), _SHOWN_LINES * columns), columns)
+            passage = "\n".join(lines[:_SHOWN_LINES])
+        sys.stdout.write(printable(f"{result['score']:.2f}  {metadata['citation']}{weak}\n{passage}\n\n"))
     for stage in answer.get("stages", []):
         what = stage["made"] or f"left out: {stage['left_out']}"
         session.terminal.error(f"{stage['stage']:16} {stage['given']} -> {what} ({stage['seconds']:.4f} s)", "")

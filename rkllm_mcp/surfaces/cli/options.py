@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 from typer.core import TyperArgument
 
-from rkllm_mcp.errors import UsageError
+from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
 
 if TYPE_CHECKING:
@@ -64,6 +64,17 @@ def usable_models(incomplete: str) -> list[tuple[str, str]]:
 
     usable = {folder.folder.name for folder in list_models() if not folder.missing}
     return [(name, description) for name, description in model_names(incomplete) if name in usable]
+
+
+def server_names(incomplete: str) -> list[str]:
+    """Return the configured servers whose name begins with a text; none if the configuration cannot be read."""
+    from rkllm_mcp.config.loading import load_config
+
+    try:
+        names = [server.name for server in load_config().servers]
+    except RkllmMcpError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def _no_type(ctx: Any) -> None:

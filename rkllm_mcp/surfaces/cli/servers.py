@@ -23,7 +23,7 @@ from rkllm_mcp.config.loading import read_file
 from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
 from rkllm_mcp.errors import ConfigError, UsageError
 from rkllm_mcp.surfaces.cli.files import filled_template
-from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, option, require_mcp
+from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, option, require_mcp, server_names
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.tables import read_pairs
 from rkllm_mcp.surfaces.terminal import YELLOW, table, write_json
@@ -56,7 +56,9 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
 
 @command(app, "show")
 def show_command(
-    session: Session, name: Annotated[str, argument("Name of the server.")], as_json: AsJson = False
+    session: Session,
+    name: Annotated[str, argument("Name of the server.", autocompletion=server_names)],
+    as_json: AsJson = False,
 ) -> None:
     """Show one server's settings, without secrets."""
     config = session.config()
@@ -73,7 +75,9 @@ def show_command(
 @command(app, "test")
 async def check_command(
     session: Session,
-    names: Annotated[list[str] | None, argument("Names of servers. Default: all.", "NAME")] = None,
+    names: Annotated[
+        list[str] | None, argument("Names of servers. Default: all.", "NAME", autocompletion=server_names)
+    ] = None,
     as_json: AsJson = False,
     tenant: Annotated[str | None, option("Test them with this tenant's logins.", "NAME")] = None,
 ) -> int:
@@ -244,7 +248,9 @@ def _add(session: Session, entry: dict[str, Any]) -> None:
 
 
 @command(app, "remove")
-def remove_command(session: Session, name: Annotated[str, argument("Name of the server.")]) -> None:
+def remove_command(
+    session: Session, name: Annotated[str, argument("Name of the server.", autocompletion=server_names)]
+) -> None:
     """Remove a server from the configuration."""
     target = session.target_file()
     if not target.is_file():
