@@ -741,7 +741,7 @@ def test_a_program_is_connected_with_a_key_of_its_own_that_is_revoked(browser: B
         assert "YOUR_KEY" in page.inner_text("dialog .connect p"), "each program gets a key of its own"
         page.get_by_role("button", name="Revoke").click()
         page.wait_for_selector("dialog li", state="detached")
-    assert httpx2.get(f"{open_board.url}/v1/devices").json() == {"devices": []}
+    assert httpx2.get(f"{open_board.url}/v1/devices").json() == {"devices": [], "address": ""}
 
 
 def test_a_qr_code_takes_a_phone_to_the_page_and_links_it_where_the_key_may(browser: Browser) -> None:
@@ -859,6 +859,13 @@ def test_a_used_code_leads_to_the_question_for_a_key_with_the_reason(browser: Br
         asks_and_hears(page)
 
 
+def refused(folder: Path) -> Path:
+    """A file that is no document."""
+    file = folder / "noise.bin"
+    file.write_bytes(bytes(range(256)) * 8)
+    return file
+
+
 def test_a_linked_phone_turns_documents_on_with_one_button(browser: Browser, tmp_path: Path) -> None:
     model = scripted_model(tmp_path / "model", "rule\n  say Hello there.\n")
     # Without keys: the browser is the owner's by its link, not by its address.
@@ -866,6 +873,9 @@ def test_a_linked_phone_turns_documents_on_with_one_button(browser: Browser, tmp
         page.locator("dialog[open] button").last.click()
         page.wait_for_selector("dialog", state="detached")
         page.get_by_role("button", name="文書を追加").first.click()
+        # The command is there for who wants to read it.
+        assert page.locator(".panel-body pre").is_visible() is False
+        page.locator(".panel-body summary").click()
         shown = page.locator(".panel-body pre").inner_text()
         assert "-m mcp_servers.knowledge" in shown
         assert "${PYTHON}" not in shown
@@ -875,3 +885,19 @@ def test_a_linked_phone_turns_documents_on_with_one_button(browser: Browser, tmp
         document.write_text("<h1>House</h1><p>The bins are emptied on Thursday.</p>", "utf-8")
         page.locator(".panel-body input[type=file]").set_input_files(document)
         page.wait_for_selector(".documents >> text=House")
+        copy = tmp_path / "copy.html"
+        copy.write_bytes(document.read_bytes())
+        page.locator(".panel-body input[type=file]").set_input_files([copy, refused(tmp_path)])
+        page.wait_for_selector(".upload >> text=同じ内容の文書がすでにあります。")
+        page.wait_for_selector(".upload.refused >> text=noise.bin")
+        assert page.locator(".documents li").count() == 1
+        page.locator(".documents >> text=2 か所に保存").wait_for()
+        for _ in range(2):
+            page.locator(".upload button").first.click()
+        assert page.locator(".upload").count() == 0
+        page.get_by_role("button", name="「House」について質問").click()
+        page.wait_for_selector("#files >> text=House")
+        page.wait_for_selector("#suggestions >> text=「House」には何が書いてありますか？")
+        page.locator("#files button").click()
+        page.click("#menu")
+        page.click("[data-panel=documents]")
