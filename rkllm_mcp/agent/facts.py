@@ -16,6 +16,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
+from rkllm_mcp.agent.repairs import usable_arguments
 from rkllm_mcp.agent.system_text import without_tools
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec, as_list, as_mapping
@@ -34,16 +35,8 @@ _WORD = re.compile(rf"[{KANJI}]{{2,}}|[{KATAKANA}]{{2,}}|[^\W_{HIRAGANA}{KATAKAN
 
 
 def call_key(name: str, arguments: Mapping[str, Any], tool: ToolSpec | None) -> str:
-    """Return a text that is equal for calls of the same tool with the same arguments.
-
-    Small models write the values of a result into the call that they repeat, so beside declared arguments those that
-    the tool does not declare are left out.
-    """
-    schema: Mapping[str, Any] = tool.input_schema if tool is not None else {}
-    properties = as_mapping(schema.get("properties"))
-    if properties and not schema.get("additionalProperties") and not schema.get("patternProperties"):
-        arguments = {key: value for key, value in arguments.items() if key in properties} or arguments
-    return json.dumps([name, dict(arguments)], sort_keys=True, ensure_ascii=False, default=str)
+    """Return the identity of a call: a text that is equal for calls of a tool with the same usable arguments."""
+    return json.dumps([name, usable_arguments(arguments, tool)], sort_keys=True, ensure_ascii=False, default=str)
 
 
 def last_question(conversation: Conversation) -> Message:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from rkllm_mcp.agent.offers import NO_OFFER, Offer, offer_of, offer_of_all
 from rkllm_mcp.agent.question import ContextResult, Question, asks_on, gather_context, with_earlier_words
+from rkllm_mcp.agent.repairs import known_arguments
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolFinder, ToolSelection, ToolSet
 from rkllm_mcp.catalogue import translate
-from rkllm_mcp.generation import ModelOptions, ToolChoice
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.text import Language
@@ -116,10 +117,6 @@ class TurnPreparation:
         """Return True if two texts have a word in common that one of them writes in Japanese."""
         return self._selection.search.have_common_words(text, values)
 
-    async def first_call(self, request: str, tools: Sequence[ToolSpec]) -> ToolChoice:
-        """Return the choice of tools for the first response: a call, if a tool fits the request well."""
-        return await self._selection.first_call(request, tools)
-
     async def prepare(
         self,
         conversation: Conversation,
@@ -183,6 +180,9 @@ class TurnPreparation:
             ranked = sorted(evidence, key=lambda each: -each.words)
             return offer_of_all([each.tool for each in ranked])
         offer = offer_of(evidence, followed)
+        if offer.begins:
+            known = known_arguments(offer.guesses[0].tool, words, search.files(text))
+            offer = replace(offer, arguments=known)
         # With passages in its turn a question is answered from them.
         return NO_OFFER if asked and not offer.begins else offer
 

@@ -20,10 +20,10 @@ the next round calls that tool. If such a text follows again, the model answers 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from rkllm_mcp.agent.call_check import CallCheck
 from rkllm_mcp.agent.facts import (
@@ -110,6 +110,10 @@ class CallHandler(Protocol):
         """Return the event to emit during a round; None for no event."""
         ...
 
+    def known_turn(self, conversation: Conversation, sink: EventSink) -> Turn | None:
+        """Add the first turn to the conversation if the host knows its call; None if the model writes it."""
+        ...
+
     async def resolve(self, turn: Turn, *, may_reveal: bool) -> RoundOutcome:
         """Handle the calls and failures of a turn; ``may_reveal`` is False if no round to reveal parameters is left."""
         ...
@@ -139,6 +143,7 @@ class RunCalls:
         self.shows_with_question = offer is not None
         self._failed_rounds = 0
         self._request = context.request
+        self._known: tuple[str, Mapping[str, Any]] | None = None
         self._check = check
         self._withheld: list[ToolCallDetected] = []
         self._has_forced = self._is_forced = False
@@ -161,6 +166,17 @@ class RunCalls:
             self._withheld.append(event)
             return None
         return event
+
+    def known_turn(self, conversation: Conversation, sink: EventSink) -> Turn | None:
+        """Return the turn with the call whose arguments the question gives, the first time."""
+        known, self._known = self._known, None
+        if known is None:
+            return None
+        name, arguments = known
+        event = ToolCallDetected(name, arguments, id=conversation.next_call_id())
+        conversation.add(Message("assistant", calls=(ToolCall(event.id, name, arguments),)))
+        sink.feed([event])
+        return Turn(conversation.messages[-1])
 
     def _is_doubtful(self, event: ToolCallDetected) -> bool:
         is_first = self._check is not None and not self._runner.finished
@@ -211,7 +227,8 @@ class RunCalls:
             return RoundOutcome(tuple(results), without_tools="failure")
         language = language_of_text(self._request)
         other = translate("model.other_tool", language, tool=signature(card_of(following)))
-        notes = () if following.name in tried else (other,)
+        is_shown = following.name in tried and not self.offer.arguments
+        notes = () if is_shown else (other,)
         return RoundOutcome(tuple(results), notes, begins=following.name)
 
     def _described_call(self, turn: Turn) -> RoundOutcome:
@@ -237,6 +254,7 @@ class RunCalls:
         self._is_forced = options.tool_choice != "auto"
         if self._is_forced or self.offer is None or not self.offer.begins:
             return options
+        self._known = (self.offer.begins, self.offer.arguments) if self.offer.arguments else None
         return replace(options, tool_choice=ForcedTool(self.offer.begins, opens_arguments=True))
 
     def close_open_calls(self, conversation: Conversation, reason: str) -> None:
@@ -276,6 +294,10 @@ class ReturnCalls:
             self._withheld.append(event)
             return None
         return None if isinstance(event, ToolCallFailed) else event
+
+    def known_turn(self, conversation: Conversation, sink: EventSink) -> Turn | None:
+        """Return None: a program's model writes its calls."""
+        del conversation, sink
 
     async def resolve(self, turn: Turn, *, may_reveal: bool) -> RoundOutcome:
         """Reveal parameters, return the calls, or ask for a correction."""
@@ -334,7 +356,8 @@ async def run_agent(
             return _end_of(turn), turn
         filtered = _ShownEvents(calls, sink, may_reveal=counter.reveals > 0)
         options = replace(options, others=calls.tool_set.others())
-        turn = await model.respond(conversation, calls.tool_set.listed, options, filtered)
+        known = calls.known_turn(conversation, filtered)
+        turn = known or await model.respond(conversation, calls.tool_set.listed, options, filtered)
         await sink.drained()
         is_cut = turn.is_cut and not turn.calls
         outcome = RoundOutcome() if is_cut else await calls.resolve(turn, may_reveal=counter.reveals > 0)

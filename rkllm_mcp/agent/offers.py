@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rkllm_mcp.catalogue import read_catalogue, translate
@@ -21,9 +21,9 @@ from rkllm_mcp.protocols import ToolEvidence
 from rkllm_mcp.text import Language
 
 # What each part of the evidence adds to the logarithm of a tool's odds.
-WEIGHTS: Mapping[str, float] = {"words": 14.3, "kind": 2.7, "missing": -1.7, "followed": 3.0}
-NO_TOOL = 3.9  # the same for no tool at all
-BEGINS = 0.6  # from this probability on the host begins the call of the best tool
+WEIGHTS: Mapping[str, float] = {"words": 7.5, "kind": 1.6, "missing": -1.6, "followed": 3.0}
+NO_TOOL = 0.7  # the same for no tool at all
+BEGINS = 0.7  # from this probability on the host begins the call of the best tool
 IS_LIKELY = 0.2  # from this one on it is called after another has failed
 SHOWS = 0.1  # up to this one a tool is not shown
 MOST_SHOWN = 3
@@ -45,15 +45,17 @@ class Offer:
     Attributes:
         guesses: the tools that may be needed, the most probable first.
         begins: the name of the tool whose call the host begins; empty if the model chooses.
+        arguments: of that call, where the question gives them all; empty if the model writes them.
     """
 
     guesses: tuple[Guess, ...] = ()
     begins: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def cards(self) -> tuple[ToolSpec, ...]:
         """The tools to show: the one whose call is begun, or those that the model chooses from."""
-        shown = self.guesses[: 1 if self.begins else MOST_SHOWN]
+        shown = self.guesses[: (0 if self.arguments else 1) if self.begins else MOST_SHOWN]
         return tuple(card_of(guess.tool) for guess in shown)
 
     def has(self, name: str) -> bool:
@@ -93,8 +95,16 @@ def parts_of(evidence: ToolEvidence, *, is_followed: bool) -> dict[str, float]:
 
 
 def probabilities(parts: Sequence[Mapping[str, float]], weights: Mapping[str, float], no_tool: float) -> list[float]:
-    """Return the probability of each tool; what is left of 1 is that of none."""
-    odds = [math.exp(sum(weights[name] * value for name, value in each.items())) for each in parts]
+    """Return the probability of each tool; what is left of 1 is that of none.
+
+    Nothing speaks for a tool that only lacks something.
+    """
+    odds = [
+        math.exp(sum(weights[name] * value for name, value in each.items()))
+        if any(value for name, value in each.items() if name != "missing")
+        else 0.0
+        for each in parts
+    ]
     total = sum(odds) + math.exp(no_tool)
     return [each / total for each in odds]
 

@@ -15,6 +15,8 @@ from functools import partial
 from typing import Literal, TypeAlias
 
 from rkllm_mcp.agent.facts import call_key
+from rkllm_mcp.agent.failures import has_failed
+from rkllm_mcp.agent.repairs import required_arguments, usable_arguments
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
 from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.events import Event, Sources, Status, ToolFinished, ToolProgress
@@ -103,9 +105,15 @@ class CallRunner:
         context = replace(
             self._context, on_progress=on_progress, announcement=status_line("calling", name=call.name, call=call.id)
         )
-        result = await self._tools.call(call, context)
-        self.finished[call.id] = result
         tool = self._tool_set.tool(call.name)
+        call = replace(call, arguments=usable_arguments(call.arguments, tool))
+        result = await self._tools.call(call, context)
+        if has_failed(result) and tool is not None and tool.read_only:
+            needed = required_arguments(call.arguments, tool, self._context.request)
+            if needed != call.arguments:
+                again = await self._tools.call(replace(call, arguments=needed), context)
+                result = result if again.is_error else again
+        self.finished[call.id] = result
         if tool is not None or not result.is_error:
             if tool is not None and tool.read_only is not True and not result.is_error:
                 self._forget_what_was_read()

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
-from rkllm_mcp.generation import ForcedTool, ToolChoice
 from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ToolEvidence
@@ -35,12 +34,12 @@ class Search(Protocol):
         """The kinds of values in a text."""
         ...
 
-    def have_common_words(self, text: str, values: str) -> bool:
-        """Return True if two texts have a word in common that one of them writes in Japanese."""
+    def files(self, text: str) -> Sequence[str]:
+        """The names of files in a text."""
         ...
 
-    async def by_text(self, request: str, tools: Sequence[ToolSpec]) -> Sequence[tuple[ToolSpec, float]]:
-        """The same, by the texts of the tools alone."""
+    def have_common_words(self, text: str, values: str) -> bool:
+        """Return True if two texts have a word in common that one of them writes in Japanese."""
         ...
 
 
@@ -193,9 +192,6 @@ _TOLD_AT_ONCE = 3
 # "What time is it?" scores 0.06 for a tool that tells the time, "Hello" nothing for any.
 _HAS_TO_DO = 0.04
 _NEAR_THE_BEST = 0.5
-# A question that a tool fits as well as this begins with a call, for models that leave it to the search. Of the tasks
-# of bench/real_model.py that are not kept back, 52 of 60 with a tool reach it, and 1 of 30 without.
-_IS_ASKED_FOR = 0.22
 
 
 @dataclass(frozen=True)
@@ -283,13 +279,6 @@ class ToolSelection:
         scored = await self.search.search(request, tools) if tools and request.strip() else ()
         least = max((score for _, score in scored), default=0.0) * _NEAR_THE_BEST
         return tuple(tool for tool, score in scored if score >= max(least, _HAS_TO_DO))
-
-    async def first_call(self, request: str, tools: Sequence[ToolSpec]) -> ToolChoice:
-        """Return the choice of tools for the first response: a call, if a tool fits the request well."""
-        scored = await self.search.by_text(request, tools) if tools and request.strip() else ()
-        if not scored or scored[0][1] < _IS_ASKED_FOR:
-            return "auto"
-        return ForcedTool(scored[0][0].name, opens_arguments=True)
 
     def finder_of(self, conversation: Conversation) -> ToolSpec | None:
         """``find_tools`` as the conversation knows it; None when it does not."""

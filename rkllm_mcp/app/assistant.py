@@ -502,9 +502,6 @@ class App:
                     prepared = await self._prepare_question(question, options, context)
                     # Also without the tools of a server that became ready after people read that it is left out.
                     tools = tuple(tool for tool in self.tools(options) if tool.server not in late)
-                    if self.model_host.searches_first_call and model_options.tool_choice == "auto":
-                        choice = await self._preparation.first_call(prepared.text, tools)
-                        model_options = replace(model_options, tool_choice=choice)
                     request = TurnRequest(prepared, tools, model_options)
                     turn = open_turn(self._preparation, conversation, request, context, limits.parallel_tools)
                     try:

@@ -123,11 +123,6 @@ class ModelHost:
         return "conversation" if self.npu is None else self.npu.model.card.answers_from
 
     @property
-    def searches_first_call(self) -> bool:
-        """The search for tools may decide that an answer begins with a call; the model's card says so."""
-        return self.npu is not None and self.npu.model.card.first_call == "search"
-
-    @property
     def is_ready(self) -> bool:
         """Nothing has to be loaded before the next answer."""
         if self.npu is None:

@@ -68,6 +68,10 @@ async def open_app(
         if model_host is None:
             models = await stack.enter_async_context(open_models(config))
             model_host = models.current
+            from rkllm_mcp.catalogue import translate
+
+            if status is not None and model_host.npu is not None and model_host.npu.model.card.first_call is not None:
+                status(translate("models.first_call", config.status_language, card=model_host.name))
         from rkllm_mcp.agent.sampling import ModelSampler
         from rkllm_mcp.agent.usage import UsageCounter
         from rkllm_mcp.app.assistant import PERSON, App

@@ -162,10 +162,8 @@ class ModelCard(Section):
     """Where the model reads its tools: listed at the beginning of the prompt, or with each question those that it may
     need, where the host begins the call of one that it most probably needs; for models that choose badly.
     """
-    first_call: Literal["model", "search"] = "model"
-    """What begins the first call of an answer: the model, or the search for tools, which makes the answer begin with a
-    call where a tool fits the question well; for models that invent results instead of calling.
-    """
+    first_call: Literal["model", "search"] | None = None
+    """Without effect; ``tools`` decides what begins a call."""
     two_step_tools: bool = False
     """List tools by name, and give a tool's parameters at its first call; for models below 1B."""
     skip_special_token: bool = False

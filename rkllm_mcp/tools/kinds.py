@@ -7,16 +7,19 @@ what people say.
 
 from __future__ import annotations
 
+import calendar
 import re
 import unicodedata
 import zoneinfo
 from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
+from rkllm_mcp import builtin
 from rkllm_mcp.builtin.clock import places
 from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
-from rkllm_text.ranges import KATAKANA
+from rkllm_text.ranges import KANJI
 
 # Names of parameters by the kind of their value.
 _PARAMETERS: Mapping[str, re.Pattern[str]] = {
@@ -35,8 +38,8 @@ _NUMBER_WORDS = (
     r"|ninety|hundred|thousand|million|half|dozen)\b"
 )
 _SAID_NUMBER = re.compile(rf"{_NUMBER_WORDS}|[二三四五六七八九十百千万億]", re.IGNORECASE)
-_UNIT = rf"(?:[a-z°℃℉µ]+[²³/]?[a-z]*\b|[{KATAKANA}]{{2,}}|[坪畳升合尺寸貫斤里度])"
-_QUANTITY = re.compile(rf"(?:\d|\b(?:an?|one)\b|{_NUMBER_WORDS}) ?{_UNIT}", re.IGNORECASE)
+_NUMBER = re.compile(rf"(?:\d|{_NUMBER_WORDS}|\b(?:an?|one)\b) ?", re.IGNORECASE)
+_LONGEST_UNIT = 24
 # Two numbers with a sign or a word between them, a part of a hundred, a power, a root.
 _ARITHMETIC = re.compile(
     r"\d\)* ?(?:[*×÷^+/%-]|x(?= ?\d))|\d ?(?:plus|minus|times|divided|over|to the)\b"
@@ -44,7 +47,10 @@ _ARITHMETIC = re.compile(
     r"|\b(?:sum|root|square|power|percent|average|product)\b|平方根|合計|平均|税込|税抜",
     re.IGNORECASE,
 )
-_CAPITALISED = re.compile(r"(?<![.!?\"'“‘(] )(?<!^)\b[A-Z][a-z]{2,}")
+# A name behind "in" that is not that of a month or a day; the name of a Japanese district.
+_NAMED = re.compile(r"\b(?:in|at|to|from|for|near|around) ([A-Z][a-z]{2,})")
+_CALENDAR = frozenset(filter(None, (*calendar.month_name, *calendar.day_name, *calendar.month_abbr)))
+_DISTRICT = re.compile(rf"[{KANJI}]+(?:都|道|府|県|市|区|町|村)(?![{KANJI}])")
 _TIME = re.compile(r"\d{1,2}:\d\d|\d{1,2} ?(?:am|pm|a\.m\.|p\.m\.|o'clock)|\d{1,2}時", re.IGNORECASE)
 _LONGEST_CODE = 3  # shorter names of zones are words: "est", "usa"
 _MOST_CHARS = 400  # a longer text is material, whose values say nothing about what is asked
@@ -61,6 +67,26 @@ def _cities() -> tuple[frozenset[str], tuple[str, ...]]:
     return frozenset(latin), tuple(name for name in known if not name.isascii())
 
 
+@cache
+def _units() -> tuple[frozenset[str], re.Pattern[str]]:
+    """Return the names of units in Latin letters, and a pattern of those in other scripts; without those of time.
+
+    "In 10 days" is a date more often than a quantity.
+    """
+    rows = Path(builtin.__file__).with_name("units.tsv").read_text("utf-8").splitlines()
+    cells = [row.split("\t") for row in rows]
+    listed = (name for kind, _, _, spellings in cells if kind != "time" for name in spellings.split())
+    names = {unicodedata.normalize("NFKC", name) for name in listed}
+    other = sorted((name for name in names if not name.isascii()), key=len, reverse=True)
+    return frozenset(name.lower() for name in names if name.isascii()), re.compile("|".join(map(re.escape, other)))
+
+
+def _begins_with_unit(text: str) -> bool:
+    latin, other = _units()
+    word = re.match(r"[a-z]+(?:/[a-z]+)?[23]?", text[:_LONGEST_UNIT], re.IGNORECASE)
+    return word[0].lower() in latin if word else other.match(text[:_LONGEST_UNIT]) is not None
+
+
 def kinds_in(question: str) -> frozenset[str]:
     """Return the kinds of values that a question has."""
     text = unicodedata.normalize("NFKC", question) if len(question) <= _MOST_CHARS else ""
@@ -73,7 +99,7 @@ def kinds_in(question: str) -> frozenset[str]:
     if _TIME.search(text):
         kinds.add("time")
         text = _TIME.sub(" ", text)
-    if _QUANTITY.search(text):
+    if any(_begins_with_unit(text[match.end() :]) for match in _NUMBER.finditer(text)):
         kinds.add("quantity")
     if _ARITHMETIC.search(text):
         kinds.add("arithmetic")
@@ -81,9 +107,15 @@ def kinds_in(question: str) -> frozenset[str]:
     lowered = text.lower()
     words = re.findall(r"[a-z]+", lowered)
     pairs = {*words, *map(" ".join, pairwise(words))}
-    if _CAPITALISED.search(text) or not latin.isdisjoint(pairs) or any(name in text for name in japanese):
+    is_named = any(name not in _CALENDAR for name in _NAMED.findall(text)) or _DISTRICT.search(text) is not None
+    if is_named or not latin.isdisjoint(pairs) or any(name in text for name in japanese):
         kinds.add("place")
     return frozenset(kinds)
+
+
+def files_in(question: str) -> list[str]:
+    """Return the names of files in a question, each once."""
+    return list(dict.fromkeys(_FILE.findall(question[:_MOST_CHARS])))
 
 
 def kinds_of(tool: ToolSpec) -> frozenset[str]:

@@ -23,7 +23,7 @@ from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.messages import ToolSpec, as_mapping
 from rkllm_mcp.protocols import ToolEvidence
 from rkllm_mcp.records import PastCalls
-from rkllm_mcp.tools.kinds import kinds_in, kinds_of
+from rkllm_mcp.tools.kinds import files_in, kinds_in, kinds_of
 from rkllm_mcp.tools.loan_words import LoanWords
 from rkllm_mcp.tools.other_script import have_common_words
 from rkllm_mcp.tools.risk import risk_of_name
@@ -297,6 +297,10 @@ class ToolSearch:
     def kinds(self, text: str) -> frozenset[str]:
         """Return the kinds of values in a text."""
         return kinds_in(text)
+
+    def files(self, text: str) -> list[str]:
+        """Return the names of files in a text."""
+        return files_in(text)
 
     def have_common_words(self, text: str, values: str) -> bool:
         """See ``other_script.have_common_words``."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from rkllm_mcp.agent.loop import LoopSettings
 from rkllm_mcp.agent.offers import card_of, offer_of, offer_of_all
 from rkllm_mcp.agent.tool_set import SelectionSettings
 from rkllm_mcp.catalogue import translate
@@ -62,7 +63,7 @@ def said(events: list[Event]) -> str:
     [
         ("Will it rain in Osaka?", ("get_weather", "-> get_weather")),
         ("17 * 23", ("calculate", "-> calculate")),
-        ("What does plan.txt say?", ("read_file", "-> read_file")),
+        ("Read my file about the plan.", ("read_file", "search_files", "-> None")),
         ("Thanks for today.", ("-> None",)),
         ("Tell me a joke.", ("-> None",)),
     ],
@@ -97,9 +98,22 @@ async def test_a_tool_that_may_change_something_is_never_begun_by_the_host() -> 
 async def test_what_the_host_does_is_an_event_with_its_probability_and_reasons() -> None:
     offer = offer_of(await ToolSearch().evidence("What does plan.txt say?", TOOLS))
     events = await Table().ask("What does plan.txt say?", text("Hm."))
-    assert statuses(events) == [offer.line("en")]
+    assert statuses(events)[0] == offer.line("en")
     assert offer.guesses[0].reasons == ("words", "file")
     assert 0.5 < offer.guesses[0].probability < 1
+
+
+async def test_a_call_whose_arguments_the_question_gives_is_made_before_the_model_reads_anything() -> None:
+    search = takes("search_documents", "Search documents for passages.", "knowledge", read_only=True, query="string")
+    table = Table(toolbox=ScriptedToolbox({"read_file": "Tuesday", "search_documents": "9"}, specs=(*TOOLS, search)))
+    table.settings = LoopSettings(answers_from="facts")
+    for question in ("What does plan.txt say?", "Search the documents for hotels."):
+        await table.ask(question, text("It says something."))
+    assert [(made.name, dict(made.arguments)) for made in table.toolbox.calls] == [
+        ("read_file", {"path": "plan.txt"}),
+        ("search_documents", {"query": "Search the documents for hotels."}),
+    ]
+    assert table.cards == [("-> None",)] * 2
 
 
 async def test_a_forced_tool_is_shown_and_begun_as_it_was_asked_for() -> None:
@@ -118,17 +132,17 @@ async def test_a_call_of_a_tool_that_was_not_shown_is_answered_in_words() -> Non
 async def test_behind_a_failed_call_it_is_begun_once_more_and_then_a_sentence_says_why() -> None:
     table = Table(toolbox=ScriptedToolbox({}, specs=(READ, WEATHER, CALCULATOR)))
     events = await table.ask(
-        "What does plan.txt say?", call("read_file", path="plan"), call("read_file", path="plan.txt"), text("Milk!")
+        "What is 17 * 23?", call("calculate", expression="17"), call("calculate", expression="17 * 23"), text("Milk!")
     )
-    assert table.cards == [("read_file", "-> read_file")] * 2
-    assert said(events) == translate("answer.could_not", tool="read_file", reason="it broke")
+    assert table.cards == [("calculate", "-> calculate")] * 2
+    assert said(events) == translate("answer.could_not", tool="calculate", reason="it broke")
     question, answer = table.conversation.messages[0], table.conversation.messages[-1]
     assert (question.facts, question.cards, answer.text) == ("", (), said(events))
 
 
 async def test_a_model_that_answers_from_facts_reads_them_with_the_question_from_then_on() -> None:
     table = Table()
-    table.settings = type(table.settings)(answers_from="facts")
+    table.settings = LoopSettings(answers_from="facts")
     await table.ask("Will it rain in Osaka?", call("get_weather", location="Osaka"), text("Yes, rain."))
     await table.ask("Tell me a joke.", text("Knock, knock."))
     facts = translate("model.answer_from_facts", facts="rain")

@@ -9,7 +9,6 @@ import pytest
 
 from rkllm_mcp.agent.tool_set import MOST_CHOSEN, SelectionSettings, ToolSelection, find_tools_spec
 from rkllm_mcp.events import Text, ToolCallDetected
-from rkllm_mcp.generation import ForcedTool, ToolChoice
 from rkllm_mcp.messages import Conversation, ToolSpec
 from rkllm_mcp.protocols import ToolEvidence
 from tests.support.asked import TOKENS_EACH, Desk, statuses
@@ -139,19 +138,19 @@ class FixedScores:
         self._scores = scores
 
     async def search(self, request: str, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, float]]:
-        return await self.by_text(request, tools)
-
-    async def by_text(self, request: str, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, float]]:
         del request
         return list(zip(tools, self._scores, strict=True))
 
     async def evidence(self, request: str, tools: Sequence[ToolSpec]) -> list[ToolEvidence]:
-        del request, tools
-        return []
+        return [ToolEvidence(tool, score) for tool, score in await self.search(request, tools)]
 
     def kinds(self, text: str) -> frozenset[str]:
         del text
         return frozenset()
+
+    def files(self, text: str) -> list[str]:
+        del text
+        return []
 
     def have_common_words(self, text: str, values: str) -> bool:
         del text, values
@@ -168,18 +167,6 @@ async def test_tools_fit_a_request_by_a_least_score_and_near_the_best(
     selection = ToolSelection(lambda: FixedScores(*scores), lambda _: 1, SelectionSettings(100))
     fitting = await selection.fitting("What time is it?", [takes("a"), takes("b")])
     assert [tool.name for tool in fitting] == names
-
-
-@pytest.mark.parametrize(
-    ("best", "choice"),
-    [(0.3, ForcedTool("a", opens_arguments=True)), (0.22, ForcedTool("a", opens_arguments=True)), (0.21, "auto")],
-)
-async def test_the_search_begins_an_answer_with_a_call_only_of_a_tool_that_fits_well(
-    best: float, choice: ToolChoice
-) -> None:
-    selection = ToolSelection(lambda: FixedScores(best, 0.1), lambda _: 1, SelectionSettings(100))
-    assert await selection.first_call("How warm is it?", [takes("a"), takes("b")]) == choice
-    assert await selection.first_call("How warm is it?", []) == "auto"
 
 
 async def test_find_tools_names_alternatives_and_finds_them_by_name() -> None:

@@ -60,7 +60,7 @@ def test_a_model_of_the_catalogue_is_fetched_for_the_cpu_beside_that_for_the_npu
 def test_any_repository_is_used_like_the_entry_that_its_file_is_of(sources: ModelSources) -> None:
     name = "them/Qwen2.5-0.5B-more-GGUF:qwen2.5-0.5b-q8_0.gguf"
     folder = pull_weights(sources, Pull(name), no_report)
-    assert (folder.card.template, folder.card.first_call) == ("qwen2.5", "search")
+    assert (folder.card.template, folder.card.tools) == ("qwen2.5", "with_question")
     assert folder.name.endswith("-cpu")
 
 
