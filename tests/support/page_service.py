@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from rkllm_mcp.config.gallery import gallery
 from rkllm_mcp.config.registry import matching, registry_copy
+from rkllm_mcp.diagnostics.programs import needed_programs
 from rkllm_mcp.surfaces.http import page
 from tests.support.browser import ELSEWHERE
 
@@ -114,6 +115,7 @@ class PageService:
         catalogue: the models that the board has or could have.
         downloads: those of models.
         can_add: the key may add servers.
+        missing: programs that servers of the gallery need and that are not here, with what installs them.
         registry_searches: the words that left the board.
         tests: what the tests of servers come to, by name; ``TESTED`` for all others.
         form_error: the error with which the first form comes back; empty when it is taken.
@@ -139,6 +141,7 @@ class PageService:
     downloads: list[Json] = field(default_factory=list[Json])
     permissions: list[Json] = field(default_factory=list[Json])
     can_add: bool = False
+    missing: dict[str, str] = field(default_factory=dict[str, str])
     registry_searches: list[str] = field(default_factory=list[str])
     tests: dict[str, Json] = field(default_factory=dict[str, Json])
     documents: dict[str, str] | None = None
@@ -378,8 +381,20 @@ class PageService:
 
     async def gallery(self, request: Request) -> Response:
         names = {server["name"] for server in self.servers}
-        servers = [{**each, "installed": each["name"] in names} for each in gallery()]
-        return JSONResponse({"servers": servers, "can_add": self.can_add})
+        servers = [
+            {
+                **each,
+                "installed": each["name"] in names,
+                "missing": [
+                    name
+                    for name in needed_programs(each["command"][0], is_sandboxed=each["is_sandboxed"])
+                    if name in self.missing
+                ],
+            }
+            for each in gallery()
+        ]
+        missing = [{"name": name, "command": command} for name, command in self.missing.items()]
+        return JSONResponse({"servers": servers, "missing": missing, "can_add": self.can_add})
 
     async def try_server(self, request: Request) -> Response:
         body = await request.json()

@@ -686,6 +686,29 @@ def test_servers_of_the_registry_are_found_in_the_copy_and_asked_for_only_on_req
         assert service.sent("/v1/servers:try")[0]["url"] == "https://mcp.neon.tech/mcp"
 
 
+def test_what_a_server_of_the_gallery_lacks_is_told_before_the_click_and_a_person_may_do_without_the_sandbox(
+    browser: Browser,
+) -> None:
+    missing = {"bubblewrap": "sudo apt install bubblewrap", "npx": "sudo apt install npm"}
+    fake = PageService(can_add=True, missing=missing)
+    with running(fake) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        visit.open_panel("servers")
+        page.locator(".fold > summary", has_text="Add a server").click()
+        page.get_by_text("bubblewrap is missing on the board: the sandbox of the servers.").wait_for()
+        assert page.get_by_text("sudo apt install npm", exact=True).is_visible()
+        memory, time, knowledge = (
+            page.locator(".server", has=page.locator("h3", has_text=title)) for title in ("Memory", "Time", "Documents")
+        )
+        assert "It needs bubblewrap, npx, which is missing" in memory.inner_text()
+        assert "which is missing" not in knowledge.inner_text()
+        time.get_by_label("Run it without the sandbox").check()
+        time.get_by_role("button", name="Try it first").click()
+        time.get_by_role("button", name="Add it").wait_for()
+        (sent,) = service.sent("/v1/servers:try")
+        assert (sent["gallery"], sent["without_sandbox"]) == ("time", True)
+
+
 @pytest.mark.parametrize("can_add", [True, False])
 def test_an_install_link_fills_the_panel_and_adds_nothing(browser: Browser, can_add: bool) -> None:
     from playwright.sync_api import expect
