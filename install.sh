@@ -23,8 +23,9 @@ if ! command -v uv >/dev/null && ! command -v pipx >/dev/null; then
     place=${XDG_DATA_HOME:-$HOME/.local/share}/rkllm-mcp/uv
     echo "Getting uv into $place …" >&2
     # Debian and Ubuntu ship Python without the part that makes environments.
-    python3 -m venv "$place" 2>/dev/null || { rm -rf "$place"; stop "python3 cannot make an environment: sudo apt install pipx"; }
-    "$place/bin/python" -m pip install --disable-pip-version-check --no-cache-dir uv ||
+    # -I: no module is imported from the current folder, which others may write.
+    python3 -I -m venv "$place" 2>/dev/null || { rm -rf "$place"; stop "python3 cannot make an environment: sudo apt install pipx"; }
+    "$place/bin/python" -I -m pip install --disable-pip-version-check --no-cache-dir uv ||
         { rm -rf "$place"; stop "uv could not be installed (see above); is a package index reachable?"; }
     mkdir -p "$HOME/.local/bin"
     ln -sf "$place/bin/uv" "$place/bin/uvx" "$HOME/.local/bin/"

@@ -9,6 +9,7 @@ each, friendly clients ask and their answers are checked, and a process of its o
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import random
@@ -26,11 +27,21 @@ import httpx2
 from bench.abuse_frame import Attack, Scene
 from bench.abuse_guests import GUESTS
 from bench.load_clients import HOSTILE_WAYS, Client, Hostile, Run
-from bench.load_service import GROWTH_AFTER_ABUSE_MB, WRONG, growth, holdings_at_rest, loaded_service
+from bench.load_service import (
+    GROWTH_AFTER_ABUSE_MB,
+    KEYS,
+    WRONG,
+    LoadedService,
+    growth,
+    holdings_at_rest,
+    loaded_service,
+)
 from bench.probe import probed
 from bench.tally import Budget, Tally
 
 _OTHERS = 3
+# A GIF of one pixel.
+_SMALLEST_PICTURE = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 # An attack of one act goes on for so long, seconds, so that others ask meanwhile.
 _LEAST_S = 3.0
 # All attacks of one have to be over after this, seconds.
@@ -90,7 +101,8 @@ async def _carry_out(attack: Attack, scene: Scene) -> Outcome:
     with probed(service.url, service.process.pid) as figures:
         async with anyio.create_task_group() as others:
             for number in range(_OTHERS):
-                others.start_soon(Client(run, number, ("converse", "complete")).ask_until_spent)
+                client = Client(run, number, ("converse", "complete"), keeps_connection=False)
+                others.start_soon(client.ask_until_spent)
             try:
                 with anyio.fail_after(_PATIENCE_S):
                     await attack.act(scene)
@@ -119,6 +131,17 @@ async def _carry_out(attack: Attack, scene: Scene) -> Outcome:
     return outcome
 
 
+async def _load_eyes(service: LoadedService) -> None:
+    """Have the vision encoder loaded, whose process stays."""
+    picture = base64.b64encode(_SMALLEST_PICTURE).decode()
+    turn = {"role": "user", "content": "what is it?", "images": [picture]}
+    body = {"model": service.models[0], "messages": [turn], "stream": False}
+    headers = {"Authorization": f"Bearer {KEYS[0]}"}
+    client = httpx2.AsyncClient(base_url=service.url, headers=headers, timeout=60, verify=False)
+    async with client:
+        (await client.post("/api/chat", json=body)).raise_for_status()
+
+
 def abuse(attacks: Iterable[Attack] = ATTACKS, seed: int = 1) -> list[Outcome]:
     """Carry out attacks, those of one world against one service."""
     outcomes: list[Outcome] = []
@@ -128,7 +151,8 @@ def abuse(attacks: Iterable[Attack] = ATTACKS, seed: int = 1) -> list[Outcome]:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abuse-")))
             more = stack.enter_context(of_world[0].world(folder))
-            service = stack.enter_context(loaded_service(folder, ("loaded",), "1.3.0", more))
+            service = stack.enter_context(loaded_service(folder, ("loaded",), "1.3.0", more, sees=True))
+            anyio.run(_load_eyes, service)
             for attack in of_world:
                 tally = Tally(attack.name)
                 scene = Scene(service, Run(service, random.Random(seed).getrandbits(32), tally, Budget()), folder)

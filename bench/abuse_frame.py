@@ -74,4 +74,4 @@ class Attack:
     world: World = plain_world
     host_mb: float = 150.0  # what the service itself may take more, at its highest
     all_mb: float = 600.0  # what all its processes may take more, at their highest
-    healthz_s: float = 1.0  # the longest that ``/healthz`` may take
+    healthz_s: float = 2.0  # the longest that ``/healthz`` may take

@@ -91,9 +91,10 @@ class Client:
         run: what it belongs to.
         number: which client it is.
         ways: names of ``WAYS``.
+        keeps_connection: it asks again over the same connection, which may be closed while it is idle.
     """
 
-    def __init__(self, run: Run, number: int, ways: tuple[str, ...]) -> None:
+    def __init__(self, run: Run, number: int, ways: tuple[str, ...], *, keeps_connection: bool = True) -> None:
         self._run = run
         self._tally = run.tally
         self._number = number
@@ -105,7 +106,10 @@ class Client:
         self._answers: list[str] = []
         headers = {"Authorization": f"Bearer {self._key}"}
         # Loading the certificates of the system takes longer than all questions, and nothing here is encrypted.
-        self._http = httpx2.AsyncClient(base_url=run.service.url, headers=headers, timeout=PATIENCE_S, verify=False)
+        limits = httpx2.Limits(max_keepalive_connections=None if keeps_connection else 0)
+        self._http = httpx2.AsyncClient(
+            base_url=run.service.url, headers=headers, timeout=PATIENCE_S, verify=False, limits=limits
+        )
 
     async def ask_until_spent(self) -> None:
         """Ask until the budget is spent."""

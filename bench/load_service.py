@@ -82,6 +82,7 @@ rule
 user ^plain ([a-z0-9.]+)
 say {said}
 """
+_SIGHT = "\nrule\nuser (.*)\nsay I see.\n"
 _FAULT_RULE = "\nrule\nuser ^{name}-{after} ([a-z0-9.]+)\nsay {said}\nfault {fault}\n"
 _CARD = 'name = "{name}"\ntemplate = "qwen2.5"\nfile = "loaded.rkllm"\ntokenizer = "tokenizer.json"\nemulated = true\n'
 _CONFIG = """[model]
@@ -116,8 +117,9 @@ def said(model: str, name: str, repeats: int = REPEATS) -> str:
     return " ".join(f"{number} {model} {name}" for number in range(repeats))
 
 
-def _write(folder: Path, models: Sequence[str]) -> Path:
-    """Write the models, and a configuration for the first of them."""
+def _write(folder: Path, models: Sequence[str], more: str, *, sees: bool) -> Path:
+    """Write the models, and a configuration for the first of them, which ends with the lines ``more``."""
+    tokenizer = REPOSITORY / "models" / "demo" / "tokenizer.json"
     for name in models:
         model = folder / name
         model.mkdir()
@@ -127,12 +129,20 @@ def _write(folder: Path, models: Sequence[str]) -> Path:
             for fault, words in FAULTS.items()
             for after in FAULTS_AFTER
         )
+        if sees:
+            # Not in the process of the service, which this module runs too.
+            from tests.support.pictures import emulated_encoder
+            from tests.support.seeing_model import seeing_model
+
+            rules = rules.replace("context 4096\n", "context 4096\nhidden 16\npictures 1 16\n", 1) + _SIGHT
+            tokenizer = seeing_model(folder / f"{name}-eyes") / "tokenizer.json"
+            emulated_encoder(model)
         (model / "loaded.rkllm").write_text(rules, encoding="utf-8")
-        (model / "tokenizer.json").symlink_to(REPOSITORY / "models" / "demo" / "tokenizer.json")
+        (model / "tokenizer.json").symlink_to(tokenizer)
         (model / "model.toml").write_text(_CARD.format(name=name), encoding="utf-8")
     config = folder / "load.toml"
     values = {"folder": folder, "model": models[0], "parallel": PARALLEL, "queue": QUEUE, "keys": json.dumps(KEYS)}
-    config.write_text(_CONFIG.format(**values), encoding="utf-8")
+    config.write_text(_CONFIG.format(**values) + more, encoding="utf-8")
     return config
 
 
@@ -220,18 +230,16 @@ def growth(before: Holdings, after: Holdings, growth_mb: float = GROWTH_MB) -> I
 
 @contextmanager
 def loaded_service(
-    folder: Path, models: Sequence[str], release: str, more: str = ""
+    folder: Path, models: Sequence[str], release: str, more: str = "", *, sees: bool = False
 ) -> Generator[LoadedService, None, None]:
     """Start it with models on a release of the runtime, wait until the first is loaded, and end it as systemd would.
 
-    The lines ``more`` are the end of its configuration.
+    The lines ``more`` are the end of its configuration; with ``sees`` the models have eyes.
 
     Raises:
         RuntimeError: it did not start, or did not end as it should.
     """
-    config = _write(folder, models)
-    with config.open("a", encoding="utf-8") as file:
-        file.write(more)
+    config = _write(folder, models, more, sees=sees)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("RKLLM", "XDG", "MCP"))}
     environment |= {"HOME": str(folder), "RKLLM_MCP_STATE": str(folder / "state"), "PYTHONPATH": str(REPOSITORY)}
     environment |= {"RKLLM_MCP_MODELS": str(folder), "RKLLM_EMULATOR_ABI": release}

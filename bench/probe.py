@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -85,9 +86,16 @@ def _memory_mb(pid: int) -> float:
     return round(resident_mb(pid) + sum(map(resident_mb, processes(pid))), 1)
 
 
-def _highest_mb(pid: int) -> float:
+def reset_highest(pid: int | None = None) -> None:
+    """Have the kernel count the highest memory of a process from now on."""
     with suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text("utf-8").splitlines():
+        Path(f"/proc/{pid or os.getpid()}/clear_refs").write_text("5", encoding="ascii")
+
+
+def highest_mb(pid: int | None = None) -> float:
+    """Return the memory of a process at its highest, MB; 0 when it is gone."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid or os.getpid()}/status").read_text("utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return round(int(line.split()[1]) / 1024, 1)
     return 0.0
@@ -96,9 +104,7 @@ def _highest_mb(pid: int) -> float:
 def main() -> None:
     """Measure until standard input ends, and print the figures as JSON."""
     url, pid = sys.argv[1], int(sys.argv[2])
-    # The kernel counts the highest memory from now on.
-    with suppress(OSError):
-        Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+    reset_highest(pid)
     before = _memory_mb(pid)
     figures, over = Figures(before_mb=before, all_mb=before), threading.Event()
     threads = [threading.Thread(target=work, args=(at, figures, over)) for work, at in ((_ask, url), (_weigh, pid))]
@@ -110,7 +116,7 @@ def main() -> None:
     over.set()
     for thread in threads:
         thread.join()
-    figures.host_mb = _highest_mb(pid)
+    figures.host_mb = highest_mb(pid)
     sys.stdout.write(json.dumps(vars(figures)))
 
 

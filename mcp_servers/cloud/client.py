@@ -11,13 +11,13 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import cast
 
-import anyio
 import httpx2
 
 from mcp_servers.cloud.settings import Settings, Vendor
-from mcp_servers.cloud.vendors import ChatReply, ChatRequest, HttpRequest
+from mcp_servers.cloud.vendors import ChatReply, ChatRequest
 from mcp_servers.errors import BilingualError, read_catalog
 from mcp_servers.program import close_in_time, version
+from rkllm_http.answers import AnswerLimits, AnswerRefusedError, AnswerTooSlowError, fetch, read_json
 
 # The start of a long error message from a vendor is enough for a small model.
 _MAX_DETAIL_CHARS = 200
@@ -87,32 +87,24 @@ class CloudClient:
 
     async def _complete(self, vendor: Vendor, question: ChatRequest) -> ChatReply:
         request = vendor.api.request(question, vendor.key, vendor.is_default_url)
+        limits = AnswerLimits(self._settings.timeout_s, self._settings.max_reply_bytes)
+        url = vendor.base_url + request.path
         try:
-            with anyio.fail_after(self._settings.timeout_s):
-                status, headers, body = await self._post(vendor, request)
-        except TimeoutError:
+            answer = await fetch(self._client, "POST", url, limits, headers=request.headers, json=request.body)
+        except AnswerTooSlowError:
             reason = f"no answer in {self._settings.timeout_s:g} s"
             raise CloudError("ConnectionFailed", host=vendor.host, reason=reason) from None
+        except AnswerRefusedError as refusal:
+            raise CloudError("InvalidReply", host=vendor.host, reason=str(refusal)) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
             reason = _one_line(str(error) or type(error).__name__, vendor)
             raise CloudError("ConnectionFailed", host=vendor.host, reason=reason) from None
-        if status != _OK:
-            raise _status_error(vendor, question, status, headers, body)
+        if answer.status != _OK:
+            raise _status_error(vendor, question, answer.status, answer.headers, answer.content)
         try:
-            return vendor.api.read(json.loads(body))
+            return vendor.api.read(read_json(answer.content))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise CloudError("InvalidReply", host=vendor.host, reason=_one_line(str(error), vendor)) from None
-
-    async def _post(self, vendor: Vendor, request: HttpRequest) -> tuple[int, Mapping[str, str], bytes]:
-        url = vendor.base_url + request.path
-        async with self._client.stream("POST", url, headers=request.headers, json=request.body) as response:
-            body = bytearray()
-            async for chunk in response.aiter_bytes():
-                body += chunk
-                if len(body) > self._settings.max_reply_bytes:
-                    reason = f"it is larger than {self._settings.max_reply_bytes} bytes"
-                    raise CloudError("InvalidReply", host=vendor.host, reason=reason)
-            return response.status_code, response.headers, bytes(body)
 
 
 @asynccontextmanager

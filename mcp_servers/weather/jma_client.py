@@ -30,10 +30,13 @@ from pydantic import TypeAdapter
 from mcp_servers.program import close_in_time
 from mcp_servers.weather.errors import AgencyUnreachableError, AgencyUnreadableError
 from mcp_servers.weather.settings import Clock, Settings
+from rkllm_http.answers import Answer, AnswerLimits, AnswerRefusedError, fetch, read_json
 
 T = TypeVar("T")
 
 _OK, _NOT_MODIFIED, _SERVER_ERROR = 200, 304, 500
+# The largest document has 200 kB; all tries together have their own limit of time.
+_LIMITS = AnswerLimits(total_s=60.0, size_bytes=8 * 2**20)
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ class JmaClient:
         self, path: str, read: Callable[[object], T], cached: _CachedDocument | None, now: float
     ) -> _CachedDocument:
         response = await self._get(path, cached)
-        if response.status_code == _NOT_MODIFIED and cached:
+        if response.status == _NOT_MODIFIED and cached:
             renewed = replace(cached, stored=replace(cached.stored, checked_at=now))
         else:
             etag, last_modified = (response.headers.get(name, "") for name in ("etag", "last-modified"))
@@ -141,7 +144,7 @@ class JmaClient:
         self._store.save(renewed.stored)
         return renewed
 
-    async def _get(self, path: str, cached: _CachedDocument | None) -> httpx2.Response:
+    async def _get(self, path: str, cached: _CachedDocument | None) -> Answer:
         """Return the response for one document, 200 or 304, within the total time."""
         with anyio.move_on_after(self._settings.total_timeout_s):
             for last in (*(False,) * (self._settings.tries - 1), True):
@@ -151,23 +154,25 @@ class JmaClient:
                 await anyio.sleep(self._settings.pause_s)
         raise AgencyUnreachableError(self._settings.host, f"no answer in {self._settings.total_timeout_s:g} s")
 
-    async def _try(self, path: str, cached: _CachedDocument | None, *, last: bool) -> httpx2.Response | None:
+    async def _try(self, path: str, cached: _CachedDocument | None, *, last: bool) -> Answer | None:
         """Send one request; return None if a retry may succeed."""
         try:
-            response = await self._connected().get(path, headers=_conditions(cached))
+            response = await fetch(self._connected(), "GET", path, _LIMITS, headers=_conditions(cached))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, OSError) as error:
             # Without route, name or listener a retry after half a second would fail too, while the user waits.
             raise AgencyUnreachableError(self._settings.host, _reason(error)) from error
+        except AnswerRefusedError as error:
+            raise AgencyUnreadableError(path.rpartition("/")[2], str(error)) from error
         except httpx2.HTTPError as error:
             if last:
                 raise AgencyUnreachableError(self._settings.host, _reason(error)) from error
             return None
-        if response.status_code in {_OK, _NOT_MODIFIED}:
+        if response.status in {_OK, _NOT_MODIFIED}:
             return response
-        if response.status_code < _SERVER_ERROR:
-            raise AgencyUnreadableError(path.rpartition("/")[2], f"HTTP {response.status_code}")
+        if response.status < _SERVER_ERROR:
+            raise AgencyUnreadableError(path.rpartition("/")[2], f"HTTP {response.status}")
         if last:
-            raise AgencyUnreachableError(self._settings.host, f"HTTP {response.status_code}")
+            raise AgencyUnreachableError(self._settings.host, f"HTTP {response.status}")
         return None
 
     def _connected(self) -> httpx2.AsyncClient:
@@ -200,7 +205,7 @@ def _conditions(cached: _CachedDocument | None) -> dict[str, str]:
 
 def _read_json(path: str, body: bytes, read: Callable[[object], T]) -> T:
     try:
-        return read(json.loads(body))
+        return read(read_json(body))
     except (ValueError, LookupError, TypeError) as error:
         first_line = str(error).partition("\n")[0]
         raise AgencyUnreadableError(path.rpartition("/")[2], first_line) from error

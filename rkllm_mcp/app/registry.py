@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
+from rkllm_http.answers import AnswerLimits, AnswerRefusedError, fetch, read_json
 from rkllm_mcp.config.registry import RegistryList, next_cursor, read_servers
 from rkllm_mcp.errors import ServerUnavailableError
 
-_LIMIT_S = 15.0
-_LONGEST_BYTES = 4 * 2**20
+_LIMITS = AnswerLimits(total_s=15.0, size_bytes=4 * 2**20)
 _PAGE = 30
 
 
@@ -27,24 +24,18 @@ async def search_registry(url: str, words: str, cursor: str = "") -> RegistryLis
     import httpx2
 
     query = {"search": words, "version": "latest", "limit": str(_PAGE), **({"cursor": cursor} if cursor else {})}
-    content = bytearray()
     try:
-        client = httpx2.AsyncClient(timeout=_LIMIT_S)
-        async with client, client.stream("GET", f"{url.rstrip('/')}/v0/servers", params=query) as answer:
-            async for part in answer.aiter_bytes():
-                content += part
-                if len(content) > _LONGEST_BYTES:
-                    raise _unusable(url, "its answer is too long")
-            status = answer.status_code
+        client = httpx2.AsyncClient(timeout=_LIMITS.total_s)
+        async with client:
+            answer = await fetch(client, "GET", f"{url.rstrip('/')}/v0/servers", _LIMITS, params=query)
+        if answer.status != 200:
+            raise _unusable(url, f"it answered {answer.status}")
+        read = read_json(answer.content)
     except httpx2.HTTPError as error:
         reason = str(error) or type(error).__name__
         raise ServerUnavailableError(f"the registry {url} cannot be reached ({reason}); check the network") from error
-    if status != 200:
-        raise _unusable(url, f"it answered {status}")
-    try:
-        read: Any = json.loads(bytes(content))
-    except ValueError:
-        raise _unusable(url, "its answer is no JSON") from None
+    except AnswerRefusedError as refusal:
+        raise _unusable(url, str(refusal)) from None
     if not isinstance(read, dict) or "servers" not in read:
         raise _unusable(url, "its answer is no list of servers")
     return RegistryList(servers=read_servers(read), cursor=next_cursor(read))

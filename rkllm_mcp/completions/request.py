@@ -56,6 +56,8 @@ _NO_THINKING = frozenset({"none", "minimal", "off", "false", "disabled"})
 # again in each session.
 _CHANGING_LINE = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*\n*")
 _NO_RESULT = "(no result)"
+# Pictures of a request, the last ones: each may take seconds, and more do not fit the window of any model.
+MOST_PICTURES = 16
 # Arguments in one request that are repaired; each character takes about a microsecond.
 _MOST_REPAIRED_CHARS = 65_536
 _AS_DATA = (
@@ -288,6 +290,29 @@ class _OpenCall:
     name: str
 
 
+def _with_latest_pictures(messages: Sequence[Message]) -> list[Message]:
+    """Return messages with the last ``MOST_PICTURES`` pictures; an earlier one is a line about it.
+
+    A program sends the pictures of its history with each request, so too many of them must not end the conversation.
+    """
+    left, kept = MOST_PICTURES, list[Message]()
+
+    def of_last(text: str, pictures: tuple[Picture, ...]) -> tuple[str, tuple[Picture, ...]]:
+        nonlocal left
+        dropped = max(0, len(pictures) - left)
+        left -= len(pictures) - dropped
+        return "\n".join([*["[image, not shown]"] * dropped, text]) if dropped else text, pictures[dropped:]
+
+    for message in reversed(messages):
+        results: list[ToolResult] = []
+        for result in reversed(message.results):
+            text, pictures = of_last(result.text, result.pictures)
+            results.insert(0, replace(result, text=text, pictures=pictures))
+        text, pictures = of_last(message.text, message.pictures)
+        kept.insert(0, replace(message, text=text, pictures=pictures, results=tuple(results)))
+    return kept
+
+
 class MessageHistory:
     """The messages of a request, which a reader adds in order, as the model reads them.
 
@@ -407,7 +432,7 @@ class MessageHistory:
         system = [Message("system", "\n\n".join(self._front))] if self._front else []
         if not (system or self._messages):
             raise RequestRefusedError("no message says anything; send a question", param)
-        return (*system, *self._messages)
+        return (*system, *_with_latest_pictures(self._messages))
 
     def _check_question(self, content: object, param: str) -> None:
         """Refuse a question that the model cannot read; a picture behind a tool's result is one of the tool's."""

@@ -295,6 +295,19 @@ class BoardSection(Section):
     """
     parallel: Positive | None = None
     """Its answers at a time; service.parallel when not given."""
+    url: Annotated[str, Field(pattern=r"^https?://[^/?#@\s]+$")] | None = None
+    """Where the other boards and `boards status` ask it for its models and its state, such as
+    `https://board1.example.org:8443` for one that TLS protects; `http://` and the address when not given.
+    """
+    key: Annotated[str, Field(min_length=1)] | None = None
+    """Key with which they ask it, such as one of `rkllm-mcp service keys`; without it they pass on the key of the
+    caller, which whoever answers at the address learns.
+    """
+
+    @property
+    def base_url(self) -> str:
+        """Where it is asked for its models and its state."""
+        return self.url or f"http://{self.address}"
 
     @property
     def is_embedding_only(self) -> bool:

@@ -25,6 +25,7 @@ from urllib.parse import parse_qsl, urlsplit
 import anyio
 from anyio.abc import SocketStream
 
+from rkllm_http.answers import AnswerLimits, AnswerRefusedError, limit_stream
 from rkllm_mcp.config.addresses import Reach
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import ServerUnavailableError
@@ -127,6 +128,8 @@ async def _reply(stream: SocketStream, status: int, text: str) -> None:
         return
 
 
+# Of metadata, registrations and tokens.
+_LOGIN_LIMITS = AnswerLimits(total_s=30.0, size_bytes=2**20)
 # Unassigned ports above Linux's range for outgoing connections (net.ipv4.ip_local_port_range).
 _FIRST_PORT, _PORTS = 61_000, 4_536
 # Time to read a consent page, find a password and enter a second factor.
@@ -369,12 +372,24 @@ def _limited(
                         await refuse_registration()
                     reach.restrict(outgoing)
                     response = yield outgoing
+                    if outgoing is not request or response.status_code in (401, 403):
+                        _limit(response)
                     try:
                         outgoing = await flow.asend(await spelling.unified(response, provider))
                     except StopAsyncIteration:
                         return
 
     return Limited()
+
+
+def _limit(response: httpx2.Response) -> None:
+    """Limit an answer of a login, which the HTTP client and the SDK read whole, wherever it comes from."""
+    host = response.request.url.host
+
+    def refuse(refusal: AnswerRefusedError) -> Exception:
+        return ServerUnavailableError(f"the login cannot go on at {host}: {refusal}")
+
+    limit_stream(response, _LOGIN_LIMITS, refuse)
 
 
 @dataclass

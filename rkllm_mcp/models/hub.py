@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import logging
 import os
 import re
@@ -39,6 +40,7 @@ from huggingface_hub.utils import (
     hf_raise_for_status,
 )
 
+from rkllm_http.answers import AnswerLimits, AnswerRefusedError, fetch_now, read_json
 from rkllm_mcp.errors import ModelDownloadError
 from rkllm_mcp.models.folder import place_file
 
@@ -53,6 +55,8 @@ _CHUNK_BYTES = 1 << 18
 _NOTHING_MORE = 416
 # The timeout of huggingface_hub's own metadata requests.
 _ANSWER_TIMEOUT_S = 10
+# A repository with 10,000 files has a list of 2 MB.
+_LIMITS = AnswerLimits(total_s=30.0, size_bytes=16 * 2**20)
 _SPELLING = "Write the repository as OWNER/NAME."
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -134,20 +138,15 @@ class Hub:
             ModelDownloadError: the hub does not answer.
         """
         query = urlencode({"search": words, "sort": "downloads", "limit": limit})
-        session: Any = get_session()
         try:
-            headers = build_hf_headers()
-            response = session.get(f"{self.address}/api/models?{query}", headers=headers, timeout=_ANSWER_TIMEOUT_S)
-            hf_raise_for_status(response)
-            entries: list[dict[str, Any]] = response.json()
+            entries = self._listed(f"{self.address}/api/models?{query}")
             return [str(entry["id"]) for entry in entries][:limit]
         except download_errors() as error:
             raise explain(
                 error, self.address, "the search", f"set HF_ENDPOINT to a mirror; or: {self.by_hand}"
             ) from error
-        except (ValueError, TypeError, KeyError):
-            problem = f"{self.address} does not answer like a hub."
-            raise ModelDownloadError(problem, "Correct HF_ENDPOINT, or unset it.") from None
+        except (TypeError, KeyError):
+            raise self._no_hub("its list of models is another one") from None
 
     def fetch(self, source: FoundFile, parts: Path, target: Path, report: Report) -> None:
         """Download a file from ``find`` to ``target`` and verify it, or raise a ModelDownloadError.
@@ -197,11 +196,31 @@ class Hub:
     def _file_names(self, file: RemoteFile) -> list[str]:
         """Return the hub's file list with a single request; ``HfApi`` retries an unreachable hub for half a minute."""
         address = f"{self.address}/api/models/{quote(file.repository)}/tree/{quote(file.revision or 'main', safe='')}"
+        entries = self._listed(f"{address}?recursive=true")
+        try:
+            return [str(entry["path"]) for entry in entries if entry.get("type") == "file"]
+        except (TypeError, KeyError, AttributeError):
+            raise self._no_hub("its list of files is another one") from None
+
+    def _listed(self, address: str) -> list[dict[str, Any]]:
+        """Return a list of the hub, or raise a ModelDownloadError or one of ``download_errors``."""
         session: Any = get_session()
-        response = session.get(f"{address}?recursive=true", headers=build_hf_headers(), timeout=_ANSWER_TIMEOUT_S)
-        hf_raise_for_status(response)
-        entries: list[dict[str, Any]] = response.json()
-        return [str(entry["path"]) for entry in entries if entry.get("type") == "file"]
+        headers = build_hf_headers()
+        try:
+            # The first byte has its limit too.
+            answer = fetch_now(
+                session, "GET", address, _LIMITS, check=hf_raise_for_status, headers=headers, timeout=_ANSWER_TIMEOUT_S
+            )
+            entries = read_json(answer.content)
+        except AnswerRefusedError as refusal:
+            raise self._no_hub(str(refusal)) from None
+        if not isinstance(entries, list):
+            raise self._no_hub("its answer is no list")
+        return cast("list[dict[str, Any]]", entries)
+
+    def _no_hub(self, reason: str) -> ModelDownloadError:
+        problem = f"{self.address} does not answer like a hub: {reason}."
+        return ModelDownloadError(problem, "Correct HF_ENDPOINT, or unset it.")
 
     def _cached_names(self, repository: str) -> list[str]:
         folder = Path(self.cache or constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model")
@@ -298,10 +317,11 @@ def _receive_once(
             report(name, arrived if total is None else min(arrived, total), total)
 
     report(name, arrived, total)
-    with part.open("ab") as file:
+    with _BoundedFile(part, "ab") as file:
+        file.most_bytes = size
         http_get(
             address,
-            file,
+            cast("Any", file),
             resume_size=before,
             headers={**headers, "Accept-Encoding": "identity"},
             expected_size=size,
@@ -310,6 +330,18 @@ def _receive_once(
             # An address that cannot be reached is reported at once; after the first byte there are five attempts.
             _nb_retries=_FIRST_ATTEMPTS,
         )
+
+
+class _BoundedFile(io.FileIO):
+    """A partial file that takes no more than was announced: the rest would fill the disk before its size is checked."""
+
+    most_bytes: int | None = None
+
+    def write(self, data: Any, /) -> int:
+        """Write a chunk, or raise an OSError."""
+        if self.most_bytes is not None and self.tell() + len(data) > self.most_bytes:
+            raise OSError(errno.EFBIG, f"more than the {self.most_bytes:,} bytes that were announced arrived")
+        return super().write(data)
 
 
 def explain(error: Exception, address: str, name: str, otherwise: str) -> ModelDownloadError:

@@ -75,9 +75,10 @@ class _RedactedURL(httpx2.URL):
 class HttpClient:
     """HTTP client for one API; ``open_http_client`` creates one."""
 
-    def __init__(self, client: httpx2.AsyncClient, reach: Reach | None) -> None:
+    def __init__(self, client: httpx2.AsyncClient, reach: Reach | None, total_s: float) -> None:
         self._client = client
         self._reach = reach
+        self._total_s = total_s
 
     async def send(
         self, request: Request, limit_bytes: int, secrets: Sequence[str] = (), *, any_type: bool = False
@@ -89,7 +90,10 @@ class HttpClient:
         """
         for _ in range(_MAX_REDIRECTS + 1):
             try:
-                answer = await self._send_once(request, limit_bytes, secrets, any_type=any_type)
+                with anyio.fail_after(self._total_s):
+                    answer = await self._send_once(request, limit_bytes, secrets, any_type=any_type)
+            except TimeoutError:
+                raise HttpClientError(f"The API's answer was not complete after {self._total_s:g} s.") from None
             except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, ValueError) as error:
                 raise HttpClientError(_unreachable(request, error)) from None
             except ServerUnavailableError as error:
@@ -122,14 +126,14 @@ async def open_http_client(
 ) -> AsyncGenerator[HttpClient]:
     """Open a client for one API inside this block.
 
-    ``timeout_s`` limits the time without data, and ``reach`` the addresses.
+    ``timeout_s`` limits the time without data and, twice, that of an answer; ``reach`` limits the addresses.
     """
     timeout = httpx2.Timeout(timeout_s, connect=min(connect_timeout_s, timeout_s))
     forgetful = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
     # Some APIs reject requests without a user agent.
     client = httpx2.AsyncClient(timeout=timeout, cookies=forgetful, headers={"User-Agent": user_agent})
     async with client:
-        yield HttpClient(client, reach)
+        yield HttpClient(client, reach, 2 * timeout_s)
 
 
 async def _read_body(response: httpx2.Response, limit_bytes: int, *, any_type: bool) -> HttpResult:

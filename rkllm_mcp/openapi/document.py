@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 from urllib.parse import unquote
 
+from rkllm_http.answers import count_values
+
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,30})|0x[0-9a-fA-F]{1,16}|0o[0-7]{1,20}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]{1,30}(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,3})?")
 # First characters of plain scalars that can be something other than text.
@@ -31,9 +33,17 @@ class DocumentError(ValueError):
     """A text that is not a specification; the message is the reason, without a full stop."""
 
 
+# The largest published specifications have about half as many.
+MOST_VALUES = 1_000_000
+_TOO_MANY = f"it has more than {MOST_VALUES:,} values"
+
+
 def parse_document(data: bytes | str) -> dict[str, Any]:
     """Return the specification in a text; a DocumentError if the text is neither JSON nor YAML, or not an object."""
     text = _decoded(data) if isinstance(data, bytes) else data
+    # The parser holds the lock of the interpreter until it has read all of them.
+    if text.lstrip()[:1] == "{" and count_values(text.encode("utf-8", "replace")) > MOST_VALUES:
+        raise DocumentError(_TOO_MANY)
     value = _from_json(text) if text.lstrip()[:1] == "{" else _from_yaml(text)
     if not isinstance(value, dict):
         raise DocumentError("it is not an OpenAPI document: it is not an object with a key 'paths'")
@@ -91,7 +101,9 @@ class _Builder:
 
     def build(self, events: Iterable[Any]) -> Any:
         """Return the value of the first document."""
-        for event in events:
+        for number, event in enumerate(events):
+            if number > MOST_VALUES:
+                raise ValueError(_TOO_MANY)
             kind = type(event).__name__
             if kind == "ScalarEvent":
                 self._scalar(event)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, TypeAlias, TypeVar
 
 import anyio
 import httpx2
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rkllm_http.answers import Answer, AnswerLimits, AnswerRefusedError, fetch, read_json
 from rkllm_mcp.config.sections import BoardSection, Config
 from rkllm_mcp.errors import UsageError
+from rkllm_mcp.messages import as_list, as_mapping
 
 # A board that takes longer to say how it is has lost its power or its network.
-_STATUS_LIMIT_S, _LIST_LIMIT_S = 5.0, 2.0
+_STATUS_LIMITS = AnswerLimits(total_s=5.0, size_bytes=256 * 1024)
+_LIST_LIMITS = AnswerLimits(total_s=2.0, size_bytes=4 * 2**20)
+# The most models of a board that are listed; a board has one loaded, and the rest is on its disk.
+_MOST_MODELS = 1000
 
 
 @dataclass(frozen=True)
@@ -32,42 +38,103 @@ class BoardStatus:
     uptime_s: float | None = None
 
 
+# A text of another board, which a terminal or a page shows.
+_Text: TypeAlias = Annotated[str, Field(max_length=1000)]
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class _FromBoard(BaseModel):
+    """A part of what a board answers; what is not named here is not read."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class _Behind(_FromBoard):
+    entries: int
+    seconds: float
+
+
+class _Problem(_FromBoard):
+    message: _Text
+
+
+class _Readiness(_FromBoard):
+    storage: _Text = ""
+    behind: _Behind | None = None
+    error: _Problem | None = None
+
+
+class _Queue(_FromBoard):
+    running: int
+    waiting: int
+
+
+class _Figures(_FromBoard):
+    model: _Text
+    queue: _Queue
+    temperature_c: float | None
+    uptime_s: float
+
+
 async def board_statuses(boards: Mapping[str, BoardSection], headers: Mapping[str, str]) -> list[BoardStatus]:
-    """Return the state of each board, asked at the same time."""
+    """Return the state of each board, asked at the same time; ``headers`` are the caller's, see ``_asked``."""
     statuses: dict[str, BoardStatus] = {}
 
-    async def ask(name: str, address: str) -> None:
-        statuses[name] = await _board_status(name, address, headers)
+    async def ask(name: str, board: BoardSection) -> None:
+        statuses[name] = await _board_status(name, board, headers)
 
     async with anyio.create_task_group() as tasks:
         for name, board in boards.items():
-            tasks.start_soon(ask, name, board.address)
+            tasks.start_soon(ask, name, board)
     return [statuses[name] for name in boards]
 
 
-async def _board_status(name: str, address: str, headers: Mapping[str, str]) -> BoardStatus:
-    url = f"http://{address}"
-    client = httpx2.AsyncClient(headers=headers, timeout=_STATUS_LIMIT_S, trust_env=False)
+async def _board_status(name: str, board: BoardSection, headers: Mapping[str, str]) -> BoardStatus:
     try:
-        async with client:
-            ready, board = await client.get(f"{url}/readyz"), await client.get(f"{url}/v1/board")
-        report: dict[str, Any] = ready.json()
+        ready, shown = await _asked(board, ("/readyz", "/v1/board"), headers, _STATUS_LIMITS)
+        readiness = _read(_Readiness, ready)
         if not ready.is_success:
-            return BoardStatus(name, address, False, str(report["error"]["message"]))
-        storage, behind = report.get("storage", ""), report.get("behind")
-        state = f"ready, but the storage fails: {storage}" if storage else "ready"
-        if behind:
-            state += f" ({behind['entries']} changes wait for the database, {behind['seconds']:.0f} s)"
-        if not board.is_success:
-            return BoardStatus(name, address, True, state)
-        figures: dict[str, Any] = board.json()
-        queue = figures["queue"]
-        measured = (figures["model"], queue["running"], queue["waiting"], figures["temperature_c"], figures["uptime_s"])
-        return BoardStatus(name, address, True, state, *measured)
-    except httpx2.TransportError as error:
-        return BoardStatus(name, address, False, f"not reachable ({str(error) or type(error).__name__})")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return BoardStatus(name, address, False, "another program answers there")
+            if readiness.error is None:
+                return BoardStatus(name, board.address, False, "unreadable: it gives no reason")
+            return BoardStatus(name, board.address, False, readiness.error.message)
+        state = f"ready, but the storage fails: {readiness.storage}" if readiness.storage else "ready"
+        if behind := readiness.behind:
+            state += f" ({behind.entries} changes wait for the database, {behind.seconds:.0f} s)"
+        if not shown.is_success:
+            return BoardStatus(name, board.address, True, state)
+        figures = _read(_Figures, shown)
+        queue = figures.queue
+        measured = (figures.model, queue.running, queue.waiting, figures.temperature_c, figures.uptime_s)
+        return BoardStatus(name, board.address, True, state, *measured)
+    except httpx2.HTTPError as error:
+        return BoardStatus(name, board.address, False, f"not reachable ({str(error) or type(error).__name__})")
+    except AnswerRefusedError as error:
+        return BoardStatus(name, board.address, False, f"unreadable: {error}")
+
+
+async def _asked(
+    board: BoardSection, paths: Sequence[str], headers: Mapping[str, str], limits: AnswerLimits
+) -> list[Answer]:
+    """Ask a board for some paths one after the other, with its key if it has one, else with the caller's."""
+    own = {"Authorization": f"Bearer {board.key}"} if board.key else dict(headers)
+    client = httpx2.AsyncClient(headers=own, timeout=limits.total_s, trust_env=False, verify=board.url is not None)
+    async with client:
+        return [await fetch(client, "GET", f"{board.base_url}{path}", limits) for path in paths]
+
+
+def _read(model: type[ModelT], answer: Answer) -> ModelT:
+    """Return an answer by its schema; an AnswerRefusedError if it is another program's."""
+    return _checked(model, read_json(answer.content))
+
+
+def _checked(model: type[ModelT], value: object) -> ModelT:
+    try:
+        # Written as JSON again, it has exact types: dates are texts there.
+        return model.model_validate_json(json.dumps(value))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"][:4]))[:100]
+        raise AnswerRefusedError(f"{place or 'its answer'}: {first['msg'][:100]}") from None
 
 
 def named_boards(config: Config) -> dict[str, BoardSection]:
@@ -77,17 +144,25 @@ def named_boards(config: Config) -> dict[str, BoardSection]:
     return {config.board_name(index): board for index, board in enumerate(config.boards)}
 
 
-async def lists_of(boards: Mapping[str, BoardSection], path: str, headers: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return what each board answers to a path, in their order; those that do not answer are left out."""
-    answers: dict[str, dict[str, Any]] = {}
+async def models_of(
+    boards: Mapping[str, BoardSection], path: str, field: str, entry: type[ModelT], headers: Mapping[str, str]
+) -> list[ModelT]:
+    """Return the entries of each board's list of models, in the order of boards.
 
-    async def ask(name: str, address: str) -> None:
-        client = httpx2.AsyncClient(headers=headers, timeout=_LIST_LIMIT_S, trust_env=False)
-        with suppress(httpx2.HTTPError, ValueError):
-            async with client:
-                answers[name] = (await client.get(f"http://{address}{path}")).raise_for_status().json()
+    The boards that do not answer with a list of ``entry`` in ``field`` are left out; ``board_statuses`` shows why.
+    """
+    lists: dict[str, list[ModelT]] = {}
+
+    async def ask(name: str, board: BoardSection) -> None:
+        try:
+            [answer] = await _asked(board, (path,), headers, _LIST_LIMITS)
+            listed = as_mapping(read_json(answer.content) if answer.is_success else None)
+            if len(entries := as_list(listed.get(field))) <= _MOST_MODELS:
+                lists[name] = [_checked(entry, value) for value in entries]
+        except (httpx2.HTTPError, AnswerRefusedError):
+            return
 
     async with anyio.create_task_group() as tasks:
         for name, board in boards.items():
-            tasks.start_soon(ask, name, board.address)
-    return [answers[name] for name in boards if name in answers]
+            tasks.start_soon(ask, name, board)
+    return [each for name in boards for each in lists.get(name, ())]

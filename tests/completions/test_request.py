@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import Any
 
@@ -348,3 +349,19 @@ def test_a_line_that_changes_before_a_system_text_is_left_out() -> None:
 )
 def test_a_requested_option_changes_only_its_field(base: Sampling, wish: SamplingOverrides, sampling: Sampling) -> None:
     assert wish.over(base) == sampling
+
+
+def test_a_request_has_its_last_sixteen_pictures_and_lines_about_the_earlier_ones() -> None:
+    def shown(number: int) -> Json:
+        url = f"data:image/png;base64,{base64.b64encode(f'picture {number}'.encode()).decode()}"
+        return {"type": "image_url", "image_url": {"url": url}}
+
+    said = [{"role": "user", "content": [shown(0), shown(1), {"type": "text", "text": "first"}]}]
+    said += [{"role": "user", "content": [*map(shown, range(2, 18)), {"type": "text", "text": "second"}]}]
+    body = ChatBody.model_validate({"model": "demo", "messages": said})
+    first, second = chat_request(body, RequestContext(SchemaCheck(), False, sees=True)).messages
+    assert (first.text, first.pictures) == ("[image, not shown]\n[image, not shown]\nfirst", ())
+    assert (second.text, [picture.data for picture in second.pictures]) == (
+        "second",
+        [f"picture {number}".encode() for number in range(2, 18)],
+    )

@@ -7,6 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from bench.abuse import ATTACKS, abuse
+from bench.abuse import table as outcomes_table
+from bench.abuse_frame import Attack
 from bench.load import SCENARIOS, load, table
 from bench.load_clients import HOSTILE_WAYS
 from bench.load_service import Holdings, growth
@@ -36,6 +39,13 @@ def test_a_minute_of_mixed_load_with_attacks_and_dying_workers_loses_mixes_and_l
     assert report.kills >= 2
     assert set(report.hostile) == set(HOSTILE_WAYS)
     assert set(json.loads(json.dumps(report.as_json()))) >= {"tally", "kills", "hostile", "healthz_s", "holdings"}
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name.replace(" ", "-"))
+def test_an_attack_takes_the_service_from_no_one_and_leaves_nothing(attack: Attack) -> None:
+    [outcome] = abuse([attack])
+    assert outcome.findings == [], outcomes_table([outcome])
+    assert outcome.others > 0
 
 
 def test_more_than_before_the_load_is_found() -> None:

@@ -23,6 +23,7 @@ from tests.support.mcp_servers.leftovers import Holdings
 from tests.support.mcp_servers.protected import Protected
 from tests.support.mcp_servers.specs import PATIENCE_S, altered, remote_server
 from tests.support.mcp_servers.web import Reply, Request, serving
+from tests.support.outside import hostile_server
 
 pytestmark = pytest.mark.anyio
 
@@ -269,6 +270,51 @@ async def test_a_server_leads_no_login_further_inside(tmp_path: Path, endpoint: 
     assert "http://169.254.169.254:80 is a link-local or metadata address" in reason
     assert "set issuer of 'cloud' if it is the right address" in reason
     assert server.grants == []
+
+
+@pytest.mark.parametrize("endpoint", ["token_endpoint", "registration_endpoint"])
+async def test_an_endpoint_of_a_login_that_answers_without_end_fails_the_login(tmp_path: Path, endpoint: str) -> None:
+    with hostile_server() as outside:
+        outside.way = "endless"
+        reason = await _reason_with(tmp_path, {endpoint: outside.url})
+        assert "the login cannot go on at 127.0.0.1: its answer is longer than 1,048,576 bytes" in reason
+        assert outside.sent < 50_000_000
+
+
+async def test_a_redirect_of_a_login_is_not_followed(tmp_path: Path) -> None:
+    with hostile_server() as outside:
+        outside.way = "given"
+        outside.body = {"access_token": "stolen", "token_type": "Bearer"}
+        elsewhere = Reply(307, b"", {"Location": outside.url})
+        async with serving(lambda _: elsewhere) as redirecting:
+            reason = await _reason_with(tmp_path, {"token_endpoint": f"{redirecting}/token"})
+        assert "307" in reason
+        assert outside.seen == []
+
+
+async def test_metadata_of_another_issuer_ends_the_login_before_anything_is_sent_there(tmp_path: Path) -> None:
+    with hostile_server() as outside:
+        reason = await _reason_with(tmp_path, {"issuer": outside.url, "token_endpoint": outside.url})
+        assert "issuer" in reason
+        assert outside.seen == []
+
+
+async def _reason_with(folder: Path, changed: dict[str, str]) -> str:
+    """Return why a login fails at an authorization server whose metadata has these values."""
+
+    class Misleading(Protected):
+        def metadata(self) -> dict[str, Any]:
+            return {**super().metadata(), **changed}
+
+    server = Misleading()
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(server) as server.url:
+            with host(folder, Browser()) as own:
+                async with open_toolbox([spec(server)], host=own) as toolbox:
+                    await toolbox.connected()
+                    [shown] = toolbox.servers()
+                    assert shown.state == "failed"
+                    return shown.reason
 
 
 async def test_a_port_in_use_is_reported() -> None:

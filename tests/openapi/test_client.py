@@ -11,6 +11,7 @@ from rkllm_mcp.openapi.client import HttpResult, result_of
 from rkllm_mcp.openapi.operations import Operation
 from tests.support.api_calls import call, opened, specification
 from tests.support.local_api import open_api
+from tests.support.outside import hostile_server
 
 pytestmark = pytest.mark.anyio
 
@@ -77,6 +78,13 @@ async def test_an_endless_answer_is_cut_while_it_comes() -> None:
         said = await call(source, "get_it")
     assert len(said) < 2_200_000
     assert said.endswith("… the answer has unknown size; only its beginning was read")
+
+
+async def test_an_answer_that_drips_is_given_up_after_a_total_time() -> None:
+    with hostile_server() as outside:
+        outside.way = "dripping"
+        async with opened(getting("/slow"), outside.url, timeout_s=0.3) as source:
+            assert await call(source, "get_it") == "error: The API's answer was not complete after 0.6 s."
 
 
 async def test_an_api_that_says_nothing_is_given_up() -> None:

@@ -19,6 +19,7 @@ from rkllm_mcp.tools.approvals import fingerprint_of
 from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.api_calls import PATIENCE_S, call, opened, specification
 from tests.support.local_api import open_api
+from tests.support.outside import hostile_server
 
 pytestmark = pytest.mark.anyio
 
@@ -245,3 +246,53 @@ async def test_notes_name_the_omitted_parts() -> None:
             "($ref 'other.yaml#/p' refers to another document and is not followed)",
             "($ref '#/nowhere' has no target)",
         )
+
+
+@pytest.mark.parametrize(
+    ("way", "part"),
+    [
+        ("endless", "more than 67108864 bytes"),
+        ("dripping", "was not complete after 0.6 s"),
+        ("deep", "it is not valid YAML"),
+        ("many", "has more than 1,000,000 values"),
+        ("compressed", "it is not an OpenAPI document"),
+        ("a list", "it is not an OpenAPI document"),
+    ],
+)
+async def test_a_specification_from_a_hostile_address_fails_with_its_reason(way: str, part: str) -> None:
+    with hostile_server() as outside:
+        outside.way = way
+        entry = {
+            "name": "api",
+            "openapi_spec": f"{outside.url}/api.json",
+            "timeout_s": 0.3 if way == "dripping" else 20,
+        }
+        with anyio.fail_after(PATIENCE_S):
+            async with open_toolbox([OpenAPIServer.model_validate(entry)]) as toolbox:
+                await toolbox.connected()
+                [shown] = toolbox.servers()
+        assert (shown.state, part in shown.reason) == ("failed", True), shown.reason
+        assert outside.sent < 200_000_000
+
+
+def _posting(path: str, schema: Any) -> dict[str, Any]:
+    content = {"application/json": {"schema": schema}}
+    return {path: {"post": {"operationId": f"post{path}", "requestBody": {"content": content}}}}
+
+
+def test_ten_thousand_operations_with_recursive_schemas_are_converted() -> None:
+    node = {"$ref": "#/components/schemas/Node"}
+    schemas = {
+        "Node": {"type": "object", "properties": {f"p{number}": node for number in range(50)}},
+        "Loop": {"$ref": "#/components/schemas/Loop"},
+        **{f"A{n}": {"allOf": [{"$ref": f"#/components/schemas/A{n + 1}"}] * 10} for n in range(12)},
+        "A12": {"type": "object"},
+    }
+    paths: dict[str, Any] = {"/a": {"$ref": "#/paths/~1b"}, "/b": {"$ref": "#/paths/~1a"}}
+    for name in ("Node", "Loop", "A0"):
+        paths |= _posting(f"/{name}", {"$ref": f"#/components/schemas/{name}"})
+    for number in range(10_000):
+        paths |= _posting(f"/{number}", {"type": "object", "properties": {"a": {"type": "string"}}})
+    conversion = convert(specification(paths, components={"schemas": schemas}), base_url="http://127.0.0.1")
+    assert len(conversion.operations) == 10_003
+    assert max(len(json.dumps(operation.input_schema)) for operation in conversion.operations) <= 2000

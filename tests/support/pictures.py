@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,6 +36,22 @@ def saved(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
 RED_ABOVE_BLUE = stripes((RED, BLUE))
 BLUE_ABOVE_RED = stripes((BLUE, RED))
 GREEN_ABOVE_WHITE = stripes((GREEN, WHITE))
+
+
+def bomb_png(width: int, height: int, *, bits: int = 8, colour: int = 2) -> bytes:
+    """A PNG file of some kB for a picture of any size, whose lines are all zero; ``colour`` is the type of PNG."""
+    line_bytes = (width * bits * {0: 1, 2: 3, 6: 4}[colour] + 7) // 8 + 1
+    packer, packed, left = zlib.compressobj(9), bytearray(), line_bytes * height
+    while left > 0:
+        packed += packer.compress(bytes(min(left, 2**20)))
+        left -= 2**20
+    packed += packer.flush()
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", bytes(packed)) + chunk(b"IEND", b"")
 
 
 def emulated_encoder(folder: Path, *, width: int = 16, lines: str = "outputs 1") -> Path:

@@ -16,18 +16,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import anyio
 import httpx2
 
 from mcp_servers.knowledge.embedding import Vectors, sigmoid, unit_rows
 from mcp_servers.knowledge.embedding.models import known_model
 from mcp_servers.knowledge.errors import EngineUnreachableError, ModelServiceUnavailableError
 from mcp_servers.program import close_in_time, redact_url
+from rkllm_http.answers import AnswerLimits, AnswerRefusedError, AnswerTooSlowError, fetch, read_json
 
 # Of a passage to rank: an NPU reads 640 tokens/s.
 _MAX_CHARACTERS = 1000
 _OK = 200
 _CONNECT_TIMEOUT_S = 3.0
+# 64 vectors of 8,192 numbers, of 20 characters each.
+_ANSWER_BYTES, _ANSWER_VALUES = 32 * 2**20, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -52,17 +54,17 @@ class ModelClient:
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Send a JSON request and return the JSON object of the answer."""
         try:
-            with anyio.fail_after(self._address.timeout_s):
-                response = await self._http_client().post(self._address.url.rstrip("/") + path, json=body)
-                answer: object = response.json() if response.status_code == _OK else None
-        except TimeoutError:
+            limits = AnswerLimits(self._address.timeout_s, _ANSWER_BYTES, _ANSWER_VALUES)
+            response = await fetch(self._http_client(), "POST", self._address.url.rstrip("/") + path, limits, json=body)
+            answer: object = read_json(response.content, limits.values) if response.status == _OK else None
+        except AnswerTooSlowError:
             raise EngineUnreachableError(self.place, f"no answer in {self._address.timeout_s:g} s") from None
+        except AnswerRefusedError as refusal:
+            raise EngineUnreachableError(self.place, str(refusal)) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise EngineUnreachableError(self.place, str(error) or type(error).__name__) from error
-        except ValueError:
-            raise EngineUnreachableError(self.place, "its answer is not JSON") from None
-        if response.status_code != _OK:
-            raise EngineUnreachableError(self.place, f"HTTP {response.status_code} for {path}")
+        if response.status != _OK:
+            raise EngineUnreachableError(self.place, f"HTTP {response.status} for {path}")
         if not isinstance(answer, dict):
             raise EngineUnreachableError(self.place, "its answer is not an object")
         return cast("dict[str, Any]", answer)

@@ -31,6 +31,7 @@ from rkllm_mcp.messages import Picture
 from rkllm_mcp.runtime import frames
 from rkllm_mcp.runtime.emulator import emulated_encoder_library
 from rkllm_mcp.runtime.vision.library import EncoderShape, find_encoder_library, is_emulated_encoder
+from rkllm_mcp.runtime.vision.picture_reader import read_picture
 from rkllm_mcp.runtime.worker import available_bytes
 from rkllm_mcp.runtime.worker_process import WorkerProcess, open_worker
 
@@ -145,7 +146,7 @@ class VisionEncoder:
     async def _encode(self, picture: Picture) -> EncodedPicture:
         # The size of the input is the encoder's.
         shape = self._shape or (await self._load())[1]
-        pixels = await to_thread.run_sync(_fitted_pixels, picture.data, shape.width, shape.height)
+        pixels = await read_picture(picture.data, shape.width, shape.height)
         worker, shape = await self._load()
         self._expected = next(self._numbers)
         self._rows = asyncio.get_running_loop().create_future()
@@ -232,12 +233,6 @@ class VisionEncoder:
     async def close(self) -> None:
         """End the encoder's process."""
         await self._end()
-
-
-def _fitted_pixels(data: bytes, width: int, height: int) -> bytes:
-    from rkllm_mcp.runtime.vision.picture import fitted_pixels
-
-    return fitted_pixels(data, width, height)
 
 
 _LOAD_ERRORS: dict[str, type[RuntimeUnusableError]] = {

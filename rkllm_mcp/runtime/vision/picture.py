@@ -1,15 +1,30 @@
-"""Pictures of people and programs to the pixels that a vision encoder takes."""
+"""Pictures of people and programs to the pixels that a vision encoder takes.
+
+``picture_reader`` runs this module in a process of its own, one for each picture: a decoder may crash, hang or take
+memory. The process reads the picture on its standard input and writes a byte, 1 for pixels and 0 for a refusal, and the
+pixels or the sentence.
+"""
 
 from __future__ import annotations
 
 import io
+import os
+import resource
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
 
 from PIL import Image, ImageOps
 
 from rkllm_mcp.errors import InputRefusedError
 
-# Checked before decoding: Pillow takes 4 bytes for a pixel of most formats, and 15 for one of WebP.
+# Checked before decoding: Pillow takes 4 bytes for a pixel of most formats, and 15 for one of WebP. It also takes 8 or
+# more for each line, so the sides are limited too.
 MOST_PIXELS = 40_000_000
+LONGEST_SIDE = 20_000
+# CPU time of the process.
+CPU_SECONDS = 20
 _MOST_PIXELS_OF = {"WEBP": 12_000_000}
 # Pixels that are converted at a time.
 _BAND_PIXELS = 1_000_000
@@ -49,7 +64,7 @@ def fitted_pixels(data: bytes, width: int, height: int) -> bytes:
             image.draft("RGB", (2 * width, 2 * height))
             small = _reduced(image, width, height)
             return _on_grey(ImageOps.exif_transpose(small), width, height)
-    except InputRefusedError:
+    except (InputRefusedError, MemoryError):
         raise
     except Image.DecompressionBombError:
         raise _too_large("far more than", MOST_PIXELS) from None
@@ -58,6 +73,9 @@ def fitted_pixels(data: bytes, width: int, height: int) -> bytes:
 
 
 def _require_size(width: int, height: int, most: int) -> None:
+    if max(width, height) > LONGEST_SIDE:
+        sides = f"{width} x {height} pixels, and a side may have {LONGEST_SIDE:,}"
+        raise InputRefusedError(f"the picture has {sides}; send a part of it")
     if width * height > most:
         raise _too_large(f"{width} x {height} pixels, more than", most)
 
@@ -119,3 +137,25 @@ def _on_grey(image: Image.Image, width: int, height: int) -> bytes:
     resized = image.resize(size, Image.Resampling.BILINEAR)
     canvas.paste(resized, ((width - size[0]) // 2, (height - size[1]) // 2))
     return canvas.tobytes()
+
+
+def main() -> None:
+    """Convert the picture on standard input; the arguments are width, height and bytes of address space."""
+    width, height, memory_bytes = map(int, sys.argv[-3:])
+    # The kernel ends this process first if the machine has no memory left.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        answer = b"\1" + fitted_pixels(sys.stdin.buffer.read(), width, height)
+    except InputRefusedError as refusal:
+        answer = b"\0" + str(refusal).encode("utf-8", "replace")
+    except MemoryError:
+        answer = b"\0" + b"the picture needs more memory than one may; send a smaller one, as JPEG or PNG"
+    sys.stdout.buffer.write(answer)
+    sys.stdout.buffer.flush()
+    # What a decoder left is not freed one by one.
+    os._exit(0)

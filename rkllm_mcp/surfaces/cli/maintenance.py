@@ -227,8 +227,8 @@ def _run_installer(words: list[str]) -> int:
     if shutil.which(words[0]) is None:
         raise UsageError(f"{words[0]} installed this program and is not on the PATH; run: {' '.join(words)}")
     try:
-        # It shows what it downloads.
-        completed = subprocess.run(words, check=False, stdout=sys.stderr, timeout=_UPDATE_LIMIT_S)
+        # It shows what it downloads. With -m, Python would import from the current folder, which others may write.
+        completed = subprocess.run(words, check=False, stdout=sys.stderr, timeout=_UPDATE_LIMIT_S, cwd="/")
     except subprocess.TimeoutExpired:
         raise UsageError(f"'{' '.join(words)}' did not end within {_UPDATE_LIMIT_S // 60} minutes") from None
     return EXIT_ANSWER_FAILED if completed.returncode else EXIT_DONE

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import rkllm_mcp
+from rkllm_http.answers import AnswerLimits, AnswerRefusedError, fetch_now
 from rkllm_mcp.app.model_catalogue import by_recommendation, figures, state_of
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.config.editing import set_value
@@ -83,20 +84,17 @@ def _load_in_service(session: Session, name: str) -> str:
     headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
     limit_s = 2 * config.runtime.start_timeout_s
     try:
-        answer = httpx2.post(
-            f"{web_address(host, section.port)}/v1/models:load",
-            json={"model": name},
-            headers=headers,
-            timeout=httpx2.Timeout(limit_s, connect=2.0),
-            trust_env=False,
-        )
-    except httpx2.TransportError:
+        client = httpx2.Client(timeout=httpx2.Timeout(limit_s, connect=2.0), trust_env=False)
+        with client:
+            url, limits = f"{web_address(host, section.port)}/v1/models:load", AnswerLimits(limit_s, 65_536)
+            answer = fetch_now(client, "POST", url, limits, json={"model": name}, headers=headers)
+    except (httpx2.TransportError, AnswerRefusedError):
         return "No service runs here now."
-    if answer.status_code == 200:
+    if answer.status == 200:
         return "The running service has loaded it."
-    if answer.status_code in {401, 403, 404, 405}:
+    if answer.status in {401, 403, 404, 405}:
         return "The running service takes it over with 'systemctl reload rkllm-mcp', or when it is started again."
-    raise UsageError(f"the running service did not load {name!r}: {answer.text[:500]}")
+    raise UsageError(f"the running service did not load {name!r}: {answer.content[:500].decode(errors='replace')}")
 
 
 def _phrases(session: Session) -> Catalogue:

@@ -27,6 +27,7 @@ from typing import Annotated, Any, cast
 import anyio
 import typer
 
+from rkllm_http.answers import AnswerLimits, AnswerRefusedError, fetch_now, read_json
 from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.app.preview import model_files, npu_devices, open_stored, reached_host
 from rkllm_mcp.config.sections import Config, is_loopback, own_web_address, web_address
@@ -480,10 +481,12 @@ def readiness(config: Config) -> str:
     """Return the state that the service at the configured address reports, ``ok`` if it answers; empty if none does."""
     import httpx2
 
+    limits = AnswerLimits(total_s=5.0, size_bytes=65_536)
     try:
-        answer = httpx2.get(f"{local_address(config)}/readyz", timeout=5, trust_env=False)
-        value = answer.json()
-    except (httpx2.HTTPError, ValueError):
+        client = httpx2.Client(timeout=limits.total_s, trust_env=False)
+        with client:
+            value = read_json(fetch_now(client, "GET", f"{local_address(config)}/readyz", limits).content)
+    except (httpx2.HTTPError, AnswerRefusedError):
         return ""
     if not isinstance(value, dict):
         return ""

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from rkllm_http.answers import AnswerLimits, AnswerRefusedError, fetch_now
 from rkllm_mcp.app.model_catalogue import by_recommendation, figures
 from rkllm_mcp.app.preview import read_gauges, state_folder
 from rkllm_mcp.catalogue import read_catalogue
@@ -71,6 +72,7 @@ _HASHED_BYTES = 1 << 20
 _TICK_S = 5.0
 # A large model takes minutes to load from a slow card.
 _READY_WITHIN_S = 300.0
+_READY_LIMITS = AnswerLimits(total_s=5.0, size_bytes=65_536)
 _POLL_S = 0.5
 _ENDED_WITHIN_S = 30.0
 _OK = 200
@@ -566,10 +568,11 @@ class _Setup:
         with self._ticking():
             while time.monotonic() < end and (program is None or program.poll() is None):
                 time.sleep(_POLL_S)
-                with suppress(httpx2.HTTPError):
-                    answer = httpx2.get(f"{address}/readyz", timeout=5, trust_env=False)
+                client = httpx2.Client(timeout=5, trust_env=False)
+                with suppress(httpx2.HTTPError, AnswerRefusedError), client:
+                    answer = fetch_now(client, "GET", f"{address}/readyz", _READY_LIMITS)
                     # Another program may answer at that port, and the one that was started ends then.
-                    if answer.status_code == _OK and (program is None or program.poll() is None):
+                    if answer.status == _OK and (program is None or program.poll() is None):
                         return True
         if program is not None and program.poll() is not None:
             raise GenerationError(self.texts.sentence("setup.not_started"))

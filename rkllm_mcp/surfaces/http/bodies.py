@@ -22,6 +22,7 @@ from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
 from starlette.types import Message
 
+from rkllm_http.answers import MOST_VALUES, count_values
 from rkllm_mcp.app.admission import UNCOUNTED_BYTES
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http.errors import OLLAMA, HTTPError
@@ -34,12 +35,7 @@ _SLOW_START_S = 60.0
 _LEAST_BYTES_PER_S = 4_096
 # Longer bodies are checked in a thread; what is shorter takes 5 ms at most, even when it is nothing but small parts.
 _LONG_BYTES = 8_192
-# The most values of a body: numbers, texts, lists, objects and the names in them. 10,000 messages have 50,000.
-MOST_VALUES = 120_000
 _MOST_ERRORS = 10_000
-# Counted at once, so that the lock is released between.
-COUNTED_BYTES = 262_144
-_VALUE_MARKS = (b",", b":", b"[", b"{")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # An escaped surrogate behind whole escapes of the backslash, where a pair has a group of its own; half a pair as bytes.
 _SURROGATES = re.compile(
@@ -105,20 +101,6 @@ def _checked(content: bytes, model: type[ModelT]) -> ModelT | HTTPError:
 def _whole_character(surrogates: re.Match[bytes]) -> bytes:
     """Return a pair of escaped surrogates as it is, and half of one as U+FFFD behind its backslashes."""
     return surrogates[0] if surrogates[2] else (surrogates[1] or b"") + b"\xef\xbf\xbd"
-
-
-def count_values(content: bytes) -> int:
-    """Return about the number of values in JSON: its commas, colons and opening brackets outside of texts."""
-    total, start, quotes = 1, 0, 0
-    while start < len(content):
-        part = content[start : start + COUNTED_BYTES]
-        # A backslash stays with the character that it escapes.
-        end = start + len(part) + (len(part) - len(part.rstrip(b"\\"))) % 2
-        pieces = content[start:end].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        outside = b"".join(pieces[quotes % 2 :: 2])
-        total += sum(map(outside.count, _VALUE_MARKS))
-        start, quotes = end, quotes + len(pieces) - 1
-    return total
 
 
 def query(request: Request, model: type[ModelT]) -> ModelT:

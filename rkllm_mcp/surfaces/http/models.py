@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timezone
 from typing import Literal
 
@@ -142,9 +141,9 @@ async def _models(request: Request) -> list[Model]:
         for name, listed_model in (await named_models(request)).items()
     ]
     names = {model.id for model in own}
-    entries = await lists_elsewhere(request, "/v1/models", "data")
-    elsewhere = {entry["id"]: entry for entry in entries if entry["id"] not in names}
-    return [*own, *map(Model.model_validate_json, map(json.dumps, elsewhere.values()))]
+    entries = await lists_elsewhere(request, "/v1/models", "data", Model)
+    elsewhere = {entry.id: entry for entry in entries if entry.id not in names}
+    return [*own, *elsewhere.values()]
 
 
 @Route("GET", "/v1/models", answers=(RouteResponse(Models),), problems=(503,))

@@ -190,6 +190,29 @@ class OllamaModels(DocumentedModel):
     models: list[dict[str, Any]]
 
 
+class OllamaDetails(bodies.LenientBody):
+    """What a model is."""
+
+    parent_model: str = ""
+    format: str = ""
+    family: str = ""
+    families: list[str] | None = None
+    parameter_size: str = ""
+    quantization_level: str = ""
+
+
+class OllamaModelOfBoard(bodies.LenientBody):
+    """An entry of the list of another board."""
+
+    name: str = Field(min_length=1, max_length=200)
+    model: str
+    modified_at: str
+    size: int
+    digest: str = ""
+    details: OllamaDetails
+    capabilities: list[str] | None = None
+
+
 class NameBody(bodies.LenientBody):
     """A model; older programs call it ``name``."""
 
@@ -232,7 +255,8 @@ async def tags(request: Request) -> dict[str, Any]:
     """List the models, as Ollama does."""
     models = {name: _described(name, model) for name, model in (await _ollama_models(request)).items()}
     names = {model["name"] for model in models.values()}
-    elsewhere = {entry["name"]: entry for entry in await lists_elsewhere(request, "/api/tags", "models")}
+    entries = await lists_elsewhere(request, "/api/tags", "models", OllamaModelOfBoard)
+    elsewhere = {entry.name: entry.model_dump(exclude_unset=True) for entry in entries}
     return {"models": [*models.values(), *(entry for name, entry in elsewhere.items() if name not in names)]}
 
 

@@ -26,7 +26,7 @@ from rkllm_mcp.completions.conversation_cache import ConversationCache, evict_fa
 from rkllm_mcp.completions.structured_output import SchemaCheck
 from rkllm_mcp.errors import PromptTooLongError, QueueFullError, StoreError
 from rkllm_mcp.messages import Conversation, Message
-from rkllm_mcp.surfaces.boards import lists_of, named_boards
+from rkllm_mcp.surfaces.boards import ModelT, models_of, named_boards
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
 from rkllm_mcp.surfaces.http.running_answers import RunningAnswers
@@ -417,15 +417,14 @@ def caller_headers(request: Request) -> dict[str, str]:
     return {name: request.headers[name] for name in ("authorization", "x-api-key") if name in request.headers}
 
 
-async def lists_elsewhere(request: Request, path: str, field: str) -> list[dict[str, Any]]:
+async def lists_elsewhere(request: Request, path: str, field: str, entry: type[ModelT]) -> list[ModelT]:
     """Return the entries of the same list at the other boards, for a request that came through the proxy."""
     board_name = id_prefix(request).removesuffix(".")
     config = service_of(request).config
     if not board_name or not config.boards:
         return []
     others = {name: board for name, board in named_boards(config).items() if name != board_name}
-    lists = await lists_of(others, path, caller_headers(request))
-    return [entry for each in lists for entry in each[field]]
+    return await models_of(others, path, field, entry, caller_headers(request))
 
 
 def chosen_model(request: Request) -> str:

@@ -191,7 +191,7 @@ BROKEN = (
     (Reply(200, [b"[]"], JSON), "cannot be read"),
     (answered({"choices": [], "candidates": [], "content": "x"}), "cannot be read"),
     (answered({"choices": [{"message": {}}], "candidates": [{}], "content": []}), "it contains no text"),
-    (Reply(200, [b"x" * 65_536] * 33, JSON), "larger than"),
+    (Reply(200, [b"x" * 65_536] * 33, JSON), "longer than"),
     (Reply(200, [b'{"choi'], JSON, ending="break"), "cannot be reached"),
     (Reply(500, [b'[{"error": {"message": "first of a list"}}]'], JSON), "(first of a list)"),
     (Reply(500, [b'{"error": "in words"}'], JSON), "(in words)"),

@@ -90,6 +90,12 @@ def test_a_picture_is_upright_in_its_colours(data: bytes, above: tuple[int, ...]
         assert all(abs(a - b) <= 6 for a, b in zip(found, expected, strict=True)), (found, expected)
 
 
+@pytest.mark.parametrize("size", [(20_000, 1), (1, 20_000), (20_000, 2_000)], ids=str)
+def test_a_picture_with_the_longest_sides_is_read(size: tuple[int, int]) -> None:
+    image = Image.frombytes("RGB", (64, 64), fitted_pixels(saved(Image.new("L", size, 7)), 64, 64))
+    assert (7, 7, 7) in {image.getpixel((x, y)) for x in range(64) for y in range(64)}
+
+
 def test_a_wide_picture_is_centred_on_grey_and_not_distorted() -> None:
     pixels = fitted_pixels(stripes((RED, BLUE), (200, 100)), 64, 64)
     rows = [pixels[y * 64 * 3 + 96 : y * 64 * 3 + 99] for y in range(64)]
@@ -109,6 +115,11 @@ def _png(width: int, height: int, content: bytes) -> bytes:
 
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(content)) + chunk(b"IEND", b"")
+
+
+def _bmp(width: int, height: int) -> bytes:
+    head = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, 0, 0, 0, 0, 0)
+    return b"BM" + struct.pack("<IHHI", 14 + len(head), 0, 0, 14 + len(head)) + head + bytes(1000)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +142,10 @@ def _png(width: int, height: int, content: bytes) -> bytes:
             "x 3001 pixels, more than 12 megapixels",
         ),
         (_png(60_000, 60_000, bytes(10_000_000)), "megapixels; send a smaller one"),
+        (_png(1, 39_000_000, bytes(39_000_000 * 4)), "1 x 39000000 pixels, and a side may have 20,000"),
+        (_png(39_000_000, 1, bytes(1000)), "a side may have 20,000"),
+        (_png(3_900_000, 10, bytes(1000)), "a side may have 20,000"),
+        (_bmp(1, 39_000_000), "a side may have 20,000"),
         (_png(300, 300, bytes(3000)), "damaged or incomplete"),
     ],
     ids=lambda value: None if isinstance(value, bytes) else value[:30],

@@ -273,6 +273,6 @@ async def test_a_program_that_is_no_board_and_an_address_that_nobody_has_are_tol
         closed.close()
         boards = {"a": BoardSection(address=address), "b": BoardSection(address=nobody)}
         states = [(status.is_ready, status.state) for status in await board_statuses(boards, {})]
-    assert states[0] == (False, "another program answers there")
+    assert states[0] == (False, "unreadable: model: Field required")
     assert states[1][0] is False
     assert states[1][1].startswith("not reachable (")

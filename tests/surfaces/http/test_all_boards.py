@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
 
 import httpx2
 import pytest
 
+from tests.support.outside import BODIES, WITHOUT_END, HostileServer, hostile_server
 from tests.support.served import Served, scripted_model, served
 
 RULES = "\nrule\n  say I see.\n"
@@ -55,3 +58,64 @@ def test_a_board_shows_all_boards_to_the_owner_alone(near: Served) -> None:
         ("far", True, "heron"),
         ("gone", False, None),
     ]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A service with a board that another program answers for, and one that it asks with a key of its own."""
+
+    service: Served
+    odd: HostileServer
+    keyed: HostileServer
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Generator[Beside, None, None]:
+    folder = tmp_path_factory.mktemp("odd")
+    with hostile_server() as odd, hostile_server() as keyed:
+        entries = [
+            f'[service]\napi_keys = ["owner"]\n[[boards]]\nname = "near"\naddress = "{_CLOSED}"',
+            f'[[boards]]\nname = "odd"\naddress = "{odd.url.removeprefix("http://")}"',
+            f'[[boards]]\nname = "keyed"\naddress = "{_CLOSED}"\nurl = "{keyed.url}"\nkey = "of-boards"\n',
+        ]
+        parrot = scripted_model(folder / "parrot", RULES)
+        with served(folder / "near", parrot, extra="\n".join(entries)) as service:
+            yield Beside(service, odd, keyed)
+
+
+@pytest.mark.parametrize("way", [*BODIES, *WITHOUT_END, "compressed"])
+def test_an_odd_board_is_left_out_of_lists_and_shown_as_unreadable(beside: Beside, way: str) -> None:
+    beside.odd.way, beside.odd.sent = way, 0
+    assert names(beside.service, "/v1/models", THROUGH_PROXY) == names(beside.service, "/v1/models", DIRECTLY)
+    assert names(beside.service, "/api/tags", THROUGH_PROXY) == names(beside.service, "/api/tags", DIRECTLY)
+    shown = httpx2.get(f"{beside.service.url}/v1/boards", headers=DIRECTLY, timeout=30).raise_for_status().json()
+    odd = next(board for board in shown["boards"] if board["name"] == "odd")
+    assert (odd["is_ready"], odd["state"].startswith("unreadable: "), odd["model"]) == (False, True, None), odd
+    # Each of the three requests reads 4 MB at most, and the buffers of the network hold some more.
+    assert beside.odd.sent < 100_000_000
+
+
+ENTRIES: list[Any] = [
+    1,
+    [1, 2],
+    {"data": 5, "models": 5},
+    {"data": [5], "models": [5]},
+    {"data": [{"id": 7}], "models": [{"name": 7}]},
+    {"data": [{"id": "x" * 300}], "models": [{"name": ""}]},
+    {"data": [{"id": "a"}] * 2000, "models": [{"name": "a"}] * 2000},
+]
+
+
+@pytest.mark.parametrize("body", ENTRIES, ids=str)
+def test_odd_entries_of_a_board_leave_the_lists_as_they_are(beside: Beside, body: object) -> None:
+    beside.odd.way, beside.odd.body = "given", body
+    assert names(beside.service, "/v1/models", THROUGH_PROXY) == names(beside.service, "/v1/models", DIRECTLY)
+    assert names(beside.service, "/api/tags", THROUGH_PROXY) == names(beside.service, "/api/tags", DIRECTLY)
+
+
+def test_a_board_with_a_key_of_its_own_does_not_learn_that_of_the_caller(beside: Beside) -> None:
+    beside.keyed.seen.clear()
+    names(beside.service, "/v1/models", THROUGH_PROXY)
+    httpx2.get(f"{beside.service.url}/v1/boards", headers={"x-api-key": "owner"}, timeout=30).raise_for_status()
+    assert {request["authorization"] for request in beside.keyed.seen} == {"Bearer of-boards"}
+    assert not any("x-api-key" in request for request in beside.keyed.seen)

@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rkllm_http import answers
 from rkllm_mcp.app.admission import Admission
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
@@ -189,8 +190,8 @@ def test_values_are_counted_outside_of_texts_wherever_the_body_is_cut(
     value: dict[str, Any] = {"a": ["x, [y]: {z}" + escape * 3, {"b": [1, 2, []], "c": {}}, escape], "d": escape}
     text = json.dumps([value] * 5)
     for part_bytes in (*range(1, 30), 2 * len(text)):
-        monkeypatch.setattr(bodies, "COUNTED_BYTES", part_bytes)
-        assert bodies.count_values(text.encode()) == values_in(text), part_bytes
+        monkeypatch.setattr(answers, "COUNTED_BYTES", part_bytes)
+        assert answers.count_values(text.encode()) == values_in(text), part_bytes
 
 
 async def test_more_values_than_the_parser_takes_quickly_are_refused_and_long_text_is_not() -> None:

@@ -363,7 +363,7 @@ def test_the_registry_is_asked_only_when_the_owner_wants_it(
             assert search(search="weather & more", live=True, cursor=found["cursor"]).json()["servers"] == []
             query = "/v0/servers?search=weather+%26+more&version=latest&limit=30"
             assert asked == [query, f"{query}&cursor=more+of+it"]
-            for reason in ("it answered 500", "no JSON", "no list of servers", "too long"):
+            for reason in ("it answered 500", "not JSON", "no list of servers", "longer than"):
                 refused = search(search="x", live=True)
                 assert (refused.status_code, reason in refused.text) == (503, True), refused.text
     assert "https://weather.example" not in (tmp_path / "mcp_config.toml").read_text("utf-8")

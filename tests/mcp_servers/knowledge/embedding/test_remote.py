@@ -113,7 +113,7 @@ _UNUSABLE: list[tuple[int, object, str]] = [
     (200, {"data": [{"index": 0, "embedding": "zzz"}]}, "not 1 embeddings"),
     (200, {"data": [{"index": 0, "embedding": []}]}, "something else than vectors"),
     (200, {"data": [{"index": 0, "embedding": [0, 0]}]}, "zeros"),
-    (200, b'{"data": [{"index": 0, "embedding": [NaN, 1]}]}', "something else than vectors"),
+    (200, b'{"data": [{"index": 0, "embedding": [NaN, 1]}]}', "not JSON"),
 ]
 
 
