@@ -50,6 +50,11 @@ class BilingualError(CatalogError):
         """The message in English."""
         return self.text("en")
 
+    @property
+    def texts(self) -> dict[str, dict[str, str]]:
+        """Each message by its language, for ``_meta`` of the result."""
+        return {"en": {"text": self.english}, "ja": {"text": self.japanese}}
+
     def __str__(self) -> str:
         """Return both messages."""
         return f"{self.japanese} / {self.english}"

@@ -58,7 +58,8 @@ def _tool(vendor: Vendor, settings: Settings) -> Tool:
         try:
             text = await client.ask(vendor, question, system, model, max_tokens)
         except CloudError as error:
-            return CallToolResult(content=[TextContent(type="text", text=str(error))], is_error=True)
+            content = TextContent(type="text", text=str(error))
+            return CallToolResult(content=[content], is_error=True, _meta={TEXTS: error.texts})
         return CallToolResult(content=[TextContent(type="text", text=text)])
 
     name = vendor.api.name

@@ -88,7 +88,8 @@ async def _result(answering: Awaitable[BaseModel]) -> CallToolResult:
     try:
         answer = await answering
     except WeatherError as error:
-        return CallToolResult(content=[TextContent(type="text", text=str(error))], is_error=True)
+        content = TextContent(type="text", text=str(error))
+        return CallToolResult(content=[content], is_error=True, _meta={TEXTS: error.texts})
     return CallToolResult(
         content=[TextContent(type="text", text=answer.model_dump_json(exclude_none=True))],
         structured_content=answer.model_dump(mode="json", exclude_none=True),

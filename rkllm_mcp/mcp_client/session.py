@@ -193,6 +193,8 @@ async def call_tool(
     }
     if result.structured_content is not None:
         answer["structuredContent"] = result.structured_content
+    if result.meta and TEXTS in result.meta:
+        answer["_meta"] = {TEXTS: result.meta[TEXTS]}
     return answer
 
 

@@ -27,12 +27,12 @@ def tool_table(tools: Sequence[ToolSpec], columns: int | None = None) -> str:
     return table(("NAME", "SERVER", "DESCRIPTION"), rows, columns)
 
 
-def tool_text(tool: ToolSpec, columns: int | None = None) -> str:
+def tool_text(tool: ToolSpec, columns: int | None = None, required_word: str = "required") -> str:
     """Return one tool with its parameters as text."""
     properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
     required: Sequence[str] = tool.input_schema.get("required") or ()
     rows = [
-        (f"  {name}", _type_of(schema), "required" if name in required else "", str(schema.get("description", "")))
+        (f"  {name}", _type_of(schema), required_word if name in required else "", str(schema.get("description", "")))
         for name, schema in ((name, _properties(schema)) for name, schema in properties.items())
     ]
     description = printable(tool.description.strip())

@@ -14,7 +14,7 @@ from rkllm_mcp.config import secrets
 from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.config.servers import ServerConfig
 from rkllm_mcp.errors import ServerUnavailableError
-from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.messages import TEXTS, ToolCall, ToolResult, ToolSpec, as_mapping
 from rkllm_mcp.protocols import CallContext, Deadline
 from rkllm_mcp.records import CallRecord, CallRecorder
 from rkllm_mcp.text import Language, first_line
@@ -26,6 +26,8 @@ RESULT_CHARS = 4000
 # Enough to identify a call, without storing whole files that a call wrote.
 _ARGUMENT_CHARS = 2000
 _ERROR_CHARS = 300
+# Of the text for people in an error result.
+_NOTICE_CHARS = 2000
 _REQUEST_CHARS = 500
 _STOPPED = "cancelled before it finished"
 
@@ -152,7 +154,11 @@ async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCa
         # Servers report a search without results as an error or not; it has not failed.
         is_error = bool(received.get("isError")) and sources != ()
         text, pictures = result_text(received), pictures_of(received)
-        return ToolResult(call.id, call.name, text, is_error, pictures=pictures, sources=sources)
+        # A person reads the server's text in the own language, if it has one; the model reads the content.
+        texts = as_mapping(as_mapping(received.get("_meta")).get(TEXTS))
+        said = as_mapping(texts.get(context.language or "")).get("text")
+        notice = without_invisible(said[:_NOTICE_CHARS])[0] if is_error and isinstance(said, str) else ""
+        return ToolResult(call.id, call.name, text, is_error, pictures=pictures, notice=notice, sources=sources)
     text = f"Tool '{call.name}' did not answer within {timeout_s:g} s and was stopped."
     return ToolResult(call.id, call.name, text, is_error=True)
 

@@ -12,7 +12,8 @@ import pytest
 
 from rkllm_mcp.builtin.function import definitions
 from rkllm_mcp.config.servers import StdioServer
-from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.messages import ToolCall, ToolSpec
+from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.text import LANGUAGES, Language
 from rkllm_mcp.tools.tool_servers import open_toolbox
 from rkllm_mcp.tools.toolbox import Toolbox
@@ -81,3 +82,17 @@ async def test_what_is_no_text_is_left_out_and_invisible_characters_are_removed(
     assert tool.texts == {"en": {"title": "A title", "parameters": {"path": "The path", "x": "y"}}}
     assert texts_of(tool, "en") == ["A title", "Looks.", "The path"]
     assert tool.in_language("ja") == tool
+
+
+async def test_a_person_reads_an_error_in_one_language_and_the_model_in_both(tmp_path: Path) -> None:
+    async with bundled("weather", tmp_path) as toolbox:
+        await toolbox.connected()
+        call = ToolCall("call_1", "get_forecast", {"location": "東京", "days": 99})
+        results = {name: await toolbox.call(call, CallContext(language=name)) for name in LANGUAGES}
+    assert [(result.is_error, JAPANESE.search(result.text) is None) for result in results.values()] == [
+        (True, False)
+    ] * 2
+    assert {name: result.shown for name, result in results.items()} == {
+        "en": "days must be from 1 to 7, not 99.",
+        "ja": "daysは1から7までで指定してください(99は指定できません)。",
+    }

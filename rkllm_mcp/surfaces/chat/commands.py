@@ -399,7 +399,8 @@ async def _tools(state: ChatState, argument: str) -> None:
         return
     tool = await state.host.find_tool(argument)
     if not isinstance(tool, str):
-        state.terminal.answer(tool_text(tool.in_language(state.language), state.terminal.columns))
+        told = tool.in_language(state.language)
+        state.terminal.answer(tool_text(told, state.terminal.columns, state.phrases.sentence("answer.required")))
         return
     hint = _hint(state, tool) or state.phrases.sentence("chat.tools_lists")
     state.terminal.error(state.phrases.sentence("chat.no_tool", name=argument, hint=hint))
