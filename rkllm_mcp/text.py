@@ -43,7 +43,7 @@ def first_line(text: str) -> str:
 
 
 def without_files(question: str) -> str:
-    """Return a question with the names of the files in front of it in place of their texts."""
+    """Return a question without the texts of the files in front of it, whose names follow in parentheses."""
     names: list[str] = []
     end = 0
     while (match := _FILE.match(question, end)) is not None:
@@ -55,7 +55,7 @@ def without_files(question: str) -> str:
         end = close + 1 + len(match[2])
     words = question[end:].strip()
     unnamed = ", ".join(name for name in dict.fromkeys(names) if name not in words)
-    return ": ".join(filter(None, (unnamed, words))) or question
+    return (f"{words} ({unnamed})" if unnamed else words) if words else unnamed or question
 
 
 def with_closed_fence(text: str) -> str:

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
         ("a.txt:\n````\nbuy milk\n````\n\nSummarise a.txt", "Summarise a.txt"),
         (
             "a.txt:\n````\nbuy\n````\n\nメモ 1.md:\n`````\n````\nx\n````\n`````\n\n要約して",
-            "a.txt, メモ 1.md: 要約して",
+            "要約して (a.txt, メモ 1.md)",
         ),
         ("````\npiped\n````\n\nWhat is it?", "What is it?"),
         ("a.txt:\n````\nnothing else\n````", "a.txt"),

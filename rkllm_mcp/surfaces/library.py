@@ -7,7 +7,8 @@ one: an ``AsyncAssistant`` in a thread of its own, whose events are passed to th
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, aclosing, closing
 from pathlib import Path
 from queue import SimpleQueue
@@ -23,7 +24,7 @@ from rkllm_mcp.builtin.python_tool import PythonTool, python_tool
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import BuiltinServer
-from rkllm_mcp.errors import GenerationError, RkllmMcpError, UsageError
+from rkllm_mcp.errors import GenerationError, RkllmMcpError, UsageError, did_you_mean
 from rkllm_mcp.events import Approval, Elicitation, End, Event, Text
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions, SamplingOverrides
 from rkllm_mcp.protocols import ElicitationAnswer
@@ -36,6 +37,7 @@ ApproveCall: TypeAlias = Callable[[Approval], bool]
 ApproveCallAsync: TypeAlias = Callable[[Approval], "bool | Awaitable[bool]"]
 _AnyFunction = TypeVar("_AnyFunction", bound=Callable[..., Any])
 
+_FORKED = "the assistant was opened before os.fork, by another process; open one of its own in this process"
 _NOT_OPEN = "the assistant is not open; ask inside of its 'with' block"
 _TOOL_ATTRIBUTE = "__rkllm_mcp_tool__"
 
@@ -66,6 +68,37 @@ def tool(function: _AnyFunction) -> _AnyFunction:
 
 def _tool_of(function: Callable[..., Any]) -> PythonTool:
     return getattr(function, _TOOL_ATTRIBUTE, None) or python_tool(function)
+
+
+# The types of each option, and what they are called.
+_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "max_tokens": ((int,), "a whole number above 0"),
+    "temperature": ((int, float), "a number from 0 to 2"),
+    "thinking": ((bool,), "True or False"),
+    "tools": ((bool, Sequence), "True, False or a list of names"),
+    "force_tool": ((str,), "the name of a tool"),
+}
+
+
+def _check_question(question: object, options: AskOptions) -> None:
+    """Check a question and its options.
+
+    Raises:
+        TypeError: there is no such option.
+        UsageError: the question or an option has the wrong type.
+    """
+    if not isinstance(question, str):
+        raise UsageError(f"a question is text; found {question!r}")
+    for name, value in options.items():
+        if name not in _TYPES:
+            raise TypeError(f"a question has no option {name!r}{did_you_mean(name, _TYPES)}")
+        types, allowed = _TYPES[name]
+        # A bool is an int.
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise UsageError(f"{name} is {allowed}; found {value!r}")
+    if options.get("max_tokens", 1) < 1 or not 0 <= options.get("temperature", 0) <= 2:
+        name = "max_tokens" if options.get("max_tokens", 1) < 1 else "temperature"
+        raise UsageError(f"{name} is {_TYPES[name][1]}; found {options.get(name)!r}")
 
 
 def _answer_options(options: AskOptions, approvals: Literal["ask", "grant", "refuse"]) -> AnswerOptions:
@@ -123,6 +156,7 @@ class AsyncChat:
 
     async def events(self, question: str, **options: Unpack[AskOptions]) -> AsyncGenerator[Event]:
         """Yield every event of the answer, ``End`` last; see ``Assistant.events``."""
+        _check_question(question, options)
         app, approve = self._assistant.app, self._assistant.approve
         mode = "ask" if callable(approve) else approve
         answer = app.reply(self._conversation, question, _answer_options(options, mode))
@@ -160,6 +194,7 @@ class AsyncAssistant:
         self._on_status = on_status
         self._opened = AsyncExitStack()
         self._app: App | None = None
+        self._process = 0  # that opened it
 
     @property
     def app(self) -> App:
@@ -170,6 +205,8 @@ class AsyncAssistant:
         """
         if self._app is None:
             raise UsageError(_NOT_OPEN)
+        if self._process != os.getpid():
+            raise UsageError(_FORKED)
         return self._app
 
     def tool(self, function: _AnyFunction) -> _AnyFunction:
@@ -179,15 +216,33 @@ class AsyncAssistant:
         self._tools.append(_tool_of(function))
         return function
 
-    async def __aenter__(self) -> Self:
-        """Open the assistant; the model loads and the servers connect in the background."""
+    async def open(self) -> Self:
+        """Open the assistant, as ``async with`` does; the model loads and the servers connect in the background.
+
+        It is closed by the task that opened it.
+
+        Raises:
+            RuntimeUnusableError: no model is configured, or it lacks a file.
+        """
+        if self._app is not None:
+            raise UsageError("the assistant is open already")
         self._app = await self._opened.enter_async_context(open_app(self._with_tools(), status=self._on_status))
+        self._process = os.getpid()
         return self
 
-    async def __aexit__(self, *error: object) -> None:
-        """Stop everything that was started."""
+    async def close(self) -> None:
+        """Stop everything that was started, as leaving ``async with`` does; a forked process stops nothing."""
         self._app = None
-        await self._opened.aclose()
+        if self._process in (0, os.getpid()):
+            await self._opened.aclose()
+
+    async def __aenter__(self) -> Self:
+        """See ``open``."""
+        return await self.open()
+
+    async def __aexit__(self, *error: object) -> None:
+        """See ``close``."""
+        await self.close()
 
     def chat(self, system: str | None = None) -> AsyncChat:
         """Begin a conversation; see ``Assistant.chat``."""
@@ -223,6 +278,7 @@ class Chat:
     def __init__(self, portal: BlockingPortal, chat: AsyncChat) -> None:
         self._portal = portal
         self._chat = chat
+        self._process = os.getpid()
 
     def ask(self, question: str, **options: Unpack[AskOptions]) -> str:
         """Return the answer to a question; see ``Assistant.ask``."""
@@ -239,6 +295,9 @@ class Chat:
 
     def events(self, question: str, **options: Unpack[AskOptions]) -> Generator[Event]:
         """Yield every event of the answer, ``End`` last; see ``Assistant.events``."""
+        _check_question(question, options)
+        if self._process != os.getpid():
+            raise UsageError(_FORKED)
         arrived: SimpleQueue[Event | None] = SimpleQueue()
 
         async def pass_on() -> None:
@@ -311,6 +370,7 @@ class Assistant:
         )
         self._opened = ExitStack()
         self._portal: BlockingPortal | None = None
+        self._process = 0  # that opened it
 
     def tool(self, function: _AnyFunction) -> _AnyFunction:
         """Add a function as a tool, before the assistant is opened, and return it unchanged; see ``tool``."""
@@ -327,13 +387,14 @@ class Assistant:
         with ExitStack() as stack:
             portal = stack.enter_context(start_blocking_portal())
             stack.enter_context(portal.wrap_async_context_manager(self._assistant))
-            self._opened, self._portal = stack.pop_all(), portal
+            self._opened, self._portal, self._process = stack.pop_all(), portal, os.getpid()
         return self
 
     def close(self) -> None:
-        """Stop everything that was started, as leaving ``with`` does."""
+        """Stop everything that was started, as leaving ``with`` does; a forked process stops nothing."""
         self._portal = None
-        self._opened.close()
+        if self._process in (0, os.getpid()):
+            self._opened.close()
 
     def __enter__(self) -> Self:
         """See ``open``."""
@@ -351,6 +412,8 @@ class Assistant:
         """
         if self._portal is None:
             raise UsageError(_NOT_OPEN)
+        if self._process != os.getpid():
+            raise UsageError(_FORKED)
         return Chat(self._portal, self._portal.call(self._assistant.chat, system))
 
     def ask(self, question: str, **options: Unpack[AskOptions]) -> str:

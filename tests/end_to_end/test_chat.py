@@ -18,8 +18,8 @@ from tests.support.feature_demo import OLD_DESK, make_features
 if TYPE_CHECKING:
     Terminal = pexpect.spawn[str]
 
-# The terminal is asked to mark pasted text whenever a line is to be typed, and only then.
-PROMPT = r"\x1b\[\?2004h"
+# The terminal is asked to mark pasted text whenever a line is to be typed, and during an answer.
+PROMPT = r"\x1b\[\?2004h[^\r\n]*>"
 
 
 @contextmanager
@@ -94,6 +94,34 @@ def test_a_conversation_with_an_interruption_a_tool_and_a_command_leaves_nothing
         assert len(children) >= 2
         assert leave(terminal) == 0
         assert [pid for pid in children if is_alive(pid)] == []
+
+
+def test_a_text_that_is_pasted_during_an_answer_is_one_question(tmp_path: Path) -> None:
+    demo = make_features(tmp_path, [])
+    with started(demo, "chat") as terminal:
+        ask(terminal, "capital of France")
+        # During the answer the terminal is asked to mark what is pasted.
+        terminal.expect_exact("\x1b[?2004h")
+        lines = "\r".join(f"line {number}" for number in range(100))
+        terminal.send(f"\x1b[200~{lines}\x1b[201~")
+        terminal.expect_exact("Paris.")
+        terminal.expect("line 99")
+        terminal.send("\r")
+        terminal.expect("I do not know.")
+        ask(terminal, "/stats")
+        terminal.expect(r"questions +2\r")
+        assert leave(terminal) == 0
+
+
+def test_without_an_editor_the_last_question_is_edited_at_the_prompt(tmp_path: Path) -> None:
+    with started(make_features(tmp_path, []), "chat") as terminal:
+        ask(terminal, "capital of Spain")
+        terminal.expect("I do not know.")
+        ask(terminal, "/edit")
+        terminal.expect("capital of Spain")
+        terminal.send("\x7f" * len("Spain") + "France\r")
+        terminal.expect_exact("Paris.")
+        assert leave(terminal) == 0
 
 
 def test_stopping_an_answer_drops_the_text_pasted_behind_the_question(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
@@ -246,3 +248,56 @@ REFUSED: Sequence[tuple[Callable[..., Any], str]] = [
 def test_a_function_that_cannot_be_a_tool_is_refused_with_the_reason(function: Callable[..., Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         tool(function)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("question", "options", "error", "message"),
+    [
+        ("hi", {"temprature": 1}, TypeError, "a question has no option 'temprature'; did you mean 'temperature'?"),
+        (None, {}, UsageError, "a question is text; found None"),
+        ("hi", {"max_tokens": "9"}, UsageError, "max_tokens is a whole number above 0; found '9'"),
+        ("hi", {"max_tokens": True}, UsageError, "max_tokens is a whole number above 0; found True"),
+        ("hi", {"max_tokens": 0}, UsageError, "max_tokens is a whole number above 0; found 0"),
+        ("hi", {"temperature": 3}, UsageError, "temperature is a number from 0 to 2; found 3"),
+        ("hi", {"thinking": 1}, UsageError, "thinking is True or False; found 1"),
+        ("hi", {"force_tool": ["a"]}, UsageError, "force_tool is the name of a tool; found ['a']"),
+    ],
+)
+async def test_a_question_or_an_option_of_the_wrong_kind_is_refused(
+    question: Any, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    assistant = AsyncAssistant(servers=False)
+    await assistant.open()
+    try:
+        with pytest.raises(error, match=f"^{re.escape(message)}$"):
+            await assistant.ask(question, **options)
+    finally:
+        await assistant.close()
+    with pytest.raises(UsageError, match="not open"):
+        await assistant.ask("hi")
+
+
+def refusal_of(ask: Callable[[str], str]) -> str:
+    try:
+        return ask("hi")
+    except UsageError as error:
+        return str(error)
+
+
+def test_a_forked_process_is_told_to_open_an_assistant_of_its_own() -> None:
+    read_end, write_end = os.pipe()
+    with Assistant(servers=False) as assistant:
+        chat = assistant.chat()
+        if (child := os.fork()) == 0:
+            said = [refusal_of(assistant.ask), refusal_of(chat.ask)]
+            assistant.close()
+            os.write(write_end, "\n".join(said).encode())
+            os._exit(0)
+        os.close(write_end)
+        with os.fdopen(read_end, encoding="utf-8") as told:
+            lines = told.read().splitlines()
+        assert os.waitpid(child, 0)[1] == 0
+        sentence = "the assistant was opened before os.fork, by another process; open one of its own in this process"
+        assert lines == [sentence, sentence]
+        assert assistant.ask("Hello")

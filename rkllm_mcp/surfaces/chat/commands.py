@@ -26,6 +26,7 @@ from rkllm_mcp.errors import RkllmMcpError, UsageError, did_you_mean
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Message, Picture
 from rkllm_mcp.records import StoredConversation
+from rkllm_mcp.surfaces.chat.files import named_files
 from rkllm_mcp.surfaces.chat.picker import Choice
 from rkllm_mcp.surfaces.chat.render import transcript
 from rkllm_mcp.surfaces.chat.state import SETTINGS, ChatState, Stats
@@ -264,8 +265,9 @@ async def edit(state: ChatState, _argument: str) -> None:
 
 
 async def take_file(state: ChatState, argument: str) -> None:
-    """Read a file that goes with the next question."""
-    await state.attach(argument)
+    """Read files that go with the next question."""
+    for path in named_files(argument):
+        await state.attach(path)
     state.terminal.note(state.phrases.sentence("chat.attached"))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from urllib.parse import unquote
@@ -53,6 +54,22 @@ def take_dropped(text: str) -> tuple[str, list[str]]:
         paths.append(path)
         text = text[match.end() :]
     return text, paths
+
+
+def named_files(text: str) -> list[str]:
+    """Return the paths of ``/file``: the whole text if that is a file, else each part, as terminals paste paths.
+
+    A name with blanks is in quotation marks, or its blanks are escaped; ``file://`` addresses are paths.
+    """
+    if _is_file(text):
+        return [text]
+    try:
+        words = shlex.split(text)
+    except ValueError:  # a quotation mark that is part of the name
+        return [text]
+    paths = [unquote(word.removeprefix("file://")) if word.startswith("file://") else word for word in words]
+    # A path with blanks that were not escaped is one name, in the message that it does not exist, too.
+    return paths if len(paths) == 1 or any(map(_is_file, paths)) else [text]
 
 
 def _mentioned_path(word: str, servers: Collection[str]) -> str:

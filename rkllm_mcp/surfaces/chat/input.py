@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 PROMPT = "> "
 _READ_BYTES = 65536
-# For people who have not chosen one.
-_EDITORS = ("sensible-editor", "editor", "nano", "vi")
 
 # The text before the cursor ─▶ the word that ends it, and what that word may become, with descriptions.
 Complete: TypeAlias = Callable[[str], Awaitable[tuple[str, Mapping[str, str]]]]
@@ -65,7 +63,7 @@ class Console(Protocol):
         ...
 
     async def edit(self, text: str) -> str | None:
-        """Return the text as the person's editor left it; None if there is no editor, or it failed."""
+        """Return the text as the person left it, in their editor or at the prompt; None if the editor failed."""
         ...
 
 
@@ -141,6 +139,7 @@ class TerminalLines:
         self._env = env
         self._hint = hint  # says that another Ctrl-C leaves
         self._was_given_up = False  # the last line was empty and given up
+        self._is_answering = False
 
         self._session: PromptSession[str] = PromptSession(
             history=_history(env),
@@ -178,8 +177,13 @@ class TerminalLines:
         return await pick(heading, choices, selected=selected, none=none, keys=keys)
 
     async def edit(self, text: str) -> str | None:
-        """See ``Console.edit``."""
-        return await edited(text, self._env)
+        """See ``Console.edit``; without ``$VISUAL`` and ``$EDITOR`` it is edited at the prompt."""
+        if self._env.get("VISUAL") or self._env.get("EDITOR"):
+            return await edited(text, self._env)
+        try:
+            return (await self._typed(self._session, PROMPT, text)).strip()
+        except (KeyboardInterrupt, EOFError):
+            return ""
 
     async def ask(self, prompt: str) -> str | None:
         """The answer to a question; None when the person left it with Ctrl-C or Ctrl-D."""
@@ -187,6 +191,9 @@ class TerminalLines:
             return await self._typed(self._asking, prompt)
         except (KeyboardInterrupt, EOFError):
             return None
+        finally:
+            if self._is_answering:
+                _mark_pasted(is_on=True)
 
     def forget_typed(self) -> None:
         """Discard pending input."""
@@ -200,22 +207,29 @@ class TerminalLines:
         clear_typeahead(self._asking.input)
         clear_typeahead(self._session.input)
 
-    def while_answering(self) -> AbstractContextManager[None]:
-        """See ``LineReader.while_answering``."""
-        return _unechoed(sys.stdin.fileno())
+    @contextmanager
+    def while_answering(self) -> Generator[None]:
+        """See ``LineReader.while_answering``; text that is pasted meanwhile stays one text, not a question a line."""
+        self._is_answering = True
+        try:
+            with _unechoed(sys.stdin.fileno()):
+                _mark_pasted(is_on=True)
+                yield
+        finally:
+            self._is_answering = False
+            _mark_pasted(is_on=False)
 
-    async def _typed(self, session: PromptSession[str], prompt: str) -> str:
+    async def _typed(self, session: PromptSession[str], prompt: str, text: str = "") -> str:
         from prompt_toolkit.patch_stdout import patch_stdout
 
         # What servers say meanwhile appears above the prompt. SIGINT is the command's own to handle.
         with patch_stdout(raw=True):
-            return await session.prompt_async(prompt, handle_sigint=False)
+            return await session.prompt_async(prompt, default=text, handle_sigint=False)
 
 
 async def edited(text: str, env: Mapping[str, str]) -> str | None:
-    """Return a text as ``$VISUAL``, ``$EDITOR`` or the system's editor left it; None if none runs or it fails."""
-    named = env.get("VISUAL") or env.get("EDITOR")
-    command = shlex.split(named) if named else [editor for editor in _EDITORS if shutil.which(editor)][:1]
+    """Return a text as ``$VISUAL`` or ``$EDITOR`` left it; None if it does not run or fails."""
+    command = shlex.split(env.get("VISUAL") or env.get("EDITOR") or "")
     if not command or shutil.which(command[0]) is None:
         return None
     with TemporaryDirectory() as folder:
@@ -244,6 +258,12 @@ def _unechoed(descriptor: int) -> Generator[None]:
     finally:
         with suppress(termios.error):
             termios.tcsetattr(descriptor, termios.TCSANOW, before)
+
+
+def _mark_pasted(*, is_on: bool) -> None:
+    """Have the terminal put marks around pasted text, or not; prompts do it for themselves."""
+    with suppress(OSError):
+        os.write(sys.stdout.fileno(), b"\x1b[?2004h" if is_on else b"\x1b[?2004l")
 
 
 def _flush(descriptor: int) -> None:

@@ -9,6 +9,7 @@ need approval are refused.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
@@ -125,7 +126,7 @@ async def converse(state: ChatState, lines: LineReader) -> None:
         with lines.while_answering():
             text, pictures = take_dropped(text)
             for path in pictures:
-                await obey(state, f"/file {path}")
+                await obey(state, f"/file {shlex.quote(path)}")
             if is_command(text if pictures else line):
                 await obey(state, text)
             elif text:
