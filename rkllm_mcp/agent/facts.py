@@ -31,7 +31,7 @@ _TIME = re.compile(r"(?<![\d:])(\d{1,2}):(\d\d)")
 _SAID_TIME = re.compile(r"\d[時分]|\d:\d\d")
 _HALF_OF_DAY = re.compile(r"午[前後]|(?<![a-z])[ap]\.?m(?![a-z])")
 _GROUPING = re.compile(r"(?<=\d),(?=\d)")
-_WORD = re.compile(rf"[{KANJI}]{{2,}}|[{KATAKANA}]{{2,}}|[^\W_{HIRAGANA}{KATAKANA}{KANJI}]{{2,}}")
+_WORD = re.compile(rf"[{KANJI}]{{2,}}|[{KATAKANA}]{{2,}}|[^\W_{HIRAGANA}{KATAKANA}{KANJI}]{{3,}}")
 
 
 def call_key(name: str, arguments: Mapping[str, Any], tool: ToolSpec | None) -> str:
@@ -57,12 +57,10 @@ def calls_with_results(conversation: Conversation, tool_of: Callable[[str], Tool
 
 
 def facts_of(conversation: Conversation) -> str:
-    """Return the results since the last question, or the errors if no call succeeded."""
+    """Return the results since the last question; an error is none."""
     messages = conversation.messages
     start = max((index for index, message in enumerate(messages) if message.role == "user"), default=0)
-    found = list(_successes(messages[start:])) or [
-        result for message in messages[start:] for result in message.results if result.call_id
-    ]
+    found = list(_successes(messages[start:]))
     arguments = {call.id: call.arguments for message in messages[start:] for call in message.calls}
     return "\n".join(dict.fromkeys(_fact(result.text.strip(), arguments.get(result.call_id, {})) for result in found))
 
@@ -120,7 +118,9 @@ def may_differ(answer: str, facts: str, question: str) -> bool:
     ):
         return True
     words, question_words = ({*_WORD.findall(text), *_NUMBER.findall(text)} for text in (plain(facts), plain(question)))
-    return bool(words - question_words) and not any(word in answer_text for word in words - question_words)
+    answer_words = {*_WORD.findall(answer_text), *_NUMBER.findall(answer_text)}
+    said = (word in answer_words if word.isascii() else word in answer_text for word in words - question_words)
+    return bool(words - question_words) and not any(said)
 
 
 def _numbers(text: str) -> set[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from rkllm_mcp.catalogue import translate
+from rkllm_mcp.catalogue import read_catalogue, translate
 from rkllm_mcp.messages import ToolResult, ToolSpec
 from rkllm_mcp.text import Language, first_line, shorten
 
@@ -18,6 +18,8 @@ _MOST_REASON_CHARS = 200
 _OF_A_PROGRAM = re.compile(
     r"\[Errno|\bE[A-Z]{4,}\b|\b\w+(?:Error|Exception)\b|Traceback|\bundefined\b|0x[0-9a-f]{4,}|\{\""
 )
+# Before the result of a call that was made before, for the model.
+REPEATED = "(Called before with the same arguments; this is the same result.)\n"
 # A person or the owner has decided; the model passes that on in its own words.
 _DECIDED = frozenset({"deny", "never", "refused", "off", "stopped"})
 
@@ -38,7 +40,9 @@ def failure_sentence(
     tool = tool_of(result.name)
     if tool is None:
         return translate("answer.no_call", language)
-    reason = shorten(first_line(result.shown), _MOST_REASON_CHARS)
+    tool = tool.in_language(language)
+    reason = shorten(first_line(result.shown.removeprefix(REPEATED)), _MOST_REASON_CHARS)
     if not reason or _OF_A_PROGRAM.search(reason):
         reason = translate("answer.unknown_reason", language)
+    reason = read_catalogue(language).phrase(reason)
     return translate("answer.could_not", language, tool=tool.title or tool.name, reason=reason.rstrip(".。"))

@@ -14,7 +14,7 @@ from rkllm_mcp.catalogue import translate
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
-from rkllm_mcp.text import Language
+from rkllm_mcp.text import Language, language_of_text
 
 
 def instruct(conversation: Conversation, instructions: Sequence[str]) -> str:
@@ -146,6 +146,7 @@ class TurnPreparation:
             news = await self._tell_tools(conversation, request)
             if offer is not None:
                 offer = await self._offer(conversation, request, words, [finding.tool.name for finding in findings])
+                offer = replace(offer, language=language_of_text(request.asked.text))
             standing = instruct(conversation, self._standing_instructions())
             server_instructions = instructions.after(finding.tool for finding in findings)
             parts = [standing, news, request.asked.context, *map(_quoted, findings), *server_instructions]

@@ -39,7 +39,7 @@ from rkllm_mcp.agent.facts import (
 )
 from rkllm_mcp.agent.failures import failure_sentence, has_failed
 from rkllm_mcp.agent.instructions import ResponseInstructions, TurnPreparation, TurnRequest
-from rkllm_mcp.agent.offers import NO_OFFER, Offer, card_of
+from rkllm_mcp.agent.offers import Offer, card_of
 from rkllm_mcp.agent.tool_runner import CallRunner, Parallel
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
 from rkllm_mcp.catalogue import status_line, translate
@@ -59,6 +59,7 @@ TOGETHER_NOTE = "Call this again together with the others."
 # A longer result is read in its card.
 _MOST_RESULT_CHARS = 1000
 _MOST_SHOWN_CHARS = 300
+_FEW_PASSAGES = (1, 2)  # so many, if they are short, are shown behind the answer
 
 AnswersFrom: TypeAlias = Literal["conversation", "facts"]
 """What an answer after results is made of: the conversation with its tools, or the question and the results alone."""
@@ -194,7 +195,7 @@ class RunCalls:
         is_first = not self._runner.finished
         is_failure = bool(turn.failures) and not turn.calls and not turn.has_text
         is_unneeded = self._check is not None and is_first and is_failure and await self._check.fits_none()
-        if is_unneeded or (is_failure and self.offer == NO_OFFER and not self._is_forced):
+        if is_unneeded or (is_failure and self.offer is not None and not self.offer.guesses and not self._is_forced):
             # A correction would only lead to another call.
             return RoundOutcome(without_tools="words")
         count = len(turn.calls)
@@ -210,7 +211,8 @@ class RunCalls:
         if results and (failure := self._after_failure(turn, results, is_repetition=is_repetition)) is not None:
             return failure
         if is_repetition:
-            return RoundOutcome(without_tools="facts")
+            has_facts = any(not result.is_error for result in self._runner.finished.values())
+            return RoundOutcome(without_tools="facts") if has_facts else RoundOutcome(results, without_tools="failure")
         notes = self._instructions.after(self._answering(turn.calls))
         has_news = self._runner.news > news_before
         return RoundOutcome(results, tuple(notes), tuple(self._runner.told), has_news)
@@ -226,7 +228,8 @@ class RunCalls:
         if self._failed_rounds > 1 or is_repetition or following is None:
             return RoundOutcome(tuple(results), without_tools="failure")
         language = language_of_text(self._request)
-        other = translate("model.other_tool", language, tool=signature(card_of(following)))
+        card = card_of(following.in_language(language))
+        other = translate("model.other_tool", language, tool=signature(card))
         is_shown = following.name in tried and not self.offer.arguments
         notes = () if is_shown else (other,)
         return RoundOutcome(tuple(results), notes, begins=following.name)
@@ -476,6 +479,11 @@ def _answer_with_failure(
 def _results_behind(turn: Turn, conversation: Conversation) -> str:
     """Return the results to show behind an answer from them that may differ; empty if it does not."""
     answer, facts = turn.message.text.strip(), facts_of(conversation)
+    passages = [source["passage"] for result in last_results(conversation) for source in result.sources or ()]
+    is_short = len(passages) in _FEW_PASSAGES and sum(map(len, passages)) <= _MOST_SHOWN_CHARS
+    if is_short and answer:
+        # A small model takes the number of the other passage; a person sees it here.
+        return _translate("answer.result", conversation, facts="\n".join(passages))
     is_data = answer.startswith(("{", "["))
     if is_data or not facts or not may_differ(answer, facts, last_question(conversation).text):
         return ""

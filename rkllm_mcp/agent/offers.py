@@ -46,17 +46,19 @@ class Offer:
         guesses: the tools that may be needed, the most probable first.
         begins: the name of the tool whose call the host begins; empty if the model chooses.
         arguments: of that call, where the question gives them all; empty if the model writes them.
+        language: that of the question, in which the tools are shown.
     """
 
     guesses: tuple[Guess, ...] = ()
     begins: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    language: Language = "en"
 
     @property
     def cards(self) -> tuple[ToolSpec, ...]:
         """The tools to show: the one whose call is begun, or those that the model chooses from."""
         shown = self.guesses[: (0 if self.arguments else 1) if self.begins else MOST_SHOWN]
-        return tuple(card_of(guess.tool) for guess in shown)
+        return tuple(card_of(guess.tool.in_language(self.language)) for guess in shown)
 
     def has(self, name: str) -> bool:
         """Return True if the tool is one of those that may be needed."""

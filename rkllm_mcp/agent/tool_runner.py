@@ -15,7 +15,7 @@ from functools import partial
 from typing import Literal, TypeAlias
 
 from rkllm_mcp.agent.facts import call_key
-from rkllm_mcp.agent.failures import has_failed
+from rkllm_mcp.agent.failures import REPEATED, has_failed
 from rkllm_mcp.agent.repairs import required_arguments, usable_arguments
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
 from rkllm_mcp.catalogue import status_line
@@ -86,7 +86,7 @@ class CallRunner:
 
     async def _run_call(self, call: ToolCall) -> None:
         if (earlier := self._results.get(self._key(call))) is not None:
-            text = f"(Called before with the same arguments; this is the same result.)\n{earlier.text}"
+            text = f"{REPEATED}{earlier.text}"
             result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0, sources=None)
         elif parameters := self._tool_set.parameters_before(call):
             self._sink.feed([status_line("parameters", name=call.name)])

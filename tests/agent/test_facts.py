@@ -60,6 +60,8 @@ def test_a_short_object_is_read_as_lines_and_a_number_with_what_it_is_the_value_
         ("1. notes.txt\n2. photos", "[FILE] notes.txt\n[DIR] photos", "Which files?", False),
         ("在宅勤務は週3日までです。", "在宅勤務は週3日まで認められる。", "在宅勤務は？", False),
         ("Yes.", "yes", "yes or no?", False),
+        ("A washing line hangs outside.", "an appointment", "When?", True),
+        ("The appointment is fine.", "an appointment", "When?", False),
         ("はい。", "", "?", False),
     ],
 )

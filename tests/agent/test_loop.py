@@ -191,10 +191,13 @@ async def test_only_the_first_round_is_forced() -> None:
     assert [options.forced_tool for _, _, options in model.asked] == ["get_weather", None]
 
 
-async def test_a_call_that_failed_is_not_run_again_with_the_same_arguments_and_its_error_is_the_fact() -> None:
-    _, model, tools, _ = await answer([[call(location="a")], [call(location="a")], [Text("ok")]], texts={})
-    assert len(tools.calls) == 1
-    assert model.asked[2][0][-1].text == "Weather?\n\nFacts:\nit broke\nbadly\n\nAnswer from the facts in one sentence."
+async def test_a_call_that_failed_is_not_run_again_and_a_sentence_with_its_reason_is_the_answer() -> None:
+    rounds = [[call(location="a")], [call(location="a")], [Text("never asked")]]
+    events, model, tools, conversation = await answer(rounds, texts={})
+    assert (len(tools.calls), len(model.asked)) == (1, 2)
+    sentence = translate("answer.could_not", tool="get_weather", reason="it broke")
+    assert events[-2:] == [Text(sentence), End("answered")]
+    assert conversation.messages[-1] == Message("assistant", sentence)
 
 
 @pytest.mark.parametrize("parallel", [False, True])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -10,7 +10,7 @@ from rkllm_mcp.agent.loop import LoopSettings
 from rkllm_mcp.agent.offers import card_of, offer_of, offer_of_all
 from rkllm_mcp.agent.tool_set import SelectionSettings
 from rkllm_mcp.catalogue import translate
-from rkllm_mcp.events import Event, ModelEvent, Text, ToolCallDetected
+from rkllm_mcp.events import Event, ModelEvent, Source, Text, ToolCallDetected
 from rkllm_mcp.messages import Message, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.tools.search import ToolSearch
@@ -153,6 +153,28 @@ async def test_a_model_that_answers_from_facts_reads_them_with_the_question_from
     ]
     assert read[1] == handed_over
     assert read[2] == [*handed_over, Message("assistant", "Yes, rain."), Message("user", "Tell me a joke.")]
+
+
+async def test_the_card_is_in_the_language_of_the_question() -> None:
+    words = {"description": "場所の天気を返します。", "parameters": {"location": "場所"}}
+    weather = replace(WEATHER, texts={"ja": words})
+    table = Table(toolbox=ScriptedToolbox({}, specs=(weather, CALCULATOR)))
+    await table.ask("大阪の天気は？ weather in Osaka", text("雨です。"))
+    (card,) = table.model.asked[0][0][-1].cards
+    assert (card.description, card.input_schema["properties"]["location"]["description"]) == (
+        words["description"],
+        "場所",
+    )
+
+
+async def test_a_short_passage_is_shown_behind_the_answer_from_it() -> None:
+    search = takes("search_documents", "Search documents for passages.", "knowledge", read_only=True, query="string")
+    passage = "A hotel may cost 9,000 yen."
+    toolbox = ScriptedToolbox({"search_documents": passage}, specs=(search, *TOOLS))
+    toolbox.sources["search_documents"] = (Source(document="rules.md", page=None, passage=passage, score=0.9),)
+    table = Table(toolbox=toolbox, settings=LoopSettings(answers_from="facts"))
+    events = await table.ask("Search the documents for hotels.", text("A hotel may cost 9,000 yen."))
+    assert said(events) == f"A hotel may cost 9,000 yen.{translate('answer.result', facts=passage)}"
 
 
 async def test_passages_that_stand_with_a_question_are_not_searched_for_again() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import anyio
 import anyio.lowlevel
 
-from rkllm_mcp.events import ModelEvent, Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.events import ModelEvent, Source, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EventSink, Turn
@@ -79,6 +79,7 @@ class ScriptedTools:
         hanging: these tools never answer.
         error: what a call raises, against the rules of the port.
         progress: each call reports this many steps first.
+        sources: the passages that each tool finds.
     """
 
     texts: dict[str, str]
@@ -86,6 +87,7 @@ class ScriptedTools:
     hanging: frozenset[str] = frozenset()
     error: Exception | None = None
     progress: int = 0
+    sources: dict[str, tuple[Source, ...]] = field(default_factory=dict[str, tuple[Source, ...]])
 
     async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
         self.calls.append(call)
@@ -100,4 +102,4 @@ class ScriptedTools:
             raise self.error
         if call.name not in self.texts:
             return ToolResult(call.id, call.name, "it broke\nbadly", is_error=True)
-        return ToolResult(call.id, call.name, self.texts[call.name])
+        return ToolResult(call.id, call.name, self.texts[call.name], sources=self.sources.get(call.name))
