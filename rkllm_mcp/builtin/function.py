@@ -22,9 +22,11 @@ from pydantic_core import to_jsonable_python
 
 from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.toolcalls.arguments import ArgumentError, MismatchError, coerce_arguments
 from rkllm_mcp.toolcalls.results import text_result
 from rkllm_mcp.toolcalls.schemas import SchemaError, TooManyStepsError, UnresolvableError, check_schema, first_violation
+from rkllm_text.json_values import is_long
 
 Function = Callable[..., Any]
 _MAX_ERROR_CHARS = 400
@@ -86,7 +88,9 @@ class LocalFunction:
     async def call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Check the arguments and run the function; return the JSON of a ``tools/call`` result."""
         try:
-            coerced = _coerced(arguments, self.tool.input_schema)
+            is_much = is_long(arguments)
+            schema = self.tool.input_schema
+            coerced = await run_costly(_coerced, arguments, schema) if is_much else _coerced(arguments, schema)
             value = await _call_function(self.function, coerced, self.threads)
             return text_result(value if isinstance(value, str) else _as_text(value))
         except (ArgumentError, LocalToolError) as error:

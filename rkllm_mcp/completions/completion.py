@@ -27,6 +27,7 @@ from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import ChatModel, EventSink, Step, feed_through
+from rkllm_mcp.tasks import run_costly
 
 # Any server name: a tool without a server would count as one of the host's.
 _PROGRAM = "program"
@@ -225,7 +226,7 @@ async def complete(
                     )
             messages = []
             if formatted is not None:
-                instruction, tail = formatted.check_answer()
+                instruction, tail = await run_costly(formatted.check_answer)
                 messages = [Message("user", instruction)] if instruction else []
                 feed_through(steps, tail, sink)
     finally:

@@ -18,12 +18,14 @@ from pydantic import FileUrl, ValidationError
 
 from rkllm_mcp.config.servers import MCPServerConfig
 from rkllm_mcp.elicitation import filled, problems
-from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.errors import RkllmMcpError, ServerRefusedError
 from rkllm_mcp.events import Elicitation
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.timeouts import active_call
-from rkllm_mcp.messages import Message, Picture, is_picture
+from rkllm_mcp.messages import Message, Picture, as_mapping, is_picture
 from rkllm_mcp.protocols import CallContext, ElicitationAnswer, Sampler, SamplingAnswer, SamplingRequest
+from rkllm_mcp.text import shorten
+from rkllm_text.json_values import size_of
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -77,6 +79,11 @@ class ResourceUpdates:
 # Attempts at a form whose content does not fit the schema; bounds a loop with a program as approver.
 _ATTEMPTS = 3
 _CANCEL = ElicitationAnswer("cancel")
+# Of a form that a person is asked to fill in.
+MOST_FIELDS = 100
+MOST_FORM_BYTES = 64 * 1024
+_MESSAGE_CHARS = 4000
+_URL_CHARS = 8000
 
 
 def elicitation_of(
@@ -96,7 +103,8 @@ def elicitation_of(
             note(f"(its elicitation request failed: {error})")
             answer = _CANCEL
         if answer.action != "accept":
-            note(f"(its elicitation request was not answered: {params.message})".replace("\n", " "))
+            message = shorten(params.message, _MESSAGE_CHARS)
+            note(f"(its elicitation request was not answered: {message})".replace("\n", " "))
         content: Any = dict(answer.content) if answer.action == "accept" and params.mode == "form" else None
         return sdk.types.ElicitResult(action=answer.action, content=content)
 
@@ -136,9 +144,9 @@ def _defaults(params: types.ElicitRequestFormParams) -> ElicitationAnswer:
 async def _show_url(
     server: str, params: types.ElicitRequestURLParams, context: CallContext | None
 ) -> ElicitationAnswer:
-    if context is None or urlsplit(params.url).scheme not in ("http", "https"):
+    if context is None or len(params.url) > _URL_CHARS or urlsplit(params.url).scheme not in ("http", "https"):
         return _CANCEL
-    return await _ask_person(context, Elicitation("", server, params.message, {}, params.url))
+    return await _ask_person(context, Elicitation("", server, shorten(params.message, _MESSAGE_CHARS), {}, params.url))
 
 
 async def _fill_form(
@@ -147,7 +155,13 @@ async def _fill_form(
     if context is None:
         return _CANCEL
     schema = params.requested_schema
-    question = Elicitation("", server, params.message, schema)
+    if (
+        size_of(schema, MOST_FORM_BYTES + 1) > MOST_FORM_BYTES
+        or len(as_mapping(schema.get("properties"))) > MOST_FIELDS
+    ):
+        problem = f"more than {MOST_FIELDS} fields or {MOST_FORM_BYTES // 1024} KiB; ask for less at once"
+        raise ServerRefusedError(f"the form has {problem}")
+    question = Elicitation("", server, shorten(params.message, _MESSAGE_CHARS), schema)
     for _ in range(_ATTEMPTS):
         answer = await _ask_person(context, question)
         if answer.action != "accept":
@@ -156,7 +170,7 @@ async def _fill_form(
         wrong = problems(schema, content)
         if not wrong:
             return ElicitationAnswer("accept", content)
-        question = replace(question, message="\n".join((params.message, *wrong)))
+        question = replace(question, message="\n".join((shorten(params.message, _MESSAGE_CHARS), *wrong)))
     return _CANCEL
 
 

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 
 _Result = TypeVar("_Result")
+_NOTE_CHARS = 4000
+_PAUSE_PER_LISTING, _LONGEST_PAUSE_S = 10, 5.0
 
 
 @dataclass(frozen=True)
@@ -243,7 +245,8 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         self._tools_changed.set()
 
     def _note_stderr(self, line: str) -> None:
-        self.notes.add(self._clean(line))
+        # Redacting takes time for each character, and less is kept.
+        self.notes.add(self._clean(line[:_NOTE_CHARS]))
 
     async def _list_tools(self, client: Client, *, must_be_modern: bool = False) -> None:
         self._tools_changed = anyio.Event()
@@ -254,6 +257,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
     async def _list_changed_tools(self, client: Client) -> None:
         while True:
             await self._tools_changed.wait()
+            watch = Deadline(now=anyio.current_time)
             try:
                 with anyio.fail_after(self.spec.connect_timeout_s):
                     await self._list_tools(client)
@@ -261,6 +265,8 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                 self._note_stderr(f"(its changed tools could not be listed: {call_failure(self.spec, error)})")
             else:
                 self._become("ready")
+            # A server that changes its tools without end takes a part of the time only.
+            await anyio.sleep(min(_PAUSE_PER_LISTING * watch.elapsed_s, _LONGEST_PAUSE_S))
 
     async def _ping_regularly(self, client: Client) -> None:
         """Ping the server every ``ping_s`` seconds and after a cancelled call."""

@@ -21,7 +21,10 @@ from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.wire_log import Write
 from rkllm_mcp.messages import TEXTS, as_list, as_mapping
+from rkllm_mcp.tasks import run_costly
+from rkllm_mcp.text import shorten
 from rkllm_mcp.toolcalls.schemas import arguments_schema
+from rkllm_text.json_values import is_long, size_of
 
 if TYPE_CHECKING:
     from mcp.client import Transport
@@ -30,6 +33,13 @@ if TYPE_CHECKING:
 
 
 _LONG_SECRET_CHARS = 8
+_WORDS_CHARS = 4000
+# Of a server's list: no model reads a hundredth of it, and every one of its bytes is searched and compared later.
+MOST_ITEMS = 2000
+MOST_LIST_BYTES = 1024 * 1024
+_NAME_CHARS = 500
+_TITLE_CHARS = 500
+_DESCRIPTION_CHARS = 16_000
 _TASK_SUPPORT = ("forbidden", "optional", "required")
 _OLDEST_REVISION = "2024-11-05"
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
@@ -87,37 +97,65 @@ class _FilteredRead(AsyncResource):
     listener: MessageListener
 
     async def receive(self) -> SessionMessage | Exception:
-        return self._filtered(await self.inner.receive())
+        return await self._filtered(await self.inner.receive())
 
     def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
         try:
-            return self._filtered(await self.inner.__anext__())
+            item = await self.inner.__anext__()
         except StopAsyncIteration:
             self.listener.on_end()
             raise
+        return await self._filtered(item)
 
     async def aclose(self) -> None:
         await self.inner.aclose()
 
-    def _filtered(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+    async def _filtered(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         if isinstance(item, Exception):
             return item
+        notes: list[str] = []
+        if is_long(_payload(item)):
+            await run_costly(self._filter, item, notes.append)
+        else:
+            self._filter(item, notes.append)
+        for note in notes:
+            self.listener.note(note)
+        return item
+
+    def _filter(self, item: SessionMessage, note: Callable[[str], None]) -> None:
+        _shorten(item)
         if self.listener.secrets:
             _hide_secrets(item, self.listener.secrets)
         if self.listener.wire is not None:
             self.listener.wire("received", _as_json(item))
-        return self._repaired(item)
-
-    def _repaired(self, item: SessionMessage) -> SessionMessage:
         message = item.message
         if isinstance(message, sdk.types.JSONRPCError) and message.id is not None:
             self.methods.pop(message.id, None)
         elif isinstance(message, sdk.types.JSONRPCResponse) and (method := self.methods.pop(message.id, "")):
-            message.result = _REPAIRS[method](message.result, self.listener.note)
-        return item
+            message.result = _REPAIRS[method](message.result, note)
+
+
+def _payload(item: SessionMessage) -> Any:
+    message = item.message
+    if isinstance(message, sdk.types.JSONRPCError):
+        return [message.error.message, message.error.data]
+    return message.result if isinstance(message, sdk.types.JSONRPCResponse) else message.params
+
+
+def _shorten(item: SessionMessage) -> None:
+    """Cut the texts of an error or a notification, and leave out what is long in them: they are for people."""
+    message = item.message
+    if isinstance(message, sdk.types.JSONRPCError):
+        message.error.message = shorten(message.error.message, _WORDS_CHARS)
+        message.error.data = None if is_long(message.error.data) else message.error.data
+    elif isinstance(message, sdk.types.JSONRPCNotification) and message.params:
+        cut = {
+            key: shorten(part, _WORDS_CHARS) if isinstance(part, str) else part for key, part in message.params.items()
+        }
+        message.params = {key: part for key, part in cut.items() if not is_long(part)}
 
 
 def _as_json(item: SessionMessage) -> dict[str, Any]:
@@ -180,7 +218,7 @@ def mend_tool_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[
         note("the list of tools is not a list; it is treated as empty")
         tools = []
     mended = {key: value for key, value in result.items() if value is not None}
-    mended["tools"] = [good for tool in cast("list[Any]", tools) if (good := _mend_tool(tool, note)) is not None]
+    mended["tools"] = _bounded(cast("list[Any]", tools), "tools", partial(_mend_tool, note=note), note)
     if not isinstance(mended.get("nextCursor", ""), str):
         del mended["nextCursor"]
     return mended
@@ -190,15 +228,18 @@ def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
     if not _is_object(tool) or not isinstance(tool.get("name"), str) or not tool["name"]:
         note(f"a tool without a name was dropped: {_short(tool)}")
         return None
+    if len(tool["name"]) > _NAME_CHARS:
+        note(f"a tool whose name has more than {_NAME_CHARS} characters was dropped: {_short(tool['name'])}")
+        return None
     good: dict[str, Any] = {"name": tool["name"]}
-    good |= {key: tool[key] for key in ("title", "description") if isinstance(tool.get(key), str)}
+    good |= {key: shorten(tool[key], most) for key, most in _TEXTS.items() if isinstance(tool.get(key), str)}
     # The output schema is left out: the SDK would throw away a whole result that does not fit it.
     good["inputSchema"] = arguments_schema(tool.get("inputSchema"), partial(_note_of, note, tool["name"]))
     annotations = tool.get("annotations")
     if _is_object(annotations):
         good["annotations"] = {key: annotations[key] for key in _HINTS if isinstance(annotations.get(key), bool)}
         if isinstance(annotations.get("title"), str):
-            good["annotations"]["title"] = annotations["title"]
+            good["annotations"]["title"] = shorten(annotations["title"], _TITLE_CHARS)
     execution = tool.get("execution")
     if _is_object(execution) and execution.get("taskSupport") in _TASK_SUPPORT:
         good["execution"] = {"taskSupport": execution["taskSupport"]}
@@ -278,9 +319,36 @@ _TYPES: Mapping[str, type] = {
 }
 
 
+_TEXTS: Mapping[str, int] = {"title": _TITLE_CHARS, "description": _DESCRIPTION_CHARS}
+
+
 def _typed(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an item without fields of a wrong type."""
-    return {key: value for key, value in item.items() if key not in _TYPES or isinstance(value, _TYPES[key])}
+    """Return an item without fields of a wrong type, its title and description cut."""
+    good = {key: value for key, value in item.items() if key not in _TYPES or isinstance(value, _TYPES[key])}
+    return good | {key: shorten(good[key], most) for key, most in _TEXTS.items() if key in good}
+
+
+def _bounded(
+    items: Sequence[Any],
+    what: str,
+    mend: Callable[[Any], dict[str, Any] | None],
+    note: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """Return the first items, repaired, up to the limits of a list; ``mend`` returns None for one that is dropped."""
+    kept: list[dict[str, Any]] = []
+    room = MOST_LIST_BYTES
+    for item in items[:MOST_ITEMS]:
+        good = mend(item)
+        if good is None:
+            continue
+        room -= size_of(good, room + 1)
+        if room < 0:
+            note(f"its {what} have more than {MOST_LIST_BYTES // 1024**2} MB; the first {len(kept)} are used")
+            return kept
+        kept.append(good)
+    if len(items) > MOST_ITEMS:
+        note(f"it has more than {MOST_ITEMS} {what}; the first are used")
+    return kept
 
 
 def _mend_list(
@@ -290,15 +358,18 @@ def _mend_list(
     mended: dict[str, Any] = {**result, key: []}
     if not isinstance(mended.get("nextCursor", ""), str):
         del mended["nextCursor"]
-    for item in as_list(result.get(key)):
+
+    def mend(item: Any) -> dict[str, Any] | None:
         good = _typed(item) if _is_object(item) else {}
         if not all(good.get(field) for field in required):
             note(f"an item of {key} was dropped: {_short(item)}")
-            continue
+            return None
         if not good.get("name"):
             note(f"an item of {key} has no name: {_short(item)}")
             good["name"] = good[name]
-        mended[key].append(good)
+        return good
+
+    mended[key] = _bounded(as_list(result.get(key)), key, mend, note)
     return mended
 
 
@@ -318,7 +389,7 @@ def _is_object(value: Any) -> TypeGuard[dict[str, Any]]:
 
 
 def _short(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)[:120]
+    return "a large value" if is_long(value) else json.dumps(value, ensure_ascii=False)[:120]
 
 
 _REPAIRS: Mapping[str, Callable[[dict[str, Any], Callable[[str], None]], dict[str, Any]]] = {

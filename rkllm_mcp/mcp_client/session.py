@@ -11,10 +11,13 @@ import anyio
 from rkllm_mcp.config.servers import MCPServerConfig, is_offered, matches_any
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.callbacks import visited
+from rkllm_mcp.mcp_client.message_filter import MOST_ITEMS, MOST_LIST_BYTES
 from rkllm_mcp.messages import TEXTS, ToolSpec, as_mapping
 from rkllm_mcp.protocols import CallContext, OnProgress
+from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.text import LANGUAGES
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, measure_schema
+from rkllm_text.json_values import is_long, size_of
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
 
 
 # The largest known servers have some hundreds of tools or resources.
-MAX_ITEMS = 2000
 MAX_PAGES = 100
 # Resources by whose names the search finds the tools that read them. A server that lists none in this time has none.
 _NAMED_RESOURCES = 50
@@ -64,11 +66,11 @@ async def all_pages(
         cursor = page.next_cursor
         if cursor is None:
             return items
-        if cursor in cursors or len(items) > MAX_ITEMS:
+        if cursor in cursors or len(items) > MOST_ITEMS:
             break
         cursors.add(cursor)
-    note(f"(its list of {what} does not end; the first {min(len(items), MAX_ITEMS)} are used)")
-    return items[:MAX_ITEMS]
+    note(f"(its list of {what} does not end; the first {min(len(items), MOST_ITEMS)} are used)")
+    return items[:MOST_ITEMS]
 
 
 class NotOfThisEraError(Exception):
@@ -85,7 +87,6 @@ async def list_tools(
         ValidationError: the response is invalid.
         NotOfThisEraError: the revision must be 2026-07-28 (``must_be_modern``), and the server speaks an older one now.
     """
-    offered: dict[str, ToolSpec] = {}
 
     async def fetch(cursor: str | None) -> ListToolsResult:
         page = await client.list_tools(cursor=cursor)
@@ -94,7 +95,21 @@ async def list_tools(
             raise NotOfThisEraError
         return page
 
-    for tool in await all_pages(fetch, lambda page: page.tools, note, "tools"):
+    listed = await all_pages(fetch, lambda page: page.tools, note, "tools")
+    notes: list[str] = []
+    if is_long([[tool.description, tool.input_schema] for tool in listed]):
+        offered = await run_costly(_offered, listed, spec, notes.append)
+    else:
+        offered = _offered(listed, spec, notes.append)
+    for line in notes:
+        note(line)
+    return offered
+
+
+def _offered(listed: Sequence[Tool], spec: MCPServerConfig, note: Callable[[str], None]) -> tuple[ToolSpec, ...]:
+    offered: dict[str, ToolSpec] = {}
+    room = MOST_LIST_BYTES
+    for tool in listed:
         if not is_offered(spec, tool.name):
             continue
         if tool.name in offered:
@@ -104,11 +119,15 @@ async def list_tools(
             measure_schema(tool.input_schema)
         except SchemaCostError as error:
             note(f"(tool {tool.name!r} is left out: its input schema takes too much work: {error})")
-        else:
-            tool_spec = _spec(tool, spec.name)
-            offered[tool.name] = (
-                replace(tool_spec, read_only=True) if matches_any(tool.name, spec.safe_tools) else tool_spec
-            )
+            continue
+        tool_spec = _spec(tool, spec.name)
+        room -= size_of([tool_spec.name, tool_spec.title, tool_spec.description, tool_spec.input_schema], room + 1)
+        if room < 0:
+            note(f"(its tools have more than {MOST_LIST_BYTES // 1024**2} MB; the first {len(offered)} are used)")
+            break
+        offered[tool.name] = (
+            replace(tool_spec, read_only=True) if matches_any(tool.name, spec.safe_tools) else tool_spec
+        )
     return tuple(offered.values())
 
 

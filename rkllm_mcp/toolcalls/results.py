@@ -11,6 +11,7 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, cast
 
 from rkllm_mcp.events import Source, to_json
@@ -23,6 +24,10 @@ from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 _PAGING = frozenset(
     {"offset", "startindex", "start", "page", "cursor", "skip", "line", "startline", "head", "tail", "position", "from"}
 )
+# A text of which no model is shown the end: it is not compared with the structured content, nor is longer JSON read.
+_ENOUGH_CHARS = 100_000
+_MOST_JSON_CHARS = 1_000_000
+_MOST_LEAVES = 2_000
 _BYTES_PER_BASE64_CHAR = 3 / 4  # base64: four characters encode three bytes
 
 
@@ -37,7 +42,11 @@ def result_text(result: Mapping[str, Any]) -> str:
         if not texts or _repeats(blocks, structured):
             texts = [written]
         elif not (
-            _is_copy(structured) or _is_empty_list(value) or _contains(texts, value) or _has_passages(texts, result)
+            sum(map(len, texts)) > _ENOUGH_CHARS
+            or _is_copy(structured)
+            or _is_empty_list(value)
+            or _contains(texts, value)
+            or _has_passages(texts, result)
         ):
             texts.append(written)
     joined = "\n".join(texts)
@@ -47,15 +56,18 @@ def result_text(result: Mapping[str, Any]) -> str:
     return joined.encode("utf-8", "replace").decode("utf-8")
 
 
-def cut(text: str, limit_chars: int, paging: Sequence[str] = ()) -> tuple[str, bool]:
+def cut(text: str, limit_chars: int, paging: Sequence[str] = (), rest_chars: int = 0) -> tuple[str, bool]:
     """Truncate ``text`` to ``limit_chars`` characters; return it and True if it was truncated.
 
-    A note about the rest is appended; it mentions ``paging``, the arguments that select another part of the result.
+    A note about the rest, and the ``rest_chars`` that follow the text, is appended; it mentions ``paging``, the
+    arguments that select another part of the result.
     """
-    if len(text) <= limit_chars:
+    if len(text) <= limit_chars and not rest_chars:
         return text, False
     how = f"with another {' or '.join(paging)}" if paging else "for a smaller part"
-    notice = f"… truncated, {len(text) - limit_chars} more characters; call it again {how} to see them"
+    notice = (
+        f"… truncated, {max(0, len(text) - limit_chars) + rest_chars} more characters; call it again {how} to see them"
+    )
     return f"{text[:limit_chars]}\n{notice}", True
 
 
@@ -133,7 +145,8 @@ def _repeats(blocks: Sequence[Mapping[str, Any]], structured: Any) -> bool:
 def _contains(texts: Sequence[str], value: Any) -> bool:
     """Return True if texts contain the most of a value: at least half of the characters of its leaves."""
     joined = " ".join(" ".join(texts).split())
-    leaves = {str(item) for item in nested(value) if isinstance(item, (str, int, float)) and not isinstance(item, bool)}
+    values = (item for item in nested(value) if isinstance(item, (str, int, float)) and not isinstance(item, bool))
+    leaves = {str(item) for item in islice(values, _MOST_LEAVES)}
     words = [" ".join(leaf.split()) for leaf in leaves]
     contained = sum(len(word) for word in words if word in joined)
     return 2 * contained >= sum(map(len, words))
@@ -177,6 +190,8 @@ def _is_empty_list(value: Any) -> bool:
 
 
 def _parsed(text: str) -> Any:
+    if len(text) > _MOST_JSON_CHARS:
+        return text
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -205,7 +220,7 @@ def _block_text(block: Mapping[str, Any]) -> str:
 
 def _compacted(text: str) -> str:
     """Return JSON objects and arrays in compact form if that is shorter; other text unchanged."""
-    if text.lstrip()[:1] not in ("{", "["):
+    if text[:_ENOUGH_CHARS].lstrip()[:1] not in ("{", "["):
         return text
     value = _parsed(text)
     if isinstance(value, str):

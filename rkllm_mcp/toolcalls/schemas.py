@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from rkllm_mcp.messages import as_list, as_mapping, resolved_reference
 from rkllm_mcp.text import shorten
+from rkllm_text.json_values import size_of
 
 MOST_PATTERN_CHARS = 1000  # compiling takes up to 5 µs for each character
 # Ways in which a text can be tried, the first place and every repetition and choice multiplied.
@@ -90,7 +91,10 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 # A step takes about 15 µs.
 _MOST_STEPS = 500
 _STEPS_FOR_VALUE = 4
+_MOST_STEPS_FOR_VALUES = 40_000
 _VALUES_OF_STEP = 32
+_COMPARED_OF_STEP = 16
+_QUOTED_OF_STEP = 500
 _CHARS_OF_STEP = 2000
 _MOST_PATTERNS_CHARS = 3000  # patterns are compiled: 2 to 5 µs for each character
 
@@ -145,7 +149,9 @@ class _Budget:
         self.active: set[tuple[int, int]] = set()
         self.fitting: set[tuple[int, int]] = set()
         self._sizes: dict[int, int] = {}
-        self._steps_left = _MOST_STEPS + _STEPS_FOR_VALUE * self._measured(value)
+        self._quoted: dict[int, int] = {}
+        self._compared = 0
+        self._steps_left = _MOST_STEPS + min(_STEPS_FOR_VALUE * self._measured(value), _MOST_STEPS_FOR_VALUES)
         self._patterns: set[str] = set()
         self._pattern_chars_left = _MOST_PATTERNS_CHARS
 
@@ -155,6 +161,29 @@ class _Budget:
             self._sizes[id(cast("object", value))] = size = 1 + sum(self._measured(item) for item in inner)
             return size
         return 1
+
+    def is_equal(self, one: Any, other: Any) -> bool:
+        """Return True if two values are equal as in JSON; all that is compared counts."""
+        self._compared += (
+            1 + (min(len(one), len(other)) if isinstance(one, str) and isinstance(other, str) else 0) // 64
+        )
+        if self._compared >= _COMPARED_OF_STEP:
+            self._take(self._compared // _COMPARED_OF_STEP)
+            self._compared %= _COMPARED_OF_STEP
+        if isinstance(one, list) and isinstance(other, list):
+            items, others = cast("list[Any]", one), cast("list[Any]", other)
+            return len(items) == len(others) and all(map(self.is_equal, items, others))
+        if isinstance(one, dict) and isinstance(other, dict):
+            table, theirs = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
+            return table.keys() == theirs.keys() and all(self.is_equal(table[key], theirs[key]) for key in table)
+        return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+    def take_quoted(self, keyword_value: Any) -> None:
+        """Count a keyword's value that a message quotes."""
+        size = self._quoted.get(id(keyword_value))
+        if size is None:
+            self._quoted[id(keyword_value)] = size = size_of(keyword_value, _MOST_STEPS * _QUOTED_OF_STEP)
+        self._take(size // _QUOTED_OF_STEP)
 
     def has_room_for(self, pattern: str) -> bool:
         """Return True if a pattern may be compiled, which takes time for each of its characters."""
@@ -172,6 +201,9 @@ class _Budget:
             steps += self._sizes.get(id(cast("object", instance)), 1) // _VALUES_OF_STEP
         if isinstance(keyword_value, (dict, list)):
             steps += len(cast("list[Any]", keyword_value)) // _VALUES_OF_STEP
+        self._take(steps)
+
+    def _take(self, steps: int) -> None:
         self._steps_left -= steps
         if self._steps_left < 0:
             raise TooManyStepsError
@@ -292,6 +324,19 @@ def _unique_items(_validator: Any, is_unique: Any, instance: Any, _schema: Any) 
             yield _violation(f"{items!r} has non-unique elements")
 
 
+def _const(_validator: Any, expected: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    if not _BUDGET.get().is_equal(instance, expected):
+        _BUDGET.get().take_quoted(expected)
+        yield _violation(f"{expected!r} was expected")
+
+
+def _enum(_validator: Any, allowed: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    budget = _BUDGET.get()
+    if not any(budget.is_equal(instance, value) for value in allowed):
+        budget.take_quoted(allowed)
+        yield _violation(f"{instance!r} is not one of {allowed!r}")
+
+
 def _unchecked(_validator: Any, _keyword_value: Any, _instance: Any, _schema: Any) -> tuple[Any, ...]:
     return ()
 
@@ -301,6 +346,8 @@ _OWN_KEYWORDS: Mapping[str, Any] = {
     "patternProperties": _pattern_properties,
     "additionalProperties": _additional_properties,
     "uniqueItems": _unique_items,
+    "const": _const,
+    "enum": _enum,
     "unevaluatedProperties": _unchecked,
     "unevaluatedItems": _unchecked,
 }

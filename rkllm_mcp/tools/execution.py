@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import anyio
@@ -17,10 +18,12 @@ from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import TEXTS, ToolCall, ToolResult, ToolSpec, as_mapping
 from rkllm_mcp.protocols import CallContext, Deadline
 from rkllm_mcp.records import CallRecord, CallRecorder
+from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.text import Language, first_line
 from rkllm_mcp.toolcalls.results import cut, paging_arguments, pictures_of, result_text, sources_of
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 from rkllm_mcp.tools.approvals import Approvals, Switches
+from rkllm_text.json_values import is_long
 
 RESULT_CHARS = 4000
 # Enough to identify a call, without storing whole files that a call wrote.
@@ -29,6 +32,8 @@ _ERROR_CHARS = 300
 # Of the text for people in an error result.
 _NOTICE_CHARS = 2000
 _REQUEST_CHARS = 500
+# The part of a result, in times of what is shown, of which invisible characters are removed before it is cut.
+_CLEANED = 10
 _STOPPED = "cancelled before it finished"
 
 
@@ -106,8 +111,11 @@ async def execute_call(
         call_watch = Deadline(now=now)
         received = await call_within_limit(server, tool, call, own_tokens(call_watch.within(watched), foreign_tokens))
         seconds = call_watch.elapsed_s
-        visible, _ = without_invisible(received.text)
-        text, truncated = cut(visible, policies.result_chars, paging_arguments(tool.input_schema))
+        # Cleaning takes time for each character, and a model is shown the beginning.
+        beginning = received.text[: _CLEANED * policies.result_chars]
+        visible, _ = without_invisible(beginning)
+        rest_chars = len(received.text) - len(beginning)
+        text, truncated = cut(visible, policies.result_chars, paging_arguments(tool.input_schema), rest_chars)
         result = replace(received, text=text, truncated=truncated, seconds=seconds, ruling=ruling)
         return result
     finally:
@@ -150,17 +158,22 @@ async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCa
             received = await server.call(tool.original_name, call.arguments, limited)
         except ServerUnavailableError as error:
             return ToolResult(call.id, call.name, str(error), is_error=True)
-        sources = sources_of(received)
-        # Servers report a search without results as an error or not; it has not failed.
-        is_error = bool(received.get("isError")) and sources != ()
-        text, pictures = result_text(received), pictures_of(received)
-        # A person reads the server's text in the own language, if it has one; the model reads the content.
-        texts = as_mapping(as_mapping(received.get("_meta")).get(TEXTS))
-        said = as_mapping(texts.get(context.language or "")).get("text")
-        notice = without_invisible(said[:_NOTICE_CHARS])[0] if is_error and isinstance(said, str) else ""
-        return ToolResult(call.id, call.name, text, is_error, pictures=pictures, notice=notice, sources=sources)
+        read = partial(_as_result, call, received, context.language or "")
+        return await run_costly(read) if is_long(received) else read()
     text = f"Tool '{call.name}' did not answer within {timeout_s:g} s and was stopped."
     return ToolResult(call.id, call.name, text, is_error=True)
+
+
+def _as_result(call: ToolCall, received: Mapping[str, Any], language: str) -> ToolResult:
+    sources = sources_of(received)
+    # Servers report a search without results as an error or not; it has not failed.
+    is_error = bool(received.get("isError")) and sources != ()
+    text, pictures = result_text(received), pictures_of(received)
+    # A person reads the server's text in the own language, if it has one; the model reads the content.
+    texts = as_mapping(as_mapping(received.get("_meta")).get(TEXTS))
+    said = as_mapping(texts.get(language)).get("text")
+    notice = without_invisible(said[:_NOTICE_CHARS])[0] if is_error and isinstance(said, str) else ""
+    return ToolResult(call.id, call.name, text, is_error, pictures=pictures, notice=notice, sources=sources)
 
 
 def call_record(tool: ToolSpec, call: ToolCall, context: CallContext, result: ToolResult, at: float) -> CallRecord:

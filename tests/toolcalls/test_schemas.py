@@ -118,6 +118,32 @@ def test_a_validation_that_branches_too_often_is_given_up() -> None:
     assert first_violation({"x": 5}, doubling("allOf", 20)) is None
 
 
+LONG_ROW = list(range(2000))
+COMPARISONS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "a long constant": ([[*LONG_ROW[:-1], -1] for _ in range(1000)], {"contains": {"const": LONG_ROW}}),
+    "a long constant that is quoted": (LONG_ROW, {"contains": {"const": "x" * 100_000}}),
+    "many long choices": ([[*LONG_ROW[:-1], -1]] * 100, {"items": {"enum": [LONG_ROW] * 100}}),
+    "nested choices": ([{"a": [{"b": 1}] * 500}] * 500, {"items": {"enum": [{"a": [{"b": 1}] * 499}] * 300}}),
+    "long texts": (["x" * 10_000] * 500, {"items": {"enum": ["x" * 9_999 + "y"] * 2000}}),
+}
+
+
+@pytest.mark.parametrize(("value", "schema"), COMPARISONS.values(), ids=COMPARISONS)
+def test_comparisons_with_constants_and_choices_are_counted_by_what_is_compared(
+    value: Any, schema: dict[str, Any]
+) -> None:
+    with pytest.raises(TooManyStepsError):
+        first_violation(value, schema)
+
+
+def test_constants_and_choices_are_equal_as_in_json() -> None:
+    schema = {"items": {"enum": [1, "a", None, [True], {"b": [1]}]}}
+    assert first_violation([1.0, "a", None, [True], {"b": [1.0]}], schema) is None
+    assert first_violation([[1]], {"items": {"enum": [[True]]}}) == ("0", "[1] is not one of [[True]]")
+    assert first_violation({"a": 1}, {"properties": {"a": {"const": True}}}) == ("a", "True was expected")
+    assert first_violation({"a": {"b": 1}}, {"const": {"a": {}}}) == ("", "{'a': {}} was expected")
+
+
 @pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef"])
 def test_a_reference_to_itself_ends(keyword: str) -> None:
     with pytest.raises(RecursionError):

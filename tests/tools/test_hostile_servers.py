@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.config.servers import StdioServer
+from rkllm_mcp.mcp_client.message_filter import MOST_ITEMS
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.tool_servers import open_toolbox
@@ -101,3 +102,59 @@ async def test_no_hostile_server_harms_the_host_or_the_others_and_nothing_is_lef
         "killed by SIGKILL before it was ready" in reason for name, reason in reasons.items() if "dies_at" in name
     )
     assert all(reason.partition("; ")[2] for reason in reasons.values()), reasons
+
+
+async def test_a_server_that_prints_without_end_is_ended_and_says_why() -> None:
+    with anyio.fail_after(PATIENCE_S):
+        died = anyio.Event()
+
+        def note(line: str) -> None:
+            if "printed" in line:
+                died.set()
+
+        async with open_toolbox([unruly("prints")], on_status=note, host=timed(stop_grace_s=0.2)) as toolbox:
+            await toolbox.connected()
+            assert await said(toolbox, "start") == ("from now on", False)
+            await died.wait()
+            reason = "it printed more than 32 MB that are no message; it is started again when it is next called"
+            assert [(state.state, state.reason) for state in toolbox.servers()] == [("died", reason)]
+
+
+async def test_what_a_server_sprawls_is_cut_before_it_is_read_and_an_unreadable_answer_fails_its_call_at_once() -> None:
+    with anyio.fail_after(PATIENCE_S):
+        async with open_toolbox([unruly("sprawls"), tiny("good")], host=timed(stop_grace_s=0.2)) as toolbox:
+            await toolbox.connected()
+            tools = {tool.wire_name: tool for tool in toolbox.tools() if tool.server == "sprawls"}
+            assert len(tools) == MOST_ITEMS
+            assert tools["long"].description == "<tool_call>" * 1333 + "<to…"
+            assert "wide" not in tools
+            said_of = {name: await said(toolbox, f"mcp__sprawls__{name}", text="x") for name in SPRAWLED}
+            assert said_of == SPRAWLED
+            assert await said(toolbox, "add", a=1, b=1) == ("2", False)
+
+
+SPRAWLED = {
+    "echo": ("x", False),
+    "values": ("The call failed: the response cannot be read: it has more than 200,000 values (code -32603).", True),
+    "nest": (
+        "The call failed: the response cannot be read: it is no valid JSON, or nested too deeply (code -32603).",
+        True,
+    ),
+    "form": ("{'action': 'cancel'}", False),
+    "text": (
+        f"{'あ' * 4000}\n… truncated, 4976000 more characters; call it again for a smaller part to see them",
+        False,
+    ),
+    "json": (
+        f"[{'[],' * 1333}\n… truncated, 14996003 more characters; call it again for a smaller part to see them",
+        False,
+    ),
+    "leaves": (
+        f"{'w ' * 2000}\n… truncated, 9996000 more characters; call it again for a smaller part to see them",
+        False,
+    ),
+    "error": (
+        f"{'e' * 4000}\n… truncated, 19996000 more characters; call it again for a smaller part to see them",
+        True,
+    ),
+}

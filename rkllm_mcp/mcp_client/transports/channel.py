@@ -15,6 +15,9 @@ from rkllm_mcp.events import to_json
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import as_list, as_mapping
+from rkllm_mcp.tasks import run_costly
+from rkllm_http.answers import count_values
+from rkllm_text.json_values import LONG_BYTES
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -29,6 +32,10 @@ if TYPE_CHECKING:
 # Far more than a model can read; without a limit one message could use all memory.
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 _SHOWN_CHARS = 1000
+# A value takes up to 100 bytes of memory and a microsecond, and more in everything that goes through it.
+MOST_VALUES = 200_000
+_MOST_MESSAGES = 1000  # in one line
+_TOO_MANY = f"it has more than {MOST_VALUES:,} values"
 
 
 @dataclass(frozen=True)
@@ -47,30 +54,46 @@ def messages_in(frame: bytes | str) -> list[SessionMessage]:
     Read leniently, because a request whose response is dropped would wait for its time limit: bytes that are not UTF-8
     and lone surrogates become replacement characters, a batch is a list of messages, and see ``mended_message``.
     """
+    content = frame if isinstance(frame, bytes) else frame.encode("utf-8", "replace")
+    if len(content) > LONG_BYTES and count_values(content) > MOST_VALUES:
+        return _refusal_of((content[:_ID_CHARS] + content[-_ID_CHARS:]).decode("utf-8", "replace"), _TOO_MANY)
     try:
         return [sdk.message.SessionMessage(sdk.types.jsonrpc_message_adapter.validate_json(frame, by_name=False))]
     except ValueError:
         pass
-    text = frame if isinstance(frame, str) else frame.decode("utf-8", "replace")
+    text = content.decode("utf-8", "replace")
     try:
         value: Any = json.loads(text.lstrip("\ufeff"))
-    except (ValueError, RecursionError):
+    except RecursionError:
+        return _refusal_of(text, "it is nested too deeply")
+    except ValueError:
         value = _responses_in(text)
     messages: list[sdk.message.SessionMessage] = []
-    for item in as_list(value) or [value]:
-        written = json.dumps(mended_message(item), ensure_ascii=False).encode("utf-8", "replace")
-        with suppress(ValueError):
+    for item in as_list(value)[:_MOST_MESSAGES] or [value]:
+        with suppress(ValueError, RecursionError):
+            written = json.dumps(mended_message(item), ensure_ascii=False).encode("utf-8", "replace")
             messages.append(
                 sdk.message.SessionMessage(sdk.types.jsonrpc_message_adapter.validate_json(written, by_name=False))
             )
-    return messages
+    return messages or _refusal_of(text, "it is no valid JSON, or nested too deeply")
+
+
+def _refusal_of(text: str, reason: str) -> list[SessionMessage]:
+    """Return the error for the request that an unreadable response answers; none if it names no request.
+
+    Without it the request would wait for its time limit.
+    """
+    if not _RESPONSE.match(text) or (match := _ID.search(text[:_ID_CHARS]) or _ID.search(text[-_ID_CHARS:])) is None:
+        return []
+    error = sdk.types.ErrorData(code=_INTERNAL_ERROR, message=f"the response cannot be read: {reason}")
+    return [sdk.message.SessionMessage(sdk.types.JSONRPCError(jsonrpc="2.0", id=json.loads(match[1]), error=error))]
 
 
 def _responses_in(text: str) -> list[object]:
     """Return the responses in a line that also has other text, which a program printed without a line break."""
     responses: list[object] = []
     position = 0
-    while match := _MESSAGE_START.search(text, position):
+    while len(responses) < _MOST_MESSAGES and (match := _MESSAGE_START.search(text, position)):
         try:
             message, position = _DECODER.raw_decode(text, match.start())
         except (ValueError, RecursionError):
@@ -83,6 +106,9 @@ def _responses_in(text: str) -> list[object]:
 
 _DECODER = json.JSONDecoder()
 _MESSAGE_START = re.compile(r'\{\s*"(?:jsonrpc|id)"\s*:')
+_RESPONSE = re.compile(r'\s*\{\s*"(?:jsonrpc|id|result|error)"\s*:')
+_ID = re.compile(r'"id"\s*:\s*(-?\d{1,18}\b|"[^"\\\n]{1,100}")')
+_ID_CHARS = 500
 _INTERNAL_ERROR = -32603
 
 
@@ -113,9 +139,12 @@ def mended_message(message: object) -> object:
     return mended
 
 
-async def delivered(frame: bytes | str, session: Incoming, notes: LastLines, source: str) -> bool:
-    """Deliver the messages in a frame, or note an invalid one with its ``source``; False if the session has ended."""
-    messages = messages_in(frame)
+async def delivered(frame: bytes | str, session: Incoming, notes: LastLines, source: str) -> int | None:
+    """Deliver the messages in a frame, or note an invalid one with its ``source``.
+
+    Return the number of messages; None if the session has ended.
+    """
+    messages = messages_in(frame) if len(frame) <= LONG_BYTES else await run_costly(messages_in, frame)
     if not messages:
         excerpt = frame[:_SHOWN_CHARS]
         notes.add(f"{source}: {excerpt if isinstance(excerpt, str) else excerpt.decode('utf-8', 'replace')}")
@@ -123,8 +152,8 @@ async def delivered(frame: bytes | str, session: Incoming, notes: LastLines, sou
         for message in messages:
             await session.send(message)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        return False
-    return True
+        return None
+    return len(messages)
 
 
 @asynccontextmanager

@@ -29,6 +29,8 @@ from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import RkllmMcpError, ServerUnavailableError
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, messages_in
+from rkllm_mcp.tasks import run_costly
+from rkllm_text.json_values import LONG_BYTES
 
 if TYPE_CHECKING:
     import httpx2
@@ -319,10 +321,17 @@ async def _mended(call: str | int, response: httpx2.Response) -> httpx2.Response
     content = bytes(body)
     if not kind and content.lstrip().startswith(_EVENT_FIELDS):
         headers["content-type"] = "text/event-stream"
+    elif len(content) > LONG_BYTES:
+        content = await run_costly(_own_response, call, content)
     else:
-        messages = (item.message.model_dump(by_alias=True, exclude_unset=True) for item in messages_in(content))
-        own_response = next(
-            (message for message in messages if str(message.get("id")) == str(call) and "method" not in message), None
-        )
-        content = content if own_response is None else json.dumps({**own_response, "id": call}).encode()
+        content = _own_response(call, content)
     return sdk.httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)
+
+
+def _own_response(call: str | int, content: bytes) -> bytes:
+    """Return the response to a request in a body; the body if it has none."""
+    messages = (item.message.model_dump(by_alias=True, exclude_unset=True) for item in messages_in(content))
+    own_response = next(
+        (message for message in messages if str(message.get("id")) == str(call) and "method" not in message), None
+    )
+    return content if own_response is None else json.dumps({**own_response, "id": call}).encode()

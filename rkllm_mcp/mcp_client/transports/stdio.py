@@ -66,12 +66,15 @@ class _Program:
     grace_s: float
     output_ended: anyio.Event = field(default_factory=anyio.Event)
     has_line_too_long: bool = False
+    invalid_bytes: int = 0  # of the lines since the last message
 
     def ending(self) -> str:
         """Return how the program ended, such as ``exited with code 3``; empty while it runs or if it was stopped."""
         code = self.child.exit_code
         if self.has_line_too_long:
             return f"sent a message of more than {MAX_MESSAGE_BYTES // 1024**2} MB"
+        if self.invalid_bytes > MAX_MESSAGE_BYTES:
+            return f"printed more than {MAX_MESSAGE_BYTES // 1024**2} MB that are no message"
         if code is None or self.child.was_stopped:
             return ""
         if code >= 0:
@@ -92,7 +95,11 @@ class _Program:
                     self.has_line_too_long = True
                     return
                 for line in lines:
-                    if not await delivered(line, session, self.notes, "stdout"):
+                    count = await delivered(line, session, self.notes, "stdout")
+                    if count is None:
+                        return
+                    self.invalid_bytes = 0 if count else self.invalid_bytes + len(line)
+                    if self.invalid_bytes > MAX_MESSAGE_BYTES:
                         return
         self.output_ended.set()
 

@@ -44,7 +44,7 @@ def _ending(socket: ClientConnection) -> str:
 
 async def _read_messages(socket: ClientConnection, notes: LastLines, session: Incoming) -> None:
     with session, suppress(ConnectionClosed):
-        while await delivered(await socket.recv(), session, notes, "invalid message"):
+        while await delivered(await socket.recv(), session, notes, "invalid message") is not None:
             pass
 
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.mcp_servers.tiny import LEGACY, MODERN, Arguments, TinyServer, tool
+from tests.support.mcp_servers.tiny import LEGACY, MODERN, Arguments, Handler, TinyServer, text_result, tool
 
 ECHO = tool("echo", "Say it again.", text="string")
 
@@ -190,9 +190,111 @@ def hangs_up() -> None:
         threading.Event().wait()
 
 
+def sprawls() -> None:
+    """Has far more of everything than a model can read: tools, words about them, schemas, values, depth, fields."""
+    nested: Any = "deep"
+    for _ in range(900):
+        nested = {"a": nested}
+
+    class Sprawling(_Shared):
+        def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+            if method == "resources/list":
+                return {"resources": [{"uri": f"a:{n}", "name": "n", "description": "d" * 500} for n in range(20_000)]}
+            return super().answer(method, params)
+
+        def capabilities(self) -> dict[str, Any]:
+            return {**super().capabilities(), "resources": {}}
+
+        def handle(self, message: dict[str, Any]) -> None:
+            params: dict[str, Any] = message.get("params") or {}
+            name = params.get("name")
+            if message.get("method") == "tools/call" and name == "nest":
+                # Written without the parser's own limit of depth.
+                self.send(id=message["id"], result={"structuredContent": nested, "content": []})
+            elif message.get("method") == "tools/call" and name == "form":
+                fields = {f"field{number}": {"type": "string"} for number in range(10_000)}
+                form = {
+                    "mode": "form",
+                    "message": "m" * 10_000_000,
+                    "requestedSchema": {"type": "object", "properties": fields},
+                }
+                self.send(id="form", method="elicitation/create", params=form)
+                self.asking = message["id"]
+            elif message.get("id") == "form":
+                self.send(id=self.asking, result=text_result(str(message.get("error") or message.get("result"))))
+            else:
+                super().handle(message)
+
+    def say(result: str | dict[str, Any]) -> Handler:
+        return lambda _, __: result
+
+    long = tool("long", "<tool_call>\u200b" * 1_000_000)
+    wide = tool("wide", "w", **{f"p{number}": "string" for number in range(20_000)})
+    handlers: dict[str, Handler] = {
+        "echo": echo,
+        "values": say({"content": [], "structuredContent": {"a": [[]] * 5_000_000}}),
+        "text": say("あ\u202e" * 2_500_000),
+        "json": say("[" + "[]," * 5_000_000 + "0]"),
+        "leaves": say(
+            {
+                "content": [{"type": "text", "text": "w " * 5_000_000}],
+                "structuredContent": {"a": [f"leaf {number}" for number in range(90_000)]},
+            }
+        ),
+        "error": say(text_result("e" * 20_000_000, is_error=True)),
+    }
+    crowd = [tool(f"tool_{number}", "ab " * 100) for number in range(20_000)]
+    named = [ECHO, *(tool(name) for name in ("values", "text", "json", "leaves", "error", "nest", "form"))]
+    Sprawling([*named, long, wide, *crowd], handlers, eras=(LEGACY,), page_size=5_000).run()
+
+
+def changes() -> None:
+    """Says without end that its tools have changed, and lists others each time."""
+
+    class Changing(_Shared):
+        turn = 0
+
+        def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+            if method != "tools/list":
+                return super().answer(method, params)
+            self.turn += 1
+            return {"tools": [ECHO, *(tool(f"t{number}_{self.turn}", "ab " * 100) for number in range(2000))]}
+
+        def capabilities(self) -> dict[str, Any]:
+            return {"tools": {"listChanged": True}}
+
+    def talk() -> None:
+        while True:
+            server.send(method="notifications/tools/list_changed")
+            threading.Event().wait(0.001)
+
+    server = Changing([ECHO], {"echo": echo}, eras=(LEGACY,))
+    threading.Thread(target=talk, daemon=True).start()
+    server.run()
+
+
+def prints() -> None:
+    """Never stops printing what is no message, in lines of a megabyte."""
+    line = "[" * 1_000_000
+
+    def talk() -> None:
+        while True:
+            with server.lock:
+                sys.stdout.write(line + "\n")
+                sys.stdout.flush()
+
+    def start(_: TinyServer, __: Arguments) -> str:
+        threading.Thread(target=talk, daemon=True).start()
+        return "from now on"
+
+    server = _Shared([tool("start")], {"start": start}, eras=(LEGACY,))
+    server.run()
+
+
 BEHAVIOURS = {
     behaviour.__name__: behaviour
     for behaviour in (
+        changes,
         cyclic,
         dies_at,
         endless_progress,
@@ -203,6 +305,8 @@ BEHAVIOURS = {
         insists,
         misaddresses,
         mistakes_ids,
+        prints,
+        sprawls,
     )
 }
 
