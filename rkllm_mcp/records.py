@@ -157,3 +157,4 @@ class Device:
     name: str  # its own name for itself
     linked: float  # Unix time at which it got the key
     rights: tuple[str, ...] = ()  # those of a key for a program; empty for all, as linked devices have
+    parent: str = ""  # id of the device, or name of the configured key, that made the key; empty for the owner

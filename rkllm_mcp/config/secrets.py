@@ -17,6 +17,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 PREFIX = "sk-rkllm-"
 # Of the keys that devices get for a code; see ``store.tables``.
 DEVICE_PREFIX = f"{PREFIX}device-"
+# The parent of a device's key that was made with a key of the configuration begins so; another is the id of a device.
+CONFIGURED = "configured "
 SCHEME = "sha256:"
 KEY_ADVICE = "'rkllm-mcp config add-key' makes one"
 # Shorter keys can be guessed by machines that reach the service.

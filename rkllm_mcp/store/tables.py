@@ -10,12 +10,14 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from rkllm_mcp.config.secrets import DEVICE_PREFIX, hashed, matches
+from rkllm_mcp.config.secrets import CONFIGURED, DEVICE_PREFIX, hashed, matches
 from rkllm_mcp.errors import StoreAwayError, StoreError
 from rkllm_mcp.records import Device, StoredApproval, Switch
 from rkllm_mcp.store.database import Database, Transaction
@@ -31,8 +33,8 @@ _PUT_SWITCH = "INSERT OR REPLACE INTO switches (server, tool, is_on, at) VALUES 
 _PUT_TEXT = "INSERT OR REPLACE INTO texts (kind, key, text, at) VALUES (?, ?, ?, ?)"
 _FIRST_TEXT = "INSERT INTO texts (kind, key, text, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _TEXTS = "SELECT key, text FROM texts WHERE kind = ?"
-# Kinds of texts: the tokens of the last days; of a code its hash, boot and end of validity; of a key its id, name and
-# hash.
+# Kinds of texts: the tokens of the last days; of a code its hash, boot with the parent, and end of validity; of a key
+# its id, name, hash, rights and parent.
 _TOKENS, _CODES, DEVICE_KEYS = ("daily tokens", "spent"), "device codes", "device keys"
 
 
@@ -224,36 +226,44 @@ class DeviceKeys:
         self._since_boot = since_boot
         self._latest: list[tuple[Device, str]] | None = None  # the devices as they were read last
 
-    async def new_code(self) -> str:
-        """Return a code that ``exchange`` takes once within ``CODE_VALID_S``."""
+    async def new_code(self, parent: str = "") -> str:
+        """Return a code that ``exchange`` takes once within ``CODE_VALID_S``, for a device of this parent."""
         code = secrets.token_urlsafe(24)
 
         def insert(transaction: Transaction) -> None:
             boot, now = self._since_boot(transaction)
-            expired = "DELETE FROM texts WHERE kind = ? AND (text != ? OR at < ?)"
-            transaction.execute(expired, (_CODES, boot, now))
-            transaction.execute(_PUT_TEXT, (_CODES, _digest(code), boot, now + CODE_VALID_S))
+            # The parent follows the boot, which has no space.
+            expired = "DELETE FROM texts WHERE kind = ? AND (substr(text, 1, ?) != ? OR at < ?)"
+            transaction.execute(expired, (_CODES, len(boot) + 1, f"{boot} ", now))
+            transaction.execute(_PUT_TEXT, (_CODES, _digest(code), f"{boot} {parent}", now + CODE_VALID_S))
 
         await self._database.ask(insert, durable=True)
         return code
 
     async def exchange(self, code: str, name: str) -> tuple[Device, str] | None:
         """Return a new device and its key for a valid code, which is used up; None for any other."""
-        device, key, row = self._new(name)
 
-        def replace_code(transaction: Transaction) -> bool:
+        def replace_code(transaction: Transaction) -> tuple[Device, str] | None:
             boot, now = self._since_boot(transaction)
+            place = (_CODES, _digest(code))
+            rows = transaction.execute("SELECT text FROM texts WHERE kind = ? AND key = ?", place).fetchall()
+            parent = str(rows[0][0]).partition(" ")[2] if rows else ""
             query = "DELETE FROM texts WHERE kind = ? AND key = ? AND text = ? AND at >= ?"
-            is_valid = transaction.execute(query, (_CODES, _digest(code), boot, now)).rowcount > 0
-            if is_valid:
-                transaction.execute(_PUT_TEXT, row)
-            return is_valid
+            if transaction.execute(query, (*place, f"{boot} {parent}", now)).rowcount == 0:
+                return None
+            device, key, row = self._new(name, (), parent)
+            transaction.execute(_PUT_TEXT, row)
+            return device, key
 
-        return (device, key) if await self._database.ask(replace_code, durable=True) else None
+        return await self._database.ask(replace_code, durable=True)
 
-    async def add(self, name: str, rights: Sequence[str]) -> tuple[Device, str]:
-        """Return a new device, such as a program, and its key, which has these rights and no others."""
-        device, key, row = self._new(name, rights)
+    async def add(self, name: str, rights: Sequence[str], parent: str = "") -> tuple[Device, str]:
+        """Return a new device, such as a program, and its key, which has these rights and no others.
+
+        ``parent`` is the id of the device, or the name of the configured key, that makes it: the key ends with that one
+        and has no more rights.
+        """
+        device, key, row = self._new(name, rights, parent)
 
         def insert(transaction: Transaction) -> None:
             transaction.execute(_PUT_TEXT, row)
@@ -261,16 +271,19 @@ class DeviceKeys:
         await self._database.ask(insert, durable=True)
         return device, key
 
-    def _new(self, name: str, rights: Sequence[str] = ()) -> tuple[Device, str, tuple[str, str, str, float]]:
+    def _new(self, name: str, rights: Sequence[str], parent: str) -> tuple[Device, str, tuple[str, str, str, float]]:
         """Return a device, its key and its row."""
-        device = Device(secrets.token_hex(4), " ".join(name.split()), self._clock(), tuple(rights))
+        device = Device(secrets.token_hex(4), " ".join(name.split()), self._clock(), tuple(rights), parent)
         key = f"{DEVICE_PREFIX}{device.id}-{secrets.token_urlsafe(32)}"
         # A linked device has no rights in its row, as before there were others.
-        entry = [device.name, hashed(key), *([rights] if rights else [])]
+        entry = [device.name, hashed(key), *([rights, parent] if rights or parent else [])]
         return device, key, (DEVICE_KEYS, device.id, json.dumps(entry), device.linked)
 
     async def find(self, key: str) -> Device | None:
-        """Return the device of a key; None if it was revoked or never existed."""
+        """Return the device of a key; None if it, or a device that it comes from, was revoked or never existed.
+
+        Its rights are those that all the devices that it comes from still have, and its parent is the first of them.
+        """
         number = key.removeprefix(DEVICE_PREFIX).partition("-")[0]
         try:
             devices = await self._devices()
@@ -278,27 +291,70 @@ class DeviceKeys:
             if self._latest is None:
                 raise
             devices = self._latest
-        matching = [(device, entry) for device, entry in devices if device.id == number]
-        return next((device for device, entry in matching if matches(key, entry)), None)
+        matching = [device for device, entry in devices if device.id == number and matches(key, entry)]
+        known = {device.id: device for device, _ in devices}
+        return _with_parents(matching[0], known) if matching else None
+
+    async def find_living(self, ids: Collection[str]) -> set[str]:
+        """Return those of the devices whose keys are still good, as far as the store can be read."""
+        with suppress(StoreError):
+            await self._devices()
+        known = {device.id: device for device, _ in self._latest or ()}
+        return {number for number in ids if number in known and _with_parents(known[number], known)}
 
     async def all(self) -> list[Device]:
         """Return all devices, the oldest first."""
         return [device for device, _ in await self._devices()]
 
     async def revoke(self, number: str) -> bool:
-        """Delete the key of a device; return False if no device has this id."""
-        query = "DELETE FROM texts WHERE kind = ? AND key = ?"
-        return await self._database.change(query, (DEVICE_KEYS, number), durable=True) > 0
+        """Delete the key of a device and those that come from it; return False if no device has this id."""
+
+        def delete(transaction: Transaction) -> bool:
+            rows = transaction.execute("SELECT key, text, at FROM texts WHERE kind = ?", (DEVICE_KEYS,)).fetchall()
+            devices = [device for device, _ in _devices_of(rows)]
+            ending = {number} & {device.id for device in devices}
+            while added := {device.id for device in devices if device.parent in ending} - ending:
+                ending |= added
+            for each in ending:
+                transaction.execute("DELETE FROM texts WHERE kind = ? AND key = ?", (DEVICE_KEYS, each))
+            return bool(ending)
+
+        return await self._database.ask(delete, durable=True)
 
     async def _devices(self) -> list[tuple[Device, str]]:
         """Return the devices, each with the hash of its key."""
         query = "SELECT key, text, at FROM texts WHERE kind = ? ORDER BY at, key"
         rows = await self._database.rows(query, (DEVICE_KEYS,))
-        devices = ((number, json.loads(text), linked) for number, text, linked in rows)
-        self._latest = [
-            (Device(number, name, linked, tuple(*rights)), entry) for number, (name, entry, *rights), linked in devices
-        ]
+        self._latest = _devices_of(rows)
         return self._latest
+
+
+def _devices_of(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Device, str]]:
+    devices: list[tuple[Device, str]] = []
+    for number, text, linked in rows:
+        # Rows of before have no parent, and those of linked devices no rights either.
+        name, entry, rights, parent = [*json.loads(text), (), ""][:4]
+        devices.append((Device(number, name, linked, tuple(rights), parent), entry))
+    return devices
+
+
+def _with_parents(device: Device, known: Mapping[str, Device]) -> Device | None:
+    """Return a device with the rights that its parents leave it and the first parent that is no device.
+
+    None if one of its parents was revoked.
+    """
+    rights, parent, passed = device.rights, device.parent, {device.id}
+    while parent and not parent.startswith(CONFIGURED):
+        above = known.get(parent)
+        if above is None or above.id in passed:
+            return None
+        passed.add(above.id)
+        if above.rights:
+            rights = tuple(right for right in rights or above.rights if right in above.rights)
+            if not rights:
+                return None
+        parent = above.parent
+    return replace(device, rights=rights, parent=parent)
 
 
 def _digest(code: str) -> str:

@@ -21,6 +21,7 @@ from rkllm_mcp.errors import StoreAwayError
 from rkllm_mcp.messages import Picture, picture_type
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.owner import check_own
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.running_answers import read_elsewhere
 from rkllm_mcp.surfaces.http.state import run_work, service_of, tenant_of
@@ -226,9 +227,12 @@ async def show_version(request: Request) -> object:
     return await show.handler(request)
 
 
-@Route("DELETE", "/v1/conversations/{id}", answers=(RouteResponse(status=204, says="It is gone."),), problems=(404,))
+@Route(
+    "DELETE", "/v1/conversations/{id}", answers=(RouteResponse(status=204, says="It is gone."),), problems=(403, 404)
+)
 async def delete(request: Request) -> None:
     """Forget a conversation and the records of its tool calls."""
+    check_own(request, "delete the owner's conversations")
     app, conversation_id = _conversation_named(request)
     # An answer that is saved when it stops would restore the deleted conversation.
     await service_of(request).answers.stopped(app, conversation_id)

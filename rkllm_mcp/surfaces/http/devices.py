@@ -17,7 +17,7 @@ from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.config.sections import RIGHTS, is_loopback, web_address
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.owner import refusal_of_adding
+from rkllm_mcp.surfaces.http.owner import check_own, refusal_of_adding
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import OWNER, service_of, tenant_of
 
@@ -103,7 +103,7 @@ async def add_key(request: Request) -> dict[str, Any]:
     tenant = _owner(request)
     if missing := [right for right in body.allow if right not in request.state.rights]:
         raise HTTPError(403, f"this key has no right to {', '.join(missing)}, so it grants none", code="key_purpose")
-    device, key = await tenant.app.store.devices.add(body.name, body.allow)
+    device, key = await tenant.app.store.devices.add(body.name, body.allow, request.state.parent)
     return shown(NewDevice, device, key=key, allow=device.rights)
 
 
@@ -120,9 +120,11 @@ async def list_devices(request: Request) -> dict[str, Any]:
 
 @Route("DELETE", "/v1/devices/{id}", answers=(RouteResponse(status=204),), problems=(403, 404))
 async def revoke(request: Request) -> None:
-    """Revoke the key of a device."""
+    """Revoke the key of a device, and those that were made with it."""
     number: str = request.path_params["id"]
-    if not await _owner(request).app.store.devices.revoke(number):
+    tenant = _owner(request)
+    check_own(request, "revoke keys")
+    if not await tenant.app.store.devices.revoke(number):
         raise HTTPError(404, f"there is no device {number!r}; GET /v1/devices lists them")
 
 
@@ -135,7 +137,7 @@ async def qr_code(request: Request) -> QrCode:
     is_linking = refusal_of_adding(request) is None
     address = f"{body.address}/"
     if is_linking:
-        address += f"#/link/{await tenant.app.store.devices.new_code()}"
+        address += f"#/link/{await tenant.app.store.devices.new_code(request.state.parent)}"
     return QrCode(svg=await to_thread.run_sync(_drawn, address), is_linking=is_linking)
 
 

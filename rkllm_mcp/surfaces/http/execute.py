@@ -12,6 +12,7 @@ import base64
 import binascii
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -327,7 +328,9 @@ async def _make_detached_answer(
     async with open_task_group() as tasks:
         tasks.start_soon(running.publish, tenant_of(request).app)
         try:
-            await _make_answer(request, conversation, body, running, running)
+            # The request of a detached answer ends before it does.
+            with getattr(request.state, "while_good", nullcontext)():
+                await _make_answer(request, conversation, body, running, running)
         except Exception as error:  # noqa: BLE001  (its readers are told)
             running.failure = problem_of(error)
         finally:

@@ -10,22 +10,26 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import logging
 import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rkllm_mcp.config.secrets import DEVICE_PREFIX, matches
+from rkllm_mcp.config.secrets import CONFIGURED, DEVICE_PREFIX, matches
 from rkllm_mcp.config.section import Right
 from rkllm_mcp.config.sections import RIGHTS, Config, is_loopback
-from rkllm_mcp.errors import ModelExchangeError
+from rkllm_mcp.errors import ModelExchangeError, StoreError
+from rkllm_mcp.records import Device
 from rkllm_mcp.surfaces.http.errors import HEADER, HTTPError, begin_request, current_request_id, response_to
 from rkllm_mcp.surfaces.http.state import OWNER, SERVER_SEND, ServiceState, release_body
 from rkllm_mcp.surfaces.invocation import RefusalLog
@@ -36,6 +40,8 @@ _KEY_HEADERS = ("x-api-key", "api-key")
 LINKED_DEVICE = "device "
 # The label of the key that commands of this user read from the state folder; see surfaces.running_service.
 TERMINAL = "terminal"
+# The label of a key that was made for a program.
+PROGRAM = "program "
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -46,6 +52,8 @@ class Principal:
     tenant: str  # name; empty for the owner
     key: str  # label of the key, which does not reveal it; empty without a key
     rights: tuple[Right, ...] = RIGHTS
+    parent: str = ""  # of the keys that it makes: id of its device, or name of its entry in the configuration
+    is_own: bool = False  # the owner's own key, or a device that the owner linked; no key for a program
 
 
 def needs_key(config: Config) -> bool:
@@ -57,19 +65,23 @@ async def principal_of(headers: Mapping[str, str], service: ServiceState) -> Pri
     """Authenticate a request by its headers; an HTTPError 401 without a known key."""
     config, key = service.config, _key(headers)
     if service.terminal_key and secrets.compare_digest(key.encode(), service.terminal_key.encode()):
-        return Principal(OWNER, TERMINAL)
+        return Principal(OWNER, TERMINAL, is_own=True)
     if key.startswith(DEVICE_PREFIX):
         device = await service.tenants.tenant(OWNER).app.store.devices.find(key)
-        if device is not None and device.rights:
-            return Principal(OWNER, f"program {device.id}", tuple(right for right in RIGHTS if right in device.rights))
-        if device is not None:
-            return Principal(OWNER, f"{LINKED_DEVICE}{device.id}")
+        left = _rights_left(device, config) if device is not None else ()
+        if device is not None and device.rights and left:
+            return Principal(OWNER, f"{PROGRAM}{device.id}", left, device.id)
+        if device is not None and left:
+            return Principal(OWNER, f"{LINKED_DEVICE}{device.id}", left, device.id, is_own=left == RIGHTS)
     if not needs_key(config):
-        return Principal(OWNER, "")
+        return Principal(OWNER, "", is_own=True)
     if not key:
         raise HTTPError(401, "a key is required; send it as 'Authorization: Bearer KEY'")
     keys = enumerate(config.service.owner_keys())
-    principals = [(Principal(OWNER, f"owner {number}", rights), entry) for number, (entry, rights) in keys]
+    principals = [
+        (Principal(OWNER, f"owner {number}", rights, _name_of(entry), is_own=set(RIGHTS) <= set(rights)), entry)
+        for number, (entry, rights) in keys
+    ]
     for tenant in config.tenants:
         granted: dict[Right, bool] = {"approve": tenant.may_approve is not False, "write": tenant.may_write}
         rights: tuple[Right, ...] = tuple(right for right in RIGHTS if granted.get(right, True))
@@ -79,6 +91,20 @@ async def principal_of(headers: Mapping[str, str], service: ServiceState) -> Pri
     if not callers:
         raise HTTPError(401, "the key is not known here; 'rkllm-mcp config add-key' makes one")
     return callers[0]
+
+
+def _rights_left(device: Device, config: Config) -> tuple[Right, ...]:
+    """Return the rights of a device's key that the key of the configuration it comes from has; none if that is gone."""
+    rights = tuple(right for right in RIGHTS if not device.rights or right in device.rights)
+    if not device.parent:
+        return rights
+    above = next((kept for entry, kept in config.service.owner_keys() if _name_of(entry) == device.parent), ())
+    return tuple(right for right in rights if right in above)
+
+
+def _name_of(entry: str) -> str:
+    """Return the name of a key of the configuration as the parent of others; it does not reveal the key."""
+    return f"{CONFIGURED}{hashlib.sha256(entry.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
 def _key(headers: Mapping[str, str]) -> str:
@@ -212,7 +238,15 @@ class RequestMiddleware:
             caller = await self._caller(scope["path"], headers)
             scope["state"] = {**scope.get("state", {}), **vars(caller)}
             scope[SERVER_SEND] = send
-            await self._app(scope, receive, send_counted)
+            if not caller.key:
+                await self._app(scope, receive, send_counted)
+                return
+            is_good = partial(self._has_rights_of, caller, headers)
+            scope["state"]["while_good"] = partial(self._service.open_keys.ending, _key(headers), is_good)
+            with self._service.open_keys.ending(_key(headers), is_good) as good:
+                await self._app(scope, receive, send_counted)
+            if good.cancelled_caught:
+                await self._end_revoked(scope, receive, send_counted, has_begun=status > 0)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client is told, or the log
             if isinstance(error, HTTPError) and (error.status == 403 or (error.status == 401 and _key(headers))):
                 self._refusals.note((scope.get("client") or [""])[0], f"{error.status} at {_printable(scope['path'])}")
@@ -234,6 +268,24 @@ class RequestMiddleware:
             if path in self._open_paths or path.startswith(_PAGE):
                 return Principal("", "")
             raise
+
+    async def _end_revoked(self, scope: Scope, receive: Receive, send: Send, *, has_begun: bool) -> None:
+        if not has_begun:
+            await response_to(HTTPError(401, "the key was revoked"), scope["path"])(scope, receive, send)
+            return
+        # A body whose length was announced cannot be ended before; the server closes the connection then.
+        with suppress(Exception):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _has_rights_of(self, caller: Principal, headers: Headers) -> bool:
+        """Return True if a request would still be admitted, with all rights that its caller had."""
+        try:
+            now = await principal_of(headers, self._service)
+        except HTTPError:
+            return False
+        except (ModelExchangeError, StoreError):
+            return True
+        return now.tenant == caller.tenant and set(now.rights) >= set(caller.rights)
 
     def _complete(self, headers: MutableHeaders, path: str, origin: str | None) -> None:
         headers[HEADER] = current_request_id()

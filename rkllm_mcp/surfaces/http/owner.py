@@ -17,6 +17,19 @@ def refusal_of_key(request: Request) -> HTTPError | None:
     return HTTPError(403, "this takes a key of the owner with all rights", code="key_purpose")
 
 
+def check_own(request: Request, what: str) -> None:
+    """Refuse what only the owner's own key, or a device that the owner linked, may do to the owner's keys and data.
+
+    A tenant does it to its own.
+
+    Raises:
+        HTTPError: 403.
+    """
+    if request.state.tenant == OWNER and not request.state.is_own:
+        advice = "use a key of the owner with all rights that is in the configuration, or a linked device"
+        raise HTTPError(403, f"this key does not {what}; {advice}", code="key_purpose")
+
+
 def refusal_of_adding(request: Request) -> HTTPError | None:
     """Return the refusal of a key that may not add servers.
 

@@ -16,6 +16,7 @@ from starlette.responses import StreamingResponse
 from rkllm_mcp.app import conversation_export
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.owner import check_own
 from rkllm_mcp.surfaces.http.route import JSON, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import run_work, service_of, tenant_of
 
@@ -82,12 +83,13 @@ async def _written(request: Request, app: App) -> AsyncGenerator[bytes]:
     yield b"]}\n"
 
 
-@Route("DELETE", "/v1/me/data", answers=(RouteResponse(Deleted),))
+@Route("DELETE", "/v1/me/data", answers=(RouteResponse(Deleted),), problems=(403,))
 async def delete_data(request: Request) -> Deleted:
     """Delete the caller's conversations with pictures and results, the record of tool calls, and the text about them.
 
     Documents, keys, and permissions of tools stay.
     """
+    check_own(request, "delete the owner's data")
     service, app = service_of(request), tenant_of(request).app
     for conversation_id in service.open_conversations.ids_of(app):
         # An answer that is saved when it stops would restore the deleted conversation.

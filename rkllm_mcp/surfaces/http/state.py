@@ -29,6 +29,7 @@ from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.surfaces.boards import ModelT, models_of, named_boards
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
+from rkllm_mcp.surfaces.http.open_keys import OpenKeys
 from rkllm_mcp.surfaces.http.running_answers import RunningAnswers
 
 if TYPE_CHECKING:
@@ -271,6 +272,7 @@ class ServiceState:
     usage: dict[str, UsageTotals] = field(default_factory=lambda: defaultdict(UsageTotals))
     quota: Quota = field(default_factory=Quota)  # daily quotas
     admission: Admission = field(default_factory=Admission)  # memory and processor time of requests
+    open_keys: OpenKeys = field(default_factory=OpenKeys)  # keys of open requests
     metrics: Metrics = field(default_factory=Metrics)  # counters for Prometheus
     traces: Traces = field(default_factory=Traces)  # spans for OpenTelemetry
 
