@@ -35,7 +35,7 @@ HEAD_BYTES = 65_536
 # Connections without a request under way, in all and of one address. Browsers open 6, a load balancer may keep 100.
 MOST_WAITING = 384
 MOST_OF_ONE_ADDRESS = 128
-# Bytes around the data of a chunked body that are read, beyond 16 for each chunk and the length of the data again.
+# Bytes around the data of a chunked body that are read, beyond 16 for each chunk.
 EXCESS_BYTES = 65_536
 # Between two lines in the log about connections that were closed, seconds.
 LOG_INTERVAL_S = 60.0
@@ -223,7 +223,7 @@ class PatientConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
-        self._excess_bytes -= 2 * len(body)
+        self._excess_bytes -= len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -18,6 +18,8 @@ ESCAPE_SEQUENCE = (
     r"|\x1b[!-/]+[0-~]|\x1b[78=>c]"  # character sets, the cursor, reset
 )
 """Pattern of what a terminal obeys after Escape (ECMA-48), whole."""
+DIRECTIONS = r"\u202A-\u202E\u2066-\u2069"
+"""Embeddings, overrides and isolates of the writing direction, for a set of characters in a pattern."""
 
 # What a file in front of a question begins with: its name, and the fence that its text ends with as well.
 _FILE = re.compile(r"\s*(?:([^\n`]{1,255}):\n)?(`{4,})\n")

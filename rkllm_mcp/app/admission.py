@@ -117,6 +117,7 @@ class Admission:
         self.bodies = Room()  # bytes of bodies in memory
         self.uploads = Room()  # files that are received
         self._turns: OrderedDict[str, deque[anyio.Event]] = OrderedDict()
+        self._owners = set[str]()
         self._is_busy = False
         self._trim_timer: asyncio.TimerHandle | None = None
 
@@ -155,8 +156,10 @@ class Admission:
         finally:
             self.uploads.give_back(key, 1)
 
-    async def run(self, key: str, function: Callable[[], T]) -> tuple[T, float]:
+    async def run(self, key: str, function: Callable[[], T], *, is_owners: bool = False) -> tuple[T, float]:
         """Return the result of ``function``, run in a thread in its key's turn, and the seconds that it took.
+
+        The work of the owner's own keys goes before all other work that waits.
 
         Cancelling it while it waits takes it out of the round; a function that runs is waited for.
         """
@@ -165,19 +168,22 @@ class Admission:
             began = time.monotonic()
             return function(), time.monotonic() - began
 
-        await self._turn(key)
+        await self._turn(key, is_owners=is_owners)
         try:
             # Behind the prompt of an answer at most, which takes the same thread.
             return await run_costly(timed)
         finally:
             self._pass_turn()
 
-    async def _turn(self, key: str) -> None:
+    async def _turn(self, key: str, *, is_owners: bool) -> None:
         if not self._is_busy:
             self._is_busy = True
             return
         turn = anyio.Event()
         self._turns.setdefault(key, deque()).append(turn)
+        if is_owners:
+            self._owners.add(key)
+            self._turns.move_to_end(key, last=False)
         try:
             await turn.wait()
         except BaseException:
@@ -198,6 +204,8 @@ class Admission:
         turns.popleft().set()
         if turns:
             self._turns[key] = turns
+            if key in self._owners:
+                self._turns.move_to_end(key, last=False)
 
     def _trim(self) -> None:
         self._trim_timer = None

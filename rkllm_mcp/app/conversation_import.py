@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, Literal, TypeAlias, cast
 
 from rkllm_mcp.messages import StoredTurn, as_list, as_mapping
@@ -124,18 +125,11 @@ def _llama_cpp(entry: Mapping[str, Any]) -> _Tree:
 
 
 def _stored(tree: _Tree) -> StoredConversation | None:
-    turns: list[StoredTurn] = []
-    system = ""
-    for node in _branch(tree):
-        if node.role == "system":
-            system = system or node.text.strip()
-        elif node.role is not None and node.text.strip():
-            turn = StoredTurn(node.role, node.text.strip(), node.thinking.strip(), at=node.at)
-            if turns and turns[-1].role == turn.role:
-                # One after another of the same speaker is one turn here.
-                turns[-1] = _joined(turns[-1], turn)
-            else:
-                turns.append(turn)
+    branch = _branch(tree)
+    system = next((text for node in branch if node.role == "system" and (text := node.text.strip())), "")
+    said = (node for node in branch if node.role not in (None, "system") and node.text.strip())
+    # One after another of the same speaker is one turn here.
+    turns = [_joined(role, list(nodes)) for role, nodes in groupby(said, lambda node: node.role) if role is not None]
     if not turns:
         return None
     times = [at for at in (tree.created, tree.updated, *(turn.at for turn in turns)) if at] or [time.time()]
@@ -162,9 +156,10 @@ def _upwards(nodes: Mapping[str, _Node], key: str) -> Iterator[_Node]:
         key = nodes[key].parent
 
 
-def _joined(turn: StoredTurn, more: StoredTurn) -> StoredTurn:
-    thinking = "\n\n".join(filter(None, (turn.thinking, more.thinking)))
-    return replace(turn, text=f"{turn.text}\n\n{more.text}", thinking=thinking, at=more.at or turn.at)
+def _joined(role: _Role, nodes: Sequence[_Node]) -> StoredTurn:
+    text = "\n\n".join(node.text.strip() for node in nodes)
+    thinking = "\n\n".join(filter(None, (node.thinking.strip() for node in nodes)))
+    return StoredTurn(role, text, thinking, at=next((node.at for node in reversed(nodes) if node.at), 0.0))
 
 
 # Later than any date in seconds.

@@ -24,6 +24,7 @@ from rkllm_mcp.messages import TEXTS, as_list, as_mapping
 from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.text import shorten
 from rkllm_mcp.toolcalls.schemas import arguments_schema
+from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 from rkllm_text.json_values import is_long, size_of
 
 if TYPE_CHECKING:
@@ -233,13 +234,15 @@ def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
         return None
     good: dict[str, Any] = {"name": tool["name"]}
     good |= {key: shorten(tool[key], most) for key, most in _TEXTS.items() if isinstance(tool.get(key), str)}
+    if "title" in good:
+        good["title"] = without_invisible(good["title"])[0]
     # The output schema is left out: the SDK would throw away a whole result that does not fit it.
     good["inputSchema"] = arguments_schema(tool.get("inputSchema"), partial(_note_of, note, tool["name"]))
     annotations = tool.get("annotations")
     if _is_object(annotations):
         good["annotations"] = {key: annotations[key] for key in _HINTS if isinstance(annotations.get(key), bool)}
         if isinstance(annotations.get("title"), str):
-            good["annotations"]["title"] = shorten(annotations["title"], _TITLE_CHARS)
+            good["annotations"]["title"] = without_invisible(shorten(annotations["title"], _TITLE_CHARS))[0]
     execution = tool.get("execution")
     if _is_object(execution) and execution.get("taskSupport") in _TASK_SUPPORT:
         good["execution"] = {"taskSupport": execution["taskSupport"]}
@@ -325,7 +328,7 @@ _TEXTS: Mapping[str, int] = {"title": _TITLE_CHARS, "description": _DESCRIPTION_
 def _typed(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return an item without fields of a wrong type, its title and description cut."""
     good = {key: value for key, value in item.items() if key not in _TYPES or isinstance(value, _TYPES[key])}
-    return good | {key: shorten(good[key], most) for key, most in _TEXTS.items() if key in good}
+    return good | {key: without_invisible(shorten(good[key], most))[0] for key, most in _TEXTS.items() if key in good}
 
 
 def _bounded(

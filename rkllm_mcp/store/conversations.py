@@ -38,6 +38,7 @@ from rkllm_mcp.store.boards import STILL_OWN, AnsweredElsewhereError, Leases, en
 from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database, Transaction
 from rkllm_mcp.store.outbox import Outbox
 from rkllm_mcp.text import without_files
+from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 
 TITLE_CHARS = 60
 # A shared database that takes longer gets an exchange later; writing it twice adds nothing.
@@ -144,7 +145,9 @@ class HistoryLimits:
 def title_of(words: str) -> str:
     """Return the first words of a text on one line, ending at a blank if possible."""
     # More words than a title has characters are not needed: splitting megabytes holds the interpreter's lock.
-    line = " ".join(_utf8(without_files(words)).split(None, TITLE_CHARS)[:TITLE_CHARS])
+    start = " ".join(_utf8(without_files(words)).split(None, TITLE_CHARS)[:TITLE_CHARS])[: 10 * TITLE_CHARS]
+    # Lists, file names and terminals show it: nothing in it moves a cursor or turns the direction of writing.
+    line = " ".join(without_invisible(start)[0].split())
     if len(line) <= TITLE_CHARS:
         return line
     head = line[: TITLE_CHARS - 1]

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, TextIO
 
-from rkllm_mcp.text import ESCAPE_SEQUENCE
+from rkllm_mcp.text import DIRECTIONS, ESCAPE_SEQUENCE
 
 # An escape sequence in a tool's result could rewrite the screen: whole ones, so that no "[31m" stays behind, then what
-# is left of C0 and C1 but tab and newline.
-_CONTROL = re.compile(rf"{ESCAPE_SEQUENCE}|\x9b[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# is left of C0 and C1 but tab and newline. Overrides of the writing direction show a name as another one.
+_CONTROL = re.compile(rf"{ESCAPE_SEQUENCE}|\x9b[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f{DIRECTIONS}]")
 # The beginning of an escape sequence at the end of a piece. What goes on for longer than any real one is text.
 _UNFINISHED = re.compile(
     r"(?:\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b\n]*\x1b?|[PX^_][^\x1b\n]*\x1b?|[!-/]*)|\x9b[0-?]*[ -/]*)\Z"

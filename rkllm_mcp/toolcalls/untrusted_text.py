@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.text import ESCAPE_SEQUENCE, collapse_whitespace, shorten
+from rkllm_mcp.text import DIRECTIONS, ESCAPE_SEQUENCE, collapse_whitespace, shorten
 from rkllm_text.ranges import KANJI
 
 # A regional flag is a black flag followed by the region's name in tags (England, Scotland, Wales).
@@ -17,7 +17,7 @@ _FLAG = r"\U0001F3F4[\U000E0030-\U000E0039\U000E0061-\U000E007A]{3,6}\U000E007F"
 _VARIANT = rf"[{KANJI}][\U000E0100-\U000E01EF]"
 _HIDDEN = (
     r"[\U000E0000-\U000E007F\U000E0100-\U000E01EF"  # tags, variation selectors of ideographs
-    r"\u202A-\u202E\u2066-\u2069"  # embeddings, overrides and isolates
+    rf"{DIRECTIONS}"
     r"\u200B\u2060-\u2064\u206A-\u206F\uFEFF\u00AD\u180E\uFFF9-\uFFFB]"  # without width or meaning
     # Control characters except newline and tab move a terminal's cursor or have no meaning. Colours go as a whole: of
     # what is left ("[31m") a model makes words.

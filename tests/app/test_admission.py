@@ -124,6 +124,28 @@ async def test_one_piece_of_work_runs_at_a_time_and_keys_take_turns_with_any_que
     assert order == ["a0", "a1", "b0", "c0", "a2", "a3"]
 
 
+async def test_the_owners_work_goes_before_all_other_that_waits() -> None:
+    admission, order, begin = Admission(), list[str](), threading.Event()
+
+    def work(name: str) -> Callable[[], None]:
+        def run() -> None:
+            begin.wait(60)
+            order.append(name)
+
+        return run
+
+    async def run(key: str, name: str) -> None:
+        await admission.run(key, work(name), is_owners=key == "owner 0")
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            for key in ("a", "a", "b", "a", "owner 0", "owner 0", "b"):
+                tasks.start_soon(run, key, key)
+                await settled()
+            begin.set()
+    assert order == ["a", "owner 0", "owner 0", "a", "b", "a", "b"]
+
+
 async def test_work_that_is_cancelled_while_it_waits_does_not_run_and_passes_its_turn_on() -> None:
     admission, order = Admission(), list[str]()
     begin = threading.Event()

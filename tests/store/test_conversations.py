@@ -209,6 +209,7 @@ async def test_an_id_may_be_shortened_while_it_is_one(place: Place) -> None:
         (f"{'word ' * 11}and a long end", f"{'word ' * 11}and…"),
         (f"a {'w' * 60}", f"a {'w' * 57}…"),
         ("half \ud83d of it", "half ? of it"),
+        ("in\u202evoice\u202c \x1b[2Jof \u2066May\u2069\x07", "invoice of May"),
     ],
 )
 def test_a_title_is_the_first_words_of_a_question(words: str, title: str) -> None:

@@ -374,8 +374,13 @@ async def test_another_version_or_target_is_refused(line: bytes) -> None:
     assert (await answer_to(line + b"\r\nHost: board\r\n\r\n", b"received.")).startswith(b"HTTP/1.1 400 ")
 
 
+# Its extension is no longer than its data.
+LONG_CHUNK = b"2000;" + b"x" * 8_000 + b"\r\n" + b"a" * 0x2000 + b"\r\n"
+
+
 @pytest.mark.parametrize(
-    "excess", [b"1;" + b"x" * 300_000 + b"\r\na\r\n0\r\n\r\n", b"1;" + b"x" * 90 + b"\r\na\r\n", b"0" * 300_000]
+    "excess",
+    [b"1;" + b"x" * 300_000 + b"\r\na\r\n0\r\n\r\n", b"1;" + b"x" * 90 + b"\r\na\r\n", b"0" * 300_000, LONG_CHUNK],
 )
 async def test_a_chunked_body_has_no_more_around_it_than_in_it(excess: bytes) -> None:
     head = b"POST /echo HTTP/1.1\r\nHost: board\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -15,6 +15,10 @@ def test_columns_are_aligned_and_wide_characters_count_as_two() -> None:
     assert table(("NAME", "WHAT"), [("東京", "a\nb"), ("x\x1b[2J", "")]) == "NAME  WHAT\n東京  a b\nx\n"
 
 
+def test_a_name_cannot_turn_the_direction_of_writing() -> None:
+    assert table(("NAME",), [("in\u202efdp.exe\u202c\u2067x\u2069",)]) == "NAME\ninfdp.exex\n"
+
+
 def test_without_rows_no_table_is_printed() -> None:
     assert table(("NAME",), []) == ""
 

@@ -22,13 +22,13 @@ import tarfile
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated, Any, cast
 
 import typer
+from pydantic import BaseModel, ValidationError
 
 from rkllm_mcp import __version__
 from rkllm_mcp.app.preview import state_folder
@@ -59,12 +59,6 @@ class BackupError(RkllmMcpError):
     """An archive could not be written or read."""
 
 
-@dataclass(frozen=True)
-class _StoredFile:
-    name: str  # in the archive: kind/relative/path
-    path: Path
-
-
 def _folders(*, is_system: bool) -> Mapping[str, Path]:
     """Return the folders of the owner, or of the system's service, by their names in the archive."""
     if is_system:
@@ -72,11 +66,21 @@ def _folders(*, is_system: bool) -> Mapping[str, Path]:
     return {"config": user_folder("config"), "state": state_folder(), "data": user_folder("data")}
 
 
-def _stored_files(folders: Mapping[str, Path]) -> Iterator[_StoredFile]:
-    """Yield the files that a backup has, by name."""
+def _stored_files(folders: Mapping[str, Path], skip: Callable[[Path], None]) -> Iterator[tuple[str, Path, int]]:
+    """Yield the files that a backup has by name: ``kind/relative/path``, the file, and a descriptor of it.
+
+    Root reads what the account of a service has written. So no link is followed and no device is read, and a file
+    belongs to the owner of its folder, or to root with no second name elsewhere. ``skip`` is called with what is none.
+
+    Raises:
+        BackupError: a file belongs to another account.
+    """
     for kind, folder in folders.items():
         other_folders = {path for name, path in folders.items() if name != kind}
-        for parent, names, files in os.walk(folder):
+        if not folder.is_dir():
+            continue
+        owner = folder.stat().st_uid
+        for parent, names, files, descriptor in os.fwalk(folder, follow_symlinks=False):
             here = Path(parent)
             is_top = here == folder
             names[:] = sorted(
@@ -85,14 +89,27 @@ def _stored_files(folders: Mapping[str, Path]) -> Iterator[_StoredFile]:
             for name in sorted(files):
                 path = here / name
                 # SQLite's own copy of a database contains what its log holds.
-                if path.is_file() and not name.endswith(("-wal", "-shm", ".lock", ".partial")):
-                    yield _StoredFile(f"{kind}/{path.relative_to(folder).as_posix()}", path)
+                if name.endswith(("-wal", "-shm", ".lock", ".partial")):
+                    continue
+                if not stat.S_ISREG(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
+                    skip(path)
+                    continue
+                file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=descriptor)
+                try:
+                    status = os.fstat(file)
+                    is_own = status.st_uid == owner or (status.st_uid == 0 and status.st_nlink == 1)
+                    if not stat.S_ISREG(status.st_mode) or not is_own:
+                        raise BackupError(f"{path} belongs to another account; remove it, nothing was backed up")
+                    yield f"{kind}/{path.relative_to(folder).as_posix()}", path, file
+                finally:
+                    os.close(file)
 
 
-def write_backup(target: Path, folders: Mapping[str, Path]) -> int:
+def write_backup(target: Path, folders: Mapping[str, Path], skip: Callable[[Path], None] = lambda _: None) -> int:
     """Write the archive, readable by its owner alone, and return the number of files in it.
 
-    Databases may be in use meanwhile. ``target`` must not exist, and is not left behind half written.
+    ``skip`` is called with each link, device or socket, which are left out. Databases may be in use meanwhile.
+    ``target`` must not exist, and is not left behind half written.
 
     Raises:
         UsageError: ``target`` exists, or there is nothing to back up.
@@ -114,8 +131,8 @@ def write_backup(target: Path, folders: Mapping[str, Path]) -> int:
             manifest = Path(scratch) / _MANIFEST
             manifest.write_text(json.dumps(_manifest(folders), indent=1), "utf-8")
             archive.add(manifest, _MANIFEST)
-            for file in _stored_files(folders):
-                archive.add(_copied(file.path, Path(scratch)), file.name)
+            for name, path, file in _stored_files(folders, skip):
+                archive.add(_copied(path, file, Path(scratch)), name)
                 count += 1
         if not count:
             raise UsageError(f"there is nothing to back up in {', '.join(map(str, folders.values()))}")
@@ -137,28 +154,32 @@ def _model_names(folders: Mapping[str, Path]) -> list[str]:
     return sorted(model.folder.name for model in list_models([folders["data"] / "models"]))
 
 
-def _copied(path: Path, scratch: Path) -> Path:
-    """Return a copy that nothing changes while it is read; of a database, SQLite's own."""
+def _copied(path: Path, file: int, scratch: Path) -> Path:
+    """Return a copy of an open file that nothing changes while it is read; of a database, SQLite's own."""
     copy = scratch / "copy"
     copy.unlink(missing_ok=True)
-    if not _is_database(path):
-        shutil.copy2(path, copy)
-        return copy
-    try:
-        with (
-            closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source,
-            closing(sqlite3.connect(copy)) as target,
-        ):
-            source.backup(target)
-    except sqlite3.Error as error:
-        raise BackupError(f"{path}: {error}; nothing was backed up") from None
-    shutil.copystat(path, copy)
+    with open(file, "rb", closefd=False) as source_file:
+        is_database = source_file.read(len(_SQLITE)) == _SQLITE
+        source_file.seek(0)
+        if not is_database:
+            with copy.open("xb") as target_file:
+                shutil.copyfileobj(source_file, target_file)
+    if is_database:
+        try:
+            with (
+                closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source,
+                closing(sqlite3.connect(copy)) as target,
+            ):
+                source.backup(target)
+        except sqlite3.Error as error:
+            raise BackupError(f"{path}: {error}; nothing was backed up") from None
+        # SQLite opens it by its name.
+        if not os.path.samestat(os.fstat(file), path.lstat()):
+            raise BackupError(f"{path} was replaced meanwhile; nothing was backed up, try again")
+    opened = os.fstat(file)
+    copy.chmod(stat.S_IMODE(opened.st_mode))
+    os.utime(copy, ns=(opened.st_atime_ns, opened.st_mtime_ns))
     return copy
-
-
-def _is_database(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(_SQLITE)) == _SQLITE
 
 
 def extract_backup(source: Path, target: Path) -> dict[str, Any]:
@@ -203,15 +224,27 @@ class _BoundedReads:
         return self._file.read(size)
 
 
+class _Manifest(BaseModel):
+    """The first file of an archive."""
+
+    format: int
+    version: str
+    models: list[str]
+
+
 def _read_manifest(archive: tarfile.TarFile, member: tarfile.TarInfo | None) -> dict[str, Any]:
     is_manifest = member is not None and member.name == _MANIFEST and member.size <= _LONGEST_READ
     content = archive.extractfile(member) if member is not None and is_manifest else None
     if content is None:
         raise ValueError("it has no manifest")
-    value: object = json.load(content)
-    if not isinstance(value, dict) or not {"format", "version", "models"} <= value.keys():
-        raise ValueError("its manifest is incomplete")
-    return cast("dict[str, Any]", value)
+    try:
+        return _Manifest.model_validate_json(content.read()).model_dump()
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(
+            f"its manifest is damaged: {where}: {first['msg']}" if where else "its manifest is damaged"
+        ) from None
 
 
 def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
@@ -281,9 +314,12 @@ def backup_command(
     """Save configuration, conversations, keys and knowledge bases to one file, also while the service runs."""
     folders = _folders(is_system=system)
     target = file.expanduser().absolute()
-    count = write_backup(target, folders)
+    skipped: list[Path] = []
+    count = write_backup(target, folders, skipped.append)
     sys.stdout.write(f"{target}\n")
     session.status(f"{count} files, {target.stat().st_size:,} bytes. It contains keys: keep it private.")
+    for path in skipped:
+        session.status(f"Not in it, because it is a link or no file: {path}")
     source = session.config().origin.source
     if source is not None and not source.is_relative_to(folders["config"]):
         session.status(f"Not in it, because it is in another folder: {source}")
@@ -298,6 +334,8 @@ def restore_command(
 ) -> None:
     """Put back what a backup holds; what was here before is backed up first."""
     folders = _folders(is_system=system)
+    # A card that is damaged is named before anything is changed.
+    models_here = _model_names(folders)
     if readiness(session.config()):
         raise UsageError("the assistant is running; stop it first: rkllm-mcp service stop")
     state = folders["state"]
@@ -321,7 +359,7 @@ def restore_command(
         _replace_all(targets)
     session.status(f"Restored {len(targets)} files.")
     for name in manifest["models"]:
-        if name not in _model_names(folders):
+        if name not in models_here:
             session.status(f"Model {name!r} is not here: rkllm-mcp models pull {name}")
 
 

@@ -213,6 +213,68 @@ def test_a_backup_removes_what_a_killed_one_has_left(home: Path, tmp_path: Path,
     assert list(tmp_path.glob(".board.tar.gz.*")) == [running]
 
 
+def test_a_backup_follows_no_link_and_reads_no_device_and_says_so(home: Path, tmp_path: Path, command: Command) -> None:
+    secret, planted = tmp_path / "secret", state(home).parent
+    secret.mkdir()
+    (secret / "shadow").write_text("root:secret", "utf-8")
+    links = [planted / "link.txt", planted / "link.db", planted / "fifo"]
+    links[0].symlink_to(secret / "shadow")
+    links[1].symlink_to(home / ".local/share/rkllm-mcp/knowledge/knowledge.db")
+    os.mkfifo(links[2])
+    (planted / "folder").symlink_to(secret)
+    file = tmp_path / "board.tar.gz"
+    done = command("backup", str(file))
+    assert (done.code, [path for path in links if path.name not in done.err]) == (0, []), done.err
+    with tarfile.open(file) as archive:
+        names = [name for name in archive.getnames() if name.startswith("state/")]
+    assert names == ["state/state.db"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_backup_of_root_takes_no_file_of_another_account(home: Path, tmp_path: Path, command: Command) -> None:
+    foreign = state(home).parent / "foreign.txt"
+    foreign.write_text("x", "utf-8")
+    os.chown(foreign, 12345, 12345)
+    refused = command("backup", str(tmp_path / "board.tar.gz"))
+    assert (refused.code, foreign.name in refused.err, (tmp_path / "board.tar.gz").exists()) == (1, True, False)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "problem"),
+    [
+        (b'{"format": 1, "version": "0.1.0", "models": 5}', "models"),
+        (b'{"format": 1, "version": ["0"], "models": []}', "version"),
+        (b'{"format": 1, "version": "0.1.0", "models": [1]}', "models.0"),
+        (b"[" * 100_000, "damaged"),
+        (b"\xff\xfe", "damaged"),
+        (b"5", "damaged"),
+    ],
+)
+def test_a_damaged_manifest_is_named_and_nothing_is_changed(
+    home: Path, tmp_path: Path, command: Command, manifest: bytes, problem: str
+) -> None:
+    file = tmp_path / "board.tar.gz"
+    config = entry("config/config.toml")
+    file.write_bytes(gzip.compress(archived(manifest) + config.tobuf() + bytes(1024)))
+    refused = command("restore", str(file), "--yes")
+    assert (refused.code, "manifest" in refused.err, problem in refused.err) == (2, True, True), refused.err
+    assert (home / ".config/rkllm-mcp/config.toml").read_text("utf-8") == "[service]\nport = 1\n"
+
+
+def test_a_damaged_card_of_a_model_is_named_before_a_restore_changes_anything(
+    home: Path, tmp_path: Path, command: Command
+) -> None:
+    file = tmp_path / "board.tar.gz"
+    command("backup", str(file))
+    config = home / ".config/rkllm-mcp/config.toml"
+    config.write_text("[service]\nport = 2\n", "utf-8")
+    card = home / ".local/share/rkllm-mcp/models/big/model.toml"
+    card.write_bytes(b"\xff = [")
+    refused = command("restore", str(file), "--yes")
+    assert (refused.code != 0, "models/big/model.toml" in refused.err) == (True, True), refused.err
+    assert config.read_text("utf-8") == "[service]\nport = 2\n"
+
+
 @pytest.mark.parametrize("damage", ["cut", "text", "no manifest", "later version"])
 def test_a_file_that_is_no_whole_backup_changes_nothing(
     home: Path, tmp_path: Path, command: Command, damage: str

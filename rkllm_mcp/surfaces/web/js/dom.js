@@ -6,6 +6,9 @@
 const SVG = "http://www.w3.org/2000/svg";
 const ICONS = new URL("../icons.svg", import.meta.url).pathname;
 const NEVER = /^(on|style$|srcdoc$)/i;
+// Characters that control, or that turn the direction of writing: with them a name looks like another one.
+const TURNING = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
+const SHOWN = /^(aria-label|title|alt|placeholder)$/;
 
 /**
  * @typedef {Node | string | number | null | undefined | false} Child
@@ -127,7 +130,8 @@ export function joined(facts, between = " · ") {
  * @param {Node | string} words empty for nothing
  */
 export function tell(element, words) {
-  if (element.textContent !== (words instanceof Node ? words.textContent : words)) element.replaceChildren(words);
+  const shown = words instanceof Node ? words : plain(words);
+  if (element.textContent !== (shown instanceof Node ? shown.textContent : shown)) element.replaceChildren(shown);
 }
 
 /**
@@ -167,9 +171,14 @@ function setAttributes(element, attributes) {
     } else if (value === true) {
       element.setAttribute(name, "");
     } else if (value !== false && value !== null && value !== undefined) {
-      element.setAttribute(name, String(value));
+      element.setAttribute(name, SHOWN.test(name) ? plain(value) : String(value));
     }
   }
+}
+
+/** @param {unknown} text */
+function plain(text) {
+  return String(text).replace(TURNING, "");
 }
 
 /**
@@ -179,6 +188,6 @@ function setAttributes(element, attributes) {
 function append(element, children) {
   for (const child of children) {
     if (child instanceof Node) element.append(child);
-    else if (child !== null && child !== undefined && child !== false) element.append(String(child));
+    else if (child !== null && child !== undefined && child !== false) element.append(plain(child));
   }
 }
