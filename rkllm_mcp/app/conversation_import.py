@@ -127,9 +127,10 @@ def _llama_cpp(entry: Mapping[str, Any]) -> _Tree:
 def _stored(tree: _Tree) -> StoredConversation | None:
     branch = _branch(tree)
     system = next((text for node in branch if node.role == "system" and (text := node.text.strip())), "")
-    said = (node for node in branch if node.role not in (None, "system") and node.text.strip())
     # One after another of the same speaker is one turn here.
-    turns = [_joined(role, list(nodes)) for role, nodes in groupby(said, lambda node: node.role) if role is not None]
+    spoken = (node for node in branch if node.role in ("user", "assistant") and node.text.strip())
+    said = groupby(spoken, lambda node: node.role)
+    turns = [_joined(role, list(nodes)) for role, nodes in said if role == "user" or role == "assistant"]
     if not turns:
         return None
     times = [at for at in (tree.created, tree.updated, *(turn.at for turn in turns)) if at] or [time.time()]
@@ -156,7 +157,7 @@ def _upwards(nodes: Mapping[str, _Node], key: str) -> Iterator[_Node]:
         key = nodes[key].parent
 
 
-def _joined(role: _Role, nodes: Sequence[_Node]) -> StoredTurn:
+def _joined(role: Literal["user", "assistant"], nodes: Sequence[_Node]) -> StoredTurn:
     text = "\n\n".join(node.text.strip() for node in nodes)
     thinking = "\n\n".join(filter(None, (node.thinking.strip() for node in nodes)))
     return StoredTurn(role, text, thinking, at=next((node.at for node in reversed(nodes) if node.at), 0.0))

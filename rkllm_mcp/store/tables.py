@@ -333,7 +333,8 @@ def _devices_of(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Device, str]]:
     devices: list[tuple[Device, str]] = []
     for number, text, linked in rows:
         # Rows of before have no parent, and those of linked devices no rights either.
-        name, entry, rights, parent = [*json.loads(text), (), ""][:4]
+        row: list[Any] = [*json.loads(text), (), ""]
+        name, entry, rights, parent = row[:4]
         devices.append((Device(number, name, linked, tuple(rights), parent), entry))
     return devices
 
@@ -343,14 +344,15 @@ def _with_parents(device: Device, known: Mapping[str, Device]) -> Device | None:
 
     None if one of its parents was revoked.
     """
-    rights, parent, passed = device.rights, device.parent, {device.id}
+    rights: tuple[str, ...] = device.rights
+    parent, passed = device.parent, {device.id}
     while parent and not parent.startswith(CONFIGURED):
         above = known.get(parent)
         if above is None or above.id in passed:
             return None
         passed.add(above.id)
         if above.rights:
-            rights = tuple(right for right in rights or above.rights if right in above.rights)
+            rights = tuple(right for right in above.rights if not rights or right in rights)
             if not rights:
                 return None
         parent = above.parent

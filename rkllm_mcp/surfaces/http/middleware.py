@@ -95,7 +95,7 @@ async def principal_of(headers: Mapping[str, str], service: ServiceState) -> Pri
 
 def _rights_left(device: Device, config: Config) -> tuple[Right, ...]:
     """Return the rights of a device's key that the key of the configuration it comes from has; none if that is gone."""
-    rights = tuple(right for right in RIGHTS if not device.rights or right in device.rights)
+    rights: tuple[Right, ...] = tuple(right for right in RIGHTS if not device.rights or right in device.rights)
     if not device.parent:
         return rights
     above = next((kept for entry, kept in config.service.owner_keys() if _name_of(entry) == device.parent), ())
