@@ -186,6 +186,7 @@ def _fits(arguments: Mapping[str, Any], tool: ToolSpec) -> bool:
 
 # Small models choose well among a handful (reference: toolcall-formats 6); find_tools reaches the rest.
 MOST_CHOSEN = 8
+_MOST_CONSIDERED = 200  # of the best, each of which has its tokens counted
 # Tools that fit a later question this well are described with it; the best of a good question score 0.4 and more.
 _FITS_WELL = 0.3
 _TOLD_AT_ONCE = 3
@@ -233,7 +234,7 @@ class ToolSelection:
         find = find_tools_spec(tools)
         room = self.settings.budget_tokens - self._cost(find)
         chosen: set[str] = set()
-        for tool in await self._candidates(request, standing, forced):
+        for tool in (await self._candidates(request, standing, forced))[:_MOST_CONSIDERED]:
             cost = self._cost(self._listing_of(tool))
             if tool.name == forced or (cost <= room and len(chosen) < MOST_CHOSEN):
                 chosen.add(tool.name)
@@ -312,4 +313,6 @@ class ToolSelection:
         return bool(listings) and (not self._fits(listings) if choice == "auto" else choice)
 
     def _fits(self, listings: Sequence[ToolSpec]) -> bool:
-        return sum(map(self._cost, listings)) <= self.settings.budget_tokens
+        # No more tokens are counted than fit: a server may have a thousand tools.
+        total = 0
+        return all((total := total + self._cost(listing)) <= self.settings.budget_tokens for listing in listings)

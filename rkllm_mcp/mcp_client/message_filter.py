@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 _LONG_SECRET_CHARS = 8
 _WORDS_CHARS = 4000
 # Of a server's list: no model reads a hundredth of it, and every one of its bytes is searched and compared later.
-MOST_ITEMS = 2000
+MOST_ITEMS = 1000
 MOST_LIST_BYTES = 1024 * 1024
+MOST_SCHEMA_BYTES = 64 * 1024
 _NAME_CHARS = 500
 _TITLE_CHARS = 500
 _DESCRIPTION_CHARS = 16_000
@@ -231,6 +232,9 @@ def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
         return None
     if len(tool["name"]) > _NAME_CHARS:
         note(f"a tool whose name has more than {_NAME_CHARS} characters was dropped: {_short(tool['name'])}")
+        return None
+    if size_of(tool.get("inputSchema"), MOST_SCHEMA_BYTES + 1) > MOST_SCHEMA_BYTES:
+        note(f"tool {tool['name']!r} was dropped: its input schema has more than {MOST_SCHEMA_BYTES // 1024} KiB")
         return None
     good: dict[str, Any] = {"name": tool["name"]}
     good |= {key: shorten(tool[key], most) for key, most in _TEXTS.items() if isinstance(tool.get(key), str)}

@@ -16,13 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import anyio
-import anyio.to_thread
-
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.messages import ToolSpec, as_mapping
 from rkllm_mcp.protocols import ToolEvidence
 from rkllm_mcp.records import PastCalls
+from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.tools.kinds import files_in, kinds_in, kinds_of
 from rkllm_mcp.tools.loan_words import LoanWords
 from rkllm_mcp.tools.other_script import have_common_words
@@ -288,10 +286,15 @@ class ToolSearch:
         ]
 
     async def _index_of(self, tools: Sequence[ToolSpec]) -> _ToolIndex:
+        def build() -> _ToolIndex:
+            # Another question may have waited for the same.
+            index = self._index
+            return index if index and index.tools == tuple(tools) else _ToolIndex(tuple(tools), own_glossary())
+
         index = self._index
         if index is None or index.tools != tuple(tools):
             # A thousand tools take half a second of CPU.
-            index = self._index = await anyio.to_thread.run_sync(lambda: _ToolIndex(tuple(tools), own_glossary()))
+            index = self._index = await run_costly(build)
         return index
 
     def kinds(self, text: str) -> frozenset[str]:

@@ -27,7 +27,7 @@ from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
 from rkllm_mcp.surfaces.http.openai import count_text
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse, shown
-from rkllm_mcp.surfaces.http.state import MEBIBYTE, id_prefix, service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import MEBIBYTE, id_prefix, run_work, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import EventRecords, EventStream, while_connected
 from rkllm_mcp.text import Language, language_of_header
 from rkllm_mcp.toolcalls.results import result_text
@@ -137,11 +137,16 @@ SWITCHED = (RouteResponse(SwitchResult),)
 async def list_tools(request: Request) -> dict[str, Any]:
     """List the tools."""
     app = tenant_of(request).app
-    enabled = app.toolbox.tools()
     language = language_of_header(request.headers.get("accept-language", ""))
-    tools = [shown_tool(app, tool, language, enabled=True) for tool in enabled]
-    tools += [shown_tool(app, tool, language, enabled=False) for tool in app.toolbox.tools(disabled=True)]
-    return {"tools": tools, "tokens": app.model_host.listing.cost_of_all(enabled)}
+    enabled, disabled = app.toolbox.tools(), app.toolbox.tools(disabled=True)
+
+    def listed() -> dict[str, Any]:
+        tools = [shown_tool(app, tool, language, enabled=True) for tool in enabled]
+        tools += [shown_tool(app, tool, language, enabled=False) for tool in disabled]
+        return {"tools": tools, "tokens": app.model_host.listing.cost_of_all(enabled)}
+
+    # Their tokens are counted.
+    return await run_work(request, listed)
 
 
 @Route("POST", "/v1/tools/{name}:enable", answers=SWITCHED, problems=(404,))
