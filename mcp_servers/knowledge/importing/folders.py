@@ -255,7 +255,9 @@ class _FolderImport:
             if file.path.as_uri() in self.content_hashes:
                 return FileReport(str(file.path), "unchanged")
         try:
-            report = await self._import(await self.reader.load(file.path), file)
+            # A file that was one when the folder was listed may be a link by now.
+            blob = await self.reader.load(file.path, follows_links=False)
+            report = await self._import(blob, file)
         except StorageError:
             raise
         except KnowledgeError as problem:

@@ -234,9 +234,9 @@ class Reader:
             blob = await self.load(Path(source))
         return await self._parsers.parse(blob, owner)
 
-    async def load(self, path: Path) -> Blob:
+    async def load(self, path: Path, *, follows_links: bool = True) -> Blob:
         """Return a file's bytes; raise UnreadableFileError or TooLargeError."""
-        return await anyio.to_thread.run_sync(_load_file, path, self._limits.document_bytes)
+        return await anyio.to_thread.run_sync(_load_file, path, self._limits.document_bytes, follows_links)
 
 
 @asynccontextmanager
@@ -249,12 +249,12 @@ async def open_reader(
         yield Reader(parsers, limits, fetching or FetchLimits())
 
 
-def _load_file(path: Path, max_bytes: int) -> Blob:
+def _load_file(path: Path, max_bytes: int, follows_links: bool) -> Blob:
     try:
         # Not resolve(), which replaces the name of a link.
         path = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100
         # Without O_NONBLOCK, opening a pipe waits for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follows_links else os.O_NOFOLLOW))
     except (OSError, ValueError, RuntimeError) as error:
         raise UnreadableFileError(_printable(path), _os_reason(error)) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,17 @@ def test_a_code_becomes_a_key_of_the_owner_which_the_owner_revokes(service: Serv
     path = f"/v1/devices/{device['id']}"
     assert [send(service, "DELETE", path, "all-of-the-owner").status_code for _ in range(2)] == [204, 404]
     assert send(service, "GET", "/v1/me", device["key"]).status_code == 401
+
+
+def test_a_code_that_many_use_at_once_links_one_device(service: Served) -> None:
+    code = service.new_code()
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(
+            pool.map(lambda _: send(service, "POST", "/v1/devices:exchange", code=code, name="racer"), range(24))
+        )
+    assert sorted(answer.status_code for answer in answers) == [200, *[403] * 23]
+    devices = send(service, "GET", "/v1/devices", "all-of-the-owner").json()["devices"]
+    assert [device["name"] for device in devices].count("racer") == 1
 
 
 def test_a_program_gets_a_key_for_questions_only_which_the_owner_revokes(service: Served) -> None:

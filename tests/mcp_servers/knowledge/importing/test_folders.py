@@ -204,6 +204,24 @@ async def test_files_of_every_odd_kind_are_a_sentence(tmp_path: Path) -> None:
     assert outcomes(report, tmp_path) == {"pipe": "skipped", "a.db": "failed", "large.txt": "failed"}
 
 
+async def test_a_file_that_becomes_a_link_after_the_folder_was_listed_is_not_followed(tmp_path: Path) -> None:
+    folder, secret = tmp_path / "watched", tmp_path / "secret.txt"
+    secret.write_text("a secret", "utf-8")
+    write(folder, "a.txt", "b.txt")
+
+    async def swap(finished: int, total: int, message: str) -> None:
+        del total, message
+        if finished == 1:
+            (folder / "b.txt").unlink()
+            (folder / "b.txt").symlink_to(secret)
+
+    store = RememberingImporter()
+    async with open_reader() as reader:
+        report = await import_folder(folder, store, reader, on_progress=swap)
+    assert outcomes(report, folder) == {"a.txt": "imported", "b.txt": "failed"}
+    assert not any("secret" in str(document) for document in store.__dict__.values())
+
+
 def test_links_are_reported_and_not_followed(tmp_path: Path) -> None:
     write(tmp_path, "a/one.txt")
     (tmp_path / "a" / "back").symlink_to(tmp_path)
