@@ -26,6 +26,7 @@ import httpx2
 
 from bench.abuse_frame import Attack, Scene
 from bench.abuse_guests import GUESTS
+from bench.abuse_servers import SERVERS
 from bench.load_clients import HOSTILE_WAYS, Client, Hostile, Run
 from bench.load_service import (
     GROWTH_AFTER_ABUSE_MB,
@@ -60,6 +61,7 @@ async def _repeat(way: str, scene: Scene) -> None:
 ATTACKS: Sequence[Attack] = (
     *(Attack(way, partial(_repeat, way)) for way in HOSTILE_WAYS),
     *GUESTS,
+    *SERVERS,
 )
 
 

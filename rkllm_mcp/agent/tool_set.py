@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ToolEvidence
+from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
 
 FOUND_TOOLS = 5  # what one search tells; more costs more prefill than another search
@@ -234,8 +235,9 @@ class ToolSelection:
         find = find_tools_spec(tools)
         room = self.settings.budget_tokens - self._cost(find)
         chosen: set[str] = set()
-        for tool in (await self._candidates(request, standing, forced))[:_MOST_CONSIDERED]:
-            cost = self._cost(self._listing_of(tool))
+        candidates = (await self._candidates(request, standing, forced))[:_MOST_CONSIDERED]
+        costs = await run_costly(lambda: [self._cost(self._listing_of(tool)) for tool in candidates])
+        for tool, cost in zip(candidates, costs, strict=True):
             if tool.name == forced or (cost <= room and len(chosen) < MOST_CHOSEN):
                 chosen.add(tool.name)
                 room -= cost

@@ -53,6 +53,7 @@ from rkllm_mcp.toolcalls.syntax import RESPONSES
 # Tolerance of the prefill report: releases differ in evaluating the last token of an answer, or of a prompt that
 # matches the cache completely, again (reference: rkllm-runtime 2.6).
 # From here on a person wants to know how long the prompt takes.
+_MANY_TOOLS = 100
 _LONG_PREFILL_S = 1.0
 SLACK_TOKENS = 2
 # Number of stored ledgers; an older conversation is rendered from its messages again. Enough for a service: 64 open
@@ -261,6 +262,9 @@ class RkllmModel:
         if announced and announced[0] == conversation.id and prompt.ids[: len(announced[1])] != announced[1]:
             # The round goes another way, and must not wait for the one that was expected.
             self.over(conversation.id)
+        if len(tools) > _MANY_TOOLS:
+            # What finds their calls is compiled, a millisecond for each name; the run finds it in the cache.
+            await run_costly(lambda: self._detector(tools, options).feed("."))
         run = self._new_run(conversation, tools, options, prompt, sight)
         try:
             if prompt.notice:

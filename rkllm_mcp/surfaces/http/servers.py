@@ -33,7 +33,7 @@ from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.owner import refusal_of_adding, refusal_of_key
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
-from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import ServiceState, run_work, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import while_connected
 from rkllm_mcp.surfaces.http.tools import SWITCHED, SwitchResult, ToolShown, shown_tool
 from rkllm_mcp.text import language_of_header
@@ -459,7 +459,12 @@ async def _tested(request: Request, name: str, run: Callable[[], Awaitable[Serve
 
     result, app = await while_connected(request, test_server), tenant_of(request).app
     language = language_of_header(request.headers.get("accept-language", ""))
-    tools = [shown_tool(app, tool, language, enabled=True) for tool in result.tools]
+
+    def tools_shown() -> list[dict[str, Any]]:
+        return [shown_tool(app, tool, language, enabled=True) for tool in result.tools]
+
+    # Their tokens are counted.
+    tools = await run_work(request, tools_shown)
     tokens = sum(tool["tokens"] for tool in tools)
     return shown(ServerTested, result, name=name, seconds=round(result.seconds, 3), tokens=tokens, tools=tools)
 

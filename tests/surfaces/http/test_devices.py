@@ -62,10 +62,12 @@ def test_a_code_becomes_a_key_of_the_owner_which_the_owner_revokes(service: Serv
 
 def test_a_code_that_many_use_at_once_links_one_device(service: Served) -> None:
     code = service.new_code()
+
+    def exchange(name: str) -> httpx2.Response:
+        return send(service, "POST", "/v1/devices:exchange", code=code, name=name)
+
     with ThreadPoolExecutor(12) as pool:
-        answers = list(
-            pool.map(lambda _: send(service, "POST", "/v1/devices:exchange", code=code, name="racer"), range(24))
-        )
+        answers = list(pool.map(exchange, ["racer"] * 24))
     assert sorted(answer.status_code for answer in answers) == [200, *[403] * 23]
     devices = send(service, "GET", "/v1/devices", "all-of-the-owner").json()["devices"]
     assert [device["name"] for device in devices].count("racer") == 1
