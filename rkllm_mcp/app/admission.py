@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 # Shorter bodies are not counted: as much of any request waits in the buffers of its connection.
 UNCOUNTED_BYTES = 65_536
+_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES = -3, 1 << 20  # of mallopt(3)
 # Bodies of the longest size that one key, and all keys together, may have in memory.
 BODIES_PER_KEY = 2
 BODIES = 8
@@ -114,6 +115,7 @@ class Admission:
     """Memory, disk space and processor time of all requests of a service, by API key."""
 
     def __init__(self) -> None:
+        return_large_blocks()
         self.bodies = Room()  # bytes of bodies in memory
         self.uploads = Room()  # files that are received
         self._turns: OrderedDict[str, deque[anyio.Event]] = OrderedDict()
@@ -210,6 +212,15 @@ class Admission:
     def _trim(self) -> None:
         self._trim_timer = None
         trim_memory()
+
+
+def return_large_blocks() -> None:
+    """Have freed blocks of a megabyte and more go back to the system at once, as one message of a server may be.
+
+    Once a large block was freed, glibc would keep all up to its size, 32 MiB at most, for later.
+    """
+    if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
 def trim_memory() -> None:
