@@ -386,7 +386,7 @@ async def run_work(request: Request, function: Callable[..., T], *arguments: Any
     time is counted against the tenant's tokens of the day.
     """
     service = service_of(request)
-    is_owners = request.state.is_own
+    is_owners: bool = getattr(request.state, "is_own", False)
     result, seconds = await service.admission.run(request.state.key, partial(function, *arguments), is_owners=is_owners)
     # The owner has no quota, nor has a request without a key where none is needed.
     if request.state.tenant:

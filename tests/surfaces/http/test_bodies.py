@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import AsyncGenerator
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import anyio
 import pytest
