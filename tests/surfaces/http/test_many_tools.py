@@ -115,9 +115,12 @@ def test_a_list_that_does_not_fit_is_a_list_of_names(service: Served) -> None:
     answer = ask(service, user("hello"), x_events=True)
     assert answer["choices"][0]["message"]["content"] == "Hello."
     assert answer["usage"]["prompt_tokens"] < 2500
-    assert {"kind": "status", "text": "[Context: 36 tools are listed by name alone, to fit the window]"} in answer[
-        "x_events"
-    ]
+    assert {
+        "kind": "status",
+        "text": "[Context: 36 tools are listed by name alone, to fit the window]",
+        "about": "names_only",
+        "values": {"count": 36},
+    } in answer["x_events"]
 
 
 def test_parameters_are_shown_when_a_tool_is_first_called_and_the_program_sees_one_call(service: Served) -> None:
