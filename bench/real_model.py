@@ -275,7 +275,7 @@ async def ask(app: App, conversation: Conversation, task: Task, number: int, pro
     shown, text = "", ""
     usages: list[Usage] = []
     greedy = ModelOptions(max_new_tokens=_MOST_NEW_TOKENS, sampling=SamplingOverrides(temperature=0))
-    options = AnswerOptions(greedy, approvals="grant", waits_for_servers=True)
+    options = AnswerOptions(greedy, approvals="grant")
     async with aclosing(app.reply(conversation, task.turns[number].question, options)) as events:
         async for event in events:
             if isinstance(event, Text):

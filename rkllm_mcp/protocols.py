@@ -337,3 +337,4 @@ class ToolEvidence:
     words: float  # how well the texts of the tool match it, from 0 to about 1
     kinds: frozenset[str] = frozenset()  # kinds of values that the tool requires and the question has
     missing: frozenset[str] = frozenset()  # those that the question lacks
+    optional: frozenset[str] = frozenset()  # kinds that the tool may take, without requiring them, and the question has

@@ -182,7 +182,8 @@ class TurnPreparation:
             return offer_of_all([each.tool for each in ranked])
         offer = offer_of(evidence, followed)
         if offer.begins:
-            known = known_arguments(offer.guesses[0].tool, words, search.files(text))
+            begun = next(each for each in evidence if each.tool.name == offer.begins)
+            known = known_arguments(begun.tool, words, search.files(text), takes_more=bool(begun.optional))
             offer = replace(offer, arguments=known)
         # With passages in its turn a question is answered from them.
         return NO_OFFER if asked and not offer.begins else offer

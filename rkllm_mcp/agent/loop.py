@@ -225,12 +225,15 @@ class RunCalls:
         self._failed_rounds += 1
         tried = [call.name for call in turn.calls]
         following = self.offer.after(tried or [self.offer.begins])
+        if self._failed_rounds > 1 and not self._runner.finished and not self._is_forced:
+            # The host's guess is taken back: the model did not write a call in two rounds.
+            return RoundOutcome(without_tools="words")
         if self._failed_rounds > 1 or is_repetition or following is None:
             return RoundOutcome(tuple(results), without_tools="failure")
         language = language_of_text(self._request)
         card = card_of(following.in_language(language))
         other = translate("model.other_tool", language, tool=signature(card))
-        is_shown = following.name in tried and not self.offer.arguments
+        is_shown = following.name in tried and self.offer.arguments is None
         notes = () if is_shown else (other,)
         return RoundOutcome(tuple(results), notes, begins=following.name)
 
@@ -257,7 +260,8 @@ class RunCalls:
         self._is_forced = options.tool_choice != "auto"
         if self._is_forced or self.offer is None or not self.offer.begins:
             return options
-        self._known = (self.offer.begins, self.offer.arguments) if self.offer.arguments else None
+        known = self.offer.arguments
+        self._known = None if known is None else (self.offer.begins, known)
         return replace(options, tool_choice=ForcedTool(self.offer.begins, opens_arguments=True))
 
     def close_open_calls(self, conversation: Conversation, reason: str) -> None:

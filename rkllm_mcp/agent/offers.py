@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rkllm_mcp.catalogue import read_catalogue, translate
@@ -45,19 +45,19 @@ class Offer:
     Attributes:
         guesses: the tools that may be needed, the most probable first.
         begins: the name of the tool whose call the host begins; empty if the model chooses.
-        arguments: of that call, where the question gives them all; empty if the model writes them.
+        arguments: of that call, where the question gives them all; None if the model writes them.
         language: that of the question, in which the tools are shown.
     """
 
     guesses: tuple[Guess, ...] = ()
     begins: str = ""
-    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    arguments: Mapping[str, Any] | None = None
     language: Language = "en"
 
     @property
     def cards(self) -> tuple[ToolSpec, ...]:
         """The tools to show: the one whose call is begun, or those that the model chooses from."""
-        shown = self.guesses[: (0 if self.arguments else 1) if self.begins else MOST_SHOWN]
+        shown = self.guesses[: (1 if self.arguments is None else 0) if self.begins else MOST_SHOWN]
         return tuple(card_of(guess.tool.in_language(self.language)) for guess in shown)
 
     def has(self, name: str) -> bool:

@@ -237,17 +237,28 @@ _ASKING = re.compile(r"(?:[?？]|は|か|の|って|では|だと)[\s。…]*\Z"
 
 
 def asks_on(text: str) -> bool:
-    """Return True if a text is a question that continues the one before it."""
-    return _is_follow_up(text) and _ASKING.search(text[-_LONGEST_FOLLOW_UP_CHARS:]) is not None
+    """Return True if a text asks what was asked before about something else: it points back and has a word of its own.
+
+    "And tomorrow?" does, "And what else?" and "What can you do?" do not.
+    """
+    if len(text) > _LONGEST_FOLLOW_UP_CHARS:
+        return False
+    word_count, points_back = _own_words(text)
+    return 0 < word_count <= _MOST_OWN_WORDS and points_back and _ASKING.search(text) is not None
 
 
 def _is_follow_up(text: str) -> bool:
     if len(text) > _LONGEST_FOLLOW_UP_CHARS:
         return False
+    word_count, points_back = _own_words(text)
+    return word_count == 0 or (word_count <= _MOST_OWN_WORDS and points_back)
+
+
+def _own_words(text: str) -> tuple[int, bool]:
+    """Return the number of words that say what a text is about, and True if others point to earlier messages."""
     plain = unicodedata.normalize("NFKC", text).lower()
     without_pointers = _POINTER.sub(" ", plain)
-    word_count = len(_OWN_WORD.findall(_WITHOUT_SUBJECT.sub(" ", without_pointers)))
-    return word_count == 0 or (word_count <= _MOST_OWN_WORDS and without_pointers != plain)
+    return len(_OWN_WORD.findall(_WITHOUT_SUBJECT.sub(" ", without_pointers))), without_pointers != plain
 
 
 # A prompt that ends with the assistant's turn has begun an answer, which the model takes up.

@@ -66,15 +66,17 @@ def required_arguments(arguments: Mapping[str, Any], tool: ToolSpec, question: s
     }
 
 
-def known_arguments(tool: ToolSpec, words: str, files: Sequence[str]) -> dict[str, Any]:
-    """Return all required arguments of a tool if the question gives them; else none.
+def known_arguments(
+    tool: ToolSpec, words: str, files: Sequence[str], *, takes_more: bool = False
+) -> dict[str, Any] | None:
+    """Return the arguments of a tool if the question gives them; None if the model has to write some.
 
-    They are the question's words where only a query is required, and the one file that it names where only a path is.
+    They are the question's words where only a query is required, the one file that it names where only a path is, and
+    none where nothing is required, unless the tool takes values of the question (``takes_more``).
     """
     required = [str(name) for name in as_list(tool.input_schema.get("required"))]
-    if len(required) != 1:
-        return {}
-    name = required[0]
-    if name in _QUESTIONS:
-        return {name: words}
-    return {name: files[0]} if name in _PATHS and len(files) == 1 else {}
+    if not required:
+        return None if takes_more else {}
+    if required[0] in _QUESTIONS and len(required) == 1:
+        return {required[0]: words}
+    return {required[0]: files[0]} if required[0] in _PATHS and len(files) == len(required) == 1 else None

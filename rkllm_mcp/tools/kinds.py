@@ -118,12 +118,12 @@ def files_in(question: str) -> list[str]:
     return list(dict.fromkeys(_FILE.findall(question[:_MOST_CHARS])))
 
 
-def kinds_of(tool: ToolSpec) -> frozenset[str]:
-    """Return the kinds of values that a tool requires."""
+def kinds_of(tool: ToolSpec, *, optional: bool = False) -> frozenset[str]:
+    """Return the kinds of values that a tool requires; with ``optional`` those that it may take beside them."""
     schema = tool.input_schema
     properties, required = as_mapping(schema.get("properties")), as_list(schema.get("required"))
     kinds: set[str] = set()
-    for name in map(str, required):
+    for name in (name for name in properties if name not in required) if optional else map(str, required):
         kind = next((kind for kind, pattern in _PARAMETERS.items() if pattern.search(f" {name} ")), "")
         if kind:
             kinds.add(kind)

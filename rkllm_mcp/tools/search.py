@@ -281,7 +281,13 @@ class ToolSearch:
         found = kinds_in(request)
         required = [kinds_of(tool) for tool in tools]
         return [
-            ToolEvidence(tool, matches.get(tool.name, 0.0), kinds & found, kinds - found)
+            ToolEvidence(
+                tool,
+                matches.get(tool.name, 0.0),
+                kinds & found,
+                kinds - found,
+                kinds_of(tool, optional=True) & found,
+            )
             for tool, kinds in zip(tools, required, strict=True)
         ]
 

@@ -10,7 +10,7 @@ from rkllm_mcp.agent.loop import LoopSettings
 from rkllm_mcp.agent.offers import card_of, offer_of, offer_of_all
 from rkllm_mcp.agent.tool_set import SelectionSettings
 from rkllm_mcp.catalogue import translate
-from rkllm_mcp.events import Event, ModelEvent, Source, Text, ToolCallDetected
+from rkllm_mcp.events import Event, ModelEvent, Source, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import Message, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.tools.search import ToolSearch
@@ -89,6 +89,23 @@ async def test_a_follow_up_is_shown_with_the_tool_of_the_question_before_and_tha
     ]
 
 
+@pytest.mark.parametrize("question", ["What can you do?", "And what else?", "How about you?"])
+async def test_a_question_that_has_no_word_of_its_own_does_not_continue_the_tool_of_the_question_before(
+    question: str,
+) -> None:
+    table = Table()
+    await table.ask("Will it rain in Osaka?", call("get_weather", location="Osaka"), text("Yes."))
+    await table.ask(question, text("Hm."))
+    assert table.cards[2] == ("-> None",)
+
+
+async def test_a_guess_is_taken_back_where_the_model_does_not_write_the_call() -> None:
+    table = Table()
+    unreadable = [ToolCallFailed("{", "It cannot be read.")]
+    events = await table.ask("Will it rain in Osaka?", unreadable, unreadable, text("I do not know."))
+    assert (said(events), table.toolbox.calls) == ("I do not know.", [])
+
+
 async def test_a_tool_that_may_change_something_is_never_begun_by_the_host() -> None:
     evidence = await ToolSearch().evidence("Write a text file plan.txt", [WRITE])
     offer = offer_of(evidence)
@@ -114,6 +131,26 @@ async def test_a_call_whose_arguments_the_question_gives_is_made_before_the_mode
         ("search_documents", {"query": "Search the documents for hotels."}),
     ]
     assert table.cards == [("-> None",)] * 2
+
+
+@pytest.mark.parametrize(
+    ("question", "shown"),
+    [("What is the present time?", ("-> None",)), ("What is the present time in Paris?", ("clock", "-> clock"))],
+)
+async def test_a_tool_that_requires_nothing_is_called_without_values_unless_the_question_has_one(
+    question: str, shown: tuple[str, ...]
+) -> None:
+    schema = {"type": "object", "properties": {"timezone": {"type": "string"}}}
+    clock = ToolSpec("clock", "The present time and date.", schema, "board", "clock", read_only=True)
+    table = Table(toolbox=ScriptedToolbox({"clock": "12:00"}, specs=(clock, *TOOLS)))
+    table.settings = LoopSettings(answers_from="facts")
+    await table.ask(
+        question, *([] if shown == ("-> None",) else [call("clock", timezone="Paris")]), text("It is 12:00.")
+    )
+    assert table.cards[0] == shown
+    assert [dict(made.arguments) for made in table.toolbox.calls] == (
+        [{}] if shown == ("-> None",) else [{"timezone": "Paris"}]
+    )
 
 
 async def test_a_forced_tool_is_shown_and_begun_as_it_was_asked_for() -> None:

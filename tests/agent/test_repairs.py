@@ -61,12 +61,13 @@ def test_a_failed_call_is_repeated_without_what_is_optional_unless_a_person_said
     [
         (SEARCH, [], {"query": "What is it?"}),
         (takes("read", path="string"), ["plan.txt"], {"path": "plan.txt"}),
-        (takes("read", path="string"), ["plan.txt", "list.txt"], {}),
-        (takes("write", path="string", content="string"), ["plan.txt"], {}),
-        (takes("weather", location="string"), [], {}),
+        (takes("read", path="string"), ["plan.txt", "list.txt"], None),
+        (takes("write", path="string", content="string"), ["plan.txt"], None),
+        (takes("weather", location="string"), [], None),
+        (ToolSpec("clock"), [], {}),
     ],
 )
 def test_the_question_gives_a_query_and_the_one_file_that_it_names(
-    tool: ToolSpec, files: list[str], known: dict[str, str]
+    tool: ToolSpec, files: list[str], known: dict[str, str] | None
 ) -> None:
     assert known_arguments(tool, "What is it?", files) == known
