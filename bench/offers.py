@@ -4,8 +4,8 @@
 
 The weights of ``rkllm_mcp.agent.offers`` are fitted to the tasks of the set ``own`` that are not kept back, with
 ``--fit``, by maximum likelihood with a small penalty on large weights. The threshold is chosen from the same tasks,
-each guessed with weights that were fitted to the others (five folds): the call is begun from where on at most one in
-ten is begun wrongly, and at most one in ten of the tasks that need no tool. No model is asked; the search for tools and
+each guessed with weights that were fitted to the others (five folds): the call is begun from where on about one in
+twenty is begun wrongly, and none of the tasks that need no tool. No model is asked; the search for tools and
 the kinds of values are all that is measured.
 """
 

@@ -23,7 +23,7 @@ from rkllm_mcp.text import Language
 # What each part of the evidence adds to the logarithm of a tool's odds.
 WEIGHTS: Mapping[str, float] = {"words": 7.5, "kind": 1.6, "missing": -1.6, "followed": 3.0}
 NO_TOOL = 0.7  # the same for no tool at all
-BEGINS = 0.7  # from this probability on the host begins the call of the best tool
+BEGINS = 0.8  # from this probability on the host begins the call of the best tool
 IS_LIKELY = 0.2  # from this one on it is called after another has failed
 SHOWS = 0.1  # up to this one a tool is not shown
 MOST_SHOWN = 3
