@@ -182,6 +182,7 @@ class Usage:
     prefill_ms: float  # time to evaluate the prompt, milliseconds
     decode_ms: float  # time to generate, milliseconds
     time_to_first_token_ms: float  # from the request to the first token, including the queue, milliseconds
+    thinking_tokens: int = field(default=0, compare=False)  # generated tokens that are thinking; never encoded
     kind: ClassVar[Literal["usage"]] = "usage"
 
 
@@ -229,6 +230,7 @@ _FIELD_ORDER: dict[type[Event], tuple[str, ...]] = {
     Approval: ("id", "name", "arguments", "reason"),
     Elicitation: ("id", "server", "message", "schema", "url"),
     Prefill: ("tokens", "seconds"),
+    Usage: tuple(usage_field.name for usage_field in fields(Usage) if usage_field.compare),
     End: ("reason", "error"),
 }
 

@@ -220,6 +220,8 @@ class Conversation:
     # The last question in the store and the text of its answer, if any, if that was broken off with its process.
     broken_off: tuple[Message, ...] = ()
     unkept: list[StoredTurn] = field(default_factory=list[StoredTurn])  # finished turns that are not in the store yet
+    prompt_tokens: int = 0  # tokens of the prompt of the latest run, and those of it that are not in the KV cache
+    uncached_tokens: int = 0
     unpaid_tokens: int = 0  # prompt tokens of a run whose statistics have not arrived (also after a cancellation)
     tenant: str = ""  # empty for the owner of the service
 

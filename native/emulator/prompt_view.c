@@ -86,13 +86,21 @@ static enum thinking read_thinking(const struct marked *prompt) {
     return THINKING_FREE;
 }
 
-/* Copies what the prompt has begun of the answer: the text behind the line on which its last control token stands. */
+/* Copies what the prompt has begun of the answer: the text after the line of its last control token, without a closed
+ * block of thoughts, whose marks need not be control tokens. */
 static void read_begun(struct prompt_view *view, const struct marked *prompt) {
     size_t len = prompt->text.len, at = len;
     while (at && !prompt->origin.data[at - 1]) at--;
     if (!at) at = len; /* a text without turns */
     while (at < len && prompt->text.data[at] != '\n') at++;
     while (at < len && prompt->text.data[at] == '\n') at++;
+    static const char open[] = "<think>", close[] = "</think>";
+    if (len - at >= sizeof open - 1 && !memcmp(prompt->text.data + at, open, sizeof open - 1)) {
+        size_t end = at;
+        while (end + sizeof close - 1 <= len && memcmp(prompt->text.data + end, close, sizeof close - 1)) end++;
+        if (end + sizeof close - 1 <= len)
+            for (at = end + sizeof close - 1; at < len && prompt->text.data[at] == '\n';) at++;
+    }
     view->begun = mem_string_n(prompt->text.data + at, len - at);
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -28,7 +29,7 @@ from rkllm_mcp.completions.request import (
     client_tools,
     model_options,
 )
-from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.messages import ToolSpec, as_mapping
 
 # The oldest version of the API, by its date, whose objects and events these are.
 OLDEST_VERSION = "2023-06-01"
@@ -126,7 +127,7 @@ class MessagesBody(CountBody):
     }
     IGNORED = (
         *(*CountBody.IGNORED, "diagnostics", "fallback_credit_token", "fallbacks", "inference_geo", "metadata"),
-        *("service_tier", "thread"),
+        "service_tier",
     )
 
     max_tokens: api.Positive
@@ -136,6 +137,8 @@ class MessagesBody(CountBody):
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: api.Integer | None = None
     container: str | dict[str, Any] | None = None
+    # One that is created is not kept: a request that continues it is refused.
+    thread: dict[str, Any] | None = None
     # Of this service.
     mcp: bool | None = None
     tokens: api.Tokens | None = None
@@ -177,9 +180,10 @@ class TokenCount(api.ResponsePart):
 def messages_request(body: CountBody, context: RequestContext) -> ChatRequest:
     """Return the request of a body; a RequestRefusedError names a field that cannot be honoured."""
     api.refuse_impossible(body)
-    if body.messages[-1].role == "assistant":
-        message = "the last message is the user's: an answer cannot be begun for the model; instruct it instead"
-        raise RequestRefusedError(message, f"messages[{len(body.messages) - 1}].role")
+    if isinstance(body, MessagesBody) and as_mapping(body.thread).get("type") == "continue":
+        # The SDKs' tool runners send the whole conversation after this code.
+        message = "messages of an earlier request are not kept here; send the whole conversation, without thread"
+        raise RequestRefusedError(message, "thread", "thread_unsupported_request")
     tools, servers = _tools(body.tools or ())
     settings: Json = {"limit": None}
     if isinstance(body, MessagesBody):
@@ -201,7 +205,7 @@ def messages_request(body: CountBody, context: RequestContext) -> ChatRequest:
     return ChatRequest(
         history.messages(),
         tools,
-        options,
+        replace(options, continues=history.ends_with_answer),
         answer_form(form.type, form.schema_, context.check_schema, "output_config.format") if form else None,
         host_tools,
         dict.fromkeys(servers),
@@ -285,7 +289,7 @@ class MessagesShape(ReplyShape):
         self._reply = reply
 
     def begin(self) -> str:
-        """Return the event before the first block; the tokens are not known yet."""
+        """Return the event before the first block; the answer's tokens are not known yet."""
         return typed_record({"type": "message_start", "message": self._message([], None, None)})
 
     def opened(self, part: Part) -> str:
@@ -344,12 +348,12 @@ class MessagesShape(ReplyShape):
         return ("stop_sequence", stop) if stop else ("end_turn", None)
 
     def _usage(self) -> Json:
-        reply = self._reply
+        prompt_tokens, cached_tokens = self._reply.first_usage
         return {
-            "input_tokens": reply.prompt_tokens - reply.cached_tokens,
-            "output_tokens": reply.generated_tokens,
+            "input_tokens": prompt_tokens - cached_tokens,
+            "output_tokens": self._reply.generated_tokens,
             "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": reply.cached_tokens,
+            "cache_read_input_tokens": cached_tokens,
         }
 
 

@@ -10,7 +10,8 @@ Follows OpenAI's API reference: chat completions, the objects chat completion, c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, Field
@@ -22,6 +23,7 @@ from rkllm_mcp.completions.request import (
     HistoryCall,
     MessageHistory,
     RequestContext,
+    RequestRefusedError,
     allowed_tools,
     answer_form,
     choose_tool,
@@ -53,6 +55,7 @@ def known_choice(value: Any) -> Any:
     return choice
 
 
+MOST_PROMPTS = 32
 _ONE_ANSWER = ("one answer is made for a request; send 1, or the request again", 1)
 _LOGIT_BIAS = ("the runtime cannot favour tokens; leave it out",)
 
@@ -179,6 +182,9 @@ class ChatBody(SamplingBody):
         "logit_bias": _LOGIT_BIAS,
         "modalities": ("the answer is text; leave it out", ["text"]),
         "functions": ("functions became tools; send tools and tool_choice",),
+        "text": ("it belongs to POST /v1/responses; send response_format here",),
+        "instructions": ("they belong to POST /v1/responses; send a message of the role system here",),
+        "input": ("it belongs to POST /v1/responses; send messages here",),
         "web_search_options": ("nothing is searched on the web; offer a tool for it",),
     }
     IGNORED = (
@@ -200,10 +206,16 @@ class ChatBody(SamplingBody):
     reasoning_effort: api.ThinkLevel | None = None
     thinking: bool | ThinkingSwitch | None = None
     chat_template_kwargs: TemplateSwitches | None = None
+    continue_final_message: bool | None = None
     logprobs: bool | None = None
     top_logprobs: api.Integer | None = None
     modalities: list[str] | None = None
     functions: list[Any] | None = None
+    # Of the Responses API.
+    text: Any = None
+    instructions: Any = None
+    input: Any = None
+    max_output_tokens: api.Limit | None = None
     web_search_options: dict[str, Any] | None = None
     # Of this service.
     mcp: bool | None = None
@@ -212,7 +224,7 @@ class ChatBody(SamplingBody):
 
 
 class CompletionBody(SamplingBody):
-    """POST /v1/completions: the older API, for one prompt; it becomes the user's question."""
+    """POST /v1/completions: the older API; each prompt becomes a user's question, and has a choice of its own."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "n": _ONE_ANSWER,
@@ -223,16 +235,16 @@ class CompletionBody(SamplingBody):
     }
     IGNORED = ("seed", "user")
 
-    prompt: str | Annotated[list[str], Field(min_length=1, max_length=1)]
+    prompt: str | Annotated[list[str], Field(min_length=1, max_length=MOST_PROMPTS)]
     echo: bool | None = None
     best_of: api.Integer | None = None
     logprobs: api.Integer | None = None
     suffix: str | None = None
 
     @property
-    def text(self) -> str:
-        """The prompt."""
-        return self.prompt if isinstance(self.prompt, str) else self.prompt[0]
+    def prompts(self) -> Sequence[str]:
+        """The prompts."""
+        return (self.prompt,) if isinstance(self.prompt, str) else self.prompt
 
 
 def chat_request(body: ChatBody, context: RequestContext) -> ChatRequest:
@@ -261,7 +273,7 @@ def chat_request(body: ChatBody, context: RequestContext) -> ChatRequest:
         )
     options = model_options(
         choose_tool(mode, forced, tools, host_tools=host_tools),
-        limit=body.max_completion_tokens or body.max_tokens,
+        limit=body.max_completion_tokens or body.max_tokens or body.max_output_tokens,
         temperature=body.temperature,
         top_k=body.top_k,
         top_p=body.top_p,
@@ -272,7 +284,13 @@ def chat_request(body: ChatBody, context: RequestContext) -> ChatRequest:
         thinking=_thinking(body),
         single_call=body.parallel_tool_calls is False,
     )
+    # vLLM's and llama.cpp's clients say so; others mean it by the order of the messages.
+    continues = history.ends_with_answer and body.continue_final_message is not False
+    if body.continue_final_message and not continues:
+        message = "there is no answer to continue; the last message has to be the assistant's, with a text"
+        raise RequestRefusedError(message, "continue_final_message")
     form = _form(body, context.check_schema)
+    options = replace(options, continues=continues)
     return ChatRequest(history.messages(), tools, options, form, host_tools, tokens=body.tokens or {})
 
 
@@ -293,8 +311,8 @@ def _form(body: ChatBody, check: SchemaCheck) -> ResponseFormat | None:
     return answer_form(sent.type, sent.schema_, check, f"response_format{'.json_schema' if is_missing else ''}")
 
 
-def completion_request(body: CompletionBody, context: RequestContext) -> ChatRequest:
-    """Return the request of a text completion; see ``chat_request``."""
+def completion_request(body: CompletionBody, prompt: str, context: RequestContext) -> ChatRequest:
+    """Return the request of a prompt of a text completion; see ``chat_request``."""
     api.refuse_impossible(body)
     options = model_options(
         limit=body.max_tokens,
@@ -304,7 +322,7 @@ def completion_request(body: CompletionBody, context: RequestContext) -> ChatReq
         presence_penalty=body.presence_penalty,
         stop=body.stop,
     )
-    message, names = Message("user", body.text), {"messages": "prompt"}
+    message, names = Message("user", prompt), {"messages": "prompt"}
     return ChatRequest((message,), options=options, host_tools=context.host_tools, field_names=names)
 
 
@@ -351,6 +369,12 @@ class PromptDetails(api.ResponsePart):
     cached_tokens: int
 
 
+class CompletionDetails(api.ResponsePart):
+    """Generated tokens that are thinking."""
+
+    reasoning_tokens: int
+
+
 class ReplyUsage(api.ResponsePart):
     """Tokens of the answer."""
 
@@ -358,6 +382,7 @@ class ReplyUsage(api.ResponsePart):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails
 
 
 class ChatCompletion(api.ResponsePart):
@@ -420,9 +445,9 @@ class ChatCompletionChunk(api.ResponsePart):
 
 
 class TextChoice(api.ResponsePart):
-    """The only answer of a text completion, or a piece of it."""
+    """The answer to a prompt of a text completion, or a piece of it."""
 
-    index: Literal[0]
+    index: int
     text: str
     logprobs: None
     finish_reason: FinishReason | None
@@ -449,6 +474,7 @@ def _usage(reply: Reply) -> Json:
         "completion_tokens": reply.generated_tokens,
         "total_tokens": reply.prompt_tokens + reply.generated_tokens,
         "prompt_tokens_details": {"cached_tokens": reply.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": reply.thinking_tokens},
     }
 
 
@@ -537,6 +563,20 @@ class ChatShape(ReplyShape):
         usage = {"usage": None} if self._with_usage else {}
         fields = _fields(self._reply, "chat.completion.chunk")
         return record({**fields, "choices": [choice], **usage, **members})
+
+
+def joined_completions(completions: Sequence[Json]) -> Json:
+    """Return one text completion with the choices of several, in their order, and the sums of their tokens."""
+    first = completions[0]
+    usage: Json = dict(first["usage"])
+    for other in completions[1:]:
+        for name, value in other["usage"].items():
+            if isinstance(value, dict):
+                usage[name] = {key: usage[name][key] + count for key, count in cast("dict[str, int]", value).items()}
+            else:
+                usage[name] += value
+    choices = [{**each["choices"][0], "index": index} for index, each in enumerate(completions)]
+    return {**first, "choices": choices, "usage": usage}
 
 
 class TextShape(ReplyShape):

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rkllm_mcp.agent.loop import LoopSettings, ReturnCalls, run_agent
@@ -112,6 +112,8 @@ class _CacheStep(Step):
         self._text: list[str] = []
         self._calls: list[ToolCall] = []
         self._is_cached = False
+        # Of an answer that is continued the client has two parts, and sends them as one.
+        self._continues = request.options.continues
 
     def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
         """Note the events; at the ``End`` of a complete answer the conversation is cached."""
@@ -120,7 +122,7 @@ class _CacheStep(Step):
                 self._text.append(event.text)
             elif isinstance(event, ToolCallDetected) and not self._request.host_tools:
                 self._calls.append(ToolCall(event.id, event.name, event.arguments))
-            elif isinstance(event, End) and event.reason not in {"failed", "cancelled"}:
+            elif isinstance(event, End) and event.reason not in {"failed", "cancelled"} and not self._continues:
                 self._is_cached = True
                 answer = Message("assistant", "".join(self._text), calls=tuple(self._calls))
                 self._cache.keep(self._branch, answer, asked_at=self._question_end())
@@ -188,10 +190,11 @@ async def complete(
     sink: EventSink,
     steps: Sequence[Step] = (),
     tenant: str = "",
+    begun: Callable[[Conversation], object] = bool,
 ) -> None:
     """Answer a request of a tenant's client; the last event is always an ``End``, unless the caller is cancelled.
 
-    The events pass ``steps`` on their way to ``sink``.
+    The events pass ``steps`` on their way to ``sink``; ``begun`` gets the conversation before the model is asked.
 
     Raises:
         RequestRefusedError: with the host's tools the last message has to be the user's.
@@ -204,6 +207,7 @@ async def complete(
     new = app.new_conversation if request.host_tools else Conversation
     branch = cache.branch(owner, request.messages, request.calls_made, new)
     conversation = branch.conversation
+    begun(conversation)
     cached = _CacheStep(cache, branch, request)
     formatted = _FormatStep(form, host_tools=request.host_tools) if form is not None else None
     steps = [cached, *steps]

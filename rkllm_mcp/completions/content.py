@@ -11,7 +11,7 @@ import binascii
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import Picture, as_list, as_mapping
@@ -24,6 +24,10 @@ _UNREAD_ENDING = "_tool_result"
 _WORDS: Mapping[str, str] = {
     "image_url": "image",
     "input_image": "image",
+    "image-data": "image",
+    "image-url": "image",
+    "file-data": "file",
+    "file-url": "file",
     "computer_screenshot": "image",
     "input_audio": "audio",
     "audio_url": "audio",
@@ -33,7 +37,13 @@ _WORDS: Mapping[str, str] = {
 }
 _MAX_DEPTH = 8
 # What JSON with media in it has; reading it takes some milliseconds for a megabyte.
-_MEDIUM = re.compile(r'"(?:data|blob|url|image_url)"\s*:\s*"[^"]{32}')
+# A text with a medium in it has one of these; reading it as JSON takes some milliseconds for a megabyte.
+_MEDIUM = re.compile(r'"(?:data:[a-z]+/|[A-Za-z0-9+/_=\\\\-]{32})', re.ASCII)
+_DATA_URL = re.compile(r"data:([a-z]+)/[a-zA-Z0-9.+-]+(?:;[a-z]+=[^;,\s]*)*;base64,([A-Za-z0-9+/=_-]{16,})", re.ASCII)
+# Fields that hold a medium in base64, and those that name its type, in the words of MCP, the AI SDK and others.
+_DATA_FIELDS = ("data", "blob", "file_data", "base64")
+_TYPE_FIELDS = ("mimeType", "mediaType", "media_type", "mime_type")
+_MEDIA = frozenset({"image", "audio", "video"})
 
 
 def content_text(content: object, depth: int = 0) -> str:
@@ -76,48 +86,93 @@ def without_images(content: object) -> list[Any]:
 def image_of(block: Mapping[str, Any]) -> Picture | None:
     """Return the image of a block that has its data, in base64; None for an address, a path or anything else."""
     sent = block.get("image_url")
-    # OpenAI's chat and Responses APIs; Anthropic's; MCP's.
+    # OpenAI's chat and Responses APIs; Anthropic's; MCP's, Ollama's and the AI SDK's.
     link = as_mapping(sent).get("url", sent)
     source = as_mapping(block.get("source"))
     data = source.get("data", block.get("data"))
     if isinstance(link, str):
-        header, _, data = link.partition(",")
-        data = data if header.lower().startswith("data:") and header.lower().endswith(";base64") else None
+        data = link if link[:5].lower() == "data:" else None
+    if isinstance(data, str) and data[:5].lower() == "data:":
+        header, _, data = data.partition(",")
+        data = data if header.lower().endswith(";base64") else None
     if not isinstance(data, str) or not data:
         return None
     try:
-        return Picture.of(base64.b64decode("".join(data.split()), validate=True))
+        return Picture.of(base64.b64decode("".join(data.split()).translate(_URL_SAFE), validate=True))
     except (binascii.Error, ValueError):
         return None
 
 
-def without_media(text: str) -> tuple[str, list[Picture]]:
-    """Return the JSON in the text of a result without media, which become the lines about them, and its images.
+_URL_SAFE = str.maketrans("-_", "+/")
 
-    Home Assistant and others write the blocks of an MCP server's answer into one text; other text stays as it is.
+
+def without_media(text: str) -> tuple[str, list[Picture]]:
+    """Return the text of a result without media, which become the lines about them, and its images.
+
+    Home Assistant, the AI SDK and others write the blocks of a result as JSON into one text; data URLs may be anywhere.
     """
     images: list[Picture] = []
-    left_out: list[str] = []
 
-    def shown(block: dict[str, Any]) -> Any:
-        kind = _kind(block)
-        if isinstance(block.get("blob"), str):
-            left_out.append(kind)
-            return {**block, "blob": "[file, not shown]"}
-        image = image_of(block) if is_image(block) else None
-        if image is None and not (_WORDS.get(kind, kind) == "audio" and isinstance(block.get("data"), str)):
-            return block
+    def line_about(word: str, block: Mapping[str, Any]) -> str:
+        image = image_of(block) if word == "image" else None
         images.extend(filter(None, (image,)))
-        left_out.append(kind)
-        return f"[{_label(kind, block)}, not shown]"
+        return f"[{_label(word, block)}, not shown]"
+
+    def shown_text(words: str) -> str:
+        if "data:" not in words:
+            return words
+        return _DATA_URL.sub(lambda found: line_about(_medium_word(found[1]), {"data": found[0]}), words)
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, str):
+            return shown_text(value)
+        if isinstance(value, list):
+            return [shown(item) for item in cast("list[Any]", value)]
+        if not isinstance(value, dict):
+            return value
+        block = cast("dict[str, Any]", value)
+        if (word := _medium_of(block)) is None:
+            return {key: shown(item) for key, item in block.items()}
+        data = next((block[name] for name in _DATA_FIELDS if block.get(name)), None)
+        # The AI SDK has the data in an object of its own.
+        block = {**block, "data": as_mapping(data).get("data", data)}
+        if "uri" in block and isinstance(block.get("blob"), str):
+            return {**cast("dict[str, Any]", value), "blob": f"[{word}, not shown]"}
+        return line_about(word, block)
 
     if text.lstrip()[:1] not in ("{", "[") or _MEDIUM.search(text) is None:
-        return text, []
+        return shown_text(text), images
     try:
-        value = json.loads(text, object_hook=shown)
+        value = json.loads(text)
+        result = shown(value)
     except (ValueError, RecursionError):
-        return text, []
-    return (value if isinstance(value, str) else to_json(value)) if left_out else text, images
+        return shown_text(text), images
+    if result == value:
+        return text, images
+    return (result if isinstance(result, str) else to_json(result)), images
+
+
+def _medium_of(block: Mapping[str, Any]) -> str | None:
+    """Return the word for the medium that a block holds as data; None if it holds none."""
+    data = next((block[name] for name in _DATA_FIELDS if block.get(name)), None)
+    inner = as_mapping(data).get("data", data)
+    kind, sent = _kind(block), as_mapping(block.get("image_url")).get("url", block.get("image_url"))
+    word = _WORDS.get(kind, kind)
+    if is_image(block) and ((isinstance(sent, str) and sent[:5].lower() == "data:") or image_of(block) is not None):
+        return "image"
+    if not isinstance(inner, str):
+        return None
+    named = next((block[name] for name in _TYPE_FIELDS if isinstance(block.get(name), str)), "")
+    if named:
+        word = _medium_word(named.partition("/")[0])
+        return None if word == "file" and named.startswith("text/") and "blob" not in block else word
+    if isinstance(block.get("blob"), str):
+        return word if word in _MEDIA else "file"
+    return word if word in _MEDIA else None
+
+
+def _medium_word(kind: str) -> str:
+    return kind if kind in _MEDIA else "file"
 
 
 def is_unreadable(block: Mapping[str, Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Annotated, Any, ClassVar
 
@@ -158,7 +159,8 @@ def ollama_request(body: OllamaChat | OllamaGenerate, context: RequestContext) -
         )
     form = _form(body.format, context.check_schema)
     host_tools = context.runs_host_tools(tools, chat and chat.mcp)
-    return ChatRequest(history.messages(), tools, _options(body), form, host_tools, tokens=(chat and chat.tokens) or {})
+    options = replace(_options(body), continues=history.ends_with_answer)
+    return ChatRequest(history.messages(), tools, options, form, host_tools, tokens=(chat and chat.tokens) or {})
 
 
 def _with_images(text: str, images: Sequence[str] | None) -> str | list[Json]:
@@ -238,6 +240,7 @@ class OllamaShape(ReplyShape):
             "total_duration": _nanoseconds((time.monotonic() - self._started) * 1000),
             "load_duration": 0,
             "prompt_eval_count": reply.prompt_tokens,
+            "prompt_eval_cached_count": reply.cached_tokens,
             "prompt_eval_duration": _nanoseconds(reply.prefill_ms),
             "eval_count": reply.generated_tokens,
             "eval_duration": _nanoseconds(reply.decode_ms),

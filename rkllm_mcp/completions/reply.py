@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from rkllm_mcp.events import End, Event, Text, Thinking, ToolCallDetected, ToolFinished, Usage, event_to_dict, to_json
+from rkllm_mcp.messages import Conversation
 
 Json: TypeAlias = dict[str, Any]
 PartKind: TypeAlias = Literal["text", "thinking", "call", "server_call"]
@@ -60,8 +61,10 @@ class Reply:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
+    thinking_tokens: int = 0  # of the generated ones
     prefill_ms: float = 0.0
     decode_ms: float = 0.0
+    conversation: Conversation | None = None  # the one that is answered, while it is
     _running: dict[str, ToolCallDetected] = field(default_factory=dict[str, ToolCallDetected])
 
     def add(self, event: Event) -> Part | None:
@@ -79,6 +82,7 @@ class Reply:
             self.prompt_tokens += event.prompt_tokens
             self.cached_tokens += event.cached_tokens
             self.generated_tokens += event.generated_tokens
+            self.thinking_tokens += event.thinking_tokens
             self.prefill_ms += event.prefill_ms
             self.decode_ms += event.decode_ms
         elif isinstance(event, End):
@@ -97,6 +101,10 @@ class Reply:
         self.parts.append(Part(kind, len(self.parts), pieces, call, result))
         return self.parts[-1]
 
+    def begin(self, conversation: Conversation) -> None:
+        """Note the conversation that is answered."""
+        self.conversation = conversation
+
     def tells(self, event: Event) -> bool:
         """Return True if an event is collected."""
         if not self.with_events or isinstance(event, (Text, Thinking, Usage, End)):
@@ -111,6 +119,14 @@ class Reply:
     def calls(self) -> list[tuple[ToolCallDetected, str]]:
         """The calls for the client, with their arguments as JSON."""
         return [(part.call, part.text) for part in self.parts if part.kind == "call" and part.call is not None]
+
+    @property
+    def first_usage(self) -> tuple[int, int]:
+        """Tokens of the first round's prompt, and how many of them are in the KV cache, before the round has ended."""
+        if self.prompt_tokens or self.conversation is None:
+            return self.prompt_tokens, self.cached_tokens
+        total = self.conversation.prompt_tokens
+        return total, max(0, total - self.conversation.uncached_tokens)
 
     @property
     def is_cut(self) -> bool:

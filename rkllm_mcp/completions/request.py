@@ -424,6 +424,12 @@ class MessageHistory:
         self._open_calls.remove(call)
         self._results.append(ToolResult(call.id, call.name, f"{prefix}{text}", pictures=pictures))
 
+    @property
+    def ends_with_answer(self) -> bool:
+        """True if the last message is a text of the assistant's, which the model goes on with."""
+        is_last = bool(self._messages) and not (self._rules or self._results or self._open_calls)
+        return is_last and self._messages[-1].role == "assistant" and bool(self._messages[-1].text)
+
     def messages(self, param: str = "messages") -> tuple[Message, ...]:
         """Return all messages; a request without any is refused."""
         self._close_results()

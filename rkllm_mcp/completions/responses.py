@@ -129,6 +129,9 @@ class ResponsesBody(api.ApiBody):
         "conversation": ("conversations are not kept that way; send previous_response_id",),
         "prompt": ("prompts are not kept here; send instructions and input",),
         "top_logprobs": api.LOGPROBS,
+        "response_format": ("it belongs to POST /v1/chat/completions; send text.format here",),
+        "messages": ("they belong to POST /v1/chat/completions; send input here",),
+        "stop": ("the Responses API has no stop strings; ask POST /v1/chat/completions",),
     }
     IGNORED = (
         *("access_programs", "background_options", "context_management", "image", "include", "max_tool_calls"),
@@ -143,6 +146,12 @@ class ResponsesBody(api.ApiBody):
     store: bool | None = None
     stream: bool | None = None
     max_output_tokens: api.Limit | None = None
+    # The same in the words of chat completions.
+    max_tokens: api.Limit | None = None
+    max_completion_tokens: api.Limit | None = None
+    response_format: Any = None
+    messages: Any = None
+    stop: Any = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     tools: Annotated[list[ResponsesTool], Field(max_length=api.MOST_TOOLS)] | None = None
@@ -191,6 +200,13 @@ class ResponseObject(BaseModel):
     output: list[dict[str, Any]]
 
 
+class InputTokens(api.ResponsePart):
+    """Tokens of a request."""
+
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
 class ResponseDeleted(api.ResponsePart):
     """A response that is gone."""
 
@@ -235,7 +251,7 @@ def responses_request(body: ResponsesBody, stored: StoredItems, context: Request
         raise RequestRefusedError("there is nothing to answer; send a text or items", "input")
     options = model_options(
         choose_tool(mode, forced, tools, host_tools=host_tools),
-        limit=body.max_output_tokens,
+        limit=body.max_output_tokens or body.max_completion_tokens or body.max_tokens,
         temperature=body.temperature,
         top_p=body.top_p,
         thinking=body.reasoning.effort if body.reasoning else None,
@@ -460,7 +476,7 @@ class ResponsesShape(ReplyShape):
             "input_tokens": reply.prompt_tokens,
             "input_tokens_details": {"cached_tokens": reply.cached_tokens, "cache_write_tokens": 0},
             "output_tokens": reply.generated_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": reply.thinking_tokens},
             "total_tokens": reply.prompt_tokens + reply.generated_tokens,
         }
         return {

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mcp import MCPError
 
 
+_CLOSED = "Connection closed"  # the message of the SDK
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 _REFUSALS = (_UNAUTHORIZED, _FORBIDDEN)
 _SERVER_ERRORS = 500
@@ -43,7 +44,10 @@ def is_connection_closed(error: BaseException) -> bool:
 def has_hung_up(error: BaseException) -> bool:
     """Return True if the server closed an established connection instead of answering."""
     error = first_exception(error)
-    return _is_mcp_error(error) and error.error.code == sdk.types.CONNECTION_CLOSED
+    if not _is_mcp_error(error) or error.error.code != sdk.types.CONNECTION_CLOSED:
+        return False
+    # Servers use the same code, -32000, for errors of their own.
+    return error.error.message == _CLOSED or _data(error).get("kind") in ("unreachable", "login")
 
 
 def is_session_lost(error: BaseException) -> bool:

@@ -9,6 +9,7 @@ Follows the checks of mcp 2.3.0 and the specifications 2025-11-25 and 2026-07-28
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 from anyio.abc import AsyncResource
 
 from rkllm_mcp.config.header_templates import redacted
+from rkllm_mcp.events import to_json
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.wire_log import Write
 from rkllm_mcp.messages import TEXTS, as_list, as_mapping
@@ -42,6 +44,7 @@ MOST_SCHEMA_BYTES = 64 * 1024
 _NAME_CHARS = 500
 _TITLE_CHARS = 500
 _DESCRIPTION_CHARS = 16_000
+_RESULT_FIELDS = ("content", "isError", "structuredContent", "resultType", "_meta")
 _TASK_SUPPORT = ("forbidden", "optional", "required")
 _OLDEST_REVISION = "2024-11-05"
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
@@ -68,18 +71,22 @@ async def filter_messages(transport: Transport, listener: MessageListener) -> As
     """Open ``transport`` with the filter between it and the SDK."""
     methods: dict[str | int, str] = {}
     async with transport as (read, write):
-        yield _FilteredRead(read, methods, listener), _FilteredWrite(write, methods, listener)
+        filtered = _FilteredWrite(write, methods, listener)
+        yield _FilteredRead(read, methods, listener, filtered), filtered
 
 
 @dataclass
 class _FilteredWrite(AsyncResource):
-    """Records the method of each request, to recognise its response."""
+    """Records the method of each request, to recognise its response, and the handshake, to repeat it."""
 
     inner: WriteStream[SessionMessage]
     methods: dict[str | int, str]
     listener: MessageListener
+    handshake: SessionMessage | None = None
 
     async def send(self, item: SessionMessage, /) -> None:
+        if isinstance(item.message, sdk.types.JSONRPCRequest) and item.message.method == "initialize":
+            self.handshake = item
         if isinstance(item.message, sdk.types.JSONRPCRequest) and item.message.method in _REPAIRS:
             self.methods[item.message.id] = item.message.method
         if self.listener.wire is not None:
@@ -97,9 +104,10 @@ class _FilteredRead(AsyncResource):
     inner: ReadStream[SessionMessage | Exception]
     methods: dict[str | int, str]
     listener: MessageListener
+    requests: _FilteredWrite
 
     async def receive(self) -> SessionMessage | Exception:
-        return await self._filtered(await self.inner.receive())
+        return await self._filtered(await self._answered(await self.inner.receive()))
 
     def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
         return self
@@ -110,7 +118,19 @@ class _FilteredRead(AsyncResource):
         except StopAsyncIteration:
             self.listener.on_end()
             raise
-        return await self._filtered(item)
+        return await self._filtered(await self._answered(item))
+
+    async def _answered(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        """Return the item; for the refusal of a revision, the answer to a handshake with one that the server names."""
+        asked = self.requests.handshake
+        if asked is None or isinstance(item, Exception) or getattr(item.message, "id", None) != _id_of(asked):
+            return item
+        self.requests.handshake = None
+        if (again := _with_own_revision(asked, item)) is None:
+            return item
+        await self.requests.send(again)
+        self.requests.handshake = None
+        return await self.inner.receive()
 
     async def aclose(self) -> None:
         await self.inner.aclose()
@@ -138,6 +158,27 @@ class _FilteredRead(AsyncResource):
             self.methods.pop(message.id, None)
         elif isinstance(message, sdk.types.JSONRPCResponse) and (method := self.methods.pop(message.id, "")):
             message.result = _REPAIRS[method](message.result, note)
+
+
+_REVISION = re.compile(r"\b20\d\d-\d\d-\d\d\b")
+
+
+def _id_of(item: SessionMessage) -> str | int | None:
+    return item.message.id if isinstance(item.message, sdk.types.JSONRPCRequest) else None
+
+
+def _with_own_revision(asked: SessionMessage, refusal: SessionMessage) -> SessionMessage | None:
+    """Return a handshake with the newest revision that a refusal names and this client speaks; None without one."""
+    request, message = asked.message, refusal.message
+    if not isinstance(request, sdk.types.JSONRPCRequest) or not isinstance(message, sdk.types.JSONRPCError):
+        return None
+    params = dict(request.params or {})
+    named = _REVISION.findall(f"{message.error.message} {to_json(message.error.data)}"[:_WORDS_CHARS])
+    spoken = set(named) & set(sdk.versions.HANDSHAKE_PROTOCOL_VERSIONS) - {params.get("protocolVersion")}
+    if not spoken:
+        return None
+    again = request.model_copy(update={"params": {**params, "protocolVersion": max(spoken)}})
+    return sdk.message.SessionMessage(again)
 
 
 def _payload(item: SessionMessage) -> Any:
@@ -196,7 +237,11 @@ def mend_handshake(result: dict[str, Any], note: Callable[[str], None]) -> dict[
     """
     if not ({"serverInfo", "capabilities"} & result.keys() or isinstance(result.get("protocolVersion"), str)):
         return result
-    mended = {key: value for key, value in result.items() if value is not None}
+    mended = mend_extras({key: value for key, value in result.items() if value is not None})
+    if isinstance(instructions := mended.get("instructions", ""), list):
+        mended["instructions"] = "\n".join(map(str, cast("list[Any]", instructions)))
+    elif not isinstance(instructions, str):
+        del mended["instructions"]
     if not isinstance(mended.get("protocolVersion"), str):
         note(f"the handshake states no protocol version; {_OLDEST_REVISION} is assumed")
         mended["protocolVersion"] = _OLDEST_REVISION
@@ -216,6 +261,9 @@ def mend_handshake(result: dict[str, Any], note: Callable[[str], None]) -> dict[
 def mend_tool_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
     """Repair a ``tools/list`` result so that every tool can be parsed; drop tools without a name."""
     tools = result.get("tools")
+    if _is_object(tools):
+        # A map of the tools by their names.
+        tools = [{"name": name, **as_mapping(tool)} for name, tool in tools.items()]
     if not isinstance(tools, list):
         note("the list of tools is not a list; it is treated as empty")
         tools = []
@@ -241,7 +289,8 @@ def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
     if "title" in good:
         good["title"] = without_invisible(good["title"])[0]
     # The output schema is left out: the SDK would throw away a whole result that does not fit it.
-    good["inputSchema"] = arguments_schema(tool.get("inputSchema"), partial(_note_of, note, tool["name"]))
+    sent = next((tool[name] for name in ("inputSchema", "input_schema", "parameters") if name in tool), None)
+    good["inputSchema"] = arguments_schema(sent, partial(_note_of, note, tool["name"]))
     annotations = tool.get("annotations")
     if _is_object(annotations):
         good["annotations"] = {key: annotations[key] for key in _HINTS if isinstance(annotations.get(key), bool)}
@@ -263,14 +312,20 @@ def mend_call_result(result: dict[str, Any], note: Callable[[str], None]) -> dic
     """Repair a ``tools/call`` result so that its content can be parsed; blocks of unknown types become text."""
     if result.get("resultType", "complete") != "complete":
         return result
-    mended = {key: value for key, value in result.items() if value is not None}
+    mended = mend_extras({key: value for key, value in result.items() if value is not None})
     content = result.get("content")
+    if content is None and mended.get("structuredContent") is None:
+        # Of before the first revision, or no MCP at all: the words are there under another name.
+        words = mended.get("toolResult", {key: value for key, value in mended.items() if key not in _RESULT_FIELDS})
+        if words or isinstance(words, (int, float)):
+            note(f"a result has no content: {_short(result)}")
+            content = words if isinstance(words, str) else json.dumps(words, ensure_ascii=False)
     if content is not None and not isinstance(content, list):
         note(f"a result's content is not a list: {_short(content)}")
         content = [content]
     mended["content"] = [_mend_block(block, note) for block in cast("list[Any]", content or [])]
-    if not isinstance(mended.get("isError", False), bool):
-        mended["isError"] = bool(mended["isError"])
+    if not isinstance(is_error := mended.get("isError", False), bool):
+        mended["isError"] = is_error not in (0, "") and str(is_error).strip().lower() not in ("false", "no", "0")
     structured = mended.get("structuredContent", {})
     # Since 2026-07-28, whose results have a type, it may be any value.
     if "resultType" not in result and not _is_object(structured):
@@ -279,11 +334,34 @@ def mend_call_result(result: dict[str, Any], note: Callable[[str], None]) -> dic
     return mended
 
 
+def mend_extras(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an item without the parts of its annotations and ``_meta`` that the SDK would refuse the whole for."""
+    mended = {key: value for key, value in item.items() if key not in ("annotations", "_meta")}
+    if _is_object(item.get("_meta")):
+        mended["_meta"] = item["_meta"]
+    if _is_object(annotations := item.get("annotations")):
+        audience, priority = annotations.get("audience"), annotations.get("priority")
+        good = {key: value for key, value in annotations.items() if key not in ("audience", "priority")}
+        if isinstance(audience, list):
+            good["audience"] = [role for role in cast("list[Any]", audience) if role in ("user", "assistant")]
+        if isinstance(priority, (int, float)) and not isinstance(priority, bool) and 0 <= priority <= 1:
+            good["priority"] = priority
+        if not isinstance(good.get("lastModified", ""), str):
+            del good["lastModified"]
+        mended["annotations"] = good
+    return mended
+
+
 def _mend_block(block: Any, note: Callable[[str], None]) -> Any:
     if isinstance(block, str):
         return {"type": "text", "text": block}
+    if _is_object(block):
+        block = mend_extras(block)
+        if "type" not in block and isinstance(block.get("text"), str):
+            block["type"] = "text"
     kind = block.get("type") if _is_object(block) else None
     if kind == "resource" and _is_object(resource := block.get("resource")):
+        block["resource"] = resource = mend_extras(resource)
         text = resource.get("text")
         if isinstance(resource.get("uri"), str) and isinstance(text or resource.get("blob"), str):
             return block
@@ -332,7 +410,8 @@ _TEXTS: Mapping[str, int] = {"title": _TITLE_CHARS, "description": _DESCRIPTION_
 def _typed(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return an item without fields of a wrong type, its title and description cut."""
     good = {key: value for key, value in item.items() if key not in _TYPES or isinstance(value, _TYPES[key])}
-    return good | {key: without_invisible(shorten(good[key], most))[0] for key, most in _TEXTS.items() if key in good}
+    good |= {key: without_invisible(shorten(good[key], most))[0] for key, most in _TEXTS.items() if key in good}
+    return mend_extras(good)
 
 
 def _bounded(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mcp.client.auth.extensions import client_credentials
     from mcp.server import mcpserver
     from mcp.shared import auth, message
+    from mcp_types import version as versions
 
 __all__ = [
     "auth",
@@ -36,6 +37,7 @@ __all__ = [
     "streamable_http",
     "subscriptions",
     "types",
+    "versions",
 ]
 
 _MODULES = {
@@ -52,6 +54,7 @@ _MODULES = {
     "streamable_http": "mcp.client.streamable_http",
     "subscriptions": "mcp.client.subscriptions",
     "types": "mcp_types",
+    "versions": "mcp_types.version",
 }
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rkllm_mcp.catalogue import status_line, translate
 from rkllm_mcp.errors import ModelFileError, WorkerDiedError
-from rkllm_mcp.events import Event, Prefill, Status, Text, Usage
+from rkllm_mcp.events import Event, Prefill, Status, Text, Thinking, Usage
 from rkllm_mcp.generation import (
     Generation,
     GenerationOptions,
@@ -201,6 +201,8 @@ class _PromptRun:
     ids: list[int] = field(default_factory=list[int])
     repetition: RepetitionWatch = field(default_factory=RepetitionWatch)
     is_repeating: bool = False
+    is_thinking: bool = False
+    thinking_tokens: int = 0
     comparison: TokenComparison | None = None
 
 
@@ -384,7 +386,14 @@ class RkllmModel:
         detector = self._detector(tools, options)
         continued = conversation.messages[-1] if options.continues else None
         turn = TurnBuilder(
-            conversation, detector, stop=options.stop, single_call=options.single_call, earlier=continued
+            conversation,
+            detector,
+            stop=options.stop,
+            single_call=options.single_call,
+            earlier=continued,
+            reads_thoughts=partial(self._detector, tools, replace(options, tool_choice="auto", thinking=False))
+            if options.tool_choice == "auto"
+            else None,
         )
         comparison = (
             None if self._is_own_tokenizer else TokenComparison(self._form.tokenizer, self._form.uncompared_ids)
@@ -397,6 +406,8 @@ class RkllmModel:
         options = GenerationOptions(prompt.max_new_tokens, self._stops, run.sampling, owner=conversation.tenant)
         if self._prefixes is not None and not prompt.pictures:
             await self._prefixes.exchange(prompt.ids, prompt.prefix_tokens, conversation.tenant)
+        conversation.prompt_tokens = len(prompt.ids)
+        conversation.uncached_tokens = self._engine.uncached(prompt.ids, conversation.tenant)
         self._progress.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
         try:
             async with self._engine.generation(self._input(run), options) as generation:
@@ -413,7 +424,10 @@ class RkllmModel:
             self._progress.over(conversation.id)
         if stats.finish == "length":
             turn.add(FinishPart("length"))
-        figures = _figures(len(prompt.ids), stats, is_exact=not prompt.pictures)
+        figures = [
+            replace(event, thinking_tokens=run.thinking_tokens) if isinstance(event, Usage) else event
+            for event in _figures(len(prompt.ids), stats, is_exact=not prompt.pictures)
+        ]
         self._progress.measured(stats, stats.prefilled_tokens or 0)
         closing = turn.finish()
         if run.is_repeating and not turn.calls:
@@ -449,7 +463,11 @@ class RkllmModel:
                 self._is_own_tokenizer, run.comparison = True, None
         for token in batch:
             run.ids.append(token.id)
-            events += run.turn.add_text(self._visible_text(token) if token.id in self._special else token.text)
+            new = run.turn.add_text(self._visible_text(token) if token.id in self._special else token.text)
+            if new:
+                run.is_thinking = isinstance(new[-1], Thinking)
+                events += new
+            run.thinking_tokens += run.is_thinking
             run.is_repeating = run.repetition.add(token.id)
             if run.turn.is_over or run.is_repeating:
                 break

@@ -8,7 +8,7 @@ Local services often leave thinking in the text, between tags; the detector sepa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from rkllm_mcp.catalogue import status_line
@@ -37,7 +37,8 @@ class TurnBuilder:
         stop: strings that end the turn; matched in its text only, and not across a call or thinking.
         single_call: the turn ends after its first valid call.
         call_parts: assembles calls that arrive as parts; None ignores them.
-        begun: the answer that this turn continues.
+        earlier: the answer that this turn continues.
+        reads_thoughts: makes a detector for thinking without an answer after it; None leaves calls in it unread.
     """
 
     def __init__(
@@ -49,12 +50,14 @@ class TurnBuilder:
         single_call: bool = False,
         call_parts: CallParts | None = None,
         earlier: Message | None = None,
+        reads_thoughts: Callable[[], Detector] | None = None,
     ) -> None:
         self._conversation = conversation
         self._detector = detector
         self._matcher = StopMatcher(stop) if stop else None
         self._single_call = single_call
         self._call_parts = call_parts
+        self._reads_thoughts = reads_thoughts
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._failures: list[ToolCallFailed] = []
@@ -101,6 +104,9 @@ class TurnBuilder:
             return []
         self._is_finished = True
         events = self._collect(self._detector.finish())
+        if self._reads_thoughts is not None and not (self.calls or self._has_text or self._failures or self._is_cut):
+            # A model that answers with nothing has made its call where it thought; one that goes on to answer has not.
+            events += self._calls_in_thoughts(self._reads_thoughts())
         if self._matcher is not None and (tail := self._matcher.finish()):
             events.append(self._add_text(Text(tail)))
         if self._call_parts is not None:
@@ -122,6 +128,10 @@ class TurnBuilder:
     def turn(self, usage: Usage | None = None) -> Turn:
         """Return the finished turn."""
         return Turn(self.message(), tuple(self._failures), usage, self._has_text, self._stop_string)
+
+    def _calls_in_thoughts(self, detector: Detector) -> list[ModelEvent]:
+        found = [*detector.feed("".join(self._thinking)), *detector.finish()]
+        return self._collect([event for event in found if isinstance(event, ToolCallDetected)][-1:])
 
     @property
     def _is_cut(self) -> bool:

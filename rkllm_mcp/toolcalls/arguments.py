@@ -8,8 +8,8 @@ Checked are types, required and forbidden keys, ``enum`` and ``const``, through 
 anything. Work is limited in steps; values beyond the limit stay unchanged.
 
 Bare text, of formats in tags, has no type of its own. With a schema the text stays as written and takes the schema's
-type; ``null`` is null, unless the argument is required and cannot be null. Without a schema the text becomes the JSON
-number, boolean, list or object that it looks like, otherwise text without surrounding white space.
+type; ``null`` is null if the argument can be null. Without a schema the text becomes the JSON number, boolean, list or
+object that it looks like, otherwise text without surrounding white space.
 """
 
 from __future__ import annotations
@@ -344,6 +344,9 @@ class _Coercion:
     def _allows_null(self, schema: Schema) -> bool:
         return self._attempt(None, schema, "", False, 0) is None
 
+    def _allows_as_it_is(self, text: str, schema: Schema) -> bool:
+        return not isinstance(self._attempt(text, schema, "", False, 0), MismatchError)
+
     # --- what holds other values -------------------------------------------------------------------------------------
 
     def _object(self, value: dict[str, Any], schema: Schema, path: str, bare: bool, level: _Level) -> dict[str, Any]:
@@ -363,8 +366,12 @@ class _Coercion:
                 )
             inner = as_mapping(properties.get(key, additional))
             if bare and isinstance(item, str):
-                if is_null(item) and (key not in required or self._allows_null(inner)):
+                is_word = is_null(item)
+                if is_word and self._allows_null(inner):
                     result[key] = None
+                    continue
+                # A tag that is empty or says null, for an optional argument that can be neither, was not given.
+                if (is_word or not item.strip()) and key not in required and not self._allows_as_it_is(item, inner):
                     continue
                 if key not in properties and not _types(self._resolved(inner)):
                     item = inferred(item)

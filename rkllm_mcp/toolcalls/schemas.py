@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, cast
@@ -389,12 +390,66 @@ def check_schema(schema: Schema, *, is_closed: bool = True) -> None:
     _Walk(schema, is_checked=True, is_closed=is_closed).visit(schema, (), 0)
 
 
+_TYPE_NAMES = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
+_MAPS_OF_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_LISTS_OF_SCHEMAS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_SUBSCHEMAS = frozenset({"items", "additionalProperties", "contains", "not", "if", "then", "else"})
+_TEXTS_OF_SCHEMAS = frozenset(
+    {"$schema", "$id", "$ref", "$anchor", "$comment", "title", "description", "pattern", "format"}
+)
+
+
+def _mended_schema(schema: Schema, depth: int) -> dict[str, Any]:
+    """Return a schema whose keywords have their forms: PHP writes an empty object as [], Gemini types in capitals."""
+    if depth > MOST_DEPTH:
+        return dict(schema)
+    mended: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in _MAPS_OF_SCHEMAS:
+            table = as_mapping(value)
+            mended[keyword] = {name: _mended_value(each, depth) for name, each in table.items()}
+        elif keyword in _LISTS_OF_SCHEMAS:
+            if items := as_list(value):
+                mended[keyword] = [_mended_value(each, depth) for each in items]
+        elif keyword in _SUBSCHEMAS:
+            mended[keyword] = _mended_value(value, depth)
+        elif keyword == "required":
+            # A boolean is the keyword of draft 3, where it stands at the property.
+            if isinstance(value, (list, Mapping)):
+                mended[keyword] = [name for name in as_list(cast("Any", value)) if isinstance(name, str)]
+        elif keyword == "type":
+            names = [value] if isinstance(value, str) else as_list(value)
+            known = [name.lower() if name.lower() in _TYPE_NAMES else name for name in names if isinstance(name, str)]
+            if known:
+                mended[keyword] = known[0] if isinstance(value, str) else known
+        elif keyword == "enum":
+            if isinstance(value, list):
+                mended[keyword] = value
+        elif not (keyword in _TEXTS_OF_SCHEMAS and not isinstance(value, str)):
+            mended[keyword] = value
+    return mended
+
+
+def _mended_value(value: Any, depth: int) -> Any:
+    if isinstance(value, Mapping):
+        return _mended_schema(cast("Schema", value), depth + 1)
+    # A list of schemas is the older form of prefixItems.
+    return value if isinstance(value, bool) or as_list(value) else {}
+
+
 def arguments_schema(schema: object, note: Callable[[str], None]) -> dict[str, Any]:
     """Return the schema of a tool's arguments, repaired if it does not describe an object; ``note`` gets the reason.
 
     The schema is shown to the model and need not be valid: the tool's own program checks what the model writes.
     """
-    table = dict(as_mapping(schema))
+    if isinstance(schema, str):
+        # Some send it as text.
+        with suppress(ValueError, RecursionError):
+            schema = json.loads(schema)
+    sent = dict(as_mapping(schema))
+    table = _mended_schema(sent, 0)
+    if table != sent:
+        note("its input schema has parts that JSON Schema does not have; they are left out")
     kind = table.get("type")
     if kind == "object":
         return table

@@ -28,7 +28,7 @@ def read_responses(body: ResponsesBody, context: RequestContext) -> ChatRequest:
 
 Reader = tuple[type[Any], Callable[[Any, RequestContext], ChatRequest]]
 CHAT: Reader = (ChatBody, chat_request)
-TEXT: Reader = (CompletionBody, completion_request)
+TEXT: Reader = (CompletionBody, lambda body, context: completion_request(body, body.prompts[0], context))
 RESPONSES: Reader = (ResponsesBody, read_responses)
 MESSAGES: Reader = (MessagesBody, messages_request)
 OLLAMA: Reader = (OllamaChat, ollama_request)

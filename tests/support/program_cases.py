@@ -1,4 +1,4 @@
-"""The cases of ``shared/cases/programs``: inputs of public bug reports with what is right beside each."""
+"""The cases of ``shared/cases/programs`` and ``programs2``: inputs of public bug reports, with what is right."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ from tests.support.shared import shared_path
 
 Row = dict[str, Any]
 
+SETS = ("programs", "programs2")
+
 # The script that the cases' README describes.
 PARROT = r"""
+rule
+  user REASON<<(.*)##(.*)>>
+  results 0
+  think $1
+  say $2
+
 rule
   user weather in ([A-Z][a-z]+)
   results 0
@@ -40,9 +48,9 @@ rule
 """
 
 
-def program_rows(file: str) -> list[Row]:
+def program_rows(file: str, cases: str = "programs") -> list[Row]:
     """Return the rows of a file of the cases; skips the calling test, by name, when it is not there."""
-    text = shared_path("cases", "programs", file).read_text("utf-8")
+    text = shared_path("cases", cases, file).read_text("utf-8")
     return json.loads(text) if file.endswith(".json") else [json.loads(line) for line in text.splitlines()]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rkllm_mcp.events import DetectorEvent, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec
-from tests.support.program_cases import listed, program_rows
+from tests.support.program_cases import SETS, listed, program_rows
 from tests.toolcalls.streams import events_of
 
 
@@ -25,10 +25,11 @@ def _fits(expected: dict[str, Any], events: list[DetectorEvent]) -> bool:
     return text == expected.get("text", "")
 
 
+@pytest.mark.parametrize("cases", SETS)
 @pytest.mark.parametrize("card", ["own", "none"])
-def test_every_text_of_the_cases_gives_the_right_calls(card: str) -> None:
+def test_every_text_of_the_cases_gives_the_right_calls(card: str, cases: str) -> None:
     failed: dict[str, list[DetectorEvent]] = {}
-    for row in program_rows("detector.jsonl"):
+    for row in program_rows("detector.jsonl", cases):
         tools = [ToolSpec(tool["name"], "", tool["parameters"]) for tool in row["tools"]]
         events = events_of(row["text"], tools, [row["syntax"]] if card == "own" else None)
         if not any(_fits(expected, events) for expected in row["expect"]):

@@ -58,7 +58,10 @@ def messages_in(frame: bytes | str) -> list[SessionMessage]:
     if len(content) > LONG_BYTES and count_values(content) > MOST_VALUES:
         return _refusal_of((content[:_ID_CHARS] + content[-_ID_CHARS:]).decode("utf-8", "replace"), _TOO_MANY)
     try:
-        return [sdk.message.SessionMessage(sdk.types.jsonrpc_message_adapter.validate_json(frame, by_name=False))]
+        message = sdk.types.jsonrpc_message_adapter.validate_json(frame, by_name=False)
+        # A result with an error next to it may be read as the result.
+        if not (isinstance(message, sdk.types.JSONRPCResponse) and not message.result):
+            return [sdk.message.SessionMessage(message)]
     except ValueError:
         pass
     text = content.decode("utf-8", "replace")

@@ -50,7 +50,8 @@ class Child:
         self._stderr = stderr
         self._stdin, self._stdout, self._errors = (_pipe(process.stdin), _pipe(process.stdout), _pipe(process.stderr))
         self._exited = _exit_notice(process.pid)
-        self.was_stopped = False  # it ended because it was signalled
+        self.was_stopped = False  # it ended because the host closed its stdin or signalled it
+        self._has_hung_up = False
         self._sent_bytes = 0
         self._is_unread = False
 
@@ -71,7 +72,9 @@ class Child:
 
     async def receive(self) -> bytes:
         """Return the next bytes of stdout; empty at the end."""
-        return await _read_pipe(self._stdout)
+        chunk = await _read_pipe(self._stdout)
+        self._has_hung_up = not chunk
+        return chunk
 
     async def send(self, data: bytes) -> None:
         """Write to stdin; an OSError if the process has closed its stdin."""
@@ -98,6 +101,8 @@ class Child:
         Shielded from cancellation. If the wait itself is interrupted (a second Ctrl-C), the group is killed at once.
         """
         self._is_unread = _unread_bytes(self._stdin) >= self._sent_bytes
+        # A process that ends because its stdin is closed here did not end by itself.
+        self.was_stopped = not self._has_hung_up and not self._has_exited()
         try:
             with anyio.CancelScope(shield=True):
                 async with anyio.create_task_group() as draining:
@@ -124,6 +129,12 @@ class Child:
     async def _discard_output(self) -> None:
         while await _read_pipe(self._stdout):
             pass
+
+    def _has_exited(self) -> bool:
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+        except ChildProcessError:
+            return True
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process.returncode is None:

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import math
 import re
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 import anyio
+import zstandard
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
@@ -36,6 +38,9 @@ _LEAST_BYTES_PER_S = 4_096
 # Longer bodies are checked in a thread; what is shorter takes 5 ms at most, even when it is nothing but small parts.
 _LONG_BYTES = 8_192
 _MOST_ERRORS = 10_000
+_MOST_WINDOW_BYTES = 8 * 1024 * 1024
+# So many bytes become 8 MB at most: a block of four is up to 128 KB.
+_ZSTD_BYTES = 256
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # An escaped surrogate behind whole escapes of the backslash, where a pair has a group of its own; half a pair as bytes.
 _SURROGATES = re.compile(
@@ -136,7 +141,8 @@ async def _content(request: Request, limit: int, silence_s: float) -> bytes:
         # It waits for a word before it sends so much, and this is the word.
         raise _too_large(limit)
     # Of a body whose length is not announced the longest is expected, once it is longer than what is not counted.
-    is_known = length.isdecimal()
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    is_known = length.isdecimal() and encoding in _PLAIN
     body_lease = await hold_body(request, int(length) if is_known and not is_announced else 0, limit)
     content, size = bytearray(), 0
     # Excess data is read and dropped, within reason.
@@ -148,10 +154,52 @@ async def _content(request: Request, limit: int, silence_s: float) -> bytes:
             body_lease = await hold_body(request, limit, limit)
         if size <= limit and not is_announced:
             content += chunk
-    body_lease.shrink(len(content))
     if size > limit:
+        body_lease.shrink(0)
         raise _too_large(limit)
-    return bytes(content)
+    body = bytes(content)
+    if encoding not in _PLAIN:
+        body = await run_work(request, unpacked, body, encoding, limit)
+    body_lease.shrink(len(body))
+    return body
+
+
+_PLAIN = ("", "identity")
+
+
+def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
+    """Return a body without its compression, which programs add to long ones.
+
+    Raises:
+        HTTPError: 413, it has more than ``limit`` bytes; 415, another compression; 400, it is not what it says.
+    """
+    try:
+        if encoding in ("gzip", "x-gzip", "deflate"):
+            # Of deflate there are two forms, with a header and without.
+            is_raw = encoding == "deflate" and body[:1] != b"\x78"
+            unpacker = zlib.decompressobj(-zlib.MAX_WBITS if is_raw else zlib.MAX_WBITS | 32)
+            content = unpacker.decompress(body, limit + 1)
+            is_whole = unpacker.eof
+        elif encoding == "zstd":
+            zstd = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW_BYTES).decompressobj()
+            unpacked_body = bytearray()
+            for start in range(0, len(body), _ZSTD_BYTES):
+                unpacked_body += zstd.decompress(body[start : start + _ZSTD_BYTES])
+                if zstd.eof or len(unpacked_body) > limit:
+                    break
+            content, is_whole = bytes(unpacked_body), zstd.eof
+        else:
+            message = (
+                f"Content-Encoding {encoding} is not understood here; send gzip, deflate, zstd or the body as it is"
+            )
+            raise HTTPError(415, message)
+    except (zlib.error, zstandard.ZstdError) as error:
+        raise HTTPError(400, f"the body is not {encoding}: {error}; send it again") from None
+    if len(content) > limit:
+        raise _too_large(limit)
+    if not is_whole:
+        raise HTTPError(400, f"the body is not {encoding}: its end is missing; send it again")
+    return content
 
 
 def bounded(
@@ -192,9 +240,6 @@ def _too_large(limit: int) -> HTTPError:
 
 
 def _check_type(request: Request) -> None:
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding != "identity":
-        raise HTTPError(415, f"Content-Encoding {encoding} is not understood here; send the body as it is")
     kind, _, parameters = request.headers.get("content-type", "").partition(";")
     kind = kind.strip().lower()
     is_json = kind == "application/json" or kind.endswith("+json")

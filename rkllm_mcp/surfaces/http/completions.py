@@ -34,11 +34,13 @@ from rkllm_mcp.completions.chat_completions import (
     TextShape,
     chat_request,
     completion_request,
+    joined_completions,
 )
 from rkllm_mcp.completions.completion import complete
 from rkllm_mcp.completions.reply import Reply, ReplyShape, ReplyWriter, new_id
 from rkllm_mcp.completions.request import ChatRequest, RequestContext, RequestRefusedError
 from rkllm_mcp.completions.responses import (
+    InputTokens,
     ResponseDeleted,
     ResponseObject,
     ResponsesBody,
@@ -105,9 +107,23 @@ async def completions(request: Request) -> Response:
     """Answer a prompt, as OpenAI's older API does."""
     body = await bodies.read(request, CompletionBody)
     await choose_model(request, body.model)
-    shape = partial(TextShape, echo=body.text if body.echo else "", with_usage=_with_usage(body))
-    reply = partial(Reply, new_id("cmpl-"))
-    return await answer(request, partial(completion_request, body), reply, shape, streams=body.stream is True)
+    if body.stream and len(body.prompts) > 1:
+        raise HTTPError(400, "several prompts are answered without a stream; leave stream out", param="prompt")
+    reply, wholes = partial(Reply, new_id("cmpl-")), list[dict[str, Any]]()
+    for prompt in body.prompts:
+        shape = partial(TextShape, echo=prompt if body.echo else "", with_usage=_with_usage(body))
+        read = partial(completion_request, body, prompt)
+        response = await answer(
+            request,
+            read,
+            reply,
+            shape,
+            streams=body.stream is True,
+            finished=lambda answered: wholes.append(answered.whole()),
+        )
+        if len(body.prompts) == 1:
+            return response
+    return JSONResponse(joined_completions(wholes))
 
 
 @Route(
@@ -205,7 +221,28 @@ async def messages(request: Request) -> Response:
 async def count_tokens(request: Request) -> TokenCount:
     """Count the tokens of a conversation, as Anthropic's API does."""
     body = await _anthropic(request, CountBody)
-    question = await _read_request(request, partial(messages_request, body))
+    return TokenCount(input_tokens=await _count_prompt(request, partial(messages_request, body)))
+
+
+@Route(
+    "POST",
+    "/v1/responses/input_tokens",
+    body=ResponsesBody,
+    answers=(RouteResponse(InputTokens),),
+    problems=(400, 404, 502, 503),
+)
+async def count_input_tokens(request: Request) -> InputTokens:
+    """Count the tokens of items, as OpenAI's Responses API does."""
+    body = await bodies.read(request, ResponsesBody)
+    await choose_model(request, body.model)
+    stored = await _stored_items(tenant_of(request).app, body)
+    tokens = await _count_prompt(request, partial(responses_request, body, stored))
+    return InputTokens(object="response.input_tokens", input_tokens=tokens)
+
+
+async def _count_prompt(request: Request, read: RequestReader) -> int:
+    """Return the tokens of the prompt of a request, about where it does not fit."""
+    question = await _read_request(request, read)
     app = tenant_of(request).app
     if (npu := app.model_host.npu) is None:
         raise HTTPError(400, "the model is at another service, which counts its tokens; read the usage of an answer")
@@ -221,9 +258,9 @@ async def count_tokens(request: Request) -> TokenCount:
     )
     if not total.is_exact:
         # Of what does not fit anyway an estimate is enough.
-        return TokenCount(input_tokens=total.tokens)
+        return total.tokens
     parts = await run_work(request, prompt.parts, question.messages, tools)
-    return TokenCount(input_tokens=sum(len(part.ids) for part in parts))
+    return sum(len(part.ids) for part in parts)
 
 
 def _texts(question: ChatRequest) -> Iterator[str]:
@@ -310,7 +347,9 @@ async def _make_reply(
             metered(request) as meter,
         ):
             tenant = request.state.tenant
-            await complete(meter.assistant, service.conversation_cache, question, writer, [meter], tenant)
+            await complete(
+                meter.assistant, service.conversation_cache, question, writer, [meter], tenant, writer.reply.begin
+            )
         _check_end(writer.reply.end)
     except (RequestRefusedError, HTTPError) as error:
         if error.param:

@@ -128,6 +128,7 @@ class AnthropicErrorDetail(DocumentedModel):
 
     type: str = Field(description="The kind of error.")
     message: str = Field(description="What is wrong, and what to do about it.")
+    details: dict[str, str] | None = Field(default=None, description="error_code: the same as a word for programs.")
 
 
 class AnthropicError(DocumentedModel):
@@ -168,7 +169,9 @@ class HTTPError(Exception):  # it is an answer to a request, and named as one
         usual = "api_error" if self.status >= 500 else "invalid_request_error"
         kind = _ANTHROPIC_TYPES.get(self.status) or _TYPES.get(self.status, usual)
         where = f"{self.param}: " if self.param and self.param not in self.message else ""
-        error = {"type": kind, "message": f"{where}{self.message}"}
+        error: dict[str, Any] = {"type": kind, "message": f"{where}{self.message}"}
+        if self.code:
+            error["details"] = {"error_code": self.code}
         return {"type": "error", "error": error, "request_id": current_request_id()}
 
     def response(self, path: str = "") -> Response:

@@ -106,6 +106,9 @@ class Model(DocumentedModel):
     loaded: bool
     """It is loaded; another one is loaded when a request names it, which takes a moment."""
     context_tokens: int = Field(description="Its context window.")
+    context_length: int = Field(description="The same in the words of OpenRouter and LM Studio.")
+    max_model_len: int = Field(description="The same in the words of vLLM.")
+    max_input_tokens: int = Field(description="The same in the words of Anthropic and LiteLLM.")
 
 
 class Models(DocumentedModel):
@@ -137,6 +140,9 @@ async def _models(request: Request) -> list[Model]:
             capabilities=list(listed_model.capabilities),
             loaded=listed_model.is_loaded,
             context_tokens=listed_model.context_tokens,
+            context_length=listed_model.context_tokens,
+            max_model_len=listed_model.context_tokens,
+            max_input_tokens=listed_model.context_tokens,
         )
         for name, listed_model in (await named_models(request)).items()
     ]

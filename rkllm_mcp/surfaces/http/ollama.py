@@ -285,8 +285,6 @@ async def show(request: Request) -> dict[str, Any]:
     body = await bodies.read(request, NameBody)
     model = await _model_named(request, body.wanted)
     described = _described(model.name, model)
-    # Models of Ollama either chat or embed.
-    can = [capability for capability in model.capabilities if capability != "embed" or "chat" not in model.capabilities]
     return {
         **dict.fromkeys(("license", "modelfile", "parameters", "template"), ""),
         "details": described["details"],
@@ -295,7 +293,7 @@ async def show(request: Request) -> dict[str, Any]:
             "general.basename": model.name,
             f"{model.family}.context_length": model.context_tokens,
         },
-        "capabilities": [_CAPABILITIES[capability] for capability in can if capability in _CAPABILITIES],
+        "capabilities": described["capabilities"],
         "modified_at": described["modified_at"],
     }
 
@@ -416,6 +414,12 @@ def _described(name: str, model: ListedModel) -> dict[str, Any]:
             "families": [model.family],
             "parameter_size": "",
             "quantization_level": "",
+            "context_length": model.context_tokens,
         },
-        "capabilities": list(model.capabilities),
+        # Models of Ollama either chat or embed.
+        "capabilities": [
+            _CAPABILITIES[capability]
+            for capability in model.capabilities
+            if capability in _CAPABILITIES and (capability != "embed" or "chat" not in model.capabilities)
+        ],
     }

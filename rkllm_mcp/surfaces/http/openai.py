@@ -52,7 +52,7 @@ class EmbeddingsBody(bodies.LenientBody):
     input: Words | ManyTexts | Tokens | ManyTokens
     """A text, texts, or either as token ids of this model."""
     model: str = Field("", description="Whatever a program sends; there is one model that embeds.")
-    encoding_format: Literal["float", "base64"] = "float"
+    encoding_format: Literal["float", "base64"] | None = None
     """Numbers, or base64 of 32-bit floats, least significant byte first."""
     dimensions: Positive | None = None
     """Keep this many leading numbers of each vector, for models trained for it; its length is 1 again."""

@@ -53,6 +53,7 @@ TABLE: Mapping[tuple[str, str], Row] = {
     ("DELETE", "/v1/responses/{id}"): CHAT,
     ("POST", "/v1/messages"): CHAT,
     ("POST", "/v1/messages/count_tokens"): CHAT,
+    ("POST", "/v1/responses/input_tokens"): CHAT,
     ("POST", "/v1/execute"): CHAT,
     ("POST", "/v1/tokens"): CHAT,
     ("POST", "/v1/attachments"): CHAT,

@@ -6,8 +6,10 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.outcome import Command
-from tests.support.program_cases import listed, program_rows
+from tests.support.program_cases import SETS, listed, program_rows
 from tests.support.shared import shared_path
 
 _CONFIG = """[security]
@@ -21,9 +23,10 @@ timeout_s = 8
 """
 
 
-def test_every_server_of_the_cases_is_used_for_what_it_does_right(command: Command, tmp_path: Path) -> None:
-    server, failed = str(shared_path("cases", "programs", "mcp_server.py")), dict[str, str]()
-    for row in program_rows("mcp.jsonl"):
+@pytest.mark.parametrize("cases", SETS)
+def test_every_server_of_the_cases_is_used_for_what_it_does_right(command: Command, tmp_path: Path, cases: str) -> None:
+    server, failed = str(shared_path("cases", cases, "mcp_server.py")), dict[str, str]()
+    for row in program_rows("mcp.jsonl", cases):
         config = tmp_path / f"{row['id']}.toml"
         args = json.dumps([server, row["scenario"]])
         config.write_text(_CONFIG.format(command=json.dumps(sys.executable), args=args), "utf-8")

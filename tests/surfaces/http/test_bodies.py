@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import threading
-from collections.abc import AsyncGenerator
+import zlib
+from collections.abc import AsyncGenerator, Callable
 from types import SimpleNamespace
 from typing import Annotated, Any, cast
 
 import anyio
 import pytest
+import zstandard
 from pydantic import AfterValidator, Field
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -245,7 +248,7 @@ async def _read(content: bytes, model: type[bodies.RequestBody] = Wish) -> str:
         ({"Content-Type": "text/plain"}, 415),
         ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
         ({"Content-Type": "application/json; charset=shift-jis"}, 415),
-        ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415),
+        ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, 400),
         ({"Content-Type": "application/json; charset=UTF-8"}, 200),
         ({"Content-Type": "APPLICATION/JSON"}, 200),
         ({"Content-Type": 'application/vnd.x+json; charset="utf-8"'}, 200),
@@ -257,6 +260,38 @@ async def test_a_body_says_that_it_is_json(headers: dict[str, str], status: int)
         assert answer.status_code == status
         if "Content-Encoding" not in headers and "shift" not in headers.get("Content-Type", ""):
             assert (await it.send("POST", "/api/echo", headers, b'{"name": "a"}')).status_code == 200
+
+
+def deflated_without_header(body: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(body) + packer.flush()
+
+
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "zstd": zstandard.ZstdCompressor().compress,
+    "Deflate": deflated_without_header,
+}
+
+
+@pytest.mark.parametrize("encoding", PACKED)
+async def test_a_compressed_body_is_read_within_the_limit_of_a_plain_one(encoding: str) -> None:
+    headers, pack = {"Content-Type": "application/json", "Content-Encoding": encoding}, PACKED[encoding]
+    async with desk(ONE_MEGABYTE, ROUTES) as it:
+        answer = await it.send("POST", "/echo", headers, pack(b'{"name": "a"}'))
+        assert (answer.status_code, answer.json()["name"]) == (200, "a")
+        bomb = pack(b'{"name": "' + b"a" * (LIMIT * 40) + b'"}')
+        assert (await it.send("POST", "/echo", headers, bomb)).status_code == 413
+        assert (await it.send("POST", "/echo", headers, pack(b'{"name": "a"}')[:-6])).status_code == 400
+
+
+async def test_another_compression_is_refused_with_those_that_are_read() -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "br"}
+    async with desk(routes=ROUTES) as it:
+        answer = await it.send("POST", "/echo", headers, b"{}")
+        assert answer.status_code == 415
+        assert "send gzip, deflate, zstd" in answer.json()["error"]["message"]
 
 
 async def test_a_correct_body_comes_through_unchanged() -> None:

@@ -183,7 +183,11 @@ def test_tokens_are_counted_as_an_answer_counts_them(client: anthropic.Anthropic
         (["x"], {"extra_body": {"mcp_servers": [{"type": "url", "url": "http://evil.example"}]}}, "client's"),
         (["x"], {"tools": [{"type": "mcp_toolset", "mcp_server_name": "x"}]}, "no server 'x'"),
         (["x"], {"container": "c"}, "no code runs here"),
-        (["x", {"role": "assistant", "content": "Once"}], {}, "messages[1].role: the last message is the user's"),
+        (
+            ["x"],
+            {"extra_body": {"thread": {"type": "continue", "previous_message_id": "m"}}},
+            "send the whole conversation, without thread",
+        ),
         (
             [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "http://x.example"}}]}],
             {},
