@@ -163,7 +163,7 @@ class ModelCard(Section):
     need, where the host begins the call of one that it most probably needs; for models that choose badly.
     """
     first_call: Literal["model", "search"] | None = None
-    """Without effect; ``tools`` decides what begins a call."""
+    """Without effect; the key above decides what begins a call."""
     two_step_tools: bool = False
     """List tools by name, and give a tool's parameters at its first call; for models below 1B."""
     skip_special_token: bool = False
