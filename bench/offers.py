@@ -20,13 +20,12 @@ from pathlib import Path
 
 import anyio
 
-from bench.real_model import DIALOGUE, configuration, read_tasks
+from bench.real_model import DIALOGUE, agency_of_today, configuration, read_tasks
 from rkllm_mcp.agent.offers import NO_TOOL, WEIGHTS, offer_of, parts_of, probabilities
 from rkllm_mcp.app.tools import open_tools
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import ToolEvidence
 from rkllm_mcp.tools.search import ToolSearch
-from tests.support.fake_jma import FakeAgency
 
 # The servers' tools that can answer a task, by its kind.
 _TOOLS = {
@@ -61,7 +60,7 @@ class Case:
 
 async def own_tools() -> tuple[ToolSpec, ...]:
     """Return the tools of the set ``own``."""
-    with tempfile.TemporaryDirectory() as folder, FakeAgency() as agency:
+    with tempfile.TemporaryDirectory() as folder, agency_of_today() as agency:
         config = await configuration(Path(folder), "demo", "emulator", "own", agency)
         async with open_tools(config) as environment:
             await environment.toolbox.started()

@@ -385,6 +385,11 @@ async def configuration(folder: Path, model: str, library: str, name: str, agenc
     return load_config(str(file))
 
 
+def agency_of_today() -> FakeAgency:
+    """Return an agency whose newest forecast is of today."""
+    return FakeAgency(now=datetime.now(zoneinfo.ZoneInfo(ZONE)).replace(hour=12, minute=30))
+
+
 @asynccontextmanager
 async def _board_of(root: Path) -> AsyncGenerator[None]:
     """Let the readings of the board come from ``root`` for the duration of the block."""
@@ -422,12 +427,12 @@ class Measurement:
                 for key, task in tasks.items():
                     self._add([await ask_service(client, self.model, task)], key)
             return
-        noon = datetime.now(zoneinfo.ZoneInfo(ZONE)).replace(hour=12, minute=30)
         for name in dict.fromkeys(task.set for task in tasks.values()):
-            with tempfile.TemporaryDirectory() as folder, FakeAgency(now=noon) as agency:
+            with tempfile.TemporaryDirectory() as folder, agency_of_today() as agency:
                 config = await configuration(Path(folder), self.model, self.library, name, agency)
                 async with _board_of(Path(folder) / "board"), open_app(config) as app:
                     await app.ready()
+                    await app.toolbox.started()
                     for key, task in tasks.items():
                         if task.set == name:
                             conversation, progress = app.new_conversation(), Progress()

@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 # Key of ``_meta`` for texts by language: of a tool ``title``, ``description`` and ``parameters``; of a result ``text``.
 TEXTS = "rkllm-mcp/texts"
+# Key of ``_meta`` for the argument of a tool that takes the user's own words.
+QUESTION_ARGUMENT = "rkllm-mcp/question"
 
 _CLOSE_S = 1.0
 

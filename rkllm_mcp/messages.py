@@ -27,6 +27,8 @@ Ending: TypeAlias = EndReason | Literal["", "interrupted"]
 
 # Key of ``_meta`` under which a server has the texts of a tool, or of a result, by language (docs/own-server.md).
 TEXTS = "rkllm-mcp/texts"
+# Key of ``_meta`` under which a server names the argument of a tool that takes the user's own words.
+QUESTION_ARGUMENT = "rkllm-mcp/question"
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")
 
@@ -50,6 +52,10 @@ class ToolSpec:
     # By language: ``title``, ``description``, and ``parameters``, the descriptions of arguments by name.
     texts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     on_demand: bool = False  # not in the list that a model reads: it finds the tool with find_tools
+
+    # The argument that takes the user's own words, from which the tool finds its values; empty for none. A schema need
+    # not list it.
+    question_argument: str = ""
 
     @property
     def original_name(self) -> str:

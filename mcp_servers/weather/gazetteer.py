@@ -68,6 +68,8 @@ _ENDINGS = re.compile(
     r"(?:23区|駅|空港|島|周辺|付近|方面|エリア|[市県都府道区町村]内|都心|あたり|辺り)$"
     r"|(?i:\s+(?:city|area|region|station|airport|downtown))$"
 )
+_LATIN_WORD = re.compile(r"[A-Za-z]+")
+_LEAST_LETTERS = 4
 _SUGGESTIONS, _MAX_CONTAINED = 3, 10
 # Below these ratios, similarity is accidental (measured with misspellings against the table of 2026).
 _MIN_SIMILARITY_KANJI, _MIN_SIMILARITY_SOUND = 0.7, 0.75
@@ -131,6 +133,20 @@ class Gazetteer:
                     if places:
                         return PlaceMatch(places)
         return PlaceMatch((), tuple(self._similar(query)))
+
+    def find_in(self, text: str) -> PlaceMatch:
+        """Return the place that a question names somewhere; none if it names none."""
+        named = (key for place in self._contained(fold(text)) for key in (place.name,))
+        words = [
+            word for word in _LATIN_WORD.findall(unicodedata.normalize("NFKC", text)) if len(word) >= _LEAST_LETTERS
+        ]
+        # A place stands behind a preposition, or is at least written as a name.
+        spoken = sorted(words, key=lambda word: (not re.search(rf"\b(?:in|at|for|of) {word}\b", text), word.islower()))
+        for name in (*named, *spoken):
+            match = self.find(name)
+            if match.places:
+                return match
+        return PlaceMatch(())
 
     def _landmark(self, name: str) -> Iterator[str]:
         """博多 -> 福岡県福岡市's name in the table."""

@@ -1,7 +1,8 @@
 """MCP tools of the weather service.
 
-MCP results carry the answer twice, as structured content and as text. The text is the same JSON without spaces, and
-descriptions are short and schemas without titles, because a small model reads every token of them.
+MCP results carry the answer twice, as structured content and as text. The text is the same JSON without spaces, or for
+a question in words the sentence in its language. Descriptions are short and schemas without titles, because a small
+model reads every token of them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field
 
-from mcp_servers.program import TEXTS, read_texts, version, without_titles
+from mcp_servers.program import QUESTION_ARGUMENT, TEXTS, read_texts, version, without_titles
 from mcp_servers.weather.errors import WeatherError
 from mcp_servers.weather.service import MAX_DAYS, PlacesAnswer, WeatherAnswer, WeatherService, open_weather
 from mcp_servers.weather.settings import Clock, Settings
@@ -74,8 +75,10 @@ def create_server(settings: Settings, clock: Clock) -> MCPServer[WeatherService]
 
 def _tool(function: Callable[..., Any], title: str) -> Tool:
     annotations = ToolAnnotations(title=title, read_only_hint=True, idempotent_hint=True, open_world_hint=True)
-    texts = {TEXTS: _TEXTS[function.__name__]}
-    tool = Tool.from_function(function, annotations=annotations, meta=texts)
+    meta: dict[str, Any] = {TEXTS: _TEXTS[function.__name__]}
+    if function is not find_area:
+        meta[QUESTION_ARGUMENT] = "location"
+    tool = Tool.from_function(function, annotations=annotations, meta=meta)
     return tool.model_copy(update={"parameters": without_titles(tool.parameters)})
 
 
@@ -90,7 +93,8 @@ async def _result(answering: Awaitable[BaseModel]) -> CallToolResult:
     except WeatherError as error:
         content = TextContent(type="text", text=str(error))
         return CallToolResult(content=[content], is_error=True, _meta={TEXTS: error.texts})
+    sentence = answer.sentence() if isinstance(answer, WeatherAnswer) else ""
     return CallToolResult(
-        content=[TextContent(type="text", text=answer.model_dump_json(exclude_none=True))],
+        content=[TextContent(type="text", text=sentence or answer.model_dump_json(exclude_none=True))],
         structured_content=answer.model_dump(mode="json", exclude_none=True),
     )

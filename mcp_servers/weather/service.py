@@ -7,12 +7,13 @@ of both. The tables rarely change and are cached for days.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
-from typing import TypeVar
+from datetime import date, datetime
+from typing import Literal, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, PrivateAttr
 
 from mcp_servers.weather.areas import Place
 from mcp_servers.weather.errors import AgencyUnreachableError, OldForecastError, WeatherError
@@ -39,8 +40,11 @@ from mcp_servers.weather.wording import (
     rain_percent,
     weather_text,
 )
+from rkllm_text.days import days_in
+from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
 
 SOURCE = "気象庁ホームページ"
+_JAPANESE = re.compile(f"[{HIRAGANA}{KATAKANA}{KANJI}]")
 
 
 class DayAnswer(BaseModel):
@@ -75,6 +79,16 @@ class WeatherAnswer(BaseModel):
     report_time: str | None = None
     publishing_office: str | None = None
     source: str = SOURCE
+    _language: Literal["", "en", "ja"] = PrivateAttr("")
+
+    def in_words_of(self, question: str) -> WeatherAnswer:
+        """Return the answer, which is given as a sentence in the language of a question."""
+        self._language = "ja" if _JAPANESE.search(question) else "en"
+        return self
+
+    def sentence(self) -> str:
+        """Return the sentence; empty if the answer is not to a question in words."""
+        return {"": "", "ja": self.summary, "en": self.summary_en}[self._language]
 
 
 class FoundPlace(BaseModel):
@@ -182,9 +196,13 @@ class WeatherService:
             raise failure from None
 
     async def _answer_from_documents(self, location: str, days: int | None) -> WeatherAnswer:
-        match = (await self._gazetteer()).find(location)
+        gazetteer = await self._gazetteer()
+        match = gazetteer.find(location)
+        in_words = not match.places
+        if in_words:
+            match = gazetteer.find_in(location)
         if not match.places:
-            raise _not_found(location, match)
+            raise _not_found(location, gazetteer.find(location))
         if len(match.areas()) > 1:
             return _ambiguous_answer(location, match)
         place = match.places[0]
@@ -193,14 +211,17 @@ class WeatherService:
         # The clock of a board without a battery starts in 1970; the agency's publication time is right.
         today = max(now.date(), forecast.report_time.date())
         coming = [day for day in forecast.days if day.date >= today]
+        asked = _days_asked(location, [day.date for day in coming])
         if not coming or coming[0].date > today:
             raise OldForecastError(place.area.name, f"{forecast.report_time:%Y-%m-%d %H:%M}", stale)
         # In the evening the first day has no temperatures left.
         default_days = 2 if coming[0].high_c is None and coming[0].low_c is None else 1
         stale_since = forecast.report_time if stale else None
         sample_of = forecast.report_time if self._is_sample else None
-        summary = ForecastSummary(place, coming[: days or default_days], today, now, stale_since, sample_of)
-        return _weather_answer(summary, forecast, detailed=days is None)
+        shown = [day for day in coming if day.date in asked] or coming[: days or default_days]
+        summary = ForecastSummary(place, shown, today, now, stale_since, sample_of)
+        answer = _weather_answer(summary, forecast, detailed=days is None and len(shown) <= default_days)
+        return answer.in_words_of(location) if in_words or asked else answer
 
     async def _gazetteer(self) -> Gazetteer:
         return (await self._jma.document(AREA_TABLE, Gazetteer.read, max_age_s=_TABLE_AGE_S)).value
@@ -230,6 +251,25 @@ class WeatherService:
             return (await self._jma.document(path, read, max_age_s=_TABLE_AGE_S)).value
         except WeatherError:
             return {}
+
+
+# Words for all days of a forecast: the week, several days.
+_WEEK = re.compile(r"週間|今週|来週|\bweek(?!end)|\bnext (?:few )?days\b", re.IGNORECASE)
+_SEVERAL = re.compile(r"(\d+) ?日間|\bnext (\d+) days\b", re.IGNORECASE)
+_WEEKEND = re.compile(r"週末|土日|\bweekend\b", re.IGNORECASE)
+
+
+def _days_asked(text: str, coming: Sequence[date]) -> Sequence[date]:
+    """Return the days of a forecast that a question asks for; none if it names none."""
+    if several := _SEVERAL.search(text):
+        return coming[: int(several[1] or several[2])]
+    if _WEEKEND.search(text):
+        return [day for day in coming if day.weekday() >= _SATURDAY][:2]
+    named = days_in(text, coming[0]) if coming else []
+    return coming if _WEEK.search(text) and not named else [day for day in coming if day in named]
+
+
+_SATURDAY = 5
 
 
 def _not_found(name: str, match: PlaceMatch) -> WeatherError:

@@ -255,6 +255,24 @@ class RunCalls:
             if tool is not None and call.name not in self._runner.told and not self._runner.finished[call.id].is_error:
                 yield tool
 
+    async def ask_in_words(self, conversation: Conversation, options: ModelOptions) -> None:
+        """Call the likely tools that take the user's own words, or no values, one by one, until one reads them.
+
+        A call that fails leaves no trace in the conversation: the model writes one with arguments.
+        """
+        if self.offer is None or self.tool_set.two_steps or options.tool_choice != "auto" or options.continues:
+            return
+        for tool in self.offer.asked_in_words():
+            arguments = {tool.question_argument: self._request} if tool.question_argument else {}
+            call = ToolCall(conversation.next_call_id(), tool.name, arguments)
+            self._sink.feed([ToolCallDetected(call.name, arguments, id=call.id, server=tool.server)])
+            results = await self._runner.run([call])
+            if not any(result.is_error for result in results):
+                conversation.add(Message("assistant", calls=(call,)))
+                notes = "\n".join(self._instructions.after([tool]))
+                conversation.add(Message("tool", notes, results=tuple(results)))
+                return
+
     def begun(self, options: ModelOptions) -> ModelOptions:
         """Return the options of the first round, in which the host may begin a call."""
         self._is_forced = options.tool_choice != "auto"
@@ -567,7 +585,9 @@ async def answer_with_tools(
     conversation.messages.extend(question)
     reason_for_open_calls = "the user stopped the answer before this call was finished"
     try:
-        reason, turn = await run_agent(model, conversation, calls, calls.begun(options), settings, sink)
+        await calls.ask_in_words(conversation, options)
+        begun = options if _has_results(conversation, start) else calls.begun(options)
+        reason, turn = await run_agent(model, conversation, calls, begun, settings, sink)
         reason_for_open_calls = CALLS_OVER
         return End(reason, stop_string=turn.stop_string)
     except GenerationError as error:

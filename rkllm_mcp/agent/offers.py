@@ -11,7 +11,7 @@ The weights and thresholds are the output of ``python -m bench.offers``, for the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,11 +21,15 @@ from rkllm_mcp.protocols import ToolEvidence
 from rkllm_mcp.text import Language
 
 # What each part of the evidence adds to the logarithm of a tool's odds.
-WEIGHTS: Mapping[str, float] = {"words": 7.5, "kind": 1.6, "missing": -1.6, "followed": 3.0}
-NO_TOOL = 0.7  # the same for no tool at all
-BEGINS = 0.8  # from this probability on the host begins the call of the best tool
+WEIGHTS: Mapping[str, float] = {"words": 10.0, "read": 4.9, "kind": 1.2, "missing": -1.4, "followed": 3.0}
+NO_TOOL = 1.95  # the same for no tool at all
+# Kinds that are read from the question as a whole, and not only found in it.
+_READ = frozenset({"arithmetic", "quantity", "file"})
+BEGINS = 0.5  # from this probability on, of it and its siblings, the host begins the call of the best tool
+BEGINS_BY_WORDS = 0.7  # the same where the question has none of the kinds of values that the tool takes
+LEADS = 0.35  # the least probability of that tool, where others of its server would do as well
 IS_LIKELY = 0.2  # from this one on it is called after another has failed
-SHOWS = 0.1  # up to this one a tool is not shown
+SHOWS = 0.2  # up to this one a tool is not shown
 MOST_SHOWN = 3
 
 
@@ -36,6 +40,7 @@ class Guess:
     tool: ToolSpec
     probability: float
     reasons: tuple[str, ...] = ()
+    lacks: bool = False  # it requires a kind of value that the question does not have
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,14 @@ class Offer:
         percent = round(100 * best.probability)
         return translate("answer.begins", language, tool=best.tool.name, percent=percent, evidence=evidence)
 
+    def asked_in_words(self) -> Iterator[ToolSpec]:
+        """Yield the likely tools that take the user's own words or no values, if the host begins a call."""
+        for guess in self.guesses if self.begins else ():
+            tool = guess.tool
+            takes_words = bool(tool.question_argument) or not tool.input_schema.get("properties")
+            if guess.probability >= IS_LIKELY and tool.read_only is True and takes_words:
+                yield tool
+
     def after(self, tried: Sequence[str]) -> ToolSpec | None:
         """Return the tool to call after those that were ``tried`` and failed: a likely other one, else the last."""
         others = (guess for guess in self.guesses if guess.tool.name not in tried)
@@ -90,7 +103,8 @@ def parts_of(evidence: ToolEvidence, *, is_followed: bool) -> dict[str, float]:
     """Return the parts of the evidence that have a weight."""
     return {
         "words": evidence.words,
-        "kind": float(len(evidence.kinds)),
+        "read": float(len(evidence.kinds & _READ)),
+        "kind": float(len(evidence.kinds - _READ)),
         "missing": float(len(evidence.missing)),
         "followed": float(is_followed),
     }
@@ -116,14 +130,40 @@ def offer_of(evidence: Sequence[ToolEvidence], followed: str = "") -> Offer:
     parts = [parts_of(each, is_followed=each.tool.name == followed) for each in evidence]
     found = zip(evidence, probabilities(parts, WEIGHTS, NO_TOOL), parts, strict=True)
     guesses = [
-        Guess(each.tool, probability, _reasons(each, is_followed=bool(named["followed"])))
+        Guess(each.tool, probability, _reasons(each, is_followed=bool(named["followed"])), _lacks(each))
         for each, probability, named in found
         if probability > SHOWS
     ]
     best = sorted(guesses, key=lambda guess: -guess.probability)
     # A tool that may change something is called by the model's own choice.
-    is_begun = bool(best) and best[0].probability >= BEGINS and best[0].tool.read_only is True
+    is_probable = bool(best) and best[0].probability >= LEADS and _with_siblings(best) >= _needed(best[0])
+    is_begun = is_probable and best[0].tool.read_only is True
     return Offer(tuple(best), best[0].tool.name if is_begun else "")
+
+
+def _lacks(evidence: ToolEvidence) -> bool:
+    """Return True if a question lacks what a tool requires; a file or a place a tool may still find in its words."""
+    finds = bool(evidence.tool.question_argument)
+    return bool(evidence.missing & {"arithmetic", "quantity"} if finds else evidence.missing)
+
+
+def _needed(guess: Guess) -> float:
+    """Return the probability from which on the host begins a call: more where words alone speak for the tool."""
+    if guess.lacks and "followed" not in guess.reasons:
+        return math.inf
+    return BEGINS if set(guess.reasons) - {"words"} else BEGINS_BY_WORDS
+
+
+def _with_siblings(best: Sequence[Guess]) -> float:
+    """Return the probability of the best tool, with those of its server that take the user's words as it does.
+
+    Each of them answers what is meant for another: a forecast what is asked of today's weather.
+    """
+    first = best[0].tool
+    if not first.question_argument:
+        return best[0].probability
+    siblings = (guess for guess in best if guess.tool.server == first.server and guess.tool.question_argument)
+    return sum(guess.probability for guess in siblings)
 
 
 def offer_of_all(tools: Sequence[ToolSpec]) -> Offer:

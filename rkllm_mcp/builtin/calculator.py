@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rkllm_mcp.builtin.function import LocalToolError
+from rkllm_mcp.builtin.sentences import sentences_for
+from rkllm_mcp.builtin.worded_sums import expression_of
 
 _MAX_CHARS = 1000
 # About 1,200 digits; larger results are useless and slow to compute.
@@ -50,20 +52,44 @@ _CONSTANTS = {"pi": math.pi, "e": math.e, "tau": math.tau}
 _SIGNS = str.maketrans({"×": "*", "✕": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "√": "sqrt", "π": "pi", "、": ","})
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%(?=\s*(?:$|[-+*/)]))")
 _PERCENT_OF = re.compile(r"(\d+(?:\.\d+)?)\s*%\s*of\s+", re.IGNORECASE)
+# 5600 + 10% is 6160, as on a pocket calculator.
+_PERCENT_MORE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([-+])\s*(\d+(?:\.\d+)?)\s*%\s*$")
 _GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 
 
 def calculate(expression: str) -> str:
-    """Return the value of an expression.
+    """Return the value of an expression; for a sum in words, the expression and its value.
 
     Accepts ``+ - * / // % **`` and ``^``, parentheses, ``sqrt``, ``sin``, ``log`` and so on, ``pi``, ``e``, and also
-    ``×``, ``÷``, ``15%`` and full-width digits.
+    ``×``, ``÷``, ``15%``, full-width digits, and words such as ``18% of 245`` and ``1980円の3割引き``.
 
     Raises:
         LocalToolError: the expression is invalid, too large, or has no value.
     """
     if len(expression) > _MAX_CHARS:
         raise LocalToolError(f"The expression is longer than {_MAX_CHARS} characters; calculate it in parts.")
+    try:
+        return _value_of(expression)
+    except LocalToolError:
+        read = expression_of(expression)
+        if not read or read == expression:
+            raise
+        return f"{read} = {_value_of(read)}"
+
+
+def calculate_question(question: str) -> str:
+    """Return the sum that a question says in words or signs, with its value.
+
+    Raises:
+        LocalToolError: it does not say a sum, or not with all of its numbers.
+    """
+    read = expression_of(question[:_MAX_CHARS])
+    if not read:
+        raise LocalToolError(sentences_for(question)["no_sum"], "unclear", question)
+    return f"{read} = {_value_of(read)}"
+
+
+def _value_of(expression: str) -> str:
     text = _plain(expression)
     try:
         tree = ast.parse(text, mode="eval")
@@ -86,6 +112,7 @@ def _plain(expression: str) -> str:
     # In a call a comma separates arguments; elsewhere a comma before three digits groups them.
     if not re.search(r"[A-Za-z]\s*\(", text):
         text = _GROUPED.sub(lambda match: match.group().replace(",", ""), text)
+    text = _PERCENT_MORE.sub(r"\1*(1\2\3/100)", text)
     text = _PERCENT.sub(r"(\1/100)", _PERCENT_OF.sub(r"(\1/100)*", text))
     return text.replace("^", "**")
 

@@ -12,11 +12,15 @@ import re
 import unicodedata
 import zoneinfo
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone, tzinfo
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone, tzinfo
 from functools import cache
 from pathlib import Path
 
 from rkllm_mcp.builtin.function import LocalToolError
+from rkllm_mcp.builtin.sentences import language_of, sentences_for
+from rkllm_text.days import days_in
+from rkllm_text.numbers import with_digits
 
 Now = Callable[[], datetime]
 
@@ -43,6 +47,119 @@ def clock_of(now: Now = _system_now) -> Callable[..., str]:
         return _describe_moment(moment.astimezone(_zone(timezone, here)), timezone)
 
     return clock
+
+
+def clock_of_question(now: Now = _system_now) -> Callable[[str], str]:
+    """Return the function that answers a question about times and days in a sentence of its language."""
+
+    def tell(question: str) -> str:
+        here = now()
+        found = [zone for zone, _, _ in _places_in(question)]
+        time = _time_in(question)
+        if time is not None:
+            source, target = _direction(question, time)
+            moment = here.astimezone(_zone(source, here)).replace(hour=time.hour, minute=time.minute, second=0)
+            return _converted_sentence(question, (moment, source), (moment.astimezone(_zone(target, here)), target))
+        there = here.astimezone(_zone(found[-1] if found else "", here))
+        days = days_in(question, there.date())
+        other = next((day for day in days if day != there.date()), None)
+        if other is not None and not found:
+            return _day_sentence(question, other, there)
+        return _now_sentence(question, there, found[-1] if found else "")
+
+    return tell
+
+
+@dataclass(frozen=True)
+class _SaidTime:
+    """A time of day in a text, and where it stands."""
+
+    hour: int
+    minute: int
+    start: int
+    end: int
+
+
+_CLOCK_TIME = re.compile(
+    r"(?P<half>午前|午後|朝|昼|夕方|夜|深夜)?の?(?P<ja>\d{1,2})時(?!間|差)(?:(?P<ja_minute>\d{1,2})分|(?P<ja_half>半))?"
+    r"|\b(?P<hour>\d{1,2}):(?P<minute>\d{2}) ?(?P<colon_half>[ap]\.?m\b)?"
+    r"|\b(?P<en>\d{1,2}) ?(?:(?P<en_half>[ap])\.?m\b|o'clock)|\b(?P<name>noon|midnight)\b|(?P<ja_name>正午)",
+    re.IGNORECASE,
+)
+_AFTERNOON = ("午後", "夕方", "夜")
+# Between a time and the place whose time it is: 3pm Berlin time, 9:30 in London; ロンドンの9時.
+_BELONGS_BEHIND = re.compile(r"(?:\s+(?:in|at))?\s*", re.IGNORECASE)
+_BELONGS_BEFORE = re.compile(r"(?:時間)?の?\s*(?:午前|午後|朝|昼|夕方|夜|深夜)?の?")
+
+
+def _time_in(question: str) -> _SaidTime | None:
+    text = _plain(question)
+    match = _CLOCK_TIME.search(text)
+    if match is None:
+        return None
+    if match["name"] or match["ja_name"]:
+        return _SaidTime(0 if match["name"] and match["name"].lower() == "midnight" else 12, 0, *match.span())
+    hour, minute = int(match["ja"] or match["hour"] or match["en"]), int(match["ja_minute"] or match["minute"] or 0)
+    letter = (match["en_half"] or match["colon_half"] or "")[:1].lower()
+    is_late = letter == "p" or match["half"] in _AFTERNOON
+    if hour < 12 and is_late:
+        hour += 12
+    elif hour == 12 and (letter == "a" or match["half"] == "午前"):
+        hour = 0
+    minute = 30 if match["ja_half"] else minute
+    return _SaidTime(hour % 24, minute, *match.span()) if hour <= 24 and minute < 60 else None
+
+
+def _direction(question: str, time: _SaidTime) -> tuple[str, str]:
+    """Return the zone that a time is of, and the one in which it is wanted; empty for here."""
+    text = _plain(question)
+    found = _places_in(question)
+    owners = [
+        zone
+        for zone, start, end in found
+        if (start >= time.end and _BELONGS_BEHIND.fullmatch(text[time.end : start]))
+        or (end <= time.start and _BELONGS_BEFORE.fullmatch(text[end : time.start]))
+    ]
+    source = owners[0] if owners else ""
+    return source, next((zone for zone, _, _ in reversed(found) if zone != source), "")
+
+
+def _plain(question: str) -> str:
+    return with_digits(question)
+
+
+def _places_in(question: str) -> list[tuple[str, int, int]]:
+    """Return the places that a text names, in its order: zone, beginning and end."""
+    text = _plain(question)
+    found = [(_place_zones()[match[0].lower()], *match.span()) for match in _place_names().finditer(text)]
+    return sorted(found, key=lambda place: place[1])
+
+
+@cache
+def _place_zones() -> dict[str, str]:
+    """Return the zones by the names of their cities, and of places that the database lacks."""
+    cities = {
+        zone.rpartition("/")[2].replace("_", " ").lower(): zone
+        for zone in sorted(zoneinfo.available_timezones())
+        if "/" in zone and not zone.startswith(("Etc/", "US/", "SystemV/", "posix/", "right/"))
+    }
+    return {
+        name: zone
+        for name, zone in {**cities, **_zones_by_city()}.items()
+        if len(name) > _CODE_LETTERS or not name.isascii()
+    }
+
+
+# Shorter names of zones are words: "est", "gb".
+_CODE_LETTERS = 3
+
+
+@cache
+def _place_names() -> re.Pattern[str]:
+    names = sorted(_place_zones(), key=len, reverse=True)
+    latin = "|".join(re.escape(name) for name in names if name.isascii())
+    japanese = "|".join(re.escape(name) for name in names if not name.isascii())
+    return re.compile(rf"\b(?:{latin})\b|{japanese}", re.IGNORECASE)
 
 
 @cache
@@ -112,6 +229,60 @@ def _moment(text: str, zone: tzinfo, here: datetime) -> datetime:
         ) from None
 
 
+def _values(question: str, moment: datetime) -> dict[str, object]:
+    """Return what the sentences say about a moment."""
+    is_japanese = language_of(question) == "ja"
+    return {
+        "date": f"{moment.year}年{_era(moment)}{moment.month}月{moment.day}日({_WEEKDAYS[moment.weekday()]}曜日)"
+        if is_japanese
+        else f"{_ENGLISH_WEEKDAYS[moment.weekday()]}, {moment.day} {_ENGLISH_MONTHS[moment.month - 1]} {moment.year}",
+        "time": _time_of_day(moment, is_japanese=is_japanese),
+    }
+
+
+def _time_of_day(moment: datetime, *, is_japanese: bool) -> str:
+    hour = moment.hour % 12 or 12
+    if is_japanese:
+        return f"{'午前' if moment.hour < 12 else '午後'}{moment.hour % 12}時{moment.minute:02d}分({moment:%H:%M})"
+    return f"{moment:%H:%M} ({hour}:{moment.minute:02d} {'am' if moment.hour < 12 else 'pm'})"
+
+
+def _now_sentence(question: str, moment: datetime, zone: str) -> str:
+    key = "now_there" if zone else "now_here"
+    era = _era(moment).strip("()")
+    text = sentences_for(question)[key].format(place=_place_name(question, zone), **_values(question, moment))
+    # The year of the Japanese calendar, in English where it is asked for.
+    return f"{text} ({era})" if era and re.search(r"japanese|\bera\b|reiwa", question, re.IGNORECASE) else text
+
+
+def _place_name(question: str, zone: str) -> str:
+    """Return a place in the words of the question."""
+    found = [(start, end) for each, start, end in _places_in(question) if each == zone]
+    return _plain(question)[slice(*found[-1])].strip() if found else zone
+
+
+def _converted_sentence(question: str, said: tuple[datetime, str], wanted: tuple[datetime, str]) -> str:
+    texts, is_japanese = sentences_for(question), language_of(question) == "ja"
+    names = [_place_name(question, zone) if zone else texts["here"] for _, zone in (said, wanted)]
+    return texts["converted"].format(
+        source=names[0],
+        time=_time_of_day(said[0], is_japanese=is_japanese),
+        target=names[1],
+        other_time=_time_of_day(wanted[0], is_japanese=is_japanese),
+        date=_values(question, wanted[0])["date"],
+    )
+
+
+def _day_sentence(question: str, day: date, here: datetime) -> str:
+    count = (day - here.date()).days
+    texts = sentences_for(question)
+    values = {
+        name: _values(question, datetime.combine(each, here.timetz()))["date"]
+        for name, each in (("date", day), ("today", here.date()))
+    }
+    return texts["day_ahead" if count > 0 else "day_before"].format(count=abs(count), **values)
+
+
 def _describe_moment(moment: datetime, requested: str) -> str:
     zone = getattr(moment.tzinfo, "key", "") or requested.strip()
     offset = moment.strftime("%z")
@@ -126,6 +297,10 @@ def _describe_moment(moment: datetime, requested: str) -> str:
 
 
 # strftime would use the locale of the process.
+_ENGLISH_MONTHS = (
+    *("January", "February", "March", "April", "May", "June", "July"),
+    *("August", "September", "October", "November", "December"),
+)
 _ENGLISH_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 

@@ -7,16 +7,23 @@ link that is exchanged during the call leads outside. Devices, pipes and binary 
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
+from itertools import islice
+from math import log
 from pathlib import Path
 from typing import Any, TypeAlias
 from unicodedata import normalize
 
-from rkllm_mcp.builtin.function import LocalFunction, LocalToolError, definitions
+from rkllm_mcp.builtin.function import QUESTION, LocalFunction, LocalToolError, definitions
+from rkllm_mcp.builtin.sentences import sentences_for
 from rkllm_text.encodings import decode, is_binary
+from rkllm_text.ranges import KANJI, KATAKANA
 
 # A tool result for the model is truncated much earlier; this bounds the memory and the time of a call.
 MOST_READ_BYTES = 1 << 20
@@ -29,31 +36,146 @@ _SHOWN_LINE_CHARS = 200
 # A zero byte in fewer bytes is no character of UTF-16.
 _MARK_BYTES = 4
 
+# What names of files and questions are compared by; a small file is shown whole.
+_WORD = re.compile(rf"[{KANJI}]+|[{KATAKANA}]+|[a-z]{{3,}}|\d+")
+_DAY_NAME = re.compile(r"\d{4}-(\d\d)-(\d\d)")
+_IS_NAMED = 0.5
+_NEAR = 0.6
+_MOST_NAME = 255
+_MOST_SUGGESTED = 5
+_MOST_LINES = 3
+_MOST_LISTED_NAMES = 12
+_SHORT_CHARS = 600
+
 # An entry of a folder: its name and its properties, of a link those of the link itself.
 _Entry: TypeAlias = "tuple[str, os.stat_result]"
 
 
 def file_tools(folder: Path, *, write: bool) -> Iterator[LocalFunction]:
     """Yield the tools for ``folder``; ``write`` adds the one that creates and replaces files."""
-    functions: dict[str, Callable[..., str]] = {
-        "list_directory": _list,
-        "read_text_file": _read_file,
-        "search_files": _search,
-        **({"write_file": _write} if write else {}),
+    functions: dict[str, tuple[Callable[..., str], Callable[..., str] | None]] = {
+        "list_directory": (_list, list_of_question),
+        "read_text_file": (_read_file, read_of_question),
+        "search_files": (_search, search_of_question),
+        **({"write_file": (_write, None)} if write else {}),
     }
-    for name, function in functions.items():
-        yield LocalFunction(definitions()[name], partial(_run_tool, function, folder))
+    # A question that has the name of a file is about it.
+    names = normalize("NFC", " ".join(Path(entry[0]).stem for _, _, entry in islice(_walk(folder), MOST_LISTED)))
+    for name, (function, of_question) in functions.items():
+        asked = partial(_run_tool, of_question, folder) if of_question is not None else None
+        tool = replace(definitions()[name], question_argument=QUESTION if asked is not None else "")
+        if name in ("read_text_file", "search_files"):
+            tool = replace(tool, keywords=f"{tool.keywords} {names}".strip())
+        yield LocalFunction(tool, partial(_run_tool, function, folder), of_question=asked)
 
 
-def _run_tool(function: Callable[..., str], folder: Path, **arguments: Any) -> str:
+def _run_tool(function: Callable[..., str], folder: Path, *words: str, **arguments: Any) -> str:
     """Run a tool; errors of the file system become sentences for the model."""
     try:
-        return function(folder, **arguments)
+        return function(folder, *words, **arguments)
     except FileNotFoundError as error:
-        raise LocalToolError(f"There is no {error.filename}; list_directory shows what is there.") from None
+        raise _missing(folder, str(error.filename)) from None
     except OSError as error:
         subject = error.filename if isinstance(error.filename, str) else "it"
-        raise LocalToolError(f"{subject} cannot be used: {error.strerror}.") from None
+        raise LocalToolError(f"{subject} cannot be used: {error.strerror}.", "unusable", subject) from None
+
+
+def _missing(folder: Path, name: str) -> LocalToolError:
+    """Return the error about a file or folder that is not there, with the nearest names."""
+    names = [f"{parent}{entry[0]}" for _, parent, entry in islice(_walk(folder), _MOST_SEARCHED)]
+    stems = {_comparable(Path(each).stem): each for each in names}
+    near = get_close_matches(_comparable(Path(name).stem), stems, n=_MOST_SUGGESTED, cutoff=_NEAR)
+    suggestions = [normalize("NFC", stems[stem]) for stem in near] or [
+        normalize("NFC", each) for each in names[:_MOST_SUGGESTED]
+    ]
+    there = f"; there is {', '.join(suggestions)}" if suggestions else ""
+    return LocalToolError(f"There is no {name[:80]}{there}.", "not_found", name, suggestions)
+
+
+def list_of_question(folder: Path, question: str) -> str:
+    """Return the list of the folder that a question names, else of the user's folder."""
+    folders = sorted({tuple(parent.split("/")[:-1]) for _, parent, _ in _walk(folder) if parent}, key=len)
+    named = [parts for parts in folders if _share_named(parts[-1], question) >= 1]
+    return _list(folder, "/".join(named[-1])) if named else _list(folder)
+
+
+def read_of_question(folder: Path, question: str) -> str:
+    """Return the text of the file that a question names in words, after its name; without one what a search finds.
+
+    Raises:
+        LocalToolError: it names several.
+    """
+    found = [(f"{parent}{entry[0]}", _share_named(Path(entry[0]).stem, question)) for _, parent, entry in _walk(folder)]
+    best = max((share for _, share in found), default=0.0)
+    named = [name for name, share in found if share == best and share >= _IS_NAMED]
+    if not named:
+        return search_of_question(folder, question)
+    if len(named) > 1:
+        names = named[:_MOST_SUGGESTED]
+        text = sentences_for(question)["which_file"].format(names=normalize("NFC", ", ".join(names)))
+        raise LocalToolError(text, "unclear", question, names)
+    return normalize("NFC", f"{named[0]}:\n") + _read_file(folder, named[0])
+
+
+def search_of_question(folder: Path, question: str) -> str:
+    """Return the lines that have most of a question's rare words, after the name of their file."""
+    texts: dict[str, str] = {}
+    left_bytes = 8 * MOST_READ_BYTES
+    for opened, parent, (name, status) in islice(_walk(folder), _MOST_SEARCHED):
+        left_bytes -= status.st_size
+        if left_bytes > 0:
+            with suppress(LocalToolError, OSError):
+                texts[f"{parent}{name}"] = _text_of(opened, name)[0]
+    compared = [_comparable(f"{name}\n{text}") for name, text in texts.items()]
+    weights: dict[str, float] = {}
+    for word in _searched_words(question, compared):
+        count = sum(word in text for text in compared)
+        weights[word] = len(word) * log(1 + len(texts) / count)
+
+    def weight(text: str) -> float:
+        said = _comparable(text)
+        return sum(weight for word, weight in weights.items() if word in said)
+
+    name = max(texts, key=lambda name: weight(f"{name}\n{texts[name]}"), default="")
+    if not weights:
+        names = normalize("NFC", ", ".join(islice(texts, _MOST_LISTED_NAMES)))
+        return sentences_for(question)["no_words"].format(names=names)
+    lines = [line.strip()[:_SHOWN_LINE_CHARS] for line in texts[name].splitlines() if line.strip()]
+    if len(texts[name]) > _SHORT_CHARS:
+        best = sorted(range(len(lines)), key=lambda index: -weight(lines[index]))[:_MOST_LINES]
+        lines = [lines[index] for index in sorted(best)]
+    return normalize("NFC", "\n".join([f"{name}:", *lines]))
+
+
+def _searched_words(question: str, texts: Sequence[str]) -> Iterator[str]:
+    """Yield the words of a question that any text has; kanji with as much of their kana as one has (玉ねぎ)."""
+    said = _comparable(question)
+    for match in _WORD.finditer(said):
+        longest = match[0]
+        if not any(longest in text for text in texts):
+            continue
+        for end in range(match.end() + 1, len(said) + 1):
+            if longest.isascii() or not any(said[match.start() : end] in text for text in texts):
+                break
+            longest = said[match.start() : end]
+        yield longest
+
+
+def _share_named(name: str, question: str) -> float:
+    """Return which part of a file's name stands in a question, from 0 to 1; the extension does not count."""
+    said, words = _comparable(question), _words_of(name)
+    # 買い物リスト, 2026-11-20: said as it is, or 11月20日.
+    if _comparable(name) in said:
+        return 1 + len(name) / _MOST_NAME
+    day = _DAY_NAME.fullmatch(name)
+    if day is not None and re.search(rf"(?<!\d)0?{int(day[1])}月0?{int(day[2])}日", said):
+        return 1
+    found = sum(len(word) for word in words if word in said)
+    return found / sum(map(len, words)) if words else 0
+
+
+def _words_of(text: str) -> list[str]:
+    return _WORD.findall(_comparable(text))
 
 
 def _list(folder: Path, path: str = "") -> str:

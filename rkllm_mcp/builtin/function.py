@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,8 +32,29 @@ Function = Callable[..., Any]
 _MAX_ERROR_CHARS = 400
 
 
+# Name of an argument that no schema lists: the user's question, of tools that find their values in it themselves.
+QUESTION = "question"
+
+
 class LocalToolError(ValueError):
-    """Error of a tool; the message is passed to the model unchanged."""
+    """Error of a tool; the message is passed to the model unchanged.
+
+    Attributes:
+        kind: a word for programs, such as ``not_found``.
+        what: the value that cannot be used.
+        suggestions: values that can.
+    """
+
+    def __init__(self, message: str, kind: str = "unusable", what: str = "", suggestions: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.what = what
+        self.suggestions = tuple(suggestions)
+
+    def result(self) -> dict[str, Any]:
+        """Return the JSON of the ``tools/call`` result."""
+        structured = {"kind": self.kind, "what": self.what, "suggestions": list(self.suggestions)}
+        return {**text_result(str(self), is_error=True), "structuredContent": structured}
 
 
 class FunctionThreads:
@@ -84,21 +105,30 @@ class LocalFunction:
     tool: ToolSpec  # definition for the model
     function: Function  # takes the arguments by name; returns text, JSON values, or None
     threads: FunctionThreads = field(default_factory=FunctionThreads)
+    of_question: Callable[[str], str] | None = None  # answers the user's own words; None if it does not read them
 
     async def call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Check the arguments and run the function; return the JSON of a ``tools/call`` result."""
         try:
-            is_much = is_long(arguments)
-            schema = self.tool.input_schema
-            coerced = await run_costly(_coerced, arguments, schema) if is_much else _coerced(arguments, schema)
-            value = await _call_function(self.function, coerced, self.threads)
+            value = await self._value(arguments)
             return text_result(value if isinstance(value, str) else _as_text(value))
-        except (ArgumentError, LocalToolError) as error:
-            return text_result(str(error), is_error=True)
+        except LocalToolError as error:
+            return error.result()
+        except ArgumentError as error:
+            return LocalToolError(str(error), "arguments").result()
         except Exception as error:  # noqa: BLE001  (foreign code: any exception becomes an error result)
             what = str(error).strip()[:_MAX_ERROR_CHARS]
             sentence = f"Tool '{self.tool.name}' failed: {type(error).__name__}{f': {what}' if what else ''}"
             return text_result(sentence, is_error=True)
+
+    async def _value(self, arguments: Mapping[str, Any]) -> Any:
+        of_question = self.of_question
+        if of_question is not None and set(arguments) == {QUESTION}:
+            return await self.threads.run(lambda: of_question(str(arguments[QUESTION])))
+        is_much = is_long(arguments)
+        schema = self.tool.input_schema
+        coerced = await run_costly(_coerced, arguments, schema) if is_much else _coerced(arguments, schema)
+        return await _call_function(self.function, coerced, self.threads)
 
 
 @cache

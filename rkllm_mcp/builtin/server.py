@@ -12,12 +12,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from rkllm_mcp.builtin.calculator import calculate
-from rkllm_mcp.builtin.clock import clock_of
+from rkllm_mcp.builtin.calculator import calculate, calculate_question
+from rkllm_mcp.builtin.clock import clock_of, clock_of_question
 from rkllm_mcp.builtin.files import file_tools
-from rkllm_mcp.builtin.function import Function, FunctionThreads, LocalFunction, LocalToolError, definitions, validated
+from rkllm_mcp.builtin.function import (
+    QUESTION,
+    Function,
+    FunctionThreads,
+    LocalFunction,
+    LocalToolError,
+    definitions,
+    validated,
+)
 from rkllm_mcp.builtin.python_tool import PythonTool
-from rkllm_mcp.builtin.units import convert_units
+from rkllm_mcp.builtin.units import convert_question, convert_units
 from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
@@ -43,6 +51,14 @@ MAKERS: Mapping[str, Callable[[DeviceReader | None], Function]] = {
     "calculator": lambda _: calculate,
     "convert_units": lambda _: convert_units,
     "device_status": _device_of,
+}
+
+
+# What answers the user's own words, of those that find their values in them.
+_OF_QUESTION: Mapping[str, Callable[[str], str]] = {
+    "clock": clock_of_question(),
+    "calculator": calculate_question,
+    "convert_units": convert_question,
 }
 
 
@@ -106,7 +122,8 @@ def _loaded(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalF
     if isinstance(configured, PythonTool):
         base = LocalFunction(ToolSpec(configured.name), configured.function)
     elif configured.entry_point is None:
-        base = LocalFunction(definitions()[configured.name], MAKERS[configured.name](read_device))
+        function, of_question = MAKERS[configured.name](read_device), _OF_QUESTION.get(configured.name)
+        base = LocalFunction(definitions()[configured.name], function, of_question=of_question)
     else:
         base = LocalFunction(ToolSpec(configured.name), entry_point(configured.entry_point))
     tool = base.tool
@@ -117,6 +134,7 @@ def _loaded(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalF
         input_schema=tool.input_schema if configured.input_schema is None else validated(configured.input_schema),
         read_only=tool.read_only if configured.read_only is None else configured.read_only,
         destructive=tool.destructive if configured.destructive is None else configured.destructive,
+        question_argument=QUESTION if base.of_question is not None else "",
     )
     return replace(base, tool=changed)
 

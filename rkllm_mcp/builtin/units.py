@@ -9,13 +9,38 @@ Source: SI brochure, 9th edition; the traditional Japanese units by the Measurem
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from rkllm_mcp.builtin.function import LocalToolError
+from rkllm_mcp.builtin.sentences import sentences_for
+from rkllm_text.days import without_days
+from rkllm_text.numbers import with_digits
 
 _DIGITS = ".10g"
+# Digits of a result that people can use.
+_RESULT_DIGITS = 7
+_NUMBER = r"(?<![\d.])-?\d+(?:\.\d+)?"
+# Before a unit that is asked for; before one of which there is one.
+_WANTED = re.compile(r"\b(?:in|to|into|as|many|much)\s+$|何$", re.IGNORECASE)
+_ONE = re.compile(r"(?<![a-z])an?\s$", re.IGNORECASE)
+# Latin names that are also words or letters: they count behind a number, or as a sign behind "in" or "何".
+_SHORT = 2
+_NEVER_WANTED = frozenset({"a", "in", "to", "go"})
+_ROMAJI = frozenset(["shaku", "sun", "ken", "cho", "ri", "kan", "tan", "jo", "sho", "go", "to", "koku", "kin"])
+# 華氏100度, 時速60マイル, 大さじ3杯: what is said before the number.
+_SAID_BEFORE = (
+    (r"\bdegrees? (?=fahrenheit|celsius|[fc]\b)", ""),
+    (r"何度", ""),
+    (rf"(華氏|摂氏) ?({_NUMBER}) ?度?", r"\2\1"),
+    (rf"時速 ?({_NUMBER}|何) ?マイル", r"\1mph"),
+    (rf"時速 ?({_NUMBER}|何) ?(?:キロメートル|キロ|km)", r"\1km/h"),
+    (rf"秒速 ?({_NUMBER}|何) ?(?:メートル|m)", r"\1m/s"),
+    (rf"(大さじ|小さじ) ?({_NUMBER}) ?杯?", r"\2\1"),
+)
 
 
 def convert_units(value: float, from_unit: str, to_unit: str) -> str:
@@ -26,13 +51,74 @@ def convert_units(value: float, from_unit: str, to_unit: str) -> str:
     """
     if not math.isfinite(value):
         raise LocalToolError("The value must be a finite number.")
+    return f"{value:{_DIGITS}} {from_unit} = {_readable(_converted(value, from_unit, to_unit))} {to_unit}"
+
+
+def convert_question(question: str) -> str:
+    """Convert the quantity that a question names into the unit that it asks for: ``72 f in c``, ``6畳って何平米``.
+
+    Raises:
+        LocalToolError: a quantity or the unit that is wanted is missing, or several are wanted.
+    """
+    quantities, wanted = _read(without_days(question))
+    if not quantities or len(wanted) != 1:
+        raise LocalToolError(sentences_for(question)["no_quantity"], "unclear", question)
+    (target,) = wanted
+    first = quantities[0][1]
+    total = sum(_converted(value, unit, first) for value, unit in quantities)
+    said = " ".join(f"{value:{_DIGITS}} {unit}" for value, unit in quantities)
+    return f"{said} = {_readable(_converted(total, first, target))} {target}"
+
+
+def names_conversion(question: str) -> bool:
+    """Return True if a question names a quantity, which is no day (3週間後), and another unit."""
+    quantities, wanted = _read(without_days(question))
+    return bool(quantities) and bool(wanted)
+
+
+def _read(question: str) -> tuple[list[tuple[float, str]], list[str]]:
+    """Return the quantities of a question, and the other units in it."""
+    text = with_digits(question)
+    for pattern, form in _SAID_BEFORE:
+        text = re.sub(pattern, form, text)
+    quantities: list[tuple[float, str]] = []
+    others: list[str] = []
+    for match in _spellings().finditer(text):
+        unit, before = match[0], text[: match.start()]
+        is_word = unit.isascii() and (len(unit) <= _SHORT or unit.lower() in _ROMAJI)
+        if number := re.search(rf"({_NUMBER})[ -]?$", before):
+            quantities.append((float(number[1]), unit))
+        elif _ONE.search(before) and not is_word:
+            quantities.append((1.0, unit))
+        elif not is_word or (_WANTED.search(before) and unit.lower() not in _NEVER_WANTED):
+            others.append(unit)
+    given = {unit for _, unit in quantities}
+    return quantities, [*dict.fromkeys(unit for unit in others if unit not in given)]
+
+
+@cache
+def _spellings() -> re.Pattern[str]:
+    """Return a pattern of all names of units, the longest first."""
+    names = sorted(_KINDS, key=lambda name: (-len(name), name))
+    forms = [re.escape(name).replace("square", "square ?") for name in names if name != "°"]
+    latin = "|".join(form for form in forms if form.isascii())
+    japanese = "|".join(form for form in forms if not form.isascii())
+    return re.compile(rf"(?<![A-Za-z])(?:{latin})(?![A-Za-z])|(?:{japanese})", re.IGNORECASE)
+
+
+def _converted(value: float, from_unit: str, to_unit: str) -> float:
     source, target = _meanings_of(from_unit), _meanings_of(to_unit)
     kinds = [kind for kind in source if kind in target]
     if not kinds:
         raise LocalToolError(f"{from_unit} is {_article(source)} and {to_unit} is {_article(target)}.")
     (size, zero), (other_size, other_zero) = source[kinds[0]], target[kinds[0]]
-    result = (value * size + zero - other_zero) / other_size
-    return f"{value:{_DIGITS}} {from_unit} = {round(result, 12):{_DIGITS}} {to_unit}"
+    return (value * size + zero - other_zero) / other_size
+
+
+def _readable(value: float) -> str:
+    """Return a number with as many digits as people use; whole numbers as they are."""
+    digits = max(_RESULT_DIGITS, len(str(abs(round(value)))) + 2)
+    return f"{round(value, 12):.{digits}g}"
 
 
 def _meanings_of(unit: str) -> dict[str, tuple[float, float]]:

@@ -22,7 +22,7 @@ from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.events import to_json
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.wire_log import Write
-from rkllm_mcp.messages import TEXTS, as_list, as_mapping
+from rkllm_mcp.messages import QUESTION_ARGUMENT, TEXTS, as_list, as_mapping
 from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.text import shorten
 from rkllm_mcp.toolcalls.schemas import arguments_schema
@@ -274,6 +274,9 @@ def mend_tool_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[
     return mended
 
 
+_OWN_META = (TEXTS, QUESTION_ARGUMENT)
+
+
 def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
     if not _is_object(tool) or not isinstance(tool.get("name"), str) or not tool["name"]:
         note(f"a tool without a name was dropped: {_short(tool)}")
@@ -299,8 +302,8 @@ def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
     execution = tool.get("execution")
     if _is_object(execution) and execution.get("taskSupport") in _TASK_SUPPORT:
         good["execution"] = {"taskSupport": execution["taskSupport"]}
-    if _is_object(meta := tool.get("_meta")) and TEXTS in meta:
-        good["_meta"] = {TEXTS: meta[TEXTS]}
+    if _is_object(meta := tool.get("_meta")) and (known := {key: meta[key] for key in _OWN_META if key in meta}):
+        good["_meta"] = known
     return good
 
 

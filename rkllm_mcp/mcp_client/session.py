@@ -12,7 +12,7 @@ from rkllm_mcp.config.servers import MCPServerConfig, is_offered, matches_any
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.callbacks import visited
 from rkllm_mcp.mcp_client.message_filter import MOST_ITEMS, MOST_LIST_BYTES
-from rkllm_mcp.messages import TEXTS, ToolSpec, as_mapping
+from rkllm_mcp.messages import QUESTION_ARGUMENT, TEXTS, ToolSpec, as_mapping
 from rkllm_mcp.protocols import CallContext, OnProgress
 from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.text import LANGUAGES
@@ -160,7 +160,17 @@ def _spec(tool: Tool, server: str) -> ToolSpec:
         as_task=tool.execution is not None and tool.execution.task_support == "required",
         title=tool.title or (hints.title if hints else None) or "",
         texts=_texts(tool.meta or {}),
+        question_argument=_question_argument(tool),
     )
+
+
+def _question_argument(tool: Tool) -> str:
+    """Return the argument that takes the user's words; empty if its schema does not list it as a text."""
+    name = (tool.meta or {}).get(QUESTION_ARGUMENT)
+    if not isinstance(name, str):
+        return ""
+    schema = as_mapping(as_mapping(tool.input_schema.get("properties")).get(name))
+    return name if schema.get("type") == "string" else ""
 
 
 def _texts(meta: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -12,13 +12,15 @@ import re
 import unicodedata
 import zoneinfo
 from collections.abc import Mapping
+from datetime import date
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
-from rkllm_mcp import builtin
 from rkllm_mcp.builtin.clock import places
+from rkllm_mcp.builtin.units import names_conversion
+from rkllm_mcp.builtin.worded_sums import expression_of
 from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
+from rkllm_text.days import days_in
 from rkllm_text.ranges import KANJI
 
 # Names of parameters by the kind of their value.
@@ -29,6 +31,7 @@ _PARAMETERS: Mapping[str, re.Pattern[str]] = {
         ("place", "place|city|location|area|region|town|address|time_?zone"),
         ("quantity", "unit|units|from_unit|to_unit|currency"),
         ("arithmetic", "expression|formula"),
+        ("time", "time|date|day"),
     )
 }
 _FILE = re.compile(r"(?<![\w/~.-])[\w/~.-]*[\w-]\.(?:[a-z][a-z0-9]{1,4}|[chr])(?![\w])", re.IGNORECASE | re.ASCII)
@@ -38,8 +41,6 @@ _NUMBER_WORDS = (
     r"|ninety|hundred|thousand|million|half|dozen)\b"
 )
 _SAID_NUMBER = re.compile(rf"{_NUMBER_WORDS}|[二三四五六七八九十百千万億]", re.IGNORECASE)
-_NUMBER = re.compile(rf"(?:\d|{_NUMBER_WORDS}|\b(?:an?|one)\b) ?", re.IGNORECASE)
-_LONGEST_UNIT = 24
 # Two numbers with a sign or a word between them, a part of a hundred, a power, a root.
 _ARITHMETIC = re.compile(
     r"\d\)* ?(?:[*×÷^+/%-]|x(?= ?\d))|\d ?(?:plus|minus|times|divided|over|to the)\b"
@@ -52,6 +53,7 @@ _NAMED = re.compile(r"\b(?:in|at|to|from|for|near|around) ([A-Z][a-z]{2,})")
 _CALENDAR = frozenset(filter(None, (*calendar.month_name, *calendar.day_name, *calendar.month_abbr)))
 _DISTRICT = re.compile(rf"[{KANJI}]+(?:都|道|府|県|市|区|町|村)(?![{KANJI}])")
 _TIME = re.compile(r"\d{1,2}:\d\d|\d{1,2} ?(?:am|pm|a\.m\.|p\.m\.|o'clock)|\d{1,2}時", re.IGNORECASE)
+_ANY_DAY = date(2026, 1, 1)
 _LONGEST_CODE = 3  # shorter names of zones are words: "est", "usa"
 _MOST_CHARS = 400  # a longer text is material, whose values say nothing about what is asked
 
@@ -67,26 +69,6 @@ def _cities() -> tuple[frozenset[str], tuple[str, ...]]:
     return frozenset(latin), tuple(name for name in known if not name.isascii())
 
 
-@cache
-def _units() -> tuple[frozenset[str], re.Pattern[str]]:
-    """Return the names of units in Latin letters, and a pattern of those in other scripts; without those of time.
-
-    "In 10 days" is a date more often than a quantity.
-    """
-    rows = Path(builtin.__file__).with_name("units.tsv").read_text("utf-8").splitlines()
-    cells = [row.split("\t") for row in rows]
-    listed = (name for kind, _, _, spellings in cells if kind != "time" for name in spellings.split())
-    names = {unicodedata.normalize("NFKC", name) for name in listed}
-    other = sorted((name for name in names if not name.isascii()), key=len, reverse=True)
-    return frozenset(name.lower() for name in names if name.isascii()), re.compile("|".join(map(re.escape, other)))
-
-
-def _begins_with_unit(text: str) -> bool:
-    latin, other = _units()
-    word = re.match(r"[a-z]+(?:/[a-z]+)?[23]?", text[:_LONGEST_UNIT], re.IGNORECASE)
-    return word[0].lower() in latin if word else other.match(text[:_LONGEST_UNIT]) is not None
-
-
 def kinds_in(question: str) -> frozenset[str]:
     """Return the kinds of values that a question has."""
     text = unicodedata.normalize("NFKC", question) if len(question) <= _MOST_CHARS else ""
@@ -96,12 +78,12 @@ def kinds_in(question: str) -> frozenset[str]:
         text = _FILE.sub(" ", text)
     if _DIGIT.search(text) or _SAID_NUMBER.search(text):
         kinds.add("number")
-    if _TIME.search(text):
+    if _TIME.search(text) or any(day != _ANY_DAY for day in days_in(text, _ANY_DAY)):
         kinds.add("time")
         text = _TIME.sub(" ", text)
-    if any(_begins_with_unit(text[match.end() :]) for match in _NUMBER.finditer(text)):
+    if names_conversion(text):
         kinds.add("quantity")
-    if _ARITHMETIC.search(text):
+    elif _ARITHMETIC.search(text) or expression_of(text):
         kinds.add("arithmetic")
     latin, japanese = _cities()
     lowered = text.lower()

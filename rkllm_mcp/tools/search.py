@@ -280,15 +280,11 @@ class ToolSearch:
         matches = {tool.name: score for tool, score in scored}
         found = kinds_in(request)
         required = [kinds_of(tool) for tool in tools]
+        # A number is no evidence for a tool that may take one besides.
+        optional = [kinds_of(tool, optional=True) - {"number"} for tool in tools]
         return [
-            ToolEvidence(
-                tool,
-                matches.get(tool.name, 0.0),
-                kinds & found,
-                kinds - found,
-                kinds_of(tool, optional=True) & found,
-            )
-            for tool, kinds in zip(tools, required, strict=True)
+            ToolEvidence(tool, matches.get(tool.name, 0.0), (kinds | others) & found, kinds - found, others & found)
+            for tool, kinds, others in zip(tools, required, optional, strict=True)
         ]
 
     async def _index_of(self, tools: Sequence[ToolSpec]) -> _ToolIndex:

@@ -63,7 +63,7 @@ def said(events: list[Event]) -> str:
     [
         ("Will it rain in Osaka?", ("get_weather", "-> get_weather")),
         ("17 * 23", ("calculate", "-> calculate")),
-        ("Read my file about the plan.", ("read_file", "search_files", "-> None")),
+        ("Read my file about the plan.", ("read_file", "-> None")),
         ("Thanks for today.", ("-> None",)),
         ("Tell me a joke.", ("-> None",)),
     ],
@@ -175,6 +175,27 @@ async def test_behind_a_failed_call_it_is_begun_once_more_and_then_a_sentence_sa
     assert said(events) == translate("answer.could_not", tool="calculate", reason="it broke")
     question, answer = table.conversation.messages[0], table.conversation.messages[-1]
     assert (question.facts, question.cards, answer.text) == ("", (), said(events))
+
+
+async def test_a_tool_that_takes_the_users_words_is_called_with_them_and_the_model_only_answers() -> None:
+    weather = replace(WEATHER, question_argument="location")
+    table = Table(toolbox=ScriptedToolbox({"get_weather": "rain"}, specs=(weather, CALCULATOR)))
+    table.settings = type(table.settings)(answers_from="facts")
+    question = "Will it rain in Osaka?"
+    events = await table.ask(question, text("Yes, rain."))
+    assert [(event.name, event.arguments) for event in events if isinstance(event, ToolCallDetected)] == [
+        ("get_weather", {"location": question})
+    ]
+    assert (said(events), table.cards) == ("Yes, rain.", [("-> None",)])
+
+
+async def test_where_a_tool_cannot_read_the_users_words_the_model_writes_the_arguments() -> None:
+    calculator = replace(CALCULATOR, question_argument="question")
+    table = Table(toolbox=ScriptedToolbox({}, specs=(calculator, WEATHER)))
+    await table.ask("17 * 23", call("calculate", expression="17*23"), call("calculate", expression="17 * 23"))
+    assert table.cards[0] == ("calculate", "-> calculate")
+    first = table.model.asked[0][0]
+    assert [message.role for message in first if message.role != "system"] == ["user"]
 
 
 async def test_a_model_that_answers_from_facts_reads_them_with_the_question_from_then_on() -> None:

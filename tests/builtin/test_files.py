@@ -47,7 +47,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("list_directory", {"path": "./letters/"}, "old.txt (12 bytes)"),
     ("list_directory", {"path": ".."}, OUTSIDE.format(path="..")),
     ("list_directory", {"path": "out"}, "error: out cannot be used: Not a directory."),
-    ("list_directory", {"path": "none"}, "error: There is no none; list_directory shows what is there."),
+    ("list_directory", {"path": "none"}, "error: There is no none; there is notes.txt."),
     ("read_text_file", {"path": "notes.txt"}, "one\ntwo\n電話 03-1234\n"),
     ("read_text_file", {"path": "notes.txt", "first_line": 3}, "電話 03-1234\n"),
     ("read_text_file", {"path": "notes.txt", "first_line": 4}, "error: notes.txt has 3 lines; begin at one of them."),

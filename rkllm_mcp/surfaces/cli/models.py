@@ -112,8 +112,13 @@ def _sources(session: Session) -> ModelSources:
 
 
 def _print_folder(session: Session, folder: ModelFolder) -> None:
+    from rkllm_mcp.app.llama import has_llama
+
     sys.stdout.write(f"{folder.name}: {folder.folder}\n")
-    session.status(f"Try it: rkllm-mcp chat --model {folder.folder.name}")
+    if folder.has_weights and not has_llama():
+        session.status(f"Next, fetch llama.cpp and write a configuration: rkllm-mcp --model {folder.name} setup --cpu")
+    else:
+        session.status(f"Try it: rkllm-mcp chat --model {folder.folder.name}")
 
 
 @contextmanager

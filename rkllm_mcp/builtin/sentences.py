@@ -1,0 +1,28 @@
+"""Sentences of the built-in tools in the language of a question; ``sentences.json`` has them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
+
+_JAPANESE = re.compile(f"[{HIRAGANA}{KATAKANA}{KANJI}]")
+
+
+@cache
+def _sentences() -> Mapping[str, Mapping[str, str]]:
+    return json.loads(Path(__file__).with_name("sentences.json").read_text("utf-8"))
+
+
+def language_of(question: str) -> str:
+    """Return ``ja`` for a text in Japanese script, of kanji alone too (今何時), else ``en``."""
+    return "ja" if _JAPANESE.search(question) else "en"
+
+
+def sentences_for(question: str) -> Mapping[str, str]:
+    """Return the sentences in the language of a question."""
+    return _sentences()[language_of(question)]

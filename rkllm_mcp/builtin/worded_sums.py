@@ -1,0 +1,110 @@
+"""Sums in a person's words -> arithmetic expressions: 18 percent of 245, 1980円の3割引き, half of 379.
+
+A text is read only if one of the forms below has all of its numbers; any other is left to the model, which writes the
+expression.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from rkllm_text.numbers import with_digits
+
+_NUMBER = r"\d+(?:\.\d+)?"
+_CURRENCY = re.compile(r"[$€£¥]|(?<=\d) ?(?:円|ドル|ユーロ|yen|dollars?|euros?|pounds|bucks)\b", re.IGNORECASE)
+_SPLIT = r"\b(?:split|shared?|divide[sd]?)\b|割り勘|[でに](?:割|わ[るっ]|分け)"
+_SUM_OF = r"\b(?:sum|total|add)\b|合計|足し"
+_MEAN_OF = r"\b(?:average|mean)\b|平均"
+_OFF = r"% ?(?:off\b|discount|引|オフ|off|割引|値引)"
+_LESS_TAX = r"税抜|税別|\b(?:before|without|excluding) (?:the )?tax\b"
+_WITH_TAX = r"税|\btax\b|\bvat\b"
+_WHICH_SHARE = r"何 ?(?:%|割)|\b(?:what|which|how many) ?(?:%|percent|percentage)"
+# Words between two numbers.
+_SIGNS: Sequence[tuple[str, str]] = (
+    (r"\bto the power of\b|\bto the\b(?= \d)", "**"),
+    (r"\b(?:multiplied by|times)\b|(?<=[\d)]) ?x ?(?=[\d(])|(?:に|を)?(?:かける|掛ける|かけ|掛け)", "*"),
+    (r"\b(?:divided by|over)\b|(?:を)?(?:わる|割る)", "/"),
+    (r"\bplus\b|(?:に)?(?:足す|たす|プラス)", "+"),
+    (r"\bminus\b|\bless\b|(?:から)?(?:引く|ひく|マイナス)", "-"),
+)
+# Each is a pattern of a sum with all of its numbers, and the expression for it.
+_FORMS: Sequence[tuple[str, str]] = (
+    (rf"({_NUMBER})% (?:\w+ )?(?:of|on) ({_NUMBER})", r"\2*\1/100"),
+    (rf"({_NUMBER})の({_NUMBER})%", r"\1*\2/100"),
+    (rf"({_NUMBER})の({_NUMBER})乗", r"\1**\2"),
+    (rf"({_NUMBER}) squared", r"\1**2"),
+    (rf"({_NUMBER}) cubed", r"\1**3"),
+    (rf"(?:square )?root of ({_NUMBER})|ルート ?({_NUMBER})|({_NUMBER})の平方根", r"sqrt(\1\2\3)"),
+    (rf"({_NUMBER})の階乗|factorial of ({_NUMBER})|({_NUMBER}) factorial", r"factorial(\1\2\3)"),
+    (rf"half of ({_NUMBER})|({_NUMBER})の半分", r"\1\2/2"),
+    (rf"(?:a )?third of ({_NUMBER})", r"\1/3"),
+    (rf"(?:a )?quarter of ({_NUMBER})", r"\1/4"),
+    (rf"(?:twice|double) ({_NUMBER})|({_NUMBER})の2倍", r"\1\2*2"),
+    (rf"({_NUMBER})の({_NUMBER})倍", r"\1*\2"),
+)
+
+
+def expression_of(text: str) -> str:
+    """Return the expression that a text asks for, in the calculator's signs; empty if the text does not say it all."""
+    plain = _CURRENCY.sub("", with_digits(text)).replace("パーセント", "%")
+    plain = re.sub(r"(?<=\d) ?(?:percent|per cent)\b", "%", plain, flags=re.IGNORECASE)
+    plain = re.sub(rf"({_NUMBER})割({_NUMBER})分", lambda m: f"{float(m[1]) * 10 + float(m[2]):g}%", plain)
+    plain = re.sub(rf"({_NUMBER})割(?!り勘)", lambda m: f"{float(m[1]) * 10:g}%", plain)
+    plain = re.sub(rf"(?<![\d.])({_NUMBER}) ?%", r"\1%", plain)
+    numbers = re.findall(_NUMBER, plain)
+    return next(filter(None, (read(plain, numbers) for read in _READERS)), "")
+
+
+def _with_percent(text: str, numbers: Sequence[str]) -> str:
+    percents = re.findall(rf"({_NUMBER})%", text)
+    if len(percents) != 1 or len(numbers) != 2:
+        return ""
+    (percent,) = percents
+    rest = list(numbers)
+    rest.remove(percent)
+    for pattern, form in ((_OFF, "{0}*(1-{1}/100)"), (_LESS_TAX, "{0}/(1+{1}/100)"), (_WITH_TAX, "{0}*(1+{1}/100)")):
+        if _has(pattern, text):
+            return form.format(rest[0], percent)
+    return ""
+
+
+def _of_several(text: str, numbers: Sequence[str]) -> str:
+    if len(numbers) == 2 and _has(_WHICH_SHARE, text):
+        # 120人のうち45人は何%, "36 of 48" but 45は120の何%.
+        part, whole = reversed(numbers) if _has(r"うち|\bout of .* (?:are|is)\b|^\D*\bof \d", text) else numbers
+        return f"{part}/{whole}*100"
+    if len(numbers) == 2 and _has(_SPLIT, text):
+        return "/".join(numbers)
+    is_list = len(numbers) > 1 and re.search(rf"{_NUMBER}\s*[-+*/^(]", text) is None
+    if is_list and _has(_MEAN_OF, text):
+        return f"({'+'.join(numbers)})/{len(numbers)}"
+    if is_list and _has(_SUM_OF, text) and not _has(r"each|ずつ|[個本枚冊袋箱]|パック|ケース|\bboxes\b|%", text):
+        return "+".join(numbers)
+    return ""
+
+
+def _of_form(text: str, numbers: Sequence[str]) -> str:
+    for pattern, form in _FORMS:
+        match = re.search(pattern, text, re.IGNORECASE)
+        if match is not None and len(re.findall(_NUMBER, match[0])) == len(numbers):
+            return match.expand(form)
+    return ""
+
+
+def _of_signs(text: str, numbers: Sequence[str]) -> str:
+    """Read numbers with signs, or words for them, between: what stands before and behind says nothing."""
+    for pattern, sign in _SIGNS:
+        text = re.sub(rf"(?<=[\d)%])\s*(?:{pattern})\s*(?=[\d(])", sign, text, flags=re.IGNORECASE)
+    runs = re.findall(r"[\d(][\d\s.()+*/^%×÷√−-]*[\d)%!]", text)
+    if len(runs) != 1 or len(re.findall(_NUMBER, runs[0])) != len(numbers) or len(numbers) < 2:
+        return ""
+    # A range or a date has bare hyphens between whole numbers.
+    return "" if re.fullmatch(r"\d{4}-\d\d?-\d\d?", runs[0].strip()) else runs[0].strip()
+
+
+_READERS: Sequence[Callable[[str, Sequence[str]], str]] = (_with_percent, _of_several, _of_form, _of_signs)
+
+
+def _has(pattern: str, text: str) -> bool:
+    return re.search(pattern, text, re.IGNORECASE) is not None

@@ -1,0 +1,142 @@
+"""Days in words -> dates: tomorrow, in 10 days, 3週間後, next Saturday, 4 July 1999, クリスマス."""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from collections.abc import Callable, Iterator
+from datetime import date, timedelta
+from functools import cache
+from pathlib import Path
+
+from rkllm_text.numbers import with_digits
+
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june", "july"),
+    *("august", "september", "october", "november", "december"),
+)
+_WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+_WEEKDAYS_JA = "月火水木金土日"
+_MONTH = "|".join(rf"{month[:3]}(?:{month[3:]})?" for month in _MONTHS)
+_UNIT = r"(day|week|month|year)s?"
+_UNITS_JA = {
+    "日": "day",
+    "週": "week",
+    "か月": "month",
+    "ヶ月": "month",
+    "カ月": "month",
+    "ヵ月": "month",
+    "年": "year",
+}
+_UNIT_JA = "|".join(_UNITS_JA)
+_DAYS_OF = {"day": 1, "week": 7}
+
+
+def day_in(text: str, today: date) -> date | None:
+    """Return the first day that a text names, seen from ``today``; None without one."""
+    found = days_in(text, today)
+    return found[0] if found else None
+
+
+def days_in(text: str, today: date) -> list[date]:
+    """Return the days that a text names, in the order of the text."""
+    plain = with_digits(text).lower().replace("’", "'")
+    taken: list[tuple[int, int, date]] = []
+    for pattern, read in _patterns():
+        for match in re.finditer(pattern, plain):
+            if any(match.start() < end and start < match.end() for start, end, _ in taken):
+                continue
+            try:
+                day = read(match, today)
+            except (ValueError, OverflowError):
+                continue  # a 31st of February
+            taken.append((match.start(), match.end(), day))
+    return [day for _, _, day in sorted(taken)]
+
+
+def without_days(text: str) -> str:
+    """Return a text, with its numbers in digits, without the days that it names."""
+    plain = with_digits(text).lower().replace("’", "'")
+    for pattern, _ in _patterns():
+        plain = re.sub(pattern, " ", plain)
+    return plain
+
+
+def _moved(today: date, count: int, unit: str) -> date:
+    if unit in _DAYS_OF:
+        return today + timedelta(days=count * _DAYS_OF[unit])
+    months = today.year * 12 + today.month - 1 + count * (12 if unit == "year" else 1)
+    year, month = divmod(months, 12)
+    # Of a shorter month the last day.
+    return date(year, month + 1, min(today.day, monthrange(year, month + 1)[1]))
+
+
+def _coming(today: date, weekday: int) -> date:
+    return today + timedelta(days=(weekday - today.weekday() - 1) % 7 + 1)
+
+
+def _of_year(today: date, month: int, day: int, year: str | None) -> date:
+    """Return a day of the named year, or the next one of its kind."""
+    if year:
+        return date(int(year), month, day)
+    found = date(today.year, month, day)
+    return found if found >= today else found.replace(year=today.year + 1)
+
+
+def _month_of(name: str) -> int:
+    return next(number for number, month in enumerate(_MONTHS, 1) if month.startswith(name[:3]))
+
+
+@cache
+def _patterns() -> tuple[tuple[str, Callable[[re.Match[str], date], date]], ...]:
+    """Return patterns of days with their readers, the more exact first."""
+    return (
+        (r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})", lambda m, _: date(int(m[1]), int(m[2]), int(m[3]))),
+        (r"(?:(\d{4})年の?)?(\d{1,2})月(\d{1,2})日", lambda m, today: _of_year(today, int(m[2]), int(m[3]), m[1])),
+        (
+            rf"\b(\d{{1,2}})(?:st|nd|rd|th)? (?:of )?({_MONTH})\b\.?(?:,? (\d{{4}}))?",
+            lambda m, today: _of_year(today, _month_of(m[2]), int(m[1]), m[3]),
+        ),
+        (
+            rf"\b({_MONTH})\b\.? (\d{{1,2}})(?:st|nd|rd|th)?\b(?:,? (\d{{4}}))?",
+            lambda m, today: _of_year(today, _month_of(m[1]), int(m[2]), m[3]),
+        ),
+        (
+            rf"\b(\d+) {_UNIT} (?:from (?:now|today)|later|hence|ahead)|\bin (\d+) {_UNIT}\b",
+            lambda m, today: _moved(today, int(m[1] or m[3]), m[2] or m[4]),
+        ),
+        (rf"\b(\d+) {_UNIT} (?:ago|before today)", lambda m, today: _moved(today, -int(m[1]), m[2])),
+        (rf"(\d+)({_UNIT_JA})間?[後先]", lambda m, today: _moved(today, int(m[1]), _UNITS_JA[m[2]])),
+        (rf"(\d+)({_UNIT_JA})間?前", lambda m, today: _moved(today, -int(m[1]), _UNITS_JA[m[2]])),
+        (
+            rf"来週の?([{_WEEKDAYS_JA}])曜",
+            lambda m, today: today + timedelta(days=7 - today.weekday() + _WEEKDAYS_JA.index(m[1])),
+        ),
+        (
+            rf"(?:今度|次|今週|この次)の?([{_WEEKDAYS_JA}])曜",
+            lambda m, today: _coming(today, _WEEKDAYS_JA.index(m[1])),
+        ),
+        (
+            rf"\b(?:next|this|coming|this coming|on|until|till) ({'|'.join(_WEEKDAYS)})\b",
+            lambda m, today: _coming(today, _WEEKDAYS.index(m[1])),
+        ),
+        *_named(),
+    )
+
+
+def _named() -> Iterator[tuple[str, Callable[[re.Match[str], date], date]]]:
+    """Yield the days with a name, the longest names first."""
+    rows = [row.split("\t") for row in Path(__file__).with_name("days.tsv").read_text("utf-8").splitlines()]
+    names = [(name, day) for day, every in rows for name in every.split(",")]
+    for name, day in sorted(names, key=lambda entry: -len(entry[0])):
+        pattern = (
+            rf"\b{re.escape(name)}(?:,? (?:in )?(\d{{4}}))?\b" if name.isascii() else rf"(?:(\d{{4}})年の?)?{name}"
+        )
+        yield pattern, _reader(day)
+
+
+def _reader(day: str) -> Callable[[re.Match[str], date], date]:
+    if re.fullmatch(r"-?\d", day):
+        return lambda _, today: today + timedelta(days=int(day))
+    month, number = map(int, day.split("-"))
+    return lambda match, today: _of_year(today, month, number, match[1])

@@ -1,0 +1,195 @@
+"""Tools that find their values in the user's own words: sums, quantities, times and days, files."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from rkllm_mcp.builtin.calculator import calculate
+from rkllm_mcp.builtin.clock import clock_of_question
+from rkllm_mcp.builtin.files import list_of_question, read_of_question, search_of_question
+from rkllm_mcp.builtin.function import QUESTION, LocalToolError
+from rkllm_mcp.builtin.server import open_builtin
+from rkllm_mcp.builtin.units import convert_question
+from rkllm_mcp.builtin.worded_sums import expression_of
+from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool
+from rkllm_mcp.mcp_client.wire_log import LastLines
+from rkllm_mcp.protocols import NO_CONTEXT
+from rkllm_text.days import days_in
+from rkllm_text.numbers import with_digits
+
+pytestmark = pytest.mark.anyio
+HERE = timezone(timedelta(hours=9), "JST")
+NOW = datetime(2026, 11, 29, 11, 35, tzinfo=HERE)
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [
+        ("二千三百足す四千八百", "2300足す4800"),
+        ("100万円", "1000000円"),
+        ("3万5千", "35000"),
+        ("三億", "300000000"),
+        ("twenty five", "25"),
+        ("three hundred and two", "302"),
+        ("two thousand", "2000"),
+        ("1,450 a week", "1450 a week"),
+        ("３週間", "3週間"),
+        ("十", "10"),
+    ],
+)
+def test_numbers_in_words_become_digits(text: str, digits: str) -> None:
+    assert with_digits(text) == digits
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("tomorrow and the day after tomorrow", ["2026-11-30", "2026-12-01"]),
+        ("あさって", ["2026-12-01"]),
+        ("in 2 weeks", ["2026-12-13"]),
+        ("10 days ago", ["2026-11-19"]),
+        ("3か月後", ["2027-02-28"]),
+        ("4 July 1999", ["1999-07-04"]),
+        ("Dec. 3rd", ["2026-12-03"]),
+        ("1985年3月14日", ["1985-03-14"]),
+        ("3月14日", ["2027-03-14"]),
+        ("next friday", ["2026-12-04"]),
+        ("来週の水曜", ["2026-12-02"]),
+        ("クリスマスまで", ["2026-12-25"]),
+        ("new year's day 2028", ["2028-01-01"]),
+        ("31 February", []),
+        ("the last 3 days", []),
+    ],
+)
+def test_days_in_words_become_dates(text: str, days: list[str]) -> None:
+    assert [day.isoformat() for day in days_in(text, date(2026, 11, 29))] == days
+
+
+@pytest.mark.parametrize(
+    ("text", "expression"),
+    [
+        ("what is 12 percent of 50?", "50*12/100"),
+        ("a coat for 120, 25% off", "120*(1-25/100)"),
+        ("2980円の2割引", "2980*(1-20/100)"),
+        ("1割5分引きで2000円", "2000*(1-15/100)"),
+        ("税込みで1100円、税率10%、税抜きは？", "1100/(1+10/100)"),
+        ("800円に消費税8%", "800*(1+8/100)"),
+        ("9 is what percent of 60", "9/60*100"),
+        ("60人のうち9人は何%", "9/60*100"),
+        ("share 45 between 6 people", "45/6"),
+        ("mean of 3, 4 and 8", "(3+4+8)/3"),
+        ("三足す五", "3+5"),
+        ("7かける8", "7*8"),
+        ("the root of 81", "sqrt(81)"),
+        ("3の4乗", "3**4"),
+        ("I was born in 1984", ""),
+        ("3 boxes of 24 and one of 18", ""),
+        ("from 9 to 5", ""),
+        ("on 2026-11-29", ""),
+    ],
+)
+def test_a_sum_in_words_is_read_as_a_whole_or_not_at_all(text: str, expression: str) -> None:
+    assert expression_of(text) == expression
+
+
+def test_the_calculator_takes_words_and_percents_of_a_sum() -> None:
+    assert calculate("5600 + 10%") == "6160"
+    assert calculate("2980円の2割引") == "2980*(1-20/100) = 2384"
+
+
+@pytest.mark.parametrize(
+    ("question", "line"),
+    [
+        ("72 f in c", "72 f = 22.22222 c"),
+        ("how many grams is a pound?", "1 pound = 453.5924 grams"),
+        ("6 foot 2 in in cm", "6 foot 2 in = 187.96 cm"),
+        ("華氏50度は摂氏何度", "50 華氏 = 10 摂氏"),
+        ("時速50マイルは時速何キロ", "50 mph = 80.4672 km/h"),
+        ("小さじ2杯は何ml", "2 小さじ = 10 ml"),
+        ("10坪は何平米？", "10 坪 = 33.05785 平米"),
+    ],
+)
+def test_a_quantity_in_a_question_is_converted(question: str, line: str) -> None:
+    assert convert_question(question) == line
+
+
+@pytest.mark.parametrize("question", ["and 25?", "how tall are you", "5 km", "3 kg in litres and pounds"])
+def test_a_question_without_quantity_or_wanted_unit_is_not_converted(question: str) -> None:
+    with pytest.raises(LocalToolError):
+        convert_question(question)
+
+
+@pytest.mark.parametrize(
+    ("question", "sentence"),
+    [
+        ("what time is it", "It is 11:35 (11:35 am) on Sunday, 29 November 2026."),
+        ("今何時", "今は2026年(令和8年)11月29日(日曜日)午前11時35分(11:35)です。"),
+        ("and in Sydney?", "In Sydney it is 13:35 (1:35 pm) on Sunday, 29 November 2026."),
+        (
+            "3pm Berlin time, when is that here?",
+            "15:00 (3:00 pm) in Berlin is 23:00 (11:00 pm) in your place, on Sunday, 29 November 2026.",
+        ),
+        (
+            "こちらの夜8時はロンドンでは？",
+            "こちらの午後8時00分(20:00)は、ロンドンでは2026年(令和8年)11月29日(日曜日)午前11時00分(11:00)です。",
+        ),
+        (
+            "how many days until 9 December",
+            "In 10 days it is Wednesday, 9 December 2026 (today is Sunday, 29 November 2026).",
+        ),
+        ("おととい", "2日前は2026年(令和8年)11月27日(金曜日)です（今日は2026年(令和8年)11月29日(日曜日)）。"),
+    ],
+)
+def test_the_clock_answers_a_question_in_a_sentence_of_its_language(question: str, sentence: str) -> None:
+    assert clock_of_question(lambda: NOW)(question) == sentence
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "files"
+    (place / "songs").mkdir(parents=True)
+    (place / "plan.md").write_text("- Monday: swimming\n- Friday: choir\n", "utf-8")
+    (place / "songs" / "evening.txt").write_text("The moon has risen\n", "utf-8")
+    (place / "やること.txt").write_text("玉ねぎを植える\n", "utf-8")
+    return place
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("what's on my plan?", "plan.md:\n- Monday: swimming\n- Friday: choir\n"),
+        ("show me plan.txt", "plan.md:\n- Monday: swimming\n- Friday: choir\n"),
+        ("when is choir?", "plan.md:\n- Monday: swimming\n- Friday: choir"),
+        ("玉ねぎはどこに書いた？", "やること.txt:\n玉ねぎを植える"),
+    ],
+)
+def test_a_file_is_found_by_its_name_or_content_in_words(folder: Path, question: str, text: str) -> None:
+    assert read_of_question(folder, question) == text
+
+
+def test_a_folder_is_found_by_its_name_and_what_is_missing_is_said(folder: Path) -> None:
+    assert list_of_question(folder, "what is in the songs folder") == "evening.txt (19 bytes)"
+    assert list_of_question(folder, "my files?").splitlines()[0] == "songs/"
+    nothing = "No file has any of these words in its name or content. The files are: {}."
+    assert search_of_question(folder, "invoices?") == nothing.format("plan.md, やること.txt, songs/evening.txt")
+
+
+async def test_a_built_in_tool_takes_the_question_and_an_error_has_its_suggestions(folder: Path) -> None:
+    spec = BuiltinServer(
+        name="b", folder=folder, tools=(BuiltinTool(name="calculator"), BuiltinTool(name="device_status"))
+    )
+    async with open_builtin(spec, LastLines().add) as tools:
+        assert {tool.name: tool.question_argument for tool in tools.tools} == {
+            **dict.fromkeys(("list_directory", "read_text_file", "search_files", "calculator"), QUESTION),
+            "device_status": "",
+        }
+        answered = await tools.call("calculator", {QUESTION: "18% of 50"}, NO_CONTEXT)
+        missing = await tools.call("read_text_file", {"path": "plans.txt"}, NO_CONTEXT)
+        unclear = await tools.call("calculator", {QUESTION: "how old is she?"}, NO_CONTEXT)
+    assert answered["content"][0]["text"] == "50*18/100 = 9"
+    assert missing["content"][0]["text"] == "There is no plans.txt; there is plan.md."
+    assert missing["structuredContent"] == {"kind": "not_found", "what": "plans.txt", "suggestions": ["plan.md"]}
+    assert (unclear["isError"], unclear["structuredContent"]["kind"]) == (True, "unclear")
