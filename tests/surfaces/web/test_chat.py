@@ -530,12 +530,15 @@ def test_an_answer_that_nothing_goes_on_from_offers_no_more(browser: Browser) ->
 
 
 def test_the_line_of_an_answer_says_what_happens_now_in_the_readers_language(browser: Browser) -> None:
-    begun: Json = {"kind": "status", "text": "[MCP: Calling tool 'get_weather']"}
-    over: Json = {"kind": "status", "text": "[MCP: Tool 'get_weather' completed]"}
+    def line(about: str, text: str, name: str) -> Json:
+        return {"kind": "status", "text": text, "about": about, "values": {"name": name}}
+
+    begun = line("calling", "[MCP: Calling tool 'get_weather']", "get_weather")
+    over = line("completed", "[MCP: Tool 'get_weather' completed]", "get_weather")
     calling = [call("1", "get_weather", {}), begun, HOLD, over, result("1", "get_weather", "12 degrees"), HOLD]
     answers = {
         "queue": [{"kind": "queued", "position": 3}, HOLD, text("Here.")],
-        "load": [{"kind": "status", "text": "[NPU: Loading model 'owl']"}, HOLD, text("Hoo.")],
+        "load": [line("loading", "[NPU: Loading model 'owl']", "owl"), HOLD, text("Hoo.")],
         "call": [*calling, text("Mild.")],
     }
     service = PageService(answers, refusals=[(429, "the queue is full; ask again in 7 s", {"Retry-After": "7"})])

@@ -228,7 +228,7 @@ def allows_a_file_to_be_written_once_and_sees_what(person: Person, demo: Demo) -
     if not person.shortcut("Control+Alt+Enter"):
         person.press("Allow once", "今回だけ許可")
     person.sees("once.txt is written.", "once.txt に書きました。")
-    person.unfold("Write a file", "Write a file", within=".card")
+    person.unfold("Write a file", "ファイルに書き込む", within=".card")
     person.sees("Wrote once.txt (18 bytes).", "Wrote once.txt (18 bytes).")
     assert (demo.folder.parent / "files" / "once.txt").read_text("utf-8") == "Sunny, 21 degrees."
 
