@@ -163,7 +163,10 @@ class PromptTooLongError(GenerationError):
 
     prompt_tokens: int
     limit_tokens: int
-    advice: str = "shorten the question, use fewer tools, or load a model with a larger context"
+    advice: str = (
+        "send less text (for a long file: 'rkllm-mcp knowledge add FILE'), use fewer tools, or load a model with a "
+        "larger context"
+    )
     is_partial: bool = field(default=False, kw_only=True)  # counting stopped at prompt_tokens, which exceed any limit
 
     def _parts(self) -> tuple[str, str]:

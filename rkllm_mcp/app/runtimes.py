@@ -43,7 +43,7 @@ _ADDRESS = "https://raw.githubusercontent.com/airockchip/rknn-llm"
 _PATH = "rkllm-runtime/Linux/librkllm_api/aarch64/librkllmrt.so"
 _LICENCE = "LICENSE"
 _CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_BY_HAND = f"copy {LIBRARY_NAME} here and use 'rkllm-mcp runtime use PATH'."
+_BY_HAND = f"Or copy {LIBRARY_NAME} here and use 'rkllm-mcp runtime use PATH'."
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _verify(source: RuntimeSource, version: str, part: Path) -> None:
     part.unlink()
     file = f"another file than {LIBRARY_NAME} of RKLLM {version} (SHA-256 {mark.sha256[:16]}…)"
     problem = f"{source.address} sent {file}, so it was not put in place."
-    raise ModelDownloadError(problem, f"Download it again; or {_BY_HAND}")
+    raise ModelDownloadError(problem, f"Download it again. {_BY_HAND}")
 
 
 @dataclass(frozen=True)

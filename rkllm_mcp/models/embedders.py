@@ -24,7 +24,7 @@ from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.hub import Hub, RemoteFile, Report
 from rkllm_text.installation import InstallationError, install_extra
 
-_BY_HAND = "Copy the folder here by other means, and set KNOWLEDGE_EMBEDDER=cpu:FOLDER."
+_BY_HAND = "Or copy the folder here by other means, and set KNOWLEDGE_EMBEDDER=cpu:FOLDER."
 _DEFAULT = "default"
 _SETTING = "setting"
 _TOKENIZER = "tokenizer.json"

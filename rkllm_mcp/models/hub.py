@@ -57,6 +57,7 @@ _NOTHING_MORE = 416
 _ANSWER_TIMEOUT_S = 10
 # A repository with 10,000 files has a list of 2 MB.
 _LIMITS = AnswerLimits(total_s=30.0, size_bytes=16 * 2**20)
+_MIRROR = "Or set HF_ENDPOINT to a mirror."
 _SPELLING = "Write the repository as OWNER/NAME."
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -93,7 +94,8 @@ class Hub:
     # The library reads the variable only when it is imported.
     endpoint: str | None = field(default_factory=lambda: os.environ.get("HF_ENDPOINT"))
     cache: Path | None = None  # default: HF_HOME
-    by_hand: str = "Copy the files here and use 'rkllm-mcp models add PATH'."  # advice without a network
+    # Advice without a network, a sentence.
+    by_hand: str = "Or fetch the files on another machine, copy them here and use 'rkllm-mcp models add PATH'."
 
     @property
     def address(self) -> str:
@@ -142,9 +144,7 @@ class Hub:
             entries = self._listed(f"{self.address}/api/models?{query}")
             return [str(entry["id"]) for entry in entries][:limit]
         except download_errors() as error:
-            raise explain(
-                error, self.address, "the search", f"set HF_ENDPOINT to a mirror; or: {self.by_hand}"
-            ) from error
+            raise explain(error, self.address, "the search", f"{_MIRROR} {self.by_hand}") from error
         except (TypeError, KeyError):
             raise self._no_hub("its list of models is another one") from None
 
@@ -234,7 +234,7 @@ class Hub:
             return ModelDownloadError(
                 f"HF_HUB_OFFLINE is set, and {self.cache or constants.HF_HUB_CACHE} does not have {file.name} of "
                 f"{file.repository}.",
-                f"Unset it, or: {self.by_hand}",
+                f"Unset it. {self.by_hand}",
             )
         if isinstance(error, errors.GatedRepoError):
             return ModelDownloadError(
@@ -256,7 +256,7 @@ class Hub:
                 f"Look at {page}/tree/main"
                 + (" and name it with --file." if file.name.endswith(".rkllm") else f". {self.by_hand}"),
             )
-        return explain(error, self.address, file.name, f"set HF_ENDPOINT to a mirror; or: {self.by_hand}")
+        return explain(error, self.address, file.name, f"{_MIRROR} {self.by_hand}")
 
 
 def receive(
@@ -351,11 +351,11 @@ def explain(error: Exception, address: str, name: str, otherwise: str) -> ModelD
             f"{address} answered {error.response.status_code} for {name}.", "Try again later; the download will resume."
         )
     if isinstance(error, errors.OfflineModeIsEnabled):
-        return ModelDownloadError(f"HF_HUB_OFFLINE is set, so {name} is not fetched.", f"Unset it; or {otherwise}")
+        return ModelDownloadError(f"HF_HUB_OFFLINE is set, so {name} is not fetched.", f"Unset it. {otherwise}")
     if isinstance(error, _transport_error()):
         return ModelDownloadError(
             f"{address} cannot be reached ({error or type(error).__name__}).",
-            f"Check the network and try again (the download will resume); or {otherwise}",
+            f"Check the network and try again (the download will resume). {otherwise}",
         )
     if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return ModelDownloadError(

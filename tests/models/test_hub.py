@@ -164,8 +164,8 @@ def test_a_hub_out_of_reach_is_one_sentence(tmp_path: Path) -> None:
         Hub(gone.url, tmp_path).find(FILE)
     assert str(caught.value).startswith(f"{gone.url} cannot be reached (")
     assert str(caught.value).endswith(
-        "Check the network and try again (the download will resume); or set HF_ENDPOINT to a mirror; or: Copy the "
-        "files here and use 'rkllm-mcp models add PATH'."
+        "Check the network and try again (the download will resume). Or set HF_ENDPOINT to a mirror. Or fetch the "
+        "files on another machine, copy them here and use 'rkllm-mcp models add PATH'."
     )
 
 

@@ -14,6 +14,7 @@ import gzip
 import itertools
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 import stat
@@ -112,11 +113,14 @@ def write_backup(target: Path, folders: Mapping[str, Path], skip: Callable[[Path
     ``target`` must not exist, and is not left behind half written.
 
     Raises:
-        UsageError: ``target`` exists, or there is nothing to back up.
+        UsageError: ``target`` exists, its folder does not, or there is nothing to back up.
         BackupError: a file cannot be read.
     """
     if target.exists():
         raise UsageError(f"{target} exists; choose another name")
+    if not target.parent.is_dir():
+        folder = target.parent
+        raise UsageError(f"there is no folder {folder}; make it first: mkdir -p {shlex.quote(str(folder))}")
     draft = draft_beside(target, _PARTIAL)
     count = 0
     try:
@@ -138,7 +142,8 @@ def write_backup(target: Path, folders: Mapping[str, Path], skip: Callable[[Path
             raise UsageError(f"there is nothing to back up in {', '.join(map(str, folders.values()))}")
         draft.replace(target)
     except OSError as error:
-        where = error.filename or target
+        is_draft = str(error.filename).startswith(str(target.with_name(f".{target.name}.")))
+        where = target if is_draft else error.filename or target
         raise BackupError(f"{where}: {error.strerror}; nothing was backed up") from None
     finally:
         draft.unlink(missing_ok=True)

@@ -142,6 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
     _open_closed_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
+    Session.spoken = None  # until this command reads a configuration
     for stream in (sys.stdout, sys.stderr):
         # Whatever the locale says, an answer in Japanese must not end in an encoding error.
         if hasattr(stream, "reconfigure"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -188,7 +189,8 @@ def update_command(session: Session) -> int:
             " sudo apt install ./rkllm-mcp_VERSION_arm64.deb"
         )
     if words is None:
-        raise UsageError("this is a checkout; update it with: git pull && scripts/setup")
+        folder = shlex.quote(str(Path(__file__).resolve().parents[3]))
+        raise UsageError(f"this is a checkout; update it with: cd {folder} && git pull && scripts/setup")
     session.status(" ".join(words))
     optional = installed_extras()
     code = _run_installer(words)

@@ -69,7 +69,7 @@ def show_command(
         values = {"runs" if hasattr(server, "command") else "address": _how(server), **values}
     session.show_value(values, as_json=as_json)
     if not as_json:
-        session.status(f"Its tools: rkllm-mcp tools list --server {shlex.quote(name)}")
+        session.status(f"Its tools: rkllm-mcp servers test {shlex.quote(name)}")
 
 
 @command(app, "test")

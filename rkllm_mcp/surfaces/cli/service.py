@@ -39,6 +39,7 @@ from rkllm_mcp.surfaces.cli.files import filled_template, write_whole
 from rkllm_mcp.surfaces.cli.options import AsJson, System, command, flag, option
 from rkllm_mcp.surfaces.cli.service_account import Account, account_of, open_to_service, starts_without_login
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
+from rkllm_mcp.surfaces.running_service import running_services
 from rkllm_mcp.surfaces.terminal import table, wants_color
 
 UNIT_NAME = "rkllm-mcp.service"
@@ -247,7 +248,7 @@ def install(
         sys.stdout.write(text)
         return EXIT_DONE
     unit = UnitLocation(is_user)
-    _need_systemctl()
+    _need_systemctl("install")
     if not is_user:
         open_to_service(account_of(wishes.config), wishes.config, wishes.readable)
     write_whole(unit.file, text, unit.advice, 0o644)
@@ -304,7 +305,7 @@ def restart(session: Session, is_user: _User = False) -> int:
 
 
 def _control(session: Session, verb: str, *, is_user: bool) -> int:
-    unit = _installed(is_user=is_user)
+    unit = _installed(verb, is_user=is_user)
     unit.run(verb, UNIT_NAME, advice=unit.log_command)
     session.status({"start": "Started.", "stop": "Stopped.", "restart": "Restarted."}[verb])
     return EXIT_DONE
@@ -319,7 +320,7 @@ def logs(
 ) -> int:
     """Show the log of the service, from the journal."""
     del session
-    unit = _installed(is_user=is_user)
+    unit = _installed("logs", is_user=is_user)
     if shutil.which("journalctl") is None:
         raise UsageError("this machine has no journalctl; the log is where its system keeps that of services")
     words = ["journalctl", *unit.journal, "-n", str(lines), "--no-pager"]
@@ -328,9 +329,9 @@ def logs(
     return EXIT_DONE
 
 
-def _installed(*, is_user: bool) -> UnitLocation:
+def _installed(verb: str, *, is_user: bool) -> UnitLocation:
     """Return the installed unit: the user's with ``is_user`` or if only that exists; else a UsageError."""
-    _need_systemctl()
+    _need_systemctl(verb)
     locations = [UnitLocation(True)] if is_user else [UnitLocation(False), UnitLocation(True)]
     for location in locations:
         if location.file.is_file():
@@ -341,7 +342,7 @@ def _installed(*, is_user: bool) -> UnitLocation:
 @command(app, "status")
 def status(session: Session, is_user: _User = False, as_json: AsJson = False) -> int:
     """Show the state of the service; exit code 1 unless it is active."""
-    _need_systemctl()
+    _need_systemctl("status")
     unit = UnitLocation(is_user or (not UnitLocation(False).file.is_file() and UnitLocation(True).file.is_file()))
     names = ",".join(name for name, _ in _SHOWN)
     output = unit.run("show", "--property", f"LoadState,{names}", UNIT_NAME)
@@ -440,10 +441,23 @@ def _group(device: str) -> Iterator[str]:
         return
 
 
-def _need_systemctl() -> None:
-    if not has_systemd():
-        problem = "does not run" if shutil.which("systemctl") else "is not installed"
-        raise UsageError(f"systemd {problem} on this machine; start the assistant another way: rkllm-mcp serve")
+def _need_systemctl(verb: str) -> None:
+    """Raise a UsageError that says how to do without systemd what ``verb`` would do, if systemd does not run here."""
+    if has_systemd():
+        return
+    remedy = "start the assistant another way: rkllm-mcp serve"
+    running = running_services()
+    if verb == "status":
+        remedy = "see how the assistant is with: rkllm-mcp status"
+    elif verb == "logs":
+        remedy = "'rkllm-mcp serve' writes its log to the terminal that it runs in"
+    elif verb == "stop":
+        remedy = (
+            f"end the assistant with: kill {running[0].pid}" if running else "you have no running assistant to stop"
+        )
+    elif verb == "restart" and running:
+        remedy = f"end the assistant (kill {running[0].pid}), then start it again: rkllm-mcp serve"
+    raise UsageError(f"systemd does not run on this machine; {remedy}")
 
 
 def has_systemd() -> bool:

@@ -301,7 +301,7 @@ def test_a_backup_replaces_no_file_and_of_nothing_is_none(home: Path, tmp_path: 
     file = tmp_path / "board.tar.gz"
     file.write_text("mine", "utf-8")
     assert (command("backup", str(file)).code, file.read_text("utf-8")) == (2, "mine")
-    assert command("backup", str(tmp_path / "none" / "board.tar.gz")).code == 1
+    assert command("backup", str(tmp_path / "none" / "board.tar.gz")).code == 2
     for folder in (".config", ".local"):
         (home / folder).rename(home / f"away{folder}")
     nothing = command("backup", str(tmp_path / "new.tar.gz"))

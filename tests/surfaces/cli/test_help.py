@@ -7,17 +7,16 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.resources import files
 from itertools import takewhile
 from typing import Any
 
 import pytest
-from typer.core import TyperGroup
 from typer.main import get_command
 
-from rkllm_mcp.surfaces.cli.main import COMMANDS, app, hoisted, main
+from rkllm_mcp.surfaces.cli.main import app, hoisted, main
 from rkllm_mcp.surfaces.cli.options import examples
+from tests.support.command_line import all_commands
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,27 +24,10 @@ else:
     import tomli as tomllib
 
 
-def paths() -> Iterator[tuple[str, ...]]:
-    """Every command and group, as a person types it."""
-    yield ()
-    root = get_command(app)
-    assert isinstance(root, TyperGroup)
-    for name in COMMANDS:
-        yield from _below(
-            (name,), root.resolve_command(root.make_context("rkllm-mcp", [], resilient_parsing=True), [name])[1]
-        )
-
-
-def _below(path: tuple[str, ...], command: Any) -> Iterator[tuple[str, ...]]:
-    yield path
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from _below((*path, name), inner)
-
-
 WIDTH = 80
 
 
-@pytest.mark.parametrize("path", list(paths()), ids=lambda path: " ".join(path) or "rkllm-mcp")
+@pytest.mark.parametrize("path", list(all_commands()), ids=lambda path: " ".join(path) or "rkllm-mcp")
 def test_a_help_text_is_whole_and_in_plain_words(
     path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,14 +46,10 @@ def test_a_help_text_is_whole_and_in_plain_words(
     assert "Usage: rkllm-mcp" in words
 
 
-@pytest.mark.parametrize("path", list(paths()), ids=lambda path: " ".join(path) or "rkllm-mcp")
+@pytest.mark.parametrize("path", list(all_commands()), ids=lambda path: " ".join(path) or "rkllm-mcp")
 def test_every_command_has_examples_that_its_parser_takes(path: tuple[str, ...]) -> None:
     root = get_command(app)
-    context = root.make_context("rkllm-mcp", [], resilient_parsing=True)
-    command: Any = root
-    for name in path:
-        _, command, _ = command.resolve_command(context, [name])
-    lines = examples(" ".join(("rkllm-mcp", *path)), getattr(command, "commands", {}))
+    lines = examples(" ".join(("rkllm-mcp", *path)), getattr(all_commands()[path], "commands", {}))
     assert lines
     for line in lines:
         # What the shell takes for itself is none of the command's words.
@@ -85,7 +63,7 @@ def test_every_command_has_examples_that_its_parser_takes(path: tuple[str, ...])
 
 
 def test_an_example_belongs_to_a_command() -> None:
-    commands = {" ".join(path) or "rkllm-mcp" for path in paths()}
+    commands = {" ".join(path) or "rkllm-mcp" for path in all_commands()}
     assert set(tomllib.loads(files("rkllm_mcp.surfaces.cli").joinpath("examples.toml").read_text("utf-8"))) <= commands
 
 

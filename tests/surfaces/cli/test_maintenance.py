@@ -88,7 +88,7 @@ def test_uninstall_asks_first_and_keeps_the_data_unless_all_is_said(home: Path, 
 def test_a_service_that_is_not_installed_is_not_controlled(command: Command, verb: str) -> None:
     refused = command("service", verb)
     assert refused.code == 2
-    assert "rkllm-mcp service install" in refused.err or "another way: rkllm-mcp serve" in refused.err
+    assert "rkllm-mcp service install" in refused.err or "systemd does not run on this machine; " in refused.err
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")

@@ -140,7 +140,7 @@ def test_offline_the_cache_is_enough_and_without_it_a_sentence(environment: dict
     assert done.returncode == 3
     assert done.stderr == (
         f"Error: HF_HUB_OFFLINE is set, and {tmp_path}/hf/hub does not have {FILE} of them/mine. "
-        "Unset it, or: Copy the files here and use 'rkllm-mcp models add PATH'.\n"
+        "Unset it. Or fetch the files on another machine, copy them here and use 'rkllm-mcp models add PATH'.\n"
     )
     code = (
         "from huggingface_hub import hf_hub_download\n"

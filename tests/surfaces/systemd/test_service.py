@@ -159,13 +159,21 @@ def test_uninstall_takes_the_unit_away_and_a_second_time_says_so(machine: Machin
     assert "nothing was installed" in again.stderr
 
 
-@pytest.mark.parametrize("words", ["status", "install", "start", "logs"])
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("status", "see how the assistant is with: rkllm-mcp status"),
+        ("install", "start the assistant another way: rkllm-mcp serve"),
+        ("start", "start the assistant another way: rkllm-mcp serve"),
+        ("logs", "'rkllm-mcp serve' writes its log to the terminal that it runs in"),
+    ],
+)
 def test_where_systemd_does_not_run_nothing_is_written_and_the_way_without_it_is_named(
-    machine: Machine, words: str
+    machine: Machine, words: str, remedy: str
 ) -> None:
     machine.offline.touch()
     refused = machine.demo.run_here("service", words, "--user")
-    expected = "systemd does not run on this machine; start the assistant another way: rkllm-mcp serve"
+    expected = f"systemd does not run on this machine; {remedy}"
     assert (refused.returncode, expected in refused.stderr.replace("\n", " ")) == (2, True), refused.stderr
     assert not machine.unit.exists()
 
@@ -179,6 +187,6 @@ def test_a_unit_is_taken_away_where_systemd_does_not_run_any_more(machine: Machi
 
 def test_a_machine_without_systemd_gets_instructions(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, [])
-    done = Demo(tmp_path, {**demo.environment, "PATH": str(tmp_path)}).run_here("service", "status")
+    done = Demo(tmp_path, {**demo.environment, "PATH": str(tmp_path)}).run_here("service", "start")
     assert done.returncode == 2
     assert "rkllm-mcp serve" in done.stderr

@@ -1,0 +1,191 @@
+"""What the texts of the program tell a person to type exists on the command line."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.errors import ModelDownloadError, PromptTooLongError
+from rkllm_mcp.models.hub import Hub
+from rkllm_mcp.surfaces.running_service import ServiceRecord
+from tests.support.command_line import all_commands, options_of
+from tests.support.outcome import Command
+from tests.support.shared import REPOSITORY
+
+PACKAGES = ("rkllm_mcp", "mcp_servers", "rkllm_http", "rkllm_text")
+TABLES = sorted((REPOSITORY / "rkllm_mcp").glob("*.json"))
+# What may be words of a command after the program's name.
+MENTION = re.compile(r"(['`]?)rkllm-mcp((?: [^\s;,()。（）、'\"`「」]+)+)")
+# The first words after the program's name where a sentence speaks of the program, a thread, a format or a version.
+PROSE = frozenset({"command", "does", "hints", "is", "on", "process", "shared", "that", "{version}"})
+# Marks of file formats.
+FORMATS = frozenset({"rkllm-mcp conversation 1", "rkllm-mcp data 1", "rkllm-mcp knowledge base"})
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+# Options of other programs.
+FOREIGN = frozenset({"--local-dir"})
+
+
+def code_texts() -> Iterator[tuple[str, str]]:
+    """Each text in the code with its module; ``{}`` is what a formatted text inserts."""
+    for file in sorted(file for package in PACKAGES for file in (REPOSITORY / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = (str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+                yield file.name, "".join(parts)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield file.name, node.value
+
+
+def table_texts() -> Iterator[tuple[str, str]]:
+    """Each text of the catalogues and of the translated sentences, with its file."""
+    for table in TABLES:
+        waiting: list[Any] = [json.loads(table.read_text("utf-8"))]
+        while waiting:
+            entry = waiting.pop()
+            if isinstance(entry, str):
+                yield table.name, entry
+                continue
+            waiting += cast("list[Any]", entry)  # the keys of a table, too
+            if isinstance(entry, dict):
+                waiting += cast("dict[str, Any]", entry).values()
+
+
+def fault_of(quote: str, words: list[str]) -> str:
+    """Return what is wrong with words after the program's name; empty if a command and its options exist."""
+    commands, path = all_commands(), ()
+    names = list(words)
+    # What a text inserts is not known here; a Japanese sentence goes on after a command.
+    while names and re.fullmatch(r"[a-z][a-z-]*\.?", names[0]) and getattr(commands[path], "commands", None):
+        name = names.pop(0).rstrip(".")
+        if (*path, name) not in commands:
+            return "" if not (quote or path) and name in PROSE else f"there is no command {' '.join((*path, name))}"
+        path = (*path, name)
+    own = words[: words.index("--")] if "--" in words else words
+    unknown = [word for word in own if word.startswith("-") and word not in options_of(path)]
+    return f"{' '.join(path)} has no {unknown}" if unknown else ""
+
+
+@pytest.mark.parametrize("texts", [code_texts, table_texts])
+def test_each_command_that_a_text_names_exists_with_its_options(texts: Any) -> None:
+    mentions = {
+        (where, match[1], match[2])
+        for where, text in texts()
+        if text not in FORMATS
+        for match in MENTION.finditer(text)
+    }
+    found = {(where, words): fault_of(quote, words.split()) for where, quote, words in mentions}
+    assert len(found) > 50
+    assert {mention: fault for mention, fault in found.items() if fault} == {}
+
+
+def test_each_option_that_a_text_names_belongs_to_a_command() -> None:
+    known = frozenset[str]().union(*map(options_of, all_commands())) | FOREIGN
+    named = {(where, option) for where, text in table_texts() for option in OPTION.findall(text)}
+    assert len(named) > 10
+    assert sorted(pair for pair in named if pair[1] not in known) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("'rkllm-mcp service status' says why", ""),
+        ("start it: rkllm-mcp serve --port 9000", ""),
+        ("rkllm-mcp is running", ""),
+        ("take it out: rkllm-mcp servers add NAME -- COMMAND --any", ""),
+        ("'rkllm-mcp servers delete weather' does it", "there is no command servers delete"),
+        ("'rkllm-mcp is' says why", "there is no command is"),
+        ("see them: rkllm-mcp lists", "there is no command lists"),
+        ("see them: rkllm-mcp models list --everything", "models list has no ['--everything']"),
+        ("rkllm-mcp knowledge forget で削除できます", "there is no command knowledge forget"),
+    ],
+)
+def test_a_command_that_does_not_exist_is_found(text: str, fault: str) -> None:
+    (mention,) = MENTION.finditer(text)
+    assert fault_of(mention[1], mention[2].split()) == fault
+
+
+LANGUAGE_SETTINGS = {"en": "C.UTF-8", "ja": "ja_JP.UTF-8"}
+SAID: dict[tuple[str, ...], dict[str, str]] = {
+    ("service", "stop"): {
+        "en": "Error: systemd does not run on this machine; you have no running assistant to stop\n",
+        "ja": "エラー: このマシンでは systemd が動いていません。停止するアシスタントは動いていません\n",
+    },
+    ("service", "logs"): {
+        "en": "Error: systemd does not run on this machine; 'rkllm-mcp serve' writes its log to the terminal that it "
+        "runs in\n",
+        "ja": "エラー: このマシンでは systemd が動いていません。"
+        "rkllm-mcp serve のログは、それを実行したターミナルに出力されます\n",
+    },
+    ("service", "status"): {
+        "en": "Error: systemd does not run on this machine; see how the assistant is with: rkllm-mcp status\n",
+        "ja": "エラー: このマシンでは systemd が動いていません。"
+        "アシスタントの状態は次のコマンドで確認できます: rkllm-mcp status\n",
+    },
+    ("service", "restart"): {
+        "en": "Error: systemd does not run on this machine; start the assistant another way: rkllm-mcp serve\n",
+        "ja": "エラー: このマシンでは systemd が動いていません。別の方法で起動してください: rkllm-mcp serve\n",
+    },
+    ("backup", "/there/is/none/board.tar.gz"): {
+        "en": "Error: there is no folder /there/is/none; make it first: mkdir -p /there/is/none\n",
+        "ja": "エラー: フォルダー /there/is/none がありません。先に作成してください: mkdir -p /there/is/none\n",
+    },
+    ("update",): {
+        "en": f"Error: this is a checkout; update it with: cd {REPOSITORY} && git pull && scripts/setup\n",
+        "ja": f"エラー: これはソースのチェックアウトです。更新方法: cd {REPOSITORY} && git pull && scripts/setup\n",
+    },
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGE_SETTINGS)
+@pytest.mark.parametrize("words", SAID, ids=" ".join)
+def test_a_command_that_cannot_work_in_a_bare_home_says_what_can(
+    words: tuple[str, ...], language: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("LC_ALL", LANGUAGE_SETTINGS[language])
+    refused = command(*words)
+    assert (refused.code, refused.out, refused.err) == (2, "", SAID[words][language])
+
+
+@pytest.mark.parametrize(
+    ("verb", "remedy"),
+    [
+        ("stop", "end the assistant with: kill {}"),
+        ("restart", "end the assistant (kill {}), then start it again: rkllm-mcp serve"),
+    ],
+)
+def test_an_assistant_that_runs_without_systemd_is_named_by_its_process(
+    verb: str, remedy: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with ServiceRecord("http://127.0.0.1:1", Config()).announced():
+        refused = command("service", verb)
+    assert refused.err == f"Error: systemd does not run on this machine; {remedy.format(os.getpid())}\n"
+
+
+def test_what_is_too_long_is_told_in_japanese_with_a_way_for_files() -> None:
+    assert read_catalogue("ja").phrase(str(PromptTooLongError(9, 5))) == (
+        "プロンプトは 9 トークンで、回答と合わせて入る 5 トークンを 4 超えています。"
+        "送るテキストを短くするか（長いファイルは rkllm-mcp knowledge add FILE で登録できます）、"
+        "ツールを減らすか、コンテキストの大きいモデルを使ってください"
+    )
+
+
+def test_a_download_without_a_network_is_told_in_japanese_to_its_end() -> None:
+    with pytest.raises(ModelDownloadError) as raised:
+        Hub("http://127.0.0.1:9").names("them/mine")
+    _, _, remedy = read_catalogue("ja").phrase(str(raised.value)).partition("）。")
+    assert remedy == (
+        "ネットワークを確認して、もう一度試してください（ダウンロードは途中から再開します）。"
+        "HF_ENDPOINT にミラーを設定することもできます。"
+        "別のマシンで取得したファイルをここにコピーして、rkllm-mcp models add PATH で追加することもできます。"
+    )
