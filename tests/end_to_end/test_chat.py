@@ -238,7 +238,7 @@ def test_ctrl_c_at_a_question_is_a_no_that_stops_the_answer(tmp_path: Path) -> N
         ask(terminal, "/approve")
         terminal.expect_exact("許可や拒否をしたものはありません")
         ask(terminal, "/approve forget delete_file")
-        terminal.expect_exact("nothing is remembered about 'delete_file'")
+        terminal.expect_exact("'delete_file' について保存された許可・拒否はありません")
         assert leave(terminal) == 0
     assert not (tmp_path / "two.txt").exists()
 
