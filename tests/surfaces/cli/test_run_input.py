@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
+from tests.support.demo_app import make_demo
 from tests.support.demo_model import DEMO_TOKENIZER
 from tests.support.imported import docx, paragraph
 from tests.support.outcome import run_here
@@ -183,3 +184,20 @@ def test_a_script_with_a_pipe_ends_with_the_code_of_the_answer(shell: Shell) -> 
     script = shell.folder / "job.sh"
     script.write_text("set -e\nprintf 'one two' | ask -q run summarise this >answer\ntest -s answer\n", "utf-8")
     assert shell(". ./job.sh") == f"{FENCE}\none two\n{FENCE}\n\nsummarise this"
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "answer"),
+    [
+        (["What is it about?", "-f", "my notes.md"], "", 'The first line of my notes.md is "会議は火曜". '),
+        (["これは何ですか？", "-f", "my notes.md"], "", "my notes.md の最初の行は「会議は火曜」です。"),
+        (["Summarise the weather"], "Rain\nand wind\n", 'The first line of the text is "Rain". '),
+        (["要約して"], "Rain\nand wind\n", "渡されたテキストの最初の行は「Rain」です。"),
+    ],
+)
+def test_the_demo_answers_a_file_and_piped_text_by_its_first_line(
+    words: list[str], stdin: str, answer: str, tmp_path: Path
+) -> None:
+    (tmp_path / "my notes.md").write_text("会議は火曜\nケーキを持参\n", "utf-8")
+    done = make_demo(tmp_path, []).run_here("--quiet", "run", *words, stdin=stdin)
+    assert (done.returncode, done.stdout.startswith(f"◆ {answer}")) == (0, True), done.stdout

@@ -94,7 +94,7 @@ def test_setup_without_an_npu_ends_with_an_answer_that_used_a_tool_and_is_undone
     assert (code, out) == (0, ""), err
     assert "While it runs, 'rkllm-mcp service link' shows the address of the page" in err
     for line in ("✓ local: 4 tools", "✓ files: 3 tools", "✓ It called clock and answered.", f"Wrote {CONFIG}"):
-        assert f"{line}\n" in err
+        assert f"{line}\n" in err, err
     config = load_config(home.path / CONFIG)
     assert [server.name for server in config.servers] == ["local", "weather", "files"]
     assert (config.service.host, config.service.api_keys, config.model.name) == ("127.0.0.1", (), "demo")
@@ -174,7 +174,7 @@ def test_on_a_board_setup_goes_on_where_it_was_stopped_and_is_undone(home: Home,
     assert (code, out) == (0, ""), err
     assert len(board.requests) == fetched
     for line in (f"Here already: {model.relative_to(home.path)}", "✓ It called clock and answered."):
-        assert f"{line}\n" in err
+        assert f"{line}\n" in err, err
     code, _, err = home.run("setup", "--undo")
     assert err.startswith(
         f"Removed {CONFIG}\nRemoved rkllm-mcp-files\nKept {model.relative_to(home.path)}: it was changed since.\n"
@@ -213,7 +213,7 @@ def test_setup_for_the_cpu_fetches_a_model_that_answers_and_is_undone(home: Home
             "◆ ok",
             "[NPU: qwen2.5-1.5b-cpu]",
         ):
-            assert f"{line}\n" in err
+            assert f"{line}\n" in err, err
         config = load_config(home.path / CONFIG)
         assert (config.model.name, config.runtime.library) == ("qwen2.5-1.5b-cpu", "emulator")
         fetched = len(hub.requests)
@@ -279,6 +279,45 @@ def test_every_finding_about_a_board_has_a_japanese_text(tmp_path: Path, name: s
                 words = read_catalogue("ja").translated("setup.findings", sentence)
                 english = re.findall(r"\b(?:the|which|this|that|install|with|no|not)\b", words, re.IGNORECASE)
                 assert not english, words
+
+
+@pytest.mark.parametrize("has_npm", [True, False])
+def test_without_an_npu_a_model_on_the_cpu_is_offered_first_where_it_can_be_had(home: Home, *, has_npm: bool) -> None:
+    bin_folder = home.path / "bin"
+    bin_folder.mkdir()
+    if has_npm:
+        (bin_folder / "npm").write_text("#!/bin/sh\nexit 1\n")
+        (bin_folder / "npm").chmod(0o755)
+    machine = plant(home.path / "machine", {**LAPTOP})
+    environment = {"PATH": str(bin_folder), "HOME": str(home.path), "LANG": "C.UTF-8", "TERM": "xterm"}
+    terminal: pexpect.spawn[str] = pexpect.spawn(
+        sys.executable,
+        ["-m", "rkllm_mcp", "setup", "--no-service"],
+        env={**environment, "RKLLM_MCP_MACHINE_ROOT": str(machine)},  # pyright: ignore[reportArgumentType]
+        cwd=str(home.path),
+        encoding="utf-8",
+        timeout=_PATIENCE_S,
+        dimensions=(60, 200),
+    )
+    choices = {"--cpu": "this machine's CPU computes a small", "--emulated": "a script answers a handful of questions"}
+    if not has_npm:
+        choices = dict(reversed(choices.items()))
+    try:
+        terminal.expect_exact("There is no NPU here that the runtime supports. Instead of it:")
+        if not has_npm:
+            terminal.expect_exact(
+                "! --cpu: npm is needed to fetch llama.cpp's library. Install it: sudo apt install npm."
+            )
+        for count, (choice, words) in enumerate(choices.items(), 1):
+            terminal.expect_exact(f"  {count}  {choice}  {words}")
+        terminal.expect_exact("(Enter: 1)?")
+        terminal.sendline("")
+        terminal.expect_exact("The CPU of this machine computes the model" if has_npm else "answers come from a script")
+        terminal.expect_exact("2/7 The runtime library")
+        terminal.sendintr()
+        terminal.expect(pexpect.EOF)
+    finally:
+        terminal.close(force=True)
 
 
 def test_the_page_is_shown_when_it_answers_and_the_assistant_ends_with_ctrl_c(home: Home) -> None:

@@ -58,6 +58,7 @@ export default {
 
   "welcome.title": "What can I do for you?",
   "welcome.real": "{model} answers, on this board.",
+  "welcome.script": "{model} runs on the emulated NPU, where a script answers a handful of questions. For a small language model on this machine's CPU, in a terminal: rkllm-mcp setup --cpu",
   "welcome.emulated": "{model} runs on the emulated NPU: no real NPU is used.",
 
   "chat.messages": "Conversation",

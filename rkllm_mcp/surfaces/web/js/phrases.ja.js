@@ -58,6 +58,7 @@ export default {
 
   "welcome.title": "何をお手伝いしましょうか？",
   "welcome.real": "このボード上の {model} が答えます。",
+  "welcome.script": "{model} はエミュレートした NPU 上のスクリプトで、決まった質問に答えます。小さな言語モデルをこのマシンの CPU で動かすには、ターミナルで rkllm-mcp setup --cpu を実行してください。",
   "welcome.emulated": "{model} はエミュレートした NPU で動いています。本物の NPU は使いません。",
 
   "chat.messages": "会話",

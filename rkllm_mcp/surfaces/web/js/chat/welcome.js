@@ -36,9 +36,10 @@ export class Welcome {
     this.#actions = actions;
   }
 
-  /** @param {{model: string, emulated: boolean, context_tokens: number}} me */
+  /** @param {{model: string, emulated: boolean, has_weights: boolean, context_tokens: number}} me */
   async show(me) {
-    tell(byId("welcome-note"), say(me.emulated ? "welcome.emulated" : "welcome.real", { model: me.model }));
+    const note = !me.emulated ? "welcome.real" : me.has_weights ? "welcome.emulated" : "welcome.script";
+    tell(byId("welcome-note"), say(note, { model: me.model }));
     // After each answer this is called: what a conversation shows of the tools is fetched once.
     if (byId("welcome").hidden && hasTitles()) return;
     try {
