@@ -119,10 +119,13 @@ class ServiceRecord:
             os.ftruncate(self._descriptor, len(content))
 
 
-def running_services() -> list[RunningService]:
-    """Return the services of this user that run, the latest first; records of others that ended are removed."""
+def running_services(state: Path | None = None) -> list[RunningService]:
+    """Return the services of this user, or of a state folder, that run; records of others that ended are removed.
+
+    The latest is the first.
+    """
     found: list[tuple[int, RunningService]] = []
-    folder = state_folder() / _FOLDER
+    folder = (state or state_folder()) / _FOLDER
     for path in folder.glob("*.json") if folder.is_dir() else ():
         with suppress(OSError, ValueError, TypeError), path.open("rb") as file:
             try:

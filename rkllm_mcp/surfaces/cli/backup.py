@@ -39,8 +39,9 @@ from rkllm_mcp.models.cards import list_models
 from rkllm_mcp.records import user_folder
 from rkllm_mcp.surfaces.cli.files import make_folder
 from rkllm_mcp.surfaces.cli.options import System, Yes, argument, command, may_proceed
-from rkllm_mcp.surfaces.cli.service import SYSTEM_STATE, readiness, system_data
+from rkllm_mcp.surfaces.cli.service import SYSTEM_STATE, stop_command, system_data
 from rkllm_mcp.surfaces.invocation import Session
+from rkllm_mcp.surfaces.running_service import running_services
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -341,8 +342,9 @@ def restore_command(
     folders = _folders(is_system=system)
     # A card that is damaged is named before anything is changed.
     models_here = _model_names(folders)
-    if readiness(session.config()):
-        raise UsageError("the assistant is running; stop it first: rkllm-mcp service stop")
+    running = running_services(folders["state"])
+    if running:
+        raise UsageError(f"the assistant is running; stop it first: {stop_command(running[0].pid)}")
     state = folders["state"]
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = draft_beside(state.with_name(_RESTORING), _PARTIAL)

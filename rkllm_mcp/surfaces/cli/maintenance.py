@@ -15,6 +15,7 @@ from importlib import invalidate_caches
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -27,6 +28,7 @@ from rkllm_mcp.records import user_folder
 from rkllm_mcp.surfaces.cli import service
 from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, may_proceed
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
+from rkllm_mcp.surfaces.running_service import running_services
 from rkllm_mcp.surfaces.terminal import table
 from rkllm_text.installation import (
     PACKAGE,
@@ -43,6 +45,7 @@ from rkllm_text.installation import (
 
 _UPDATE_LIMIT_S = 1800
 _APT_LIMIT_S = 60
+_NOT_RUNNING = "not running"
 
 app = typer.Typer()
 
@@ -53,9 +56,10 @@ def status_command(session: Session, as_json: AsJson = False) -> int:
     config = session.config()
     values = _status(config)
     # "running: no" says it already.
-    rows = {name: value for name, value in values.items() if name != "state" or values["running"]}
+    rows = {name: value for name, value in values.items() if name != "state" or value != _NOT_RUNNING}
     if not values["running"]:
-        values["start"] = rows["start"] = _start_command()
+        is_free = values["state"] == _NOT_RUNNING
+        values["start"] = rows["start"] = _start_command() if is_free else "rkllm-mcp serve --port PORT"
     session.show(
         values,
         table((), [(name, _text(value)) for name, value in rows.items()], session.terminal.columns),
@@ -65,13 +69,17 @@ def status_command(session: Session, as_json: AsJson = False) -> int:
 
 
 def _status(config: Config) -> dict[str, Any]:
-    state = service.readiness(config)
+    state, unit = service.readiness(config), _unit_state()
+    # What answers there may be the assistant of another person or home, or another program.
+    is_own = unit.startswith("active") or any(
+        urlsplit(each.address).port == config.service.port for each in running_services()
+    )
     store = state_folder() / "state.db"
     return {
-        "running": bool(state),
-        "state": state or "not running",
+        "running": bool(state) and is_own,
+        "state": state if is_own and state else "the port is used by another program" if state else _NOT_RUNNING,
         "address": service.local_address(config),
-        "service": _unit_state(),
+        "service": unit,
         "model": config.model.name or (str(config.model.path) if config.model.path else "none"),
         "servers": [server.name for server in config.active_servers],
         "configuration": str(config.origin.source or "none"),

@@ -30,6 +30,7 @@ import typer
 from rkllm_http.answers import AnswerLimits, AnswerRefusedError, fetch_now, read_json
 from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.app.preview import model_files, npu_devices, open_stored, reached_host
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.sections import Config, is_loopback, own_web_address, web_address
 from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
@@ -460,6 +461,14 @@ def _need_systemctl(verb: str) -> None:
     raise UsageError(f"systemd does not run on this machine; {remedy}")
 
 
+def stop_command(pid: int) -> str:
+    """Return the command that stops a running assistant: that of the service, if systemd runs the process."""
+    with suppress(OSError):
+        if UNIT_NAME in Path(f"/proc/{pid}/cgroup").read_text("utf-8"):
+            return "rkllm-mcp service stop"
+    return f"kill {pid}"
+
+
 def has_systemd() -> bool:
     """Return whether systemd runs here; in most containers it does not, even where it is installed."""
     if shutil.which("systemctl") is None:
@@ -548,8 +557,11 @@ def link_command(session: Session, system: System = False) -> None:
     """
     config = session.config()
     show_link(config, is_system=system)
+    phrases = read_catalogue(session.language(config))
     if is_loopback(config.service.host):
-        session.status("Only this machine reaches it; for a phone: rkllm-mcp service link --help")
+        session.status(phrases.sentence("setup.page_here"))
+    if not readiness(config):
+        session.status(phrases.sentence("link.nothing_runs"))
 
 
 @command(app, "keys")

@@ -6,7 +6,9 @@ import ast
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,6 +65,9 @@ def fault_of(quote: str, words: list[str]) -> str:
     """Return what is wrong with words after the program's name; empty if a command and its options exist."""
     commands, path = all_commands(), ()
     names = list(words)
+    takes_value = {name: not parameter.is_flag for parameter in commands[()].params for name in parameter.opts}
+    while names and names[0] in takes_value:
+        del names[: 1 + takes_value[names[0]]]
     # What a text inserts is not known here; a Japanese sentence goes on after a command.
     while names and re.fullmatch(r"[a-z][a-z-]*\.?", names[0]) and getattr(commands[path], "commands", None):
         name = names.pop(0).rstrip(".")
@@ -100,6 +105,8 @@ def test_each_option_that_a_text_names_belongs_to_a_command() -> None:
         ("'rkllm-mcp service status' says why", ""),
         ("start it: rkllm-mcp serve --port 9000", ""),
         ("rkllm-mcp is running", ""),
+        ("get it: rkllm-mcp --model demo setup --cpu", ""),
+        ("get it: rkllm-mcp --model demo install --cpu", "install has no ['--cpu']"),
         ("take it out: rkllm-mcp servers add NAME -- COMMAND --any", ""),
         ("'rkllm-mcp servers delete weather' does it", "there is no command servers delete"),
         ("'rkllm-mcp is' says why", "there is no command is"),
@@ -189,3 +196,72 @@ def test_a_download_without_a_network_is_told_in_japanese_to_its_end() -> None:
         "HF_ENDPOINT にミラーを設定することもできます。"
         "別のマシンで取得したファイルをここにコピーして、rkllm-mcp models add PATH で追加することもできます。"
     )
+
+
+class OtherProgram(BaseHTTPRequestHandler):
+    """Somebody else's service, which says that it is ready."""
+
+    def do_GET(self) -> None:
+        body = b'{"status": "ok"}'
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name of the library
+        """Say nothing."""
+
+
+@pytest.fixture
+def other_port(tmp_path: Path, command: Command) -> Iterator[int]:
+    """The port of the configuration of ``command``'s home, at which another program answers."""
+    del command
+    with ThreadingHTTPServer(("127.0.0.1", 0), OtherProgram) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
+        config = tmp_path / ".config/rkllm-mcp/config.toml"
+        config.parent.mkdir(parents=True)
+        config.write_text(f"[service]\nport = {server.server_port}\n", "utf-8")
+        yield server.server_port
+        server.shutdown()
+
+
+def test_another_program_at_the_port_is_not_the_assistant(other_port: int, command: Command) -> None:
+    shown = command("status", "--json")
+    values = json.loads(shown.out)
+    told = {name: values[name] for name in ("running", "state", "start")}
+    assert (shown.code, told) == (
+        1,
+        {"running": False, "state": "the port is used by another program", "start": "rkllm-mcp serve --port PORT"},
+    )
+    with ServiceRecord(f"http://127.0.0.1:{other_port}", Config()).announced():
+        assert json.loads(command("status", "--json").out)["state"] == "ok"
+
+
+def test_a_restore_waits_for_the_assistant_of_its_own_home_alone(
+    other_port: int, tmp_path: Path, command: Command
+) -> None:
+    del other_port
+    file = tmp_path / "board.tar.gz"
+    assert command("backup", str(file)).code == 0
+    with ServiceRecord("http://127.0.0.1:1", Config()).announced():
+        refused = command("restore", str(file), "--yes")
+    assert refused.err == f"Error: the assistant is running; stop it first: kill {os.getpid()}\n"
+    assert command("restore", str(file), "--yes").code == 0
+
+
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [
+        ("en", "Nothing answers there yet; start it within five minutes: rkllm-mcp serve\n"),
+        ("ja", "まだ起動していません。5 分以内に起動してください: rkllm-mcp serve\n"),
+    ],
+)
+def test_a_link_to_a_page_that_nothing_serves_says_so(
+    language: str, said: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", LANGUAGE_SETTINGS[language])
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / ".config/rkllm-mcp").mkdir(parents=True)
+    (tmp_path / ".config/rkllm-mcp/config.toml").write_text("[service]\nport = 9\n", "utf-8")
+    assert command("service", "link").err.endswith(said)
