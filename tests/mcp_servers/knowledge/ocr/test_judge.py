@@ -85,7 +85,7 @@ async def test_the_unsure_places_are_asked_in_one_request_that_asks_for_no_inven
     ("answer", "status", "reason"),
     [
         ({"error": "no such model"}, 404, "HTTP 404 for /chat/completions"),
-        (b"<html>", 200, "its answer is not JSON"),
+        (b"<html>", 200, "its answer is not JSON that can be read (expected value at line 1 column 1)"),
         ({"choices": []}, 200, "its answer is not a chat completion"),
         ([], 200, "its answer is not an object"),
         (completion(None), 200, "its answer has no text"),
