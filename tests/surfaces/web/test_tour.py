@@ -722,11 +722,14 @@ def give_the_key(person: Person) -> None:
 
 
 def handbook(name: str) -> FilePayload:
-    """A PDF of forty pages, a year on each, which takes more than the model's window."""
+    """A PDF of forty pages, a year on each, which takes more than the model's window and is no other one's copy."""
     pages = [
         [
             (60, 740, f"In year {year} an employee has {year + 10} days of holiday."),
-            *((60, 720 - 14 * line, f"Paragraph {line} of page {year} is about something else.") for line in range(30)),
+            *(
+                (60, 720 - 14 * line, f"Paragraph {line} of page {year} of {name} is about other things.")
+                for line in range(30)
+            ),
         ]
         for year in range(1, 41)
     ]
