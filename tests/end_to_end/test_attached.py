@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp.app.preview import state_folder
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.loading import load_config
-from rkllm_mcp.surfaces.cli.attached import service_to_use
+from rkllm_mcp.surfaces.cli.attached import attached_lines, service_to_use
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.running_service import RunningService, ServiceRecord, running_services
 from tests.end_to_end.test_chat import answer, ask, leave, started
@@ -233,3 +234,52 @@ def test_a_service_read_back_knows_what_its_environment_changed(monkeypatch: pyt
         assert service.is_for(load_config())
         monkeypatch.setenv("RKLLM_MCP_AGENT__MAX_ROUNDS", "4")
         assert not service.is_for(load_config())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start the service of another user")
+def test_a_service_of_another_user_is_named_and_nothing_is_loaded_without_alone(tmp_path: Path) -> None:
+    program = (
+        "import encodings.idna, os\n"
+        "from http.server import BaseHTTPRequestHandler, HTTPServer\n"
+        "class Ready(BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n"
+        "        self.send_response(200)\n"
+        "        self.end_headers()\n"
+        '        self.wfile.write(b\'{"status": "ready"}\')\n'
+        # What is imported before may be in a folder that this user cannot enter.
+        "os.setuid(65534)\n"
+        "server = HTTPServer(('127.0.0.1', 0), Ready)\n"
+        "print(server.server_port, flush=True)\n"
+        "server.serve_forever()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as foreign:
+        try:
+            assert foreign.stdout is not None
+            address = f"http://127.0.0.1:{int(foreign.stdout.readline())}"
+            demo = make_demo(tmp_path, [], extra=f"[service]\nport = {address.rpartition(':')[2]}\n")
+            refused = demo.run_here("run", "Hello")
+            assert (refused.returncode, refused.stdout, refused.stderr) == (
+                2,
+                "",
+                f"Error: {translate('attached.foreign', address=address)}\n",
+            )
+            alone = demo.run_here("run", "--alone", "Hello")
+            assert (alone.returncode, "Loading model 'demo'" in alone.stderr) == (0, True), alone.stderr
+        finally:
+            foreign.kill()
+
+
+def test_a_configuration_that_was_changed_since_is_said_in_one_more_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config_file = make_demo(tmp_path, []).config
+    with ServiceRecord("http://127.0.0.1:1", load_config()).announced():
+        (service,) = running_services()
+        attached_line = "[Service: attached to http://127.0.0.1:1; --alone starts another assistant]"
+        assert attached_lines(Session(), load_config(), service) == [attached_line]
+        os.utime(config_file, (0, 0))
+        assert attached_lines(Session(), load_config(), service) == [
+            attached_line,
+            translate("attached.changed", file=load_config().origin.source),
+        ]
