@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.cuts import EVERY_POINT
 from tests.tiers import (
+    DATABASE_FIXTURES,
     LONGEST,
     MARKERS,
     TABLE,
@@ -104,7 +105,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     early: set[Path] = set()
     for item in items:
-        if marker := tier_of(item.nodeid):
+        marker = tier_of(item.nodeid)
+        if not marker and not DATABASE_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            marker = "system"
+        if marker:
             item.add_marker(marker)
             early.add(item.path)
     # The longest files first, then those of the tiers: a long one at the end would keep one of two workers busy alone.

@@ -143,9 +143,14 @@ CUTTING: Sequence[str] = (
 )
 
 
+# Fixtures of a PostgreSQL server, whose tests are of the tier system.
+DATABASE_FIXTURES = frozenset({"postgres", "mortal"})
 _ENTRIES = tuple(entry for entries in TABLE.values() for entry in entries)
 # A marker, or what tests/support/emulator.py gives one to.
-_OWN_MARKER = re.compile(rf"\bmark\.({'|'.join(MARKERS)})\b|\bEVERY_VERSION\b|\bemulator\b")
+_OWN_MARKER = re.compile(
+    rf"\bmark\.({'|'.join(MARKERS)})\b|\bEVERY_VERSION\b|\bemulator\b"
+    rf"|\b(?:postgres|mortal|database_url|database)\b"
+)
 
 
 def cuts_its_inputs(test: str) -> bool:

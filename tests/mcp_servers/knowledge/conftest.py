@@ -13,7 +13,7 @@ from mcp_servers.knowledge.storage.sqlite import SQLiteDatabase
 from tests.support.postgres import PostgresServer
 
 
-@pytest.fixture(params=["file", "PostgreSQL"])
+@pytest.fixture(params=["file", pytest.param("PostgreSQL", marks=pytest.mark.system)])
 def database_url(request: pytest.FixtureRequest) -> str:
     """The address of an unused database; empty for the file of a folder."""
     if request.param == "file":
