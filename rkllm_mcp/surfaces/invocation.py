@@ -91,6 +91,7 @@ def locale_of(environment: Mapping[str, str]) -> str:
 
 # The value of ``--config`` that stands for the configuration of the demo, which is part of the program.
 _DEMO = "demo"
+_LOSS = "[State: "
 _DEMO_FILES = "RKLLM_MCP_FILES"
 
 
@@ -176,14 +177,17 @@ class Session:
 
     def status(self, text: str) -> None:
         """Show a status line, or keep it; lines after the first are details. See ``details``."""
-        if self._kept is None:
+        if self._kept is None or text.startswith(_LOSS):
             self.terminal.note(text)
         else:
             self._kept.append(text)
 
     @contextmanager
     def details(self, *, are_shown: bool) -> Generator[Callable[[], None]]:
-        """Keep the status lines of the block, and show them only if it fails or calls what it is given."""
+        """Keep the status lines of the block, and show them only if it fails or calls what it is given.
+
+        A line about data that is not saved is shown at once.
+        """
 
         def show_kept() -> None:
             kept, self._kept = self._kept or [], None

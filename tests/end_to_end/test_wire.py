@@ -121,8 +121,7 @@ def test_a_body_comes_in_chunks_or_larger_than_may_be_or_packed(url: str) -> Non
         assert text_of(answer(it)[1]).startswith("Hello, oslo.")
         packed = gzip.compress(HELLO)
         it.sendall(post("1.1", packed, "Content-Encoding: gzip") + packed)
-        status, body = answer(it)
-        assert (status, json.loads(body)["error"]["code"]) == (415, "unsupported_media_type")
+        assert text_of(answer(it)[1]).startswith("Hello, oslo.")
         large = b'"%s"' % (b"x" * (2 * 2**20))
         it.sendall(post("1.1", large) + large)
         assert answer(it)[0] == 413

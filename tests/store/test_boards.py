@@ -47,7 +47,7 @@ class Boards:
     conversations: dict[str, Conversations]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
 def open_shared(request: pytest.FixtureRequest, tmp_path: Path) -> Opening:
     if request.param == "sqlite":
         return lambda: open_database(tmp_path / "shared.db", on_problem=pytest.fail)

@@ -32,7 +32,7 @@ def exchange(question: str, answer: str = "答え。", *, at: float = NOW) -> li
 Place: TypeAlias = "Path | str"  # a folder for a file, or the address of a database
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return tmp_path if request.param == "sqlite" else request.getfixturevalue("postgres").new_database()
 

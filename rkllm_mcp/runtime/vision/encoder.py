@@ -8,6 +8,8 @@ picture's bytes and the encoder, so a client that sends the whole conversation a
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from array import array
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
@@ -22,6 +24,7 @@ import anyio
 from anyio import to_thread
 
 from rkllm_mcp.errors import (
+    InputRefusedError,
     ModelLoadError,
     RunRejectedError,
     RuntimeUnusableError,
@@ -31,7 +34,6 @@ from rkllm_mcp.messages import Picture
 from rkllm_mcp.runtime import frames
 from rkllm_mcp.runtime.emulator import emulated_encoder_library
 from rkllm_mcp.runtime.vision.library import EncoderShape, find_encoder_library, is_emulated_encoder
-from rkllm_mcp.runtime.vision.picture_reader import read_picture
 from rkllm_mcp.runtime.worker import available_bytes
 from rkllm_mcp.runtime.worker_process import WorkerProcess, open_worker
 
@@ -44,6 +46,13 @@ _STOP_TIMEOUT_S = 5.0
 _CACHE_BYTES = 64_000_000
 # With less memory than this available the encoder's process ends when it has answered.
 _LEAST_AVAILABLE = 300_000_000
+# Address space of the process that decodes a picture, of which Python and Pillow have 100 MB.
+PICTURE_MEMORY_BYTES = 640 * 2**20
+# Where the picture's process waits for a core, its CPU time is less.
+_PICTURE_LIMIT_S = 60.0
+# -I: no working directory and no PYTHON* variables; the installation's own packages have Pillow.
+_PICTURE_PROGRAM = "import sys; sys.path.append(sys.argv[1]); from rkllm_mcp.runtime.vision.picture import main; main()"
+_PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True)
@@ -248,3 +257,25 @@ async def open_encoder(model: Path) -> AsyncGenerator[VisionEncoder, None]:
         yield encoder
     finally:
         await encoder.close()
+
+
+async def read_picture(data: bytes, width: int, height: int, memory_bytes: int = PICTURE_MEMORY_BYTES) -> bytes:
+    """Return a picture as RGB lines of this size, read in a process of its own.
+
+    Raises:
+        InputRefusedError: it is no picture, damaged or too large, or its decoder crashed or took too long.
+    """
+    command = (sys.executable, "-I", "-c", _PICTURE_PROGRAM, *map(str, (_PACKAGE_PARENT, width, height, memory_bytes)))
+    try:
+        with anyio.fail_after(_PICTURE_LIMIT_S):
+            run = await anyio.run_process(command, input=data, stderr=subprocess.DEVNULL, check=False)
+    except TimeoutError:
+        raise InputRefusedError(f"the picture was not read within {_PICTURE_LIMIT_S:g} s; send a smaller one") from None
+    except OSError as error:
+        raise InputRefusedError(f"no process for the picture can be started ({error}); free some memory") from None
+    mark, answer = run.stdout[:1], run.stdout[1:]
+    if run.returncode == 0 and mark == b"\1" and len(answer) == width * height * 3:
+        return answer
+    if run.returncode == 0 and mark == b"\0":
+        raise InputRefusedError(answer.decode("utf-8", "replace"))
+    raise InputRefusedError("the picture cannot be read: its decoder ended; send it anew as PNG or JPEG")

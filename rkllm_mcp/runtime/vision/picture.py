@@ -1,6 +1,6 @@
 """Pictures of people and programs to the pixels that a vision encoder takes.
 
-``picture_reader`` runs this module in a process of its own, one for each picture: a decoder may crash, hang or take
+``encoder.read_picture`` runs this module in a process of its own, one a picture: a decoder may crash, hang or take
 memory. The process reads the picture on its standard input and writes a byte, 1 for pixels and 0 for a refusal, and the
 pixels or the sentence.
 """

@@ -10,8 +10,8 @@ from PIL import Image
 from bench.probe import highest_mb, reset_highest
 from bench.tally import processes, resident_mb
 from rkllm_mcp.errors import InputRefusedError
+from rkllm_mcp.runtime.vision.encoder import read_picture
 from rkllm_mcp.runtime.vision.picture import fitted_pixels
-from rkllm_mcp.runtime.vision.picture_reader import read_picture
 from tests.support.pictures import RED_ABOVE_BLUE, bomb_png, saved
 
 pytestmark = pytest.mark.anyio

@@ -173,7 +173,7 @@ def test_config_init_writes_a_file_that_check_accepts(command: Command, tmp_path
 def test_commands_that_write_change_the_users_file_unless_another_is_there_or_named(
     command: Command, tmp_path: Path
 ) -> None:
-    add = ("servers", "add", "s", "--", "x")
+    add = ("servers", "add", "s", "--", sys.executable)
     for options, file in (
         ((), ".config/rkllm-mcp/config.toml"),
         (("--config", "other.toml"), "other.toml"),
@@ -182,7 +182,7 @@ def test_commands_that_write_change_the_users_file_unless_another_is_there_or_na
         if file == "mcp_config.toml":
             (tmp_path / file).touch()
         assert command(*options, *add) == Outcome(0, f"s: added to {tmp_path}/{file}\n", "")
-        assert 'command = "x"' in (tmp_path / file).read_text("utf-8")
+        assert f'command = "{sys.executable}"' in (tmp_path / file).read_text("utf-8")
 
 
 def test_the_choice_between_two_files_is_announced_once(command: Command, tmp_path: Path) -> None:

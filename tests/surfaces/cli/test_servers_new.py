@@ -91,7 +91,7 @@ def test_a_command_that_is_not_here_is_told_when_the_server_is_added(command: Co
     assert (added.code, "no program 'no-such-command'" in added.err, advice in added.err) == (0, True, True)
     shown = command("servers", "show", "foo")
     assert shown.out.splitlines()[0].split() == ["runs", "no-such-command", "--option"]
-    assert "rkllm-mcp tools list --server foo" in shown.err
+    assert "rkllm-mcp servers test foo" in shown.err
 
 
 def test_the_knowledge_server_is_in_the_gallery_and_answers_without_the_name_of_a_base(tmp_path: Path) -> None:
