@@ -137,7 +137,8 @@ def test_ten_turns_with_the_tools_of_the_host_prefill_each_token_once(scripted: 
         assert answers[-1].choices[0].message.tool_calls is None
         said.append(echo(answers[-1]))
     runs = scripted.runs()[before:]
-    assert len(runs) == 20
+    # A run without a rule saves a prefix or tries a saved one, for a token each.
+    assert len([run for run in runs if run["rule"]]) == 20
     assert_prefilled_once(runs)
 
 
