@@ -187,7 +187,8 @@ export class ModelsPanel {
     const marked = (/** @type {string} */ action) => ({ "data-control": `${action} ${name}` });
     if (!isHere) {
       if (model.state === "to convert") return h("p", { class: "muted small" }, say("models.convert"));
-      if (UNFIT.has(model.fits) && partial === 0) return outcome;
+      // Of a model that is looked for by its whole name the download is wanted, for instance for another board.
+      if (UNFIT.has(model.fits) && partial === 0 && this.#words.value.trim() !== name) return outcome;
       const phrase = partial > 0 ? "models.continue" : "models.pull";
       const pull = button(phrase, () => this.#pull(name, outcome), { ...(model.recommended && { class: "primary" }), ...marked("pull") });
       const rest = partial > 0 && h("span", { class: "muted small" }, say("models.partial", { mb: partial / MEGABYTE }));
