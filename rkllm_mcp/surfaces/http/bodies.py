@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 import anyio
-import zstandard
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
@@ -30,6 +30,11 @@ from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http.errors import OLLAMA, HTTPError
 from rkllm_mcp.surfaces.http.state import MEBIBYTE, hold_body, run_work, service_of
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 # The longest silence in the middle of a body, seconds.
 SILENCE_S = 30.0
 # A body holds its room while it comes, so beyond a minute it has to come at this rate on average; a modem is as fast.
@@ -38,9 +43,7 @@ _LEAST_BYTES_PER_S = 4_096
 # Longer bodies are checked in a thread; what is shorter takes 5 ms at most, even when it is nothing but small parts.
 _LONG_BYTES = 8_192
 _MOST_ERRORS = 10_000
-_MOST_WINDOW_BYTES = 8 * 1024 * 1024
-# So many bytes become 8 MB at most: a block of four is up to 128 KB.
-_ZSTD_BYTES = 256
+_MOST_WINDOW_LOG = 23  # 8 MB, as RFC 8878 recommends for decoders
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # An escaped surrogate behind whole escapes of the backslash, where a pair has a group of its own; half a pair as bytes.
 _SURROGATES = re.compile(
@@ -181,19 +184,15 @@ def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
             content = unpacker.decompress(body, limit + 1)
             is_whole = unpacker.eof
         elif encoding == "zstd":
-            zstd = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW_BYTES).decompressobj()
-            unpacked_body = bytearray()
-            for start in range(0, len(body), _ZSTD_BYTES):
-                unpacked_body += zstd.decompress(body[start : start + _ZSTD_BYTES])
-                if zstd.eof or len(unpacked_body) > limit:
-                    break
-            content, is_whole = bytes(unpacked_body), zstd.eof
+            frame = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _MOST_WINDOW_LOG})
+            content = frame.decompress(body, limit + 1)
+            is_whole = frame.eof
         else:
             message = (
                 f"Content-Encoding {encoding} is not understood here; send gzip, deflate, zstd or the body as it is"
             )
             raise HTTPError(415, message)
-    except (zlib.error, zstandard.ZstdError) as error:
+    except (zlib.error, zstd.ZstdError) as error:
         raise HTTPError(400, f"the body is not {encoding}: {error}; send it again") from None
     if len(content) > limit:
         raise _too_large(limit)
