@@ -77,8 +77,10 @@ def _stored_files(folders: Mapping[str, Path], skip: Callable[[Path], None]) -> 
     Raises:
         BackupError: a file belongs to another account.
     """
-    for kind, folder in folders.items():
-        other_folders = {path for name, path in folders.items() if name != kind}
+    # systemd makes the state folder of a service with a dynamic user as a link.
+    resolved = {kind: folder.resolve() for kind, folder in folders.items()}
+    for kind, folder in resolved.items():
+        other_folders = {path for name, path in resolved.items() if name != kind}
         if not folder.is_dir():
             continue
         owner = folder.stat().st_uid
