@@ -49,7 +49,8 @@ dictionaries = { string = { dictionary = "names", probability = 0.3 } }
 # does not have, a form that cannot be.
 [[operations]]
 include-path = [
-    "/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/messages", "/v1/messages/count_tokens",
+    "/v1/chat/completions", "/v1/responses", "/v1/responses/input_tokens", "/v1/completions", "/v1/messages",
+    "/v1/messages/count_tokens",
     "/v1/embeddings", "/v1/rerank", "/api/chat", "/api/generate", "/api/embed",
 ]
 [operations.checks]
