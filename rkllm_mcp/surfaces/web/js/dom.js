@@ -176,8 +176,12 @@ function setAttributes(element, attributes) {
   }
 }
 
-/** @param {unknown} text */
-function plain(text) {
+/**
+ * A text without characters that control or turn the direction of writing.
+ *
+ * @param {unknown} text
+ */
+export function plain(text) {
   return String(text).replace(TURNING, "");
 }
 

@@ -2,6 +2,7 @@
  * At home on a device: the worker that keeps the page for times without a connection, and a notice when an answer is
  * ready while the page was hidden. Both need a connection that the browser trusts; elsewhere the title has a mark.
  */
+import { plain } from "./dom.js";
 import { t } from "./i18n.js";
 import { preference } from "./preferences.js";
 import { workerAddress } from "./workers.js";
@@ -48,7 +49,7 @@ export async function lookForRelease() {
  */
 export async function notify(title, address) {
   if (document.visibilityState === "visible") return;
-  document.title = `● ${title}`;
+  document.title = `● ${plain(title)}`;
   if (!canNotify() || Notification.permission !== "granted" || preference("notices") !== "on") return;
   const worker = await navigator.serviceWorker?.getRegistration().catch(() => undefined);
   const data = new URL(address, location.href).href;

@@ -9,7 +9,7 @@ import { Files } from "./chat/files.js";
 import { QuestionOptions } from "./chat/options.js";
 import { Welcome } from "./chat/welcome.js";
 import { Conversations } from "./conversations.js";
-import { byId, fill, tell } from "./dom.js";
+import { byId, fill, plain, tell } from "./dom.js";
 import { say, t } from "./i18n.js";
 import { keepPage, lookForRelease, notify } from "./home.js";
 import { onKey } from "./keys.js";
@@ -152,7 +152,8 @@ function followDesk() {
 
 function mark() {
   conversations.mark(desk.thread.id, desk.running);
-  const title = conversations.titleOf(desk.thread.id) || desk.thread.title;
+  // Until the service has named the conversation its title is the question as it was typed.
+  const title = plain(conversations.titleOf(desk.thread.id) || desk.thread.title || "");
   byId("title").replaceChildren(title || say("conversations.new"));
   // The mark of an answer that is ready stays until the page is looked at.
   if (document.visibilityState === "visible" || !document.title.startsWith("●"))
