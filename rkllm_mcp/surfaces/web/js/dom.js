@@ -103,7 +103,10 @@ export function redraw(root, draw, instead) {
   const place = entry === undefined ? root : root.querySelector(`[data-entry="${CSS.escape(entry)}"]`);
   const controls = [...(place?.querySelectorAll("button, a[href], input, select, textarea, summary, [tabindex]") ?? [])];
   const same = controls.find((control) => nameOf(control) === name) ?? (entry === undefined ? undefined : controls[0]);
-  /** @type {HTMLElement} */ (same ?? instead).focus({ preventScroll: same === undefined });
+  const next = /** @type {HTMLElement} */ (same ?? instead);
+  next.focus({ preventScroll: same === undefined });
+  // No further than until it is seen, where a long list was in view.
+  if (same === undefined) next.scrollIntoView({ block: "nearest" });
 }
 
 /** @param {Element} control */
