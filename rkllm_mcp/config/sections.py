@@ -301,7 +301,7 @@ class BoardSection(Section):
     """
     key: Annotated[str, Field(min_length=1)] | None = None
     """Key with which they ask it, such as one of `rkllm-mcp service keys`; without it they pass on the key of the
-    caller, which whoever answers at the address learns.
+    caller, which the program at the address learns.
     """
 
     @property

@@ -128,7 +128,7 @@ class Session:
     quiet: bool = False  # ``--quiet``
     plain: bool = False  # ``--plain``
     token_words: Sequence[str] = ()  # ``--token``, as typed
-    spoken: ClassVar[Language | None] = None  # of the configuration that was read last, for what is told after it
+    spoken: ClassVar[Language | None] = None  # of the configuration that was read last, for the lines printed after it
     terminal: Terminal = field(init=False)
     _kept: list[str] | None = field(default=None, init=False, repr=False)  # status lines; None if they are shown
 
