@@ -174,7 +174,7 @@ def test_what_cannot_be_used_is_named(shell: Shell, words: str, stdin: bytes, se
 
 
 def test_a_pipe_that_stays_open_is_waited_for_and_named(shell: Shell) -> None:
-    line = "(until grep -qs waiting errors; do sleep 0.05; done; echo late) | ask run summarise 2>errors"
+    line = "(until read -r first 2>/dev/null <errors; do sleep 0.05; done; echo late) | ask run summarise 2>errors"
     assert shell(line) == f"{FENCE}\nlate\n{FENCE}\n\nsummarise"
     errors = (shell.folder / "errors").read_text("utf-8")
     assert "[Input: waiting for the end of standard input; '< /dev/null' leaves it out]" in errors
