@@ -47,7 +47,7 @@ from types import CodeType, FrameType
 from typing import Any, cast
 
 from bench.tally import processes
-from rkllm_http import listener
+from rkllm_base import listener
 from rkllm_mcp.runtime.run import Run
 from rkllm_mcp.surfaces.cli.main import main as rkllm_mcp
 

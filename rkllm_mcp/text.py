@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, TypeAlias
 
-from rkllm_text.ranges import HIRAGANA, KATAKANA
+from rkllm_base.ranges import HIRAGANA, KATAKANA
 
 Language: TypeAlias = Literal["en", "ja"]
 """A language that the texts of this program exist in."""

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-PACKAGES = ("rkllm_mcp", "mcp_servers", "rkllm_http", "rkllm_text")
+PACKAGES = ("rkllm_mcp", "mcp_servers", "rkllm_base")
 SMALL_LINES = 120
 LARGE_LINES = 700
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import packaging
 import pytest
 
+from rkllm_base.installation import extras
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.text import LANGUAGES
-from rkllm_text.installation import extras
 from tests.support.shared import REPOSITORY
 
-PROGRAMS = ("rkllm_mcp", "mcp_servers", "rkllm_http", "rkllm_text")
+PROGRAMS = ("rkllm_mcp", "mcp_servers", "rkllm_base")
 # A distribution of this name with an extra, and a package for it.
 METADATA = """Metadata-Version: 2.4
 Name: {name}
@@ -41,9 +41,9 @@ def environment(folder: Path, *, with_pip: bool = False) -> Path:
 
 
 def run(python: Path, code: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a line of Python that uses ``rkllm_text.installation`` in an environment."""
+    """Run a line of Python that uses ``rkllm_base.installation`` in an environment."""
     return subprocess.run(
-        [python, "-c", f"from rkllm_text.installation import *; {code}"],
+        [python, "-c", f"from rkllm_base.installation import *; {code}"],
         check=False,
         capture_output=True,
         text=True,
@@ -70,7 +70,7 @@ def test_a_part_is_installed_by_pip_once_and_with_what_belongs_to_it(tmp_path: P
     refused = run(python, "install_extra('part')", **offline)
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-1] == (
-        "rkllm_text.installation.InstallationError: part could not be installed, for the reason above;"
+        "rkllm_base.installation.InstallationError: part could not be installed, for the reason above;"
         f" run: {python} -m pip --disable-pip-version-check install 'a-part[more]>=1'"
     )
 

@@ -17,7 +17,7 @@ from mcp_servers.cloud.settings import Settings, Vendor
 from mcp_servers.cloud.vendors import ChatReply, ChatRequest
 from mcp_servers.errors import BilingualError, read_catalog
 from mcp_servers.program import close_in_time, version
-from rkllm_http.answers import AnswerLimits, AnswerRefusedError, AnswerTooSlowError, fetch, read_json
+from rkllm_base.answers import AnswerLimits, AnswerRefusedError, AnswerTooSlowError, fetch, read_json
 
 # The start of a long error message from a vendor is enough for a small model.
 _MAX_DETAIL_CHARS = 200

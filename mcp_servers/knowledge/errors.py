@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mcp_servers.errors import CatalogError, read_catalog
-from rkllm_text.installation import install_command
+from rkllm_base.installation import install_command
 
 
 class KnowledgeError(CatalogError):

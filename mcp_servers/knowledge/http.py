@@ -35,7 +35,7 @@ from mcp_servers.knowledge.settings import HttpSettings, SettingsError, is_loopb
 from mcp_servers.knowledge.tools import BY_NAME
 from mcp_servers.knowledge.types import UNRESTRICTED, Access
 from mcp_servers.knowledge.validation import ToolArguments, check_may_write
-from rkllm_http.listener import Listener, ListenError, listening_socket
+from rkllm_base.listener import Listener, ListenError, listening_socket
 
 logger = logging.getLogger(__name__)
 

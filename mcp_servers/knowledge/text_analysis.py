@@ -26,8 +26,8 @@ from functools import lru_cache
 from typing import Any
 
 from mcp_servers.knowledge.ocr.rules import correct_long_marks
-from rkllm_text.characters import fold_characters
-from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
+from rkllm_base.characters import fold_characters
+from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 
 # Raise it also when the rules of ``ocr`` change.
 ANALYZER_VERSION = 7

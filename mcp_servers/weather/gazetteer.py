@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mcp_servers.weather.areas import MUNICIPAL_KANA, ForecastArea, Place, PlaceKind, Prefecture, read_places
-from rkllm_text.ranges import HIRAGANA
+from rkllm_base.ranges import HIRAGANA
 
 _RANK: dict[PlaceKind, int] = {"prefecture": 0, "city": 1, "town": 2, "part": 2, "region": 3}
 _ENGLISH_SUFFIX = re.compile(r" (City|Town|Village|Ward|Region|Area|District|Islands?|Prefecture)$")

@@ -30,7 +30,7 @@ from pydantic import TypeAdapter
 from mcp_servers.program import close_in_time
 from mcp_servers.weather.errors import AgencyUnreachableError, AgencyUnreadableError
 from mcp_servers.weather.settings import Clock, Settings
-from rkllm_http.answers import Answer, AnswerLimits, AnswerRefusedError, fetch, read_json
+from rkllm_base.answers import Answer, AnswerLimits, AnswerRefusedError, fetch, read_json
 
 T = TypeVar("T")
 

@@ -40,8 +40,8 @@ from mcp_servers.weather.wording import (
     rain_percent,
     weather_text,
 )
-from rkllm_text.days import days_in
-from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
+from rkllm_base.days import days_in
+from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 
 SOURCE = "気象庁ホームページ"
 _JAPANESE = re.compile(f"[{HIRAGANA}{KATAKANA}{KANJI}]")

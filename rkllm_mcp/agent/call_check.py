@@ -10,11 +10,11 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 from rkllm_mcp.agent.facts import call_key, last_question, plain
 from rkllm_mcp.agent.question import with_earlier_words
 from rkllm_mcp.agent.tool_set import ToolSet, is_host_tool
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
-from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
 
 # Words of a value; signs and single letters say nothing.
 _WORD = re.compile(rf"[{KANJI}]{{2,}}|[{KATAKANA}]{{2,}}|[{HIRAGANA}]{{2,}}|[^\W_{HIRAGANA}{KATAKANA}{KANJI}]{{2,}}")

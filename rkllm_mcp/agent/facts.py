@@ -16,12 +16,12 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
+from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 from rkllm_mcp.agent.repairs import usable_arguments
 from rkllm_mcp.agent.system_text import without_tools
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec, as_list, as_mapping
 from rkllm_mcp.text import language_of_text
-from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
 
 # Objects that are short enough to be read as lines; a longer one is a file's content or a list.
 _MOST_JSON_CHARS = 1000

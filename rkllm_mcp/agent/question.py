@@ -10,6 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
+from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 from rkllm_mcp.agent.tool_runner import outcome, source_events
 from rkllm_mcp.agent.tool_set import ToolCaller
 from rkllm_mcp.catalogue import status_line
@@ -28,7 +29,6 @@ from rkllm_mcp.messages import (
 )
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.tasks import run_concurrently
-from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
 
 END = "[end of resource]"
 LEFT_OUT = "(left out: the resources before it have taken all the room there is)"

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import anyio
 from anyio import to_thread
 
+from rkllm_base.installation import install_command
 from rkllm_mcp.app.environment import AuxiliaryModel, LocalModel, ModelHost
 from rkllm_mcp.app.settings import blindness, chosen_model, engine_settings
 from rkllm_mcp.config.sections import Config
@@ -42,7 +43,6 @@ from rkllm_mcp.providers.remote_settings import (
     estimated_tool_tokens,
     services_of,
 )
-from rkllm_text.installation import install_command
 
 if TYPE_CHECKING:
     from rkllm_mcp.providers.remote import RemoteModel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rkllm_http.answers import AnswerLimits, AnswerRefusedError, fetch, read_json
+from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch, read_json
 from rkllm_mcp.config.registry import RegistryList, next_cursor, read_servers
 from rkllm_mcp.errors import ServerUnavailableError
 

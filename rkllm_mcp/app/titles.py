@@ -19,6 +19,7 @@ from collections.abc import Callable
 import anyio
 from anyio.abc import TaskGroup
 
+from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.environment import LocalModel, ModelHost
 from rkllm_mcp.catalogue import translate
@@ -28,7 +29,6 @@ from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import Turn
 from rkllm_mcp.store.conversations import Conversations, title_of
 from rkllm_mcp.text import collapse_whitespace, language_of_text
-from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
 
 logger = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from datetime import date, datetime, timedelta, timezone, tzinfo
 from functools import cache
 from pathlib import Path
 
+from rkllm_base.days import days_in
+from rkllm_base.numbers import with_digits
 from rkllm_mcp.builtin.function import LocalToolError
 from rkllm_mcp.builtin.sentences import language_of, sentences_for
-from rkllm_text.days import days_in
-from rkllm_text.numbers import with_digits
 
 Now = Callable[[], datetime]
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from unicodedata import normalize
 
+from rkllm_base.encodings import decode, is_binary
+from rkllm_base.ranges import KANJI, KATAKANA
 from rkllm_mcp.builtin.function import QUESTION, LocalFunction, LocalToolError, definitions
 from rkllm_mcp.builtin.sentences import sentences_for
-from rkllm_text.encodings import decode, is_binary
-from rkllm_text.ranges import KANJI, KATAKANA
 
 # A tool result for the model is truncated much earlier; this bounds the memory and the time of a call.
 MOST_READ_BYTES = 1 << 20

@@ -20,13 +20,13 @@ from typing import Any
 import anyio
 from pydantic_core import to_jsonable_python
 
+from rkllm_base.json_values import is_long
 from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.toolcalls.arguments import ArgumentError, MismatchError, coerce_arguments
 from rkllm_mcp.toolcalls.results import text_result
 from rkllm_mcp.toolcalls.schemas import SchemaError, TooManyStepsError, UnresolvableError, check_schema, first_violation
-from rkllm_text.json_values import is_long
 
 Function = Callable[..., Any]
 _MAX_ERROR_CHARS = 400

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
+from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 
 _JAPANESE = re.compile(f"[{HIRAGANA}{KATAKANA}{KANJI}]")
 

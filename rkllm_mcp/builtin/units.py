@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from rkllm_base.days import without_days
+from rkllm_base.numbers import with_digits
 from rkllm_mcp.builtin.function import LocalToolError
 from rkllm_mcp.builtin.sentences import sentences_for
-from rkllm_text.days import without_days
-from rkllm_text.numbers import with_digits
 
 _DIGITS = ".10g"
 # Digits of a result that people can use.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from rkllm_text.numbers import with_digits
+from rkllm_base.numbers import with_digits
 
 _NUMBER = r"\d+(?:\.\d+)?"
 _CURRENCY = re.compile(r"[$€£¥]|(?<=\d) ?(?:円|ドル|ユーロ|yen|dollars?|euros?|pounds|bucks)\b", re.IGNORECASE)

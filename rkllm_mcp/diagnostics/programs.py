@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
+from rkllm_base.installation import find_uv, install_command
 from rkllm_mcp.mcp_client.allowed_commands import resolve_program
 from rkllm_mcp.mcp_client.sandbox import unusable
-from rkllm_text.installation import find_uv, install_command
 
 SANDBOX = "bubblewrap"
 _NODE = "npx"

@@ -10,11 +10,11 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rkllm_base.installation import find_uv
 from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.sandbox import NO_FOLDERS, SandboxFolders, sandboxed
 from rkllm_mcp.mcp_client.transports.process import environment
-from rkllm_text.installation import find_uv
 
 # Programs that download and run the package named by their first argument.
 _RUNNERS = frozenset({"npx", "bunx", "pnpx", "uvx"})

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import anyio
 from pydantic import FileUrl, ValidationError
 
+from rkllm_base.json_values import size_of
 from rkllm_mcp.config.servers import MCPServerConfig
 from rkllm_mcp.elicitation import filled, problems
 from rkllm_mcp.errors import RkllmMcpError, ServerRefusedError
@@ -25,7 +26,6 @@ from rkllm_mcp.mcp_client.timeouts import active_call
 from rkllm_mcp.messages import Message, Picture, as_mapping, is_picture
 from rkllm_mcp.protocols import CallContext, ElicitationAnswer, Sampler, SamplingAnswer, SamplingRequest
 from rkllm_mcp.text import shorten
-from rkllm_text.json_values import size_of
 
 if TYPE_CHECKING:
     import mcp_types as types

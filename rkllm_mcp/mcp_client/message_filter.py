@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from anyio.abc import AsyncResource
 
+from rkllm_base.json_values import is_long, size_of
 from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.events import to_json
 from rkllm_mcp.mcp_client import sdk
@@ -27,7 +28,6 @@ from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.text import shorten
 from rkllm_mcp.toolcalls.schemas import arguments_schema
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
-from rkllm_text.json_values import is_long, size_of
 
 if TYPE_CHECKING:
     from mcp.client import Transport

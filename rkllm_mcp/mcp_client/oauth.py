@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl, urlsplit
 import anyio
 from anyio.abc import SocketStream
 
-from rkllm_http.answers import AnswerLimits, AnswerRefusedError, limit_stream
+from rkllm_base.answers import AnswerLimits, AnswerRefusedError, limit_stream
 from rkllm_mcp.config.addresses import Reach
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import ServerUnavailableError

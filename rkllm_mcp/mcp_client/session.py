@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import anyio
 
+from rkllm_base.json_values import is_long, size_of
 from rkllm_mcp.config.servers import MCPServerConfig, is_offered, matches_any
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.callbacks import visited
@@ -17,7 +18,6 @@ from rkllm_mcp.protocols import CallContext, OnProgress
 from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.text import LANGUAGES
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, measure_schema
-from rkllm_text.json_values import is_long, size_of
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from rkllm_base.installation import InstallationError, install_extra
 from rkllm_mcp.board.system import Machine, memory_bytes
 from rkllm_mcp.errors import ModelDownloadError, UsageError
 from rkllm_mcp.models.cards import user_root
 from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.hub import Hub, RemoteFile, Report
-from rkllm_text.installation import InstallationError, install_extra
 
 _BY_HAND = "Or copy the folder here by other means, and set KNOWLEDGE_EMBEDDER=cpu:FOLDER."
 _DEFAULT = "default"

@@ -40,7 +40,7 @@ from huggingface_hub.utils import (
     hf_raise_for_status,
 )
 
-from rkllm_http.answers import AnswerLimits, AnswerRefusedError, fetch_now, read_json
+from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now, read_json
 from rkllm_mcp.errors import ModelDownloadError
 from rkllm_mcp.models.folder import place_file
 

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 
+from rkllm_base.installation import install_command
 from rkllm_mcp.config.secrets import redacted_text
 from rkllm_mcp.errors import StoreAwayError, StoreError
 from rkllm_mcp.store.conversations import LIKES, NEXT_CHANGE, TEXT_OF_EVENTS
 from rkllm_mcp.store.database import REPORT, Rows, Topics, Transaction, Values, Work, migrations_of
-from rkllm_text.installation import install_command
 
 if TYPE_CHECKING:
     from psycopg import Connection

@@ -11,7 +11,7 @@ import anyio
 import httpx2
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rkllm_http.answers import Answer, AnswerLimits, AnswerRefusedError, fetch, read_json
+from rkllm_base.answers import Answer, AnswerLimits, AnswerRefusedError, fetch, read_json
 from rkllm_mcp.config.sections import BoardSection, Config
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import as_list, as_mapping

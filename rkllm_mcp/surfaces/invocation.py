@@ -272,7 +272,7 @@ async def _supervised(work: Callable[[], Awaitable[int]], on_interrupt: Callable
 
 def open_socket(host: str, port: int) -> socket.socket:
     """Return a listening socket; a UsageError says why none can be had."""
-    from rkllm_http.listener import ListenError, listening_socket
+    from rkllm_base.listener import ListenError, listening_socket
 
     try:
         return listening_socket(host, port)

@@ -219,7 +219,7 @@ async def _over_http(
     service: ServiceSection,
     status: Callable[[str], None],
 ) -> None:
-    from rkllm_http.listener import Listener
+    from rkllm_base.listener import Listener
 
     app = with_keys(server.streamable_http_app(host=host), keys, RefusalLog(status))
     listener = Listener(app, service.is_trusted_proxy, lifespan="on")

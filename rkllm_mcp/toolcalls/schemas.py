@@ -10,9 +10,9 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, cast
 
+from rkllm_base.json_values import size_of
 from rkllm_mcp.messages import as_list, as_mapping, resolved_reference
 from rkllm_mcp.text import shorten
-from rkllm_text.json_values import size_of
 
 MOST_PATTERN_CHARS = 1000  # compiling takes up to 5 µs for each character
 # Ways in which a text can be tried, the first place and every repetition and choice multiplied.

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from rkllm_base.ranges import KANJI
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.text import DIRECTIONS, ESCAPE_SEQUENCE, collapse_whitespace, shorten
-from rkllm_text.ranges import KANJI
 
 # A regional flag is a black flag followed by the region's name in tags (England, Scotland, Wales).
 _FLAG = r"\U0001F3F4[\U000E0030-\U000E0039\U000E0061-\U000E007A]{3,6}\U000E007F"

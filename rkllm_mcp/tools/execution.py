@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import anyio
 
+from rkllm_base.json_values import is_long
 from rkllm_mcp.config import secrets
 from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.config.servers import ServerConfig
@@ -23,7 +24,6 @@ from rkllm_mcp.text import Language, first_line
 from rkllm_mcp.toolcalls.results import cut, paging_arguments, pictures_of, result_text, sources_of
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 from rkllm_mcp.tools.approvals import Approvals, Switches
-from rkllm_text.json_values import is_long
 
 RESULT_CHARS = 4000
 # Enough to identify a call, without storing whole files that a call wrote.

@@ -16,12 +16,12 @@ from datetime import date
 from functools import cache
 from itertools import pairwise
 
+from rkllm_base.days import days_in
+from rkllm_base.ranges import KANJI
 from rkllm_mcp.builtin.clock import places
 from rkllm_mcp.builtin.units import names_conversion
 from rkllm_mcp.builtin.worded_sums import expression_of
 from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
-from rkllm_text.days import days_in
-from rkllm_text.ranges import KANJI
 
 # Names of parameters by the kind of their value.
 _PARAMETERS: Mapping[str, re.Pattern[str]] = {

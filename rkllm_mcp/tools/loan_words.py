@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 from functools import cache, lru_cache
 from pathlib import Path
 
-from rkllm_text.ranges import KATAKANA
+from rkllm_base.ranges import KATAKANA
 
 _RULES = Path(__file__).with_name("spelling.txt")
 # Two sounds of ``ch`` and of ``g`` before e, i and y: "branch" and "archive", "merge" and "gist".

@@ -6,10 +6,10 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
+from rkllm_base.ranges import KATAKANA
 from rkllm_mcp.builtin.clock import places
 from rkllm_mcp.tools.loan_words import LoanWords
 from rkllm_mcp.tools.search_terms import own_glossary, stem
-from rkllm_text.ranges import KATAKANA
 
 _LATIN = re.compile(r"[a-z0-9]+")
 _KATAKANA = re.compile(f"[{KATAKANA}]{{2,}}")

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
-from rkllm_text.ranges import HIRAGANA, KANJI, KATAKANA
+from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 
 # A change of case inside a name: readText, HTTPServer.
 _CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rkllm_base.days import days_in
+from rkllm_base.numbers import with_digits
 from rkllm_mcp.builtin.calculator import calculate
 from rkllm_mcp.builtin.clock import clock_of_question
 from rkllm_mcp.builtin.files import list_of_question, read_of_question, search_of_question
@@ -17,8 +19,6 @@ from rkllm_mcp.builtin.worded_sums import expression_of
 from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool
 from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.protocols import NO_CONTEXT
-from rkllm_text.days import days_in
-from rkllm_text.numbers import with_digits
 
 pytestmark = pytest.mark.anyio
 HERE = timezone(timedelta(hours=9), "JST")

@@ -17,7 +17,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 
-from rkllm_http.listener import listening_socket
+from rkllm_base.listener import listening_socket
 from tests.conformance.fixtures import PNG, TOOLS, Call, embedded, form, needs
 
 Context = ServerRequestContext[Any]

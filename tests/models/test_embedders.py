@@ -14,11 +14,11 @@ from mcp_servers.knowledge.library import LibrarySettings, open_library
 from mcp_servers.knowledge.service import embedder_from
 from mcp_servers.knowledge.settings import load_settings
 from mcp_servers.knowledge.types import SearchRequest
+from rkllm_base.installation import InstallationError
 from rkllm_mcp.errors import ModelDownloadError, UsageError
 from rkllm_mcp.models.embedders import CATALOGUE, EmbedderSources
 from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.hub import Hub
-from rkllm_text.installation import InstallationError
 from tests.support.fake_hub import FakeHub, running
 from tests.support.knowledge import document
 from tests.support.onnx_models import write_embedder, write_static_embedder

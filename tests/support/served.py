@@ -16,7 +16,7 @@ import anyio.to_thread
 import pytest
 import uvicorn
 
-from rkllm_http.listener import listening_socket
+from rkllm_base.listener import listening_socket
 from rkllm_mcp.app.tenants import open_tenants
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.store import open_store

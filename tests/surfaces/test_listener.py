@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from rkllm_http.listener import (
+from rkllm_base.listener import (
     EXCESS_BYTES,
     HEAD_BYTES,
     LOG_INTERVAL_S,
@@ -254,7 +254,7 @@ async def test_complete_requests_that_arrive_together_are_all_answered() -> None
 
 async def test_a_line_a_minute_says_how_many_were_closed(caplog: pytest.LogCaptureFixture) -> None:
     def lines() -> list[str]:
-        return [record.getMessage() for record in caplog.records if record.name.startswith("rkllm_http")]
+        return [record.getMessage() for record in caplog.records if record.name.startswith("rkllm_base")]
 
     def count(line: str) -> int:
         return int(line.split()[1])

@@ -22,7 +22,7 @@ from mcp_servers.knowledge.embedding import Vectors, sigmoid, unit_rows
 from mcp_servers.knowledge.embedding.models import known_model
 from mcp_servers.knowledge.errors import EngineUnreachableError, ModelServiceUnavailableError
 from mcp_servers.program import close_in_time, redact_url
-from rkllm_http.answers import AnswerLimits, AnswerRefusedError, AnswerTooSlowError, fetch, read_json
+from rkllm_base.answers import AnswerLimits, AnswerRefusedError, AnswerTooSlowError, fetch, read_json
 
 # Of a passage to rank: an NPU reads 640 tokens/s.
 _MAX_CHARACTERS = 1000

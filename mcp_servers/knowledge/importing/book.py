@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from mcp_servers.knowledge.errors import EncryptedDocumentError
 from mcp_servers.knowledge.importing.archives import find_part, joined_name, named, parse_part
 from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder
-from rkllm_text.encodings import decode
+from rkllm_base.encodings import decode
 
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 # Fonts are obfuscated with these; text is not.

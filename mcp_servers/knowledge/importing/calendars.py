@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from mcp_servers.knowledge.types import Passage
-from rkllm_text.encodings import decode
+from rkllm_base.encodings import decode
 
 _CALENDAR_NAMES = {
     "SUMMARY": "Subject",

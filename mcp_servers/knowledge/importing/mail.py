@@ -23,7 +23,7 @@ from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.html import declared_charset, read_html
 from mcp_servers.knowledge.importing.plain_text import read_plain
 from mcp_servers.knowledge.types import Passage
-from rkllm_text.encodings import decode, decode_word
+from rkllm_base.encodings import decode, decode_word
 
 if TYPE_CHECKING:
     from email.header import Header

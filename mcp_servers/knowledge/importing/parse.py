@@ -35,7 +35,7 @@ from mcp_servers.knowledge.importing.markdown import read_markdown
 from mcp_servers.knowledge.importing.plain_text import read_plain
 from mcp_servers.knowledge.importing.source_code import read_source
 from mcp_servers.knowledge.types import Passage
-from rkllm_text.encodings import decode, is_binary
+from rkllm_base.encodings import decode, is_binary
 
 _TITLE_CHARACTERS = 300
 _DELIMITERS = ",;\t|"

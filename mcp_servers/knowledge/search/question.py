@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 from mcp_servers.knowledge.text_analysis import Analysis, analyze, analyze_query, unified
-from rkllm_text.ranges import KANJI, KATAKANA
+from rkllm_base.ranges import KANJI, KATAKANA
 
 _REQUEST = (
     "(?:詳しく|簡単に)?(?:教えて|説明して|調べて|まとめて|知りたい|聞きたい|探して)"

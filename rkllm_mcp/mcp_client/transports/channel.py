@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import anyio
 
-from rkllm_http.answers import count_values
+from rkllm_base.answers import count_values
+from rkllm_base.json_values import LONG_BYTES
 from rkllm_mcp.events import to_json
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import as_list, as_mapping
 from rkllm_mcp.tasks import run_costly
-from rkllm_text.json_values import LONG_BYTES
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
+from rkllm_base.json_values import LONG_BYTES
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import RkllmMcpError, ServerUnavailableError
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, messages_in
 from rkllm_mcp.tasks import run_costly
-from rkllm_text.json_values import LONG_BYTES
 
 if TYPE_CHECKING:
     import httpx2

@@ -19,18 +19,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from rkllm_mcp import __version__
-from rkllm_mcp.app.preview import state_folder
-from rkllm_mcp.catalogue import read_catalogue
-from rkllm_mcp.config.sections import Config
-from rkllm_mcp.errors import UsageError
-from rkllm_mcp.records import user_folder
-from rkllm_mcp.surfaces.cli import service
-from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, may_proceed
-from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
-from rkllm_mcp.surfaces.running_service import running_services
-from rkllm_mcp.surfaces.terminal import table
-from rkllm_text.installation import (
+from rkllm_base.installation import (
     PACKAGE,
     InstallationError,
     extras,
@@ -42,6 +31,17 @@ from rkllm_text.installation import (
     is_uv_tool,
     own_uv_folder,
 )
+from rkllm_mcp import __version__
+from rkllm_mcp.app.preview import state_folder
+from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.records import user_folder
+from rkllm_mcp.surfaces.cli import service
+from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, may_proceed
+from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
+from rkllm_mcp.surfaces.running_service import running_services
+from rkllm_mcp.surfaces.terminal import table
 
 _UPDATE_LIMIT_S = 1800
 _APT_LIMIT_S = 60

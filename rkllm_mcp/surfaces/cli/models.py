@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import rkllm_mcp
-from rkllm_http.answers import AnswerLimits, AnswerRefusedError, fetch_now
+from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now
 from rkllm_mcp.app.model_catalogue import by_recommendation, figures, state_of
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.config.editing import set_value

@@ -27,7 +27,7 @@ from typing import Annotated, Any, cast
 import anyio
 import typer
 
-from rkllm_http.answers import AnswerLimits, AnswerRefusedError, fetch_now, read_json
+from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now, read_json
 from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.app.preview import model_files, npu_devices, open_stored, reached_host
 from rkllm_mcp.catalogue import read_catalogue

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from rkllm_http.answers import AnswerLimits, AnswerRefusedError, fetch_now
+from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now
+from rkllm_base.installation import InstallationError, install_extra
 from rkllm_mcp.app.model_catalogue import by_recommendation, figures
 from rkllm_mcp.app.preview import read_gauges, state_folder
 from rkllm_mcp.catalogue import read_catalogue
@@ -57,7 +58,6 @@ from rkllm_mcp.surfaces.cli.service import (
 )
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, run_async
 from rkllm_mcp.surfaces.terminal import BOLD, DIM, is_interactive, width, wrapped
-from rkllm_text.installation import InstallationError, install_extra
 
 if TYPE_CHECKING:
     from rkllm_mcp.models.cards import ModelFolder

@@ -24,7 +24,7 @@ from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
 from starlette.types import Message
 
-from rkllm_http.answers import MOST_VALUES, count_values
+from rkllm_base.answers import MOST_VALUES, count_values
 from rkllm_mcp.app.admission import UNCOUNTED_BYTES
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http.errors import OLLAMA, HTTPError

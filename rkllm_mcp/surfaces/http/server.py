@@ -21,7 +21,7 @@ from typing import Literal, TextIO
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from rkllm_http.listener import Listener
+from rkllm_base.listener import Listener
 from rkllm_mcp.app.preview import reached_host
 from rkllm_mcp.app.settings import unset_rights
 from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback, redact_record

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from rkllm_http.listener import WRITE_BODY
+from rkllm_base.listener import WRITE_BODY
 from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
 from rkllm_mcp.events import EVENT_TYPES, End, Event, Queued, Text, Thinking, Usage, event_to_json, to_json

@@ -13,7 +13,7 @@ import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
-from rkllm_http.listener import listening_socket
+from rkllm_base.listener import listening_socket
 
 server = MCPServer("remote")
 

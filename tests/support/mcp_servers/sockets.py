@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from rkllm_http.listener import listening_socket
+from rkllm_base.listener import listening_socket
 from tests.support.mcp_servers.tiny import HANDLERS, LEGACY, MODERN, TOOLS, Arguments, TinyServer, tool
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import anyio
 import pytest
 
+from rkllm_base.installation import extras, installed_extras
 from rkllm_mcp.__main__ import spare_owner
 from rkllm_mcp.messages import StoredTurn
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.store import open_store
 from rkllm_mcp.surfaces.cli.maintenance import installer_command
-from rkllm_text.installation import extras, installed_extras
 from tests.support.outcome import Command
 
 CONFIG = '[service]\nport = 9\n[model]\nname = "demo"\n[[servers]]\nname = "clock"\ncommand = "false"\n'

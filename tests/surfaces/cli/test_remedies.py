@@ -23,7 +23,7 @@ from tests.support.command_line import all_commands, options_of
 from tests.support.outcome import Command
 from tests.support.shared import REPOSITORY
 
-PACKAGES = ("rkllm_mcp", "mcp_servers", "rkllm_http", "rkllm_text")
+PACKAGES = ("rkllm_mcp", "mcp_servers", "rkllm_base")
 TABLES = sorted((REPOSITORY / "rkllm_mcp").glob("*.json"))
 # What may be words of a command after the program's name.
 MENTION = re.compile(r"(['`]?)rkllm-mcp((?: [^\s;,()。（）、'\"`「」]+)+)")

@@ -25,7 +25,7 @@ from mcp_servers.knowledge.errors import (
 from mcp_servers.knowledge.importing.documents import Blob
 from mcp_servers.knowledge.importing.reader import FetchLimits, fetch, is_allowed, open_reader
 from mcp_servers.program import redact_url
-from rkllm_http.listener import listening_socket
+from rkllm_base.listener import listening_socket
 
 pytestmark = pytest.mark.anyio
 

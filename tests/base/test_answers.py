@@ -8,7 +8,7 @@ from dataclasses import replace
 import httpx2
 import pytest
 
-from rkllm_http.answers import MOST_VALUES, AnswerLimits, AnswerRefusedError, fetch, fetch_now, read_json
+from rkllm_base.answers import MOST_VALUES, AnswerLimits, AnswerRefusedError, fetch, fetch_now, read_json
 from tests.support.outside import BODIES, hostile_server
 
 pytestmark = pytest.mark.anyio

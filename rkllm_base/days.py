@@ -9,7 +9,7 @@ from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
 
-from rkllm_text.numbers import with_digits
+from rkllm_base.numbers import with_digits
 
 _MONTHS = (
     *("january", "february", "march", "april", "may", "june", "july"),

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rkllm_text.encodings import decode, is_binary
+from rkllm_base.encodings import decode, is_binary
 from tests.support.shared import shared_path
 
 # Windows and JIS call these by different code points; which of them is meant, bytes do not say.

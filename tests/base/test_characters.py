@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from rkllm_text.characters import RADICALS, fold_characters
+from rkllm_base.characters import RADICALS, fold_characters
 
 
 @pytest.mark.parametrize(
