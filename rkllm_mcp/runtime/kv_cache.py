@@ -7,14 +7,25 @@ guessed prompt could be confirmed by the number of reused tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from rkllm_mcp.generation import ImageInput, TokenInput, common_prefix
+from rkllm_mcp.generation import IMAGE_MARK, ImageInput, TokenInput, common_prefix
 from rkllm_mcp.runtime.frames import RunCommand
 from rkllm_mcp.runtime.run import Run, RunState
 
 # Owner of content of unknown origin; no tenant has this name.
 _UNKNOWN = "\0"
+
+
+@dataclass(frozen=True)
+class _Images:
+    """The images of a prompt: the same ones are at the same positions where the same text leads to the last of them."""
+
+    digests: tuple[str, ...] = ()
+    leading_text: str = ""
+
+
+_NO_IMAGES = _Images()
 
 
 class CacheState:
@@ -26,18 +37,18 @@ class CacheState:
         self.is_cold = True  # True if the cache is known to be empty
         self._lora: str | None = None
         self._owners: frozenset[str] = frozenset()  # owners of prompts that may still be in the cache
-        self._images: tuple[str, ...] = ()  # digests of the images that may still be in the cache
+        self._images = _NO_IMAGES  # those that may still be in the cache
         self._shared: Sequence[int] = ()  # last prompt of the service itself; every owner may know it
 
     @property
     def holds_images(self) -> bool:
         """True while images may be in the cache."""
-        return bool(self._images)
+        return self._images != _NO_IMAGES
 
     def emptied(self) -> None:
         """Note that the cache was cleared, or belongs to a new worker."""
         self.ids, self.is_cold = (), True
-        self._owners, self._images = frozenset(), ()
+        self._owners, self._images = frozenset(), _NO_IMAGES
 
     def filled(self, ids: Sequence[int] = (), owner: str | None = None) -> None:
         """Note content loaded from a prompt cache, with its ids and owner if they are known."""
@@ -78,10 +89,12 @@ class CacheState:
     def before(self, command: RunCommand) -> RunCommand:
         """Return the command with the necessary clearing of the cache.
 
-        The cache is cleared because images that are not those of the cache are answered wrongly (rknn-llm #257, rkllama
-        #175), and because it is undocumented whether the runtime knows the adapter of its cache.
+        The cache is cleared because images that are not those of the cache, each at its position, are answered wrongly
+        (rknn-llm #257, #373, rkllama #175), and because it is undocumented whether the runtime knows the adapter of its
+        cache.
         """
-        has_other_images = bool(self._images) and self._images != _images(command)
+        # Images without digests are never known to be the same.
+        has_other_images = self.holds_images and not (self._images.digests and self._images == _images(command))
         has_other_adapter = command.options.lora != self._lora and not self.is_cold
         return replace(command, clears_before=True) if has_other_images or has_other_adapter else command
 
@@ -108,5 +121,8 @@ class CacheState:
             self._shared = run.tokens
 
 
-def _images(command: RunCommand) -> tuple[str, ...]:
-    return command.prompt.digests if isinstance(command.prompt, ImageInput) else ()
+def _images(command: RunCommand) -> _Images:
+    prompt = command.prompt
+    if not isinstance(prompt, ImageInput):
+        return _NO_IMAGES
+    return _Images(prompt.digests, prompt.text.rpartition(IMAGE_MARK)[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sys
 from collections.abc import AsyncGenerator, Sequence
@@ -20,7 +21,7 @@ from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.events import End, Status, Text, Usage
 from rkllm_mcp.generation import AnswerOptions
-from rkllm_mcp.messages import Conversation, Picture
+from rkllm_mcp.messages import Conversation, Message, Picture
 from tests.support.emulator import EVERY_VERSION, MACROS
 from tests.support.pictures import BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED_ABOVE_BLUE
 from tests.support.seeing_model import TOKENS_PER_PICTURE, seeing_model, without_eyes
@@ -125,6 +126,67 @@ async def test_pictures_are_seen_first_second_and_after_a_text(
         )
         assert both.text.strip() == seen
         assert chat.encodings() == (2 if version == "1.2.0" else 3)
+
+
+def _turns(*turns: str | tuple[str, bytes]) -> list[Message]:
+    """Messages of a person and the model in turn; a text with a picture is a person's."""
+    return [
+        Message("user", turn[0], pictures=(Picture.of(turn[1]),))
+        if isinstance(turn, tuple)
+        else Message("assistant" if number % 2 else "user", turn)
+        for number, turn in enumerate(turns)
+    ]
+
+
+SEEN = ("what is it?", RED_ABOVE_BLUE)
+SHIFTED: dict[str, tuple[str, list[Message]]] = {
+    "another system text": ("Be as brief as you can.", _turns(SEEN, "It is red above, blue below.")),
+    "no system text": ("", _turns(SEEN, "It is red above, blue below.")),
+    "a turn in front": ("Be brief.", _turns("hello", "You said hello", SEEN, "It is red above, blue below.")),
+    "two messages instead of one": ("Be brief.", [Message("user", "look"), *_turns(SEEN, "It is red above.")]),
+    "words in front": ("Be brief.", _turns(("tell me, what is it?", RED_ABOVE_BLUE), "It is red above, blue below.")),
+    "another picture in front": ("Be brief.", _turns(("what?", BLUE_ABOVE_RED), "It is blue above.", SEEN, "It is.")),
+}
+
+
+@pytest.mark.parametrize("shift", SHIFTED)
+@pytest.mark.parametrize("version", [*EVERY_VERSION, pytest.param("1.3.1", marks=pytest.mark.matrix)])
+async def test_the_same_picture_at_another_place_of_the_prompt_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, shift: str
+) -> None:
+    async with asking(seeing_model(tmp_path), monkeypatch, version, "stale-pictures") as chat:
+        assert (await chat.ask(*SEEN)).text.strip() == "It is red above, blue below."
+        system, messages = SHIFTED[shift]
+        chat.conversation = chat.app.new_conversation(system)
+        for message in messages:
+            chat.conversation.add(message)
+        assert (await chat.ask("still?")).text.strip() == "Still red above, blue below."
+
+
+async def test_a_walk_over_texts_pictures_and_dropped_turns_shows_no_picture_as_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose = random.Random(56)
+    shown = {"red above, blue below": RED_ABOVE_BLUE, "blue above, red below": BLUE_ABOVE_RED}
+    async with asking(seeing_model(tmp_path), monkeypatch, faults="stale-pictures") as chat:
+        for step in range(60):
+            conversation = chat.conversation
+            match choose.randrange(5):
+                case 0:
+                    # A client that sends the last turns only, or with another system text.
+                    chat.conversation = chat.app.new_conversation(choose.choice(["Be brief.", "Be kind.", ""]))
+                    turns = [message for message in conversation.messages if message.role != "system"]
+                    for message in turns[-2 * choose.randrange(1, 3) :]:
+                        chat.conversation.add(message)
+                case 1:
+                    assert (await chat.ask("hello")).text.strip() == "You said hello", step
+                case 2:
+                    words = choose.choice(list(shown))
+                    assert (await chat.ask("what is it?", shown[words])).text.strip() == f"It is {words}.", step
+                case _:
+                    pictures = [each.data for message in conversation.messages for each in message.pictures]
+                    if RED_ABOVE_BLUE in pictures:
+                        assert (await chat.ask("still?")).text.strip() == "Still red above, blue below.", step
 
 
 async def test_a_turn_without_a_new_picture_evaluates_the_new_tokens_only(
