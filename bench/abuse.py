@@ -24,7 +24,7 @@ from pathlib import Path
 import anyio
 import httpx2
 
-from bench.abuse_frame import Attack, Scene
+from bench.abuse_frame import IDLE_S, Attack, Scene
 from bench.abuse_guests import GUESTS
 from bench.abuse_servers import SERVERS
 from bench.load_clients import HOSTILE_WAYS, Client, Hostile, Run
@@ -121,8 +121,10 @@ async def _carry_out(attack: Attack, scene: Scene) -> Outcome:
     outcome.healthz_s = max(figures.healthz_s, default=0.0)
     after = await holdings_at_rest(service, run.tally.find, before, GROWTH_AFTER_ABUSE_MB)
     outcome.remained = list(growth(before, after, GROWTH_AFTER_ABUSE_MB))
-    for what in ("host_mb", "all_mb", "healthz_s"):
-        if (value := getattr(outcome, what)) > (most := getattr(attack, what)):
+    limits = {"host_mb": attack.host_mb, "all_mb": attack.all_mb, "healthz_s": attack.healthz_s}
+    limits["healthz_s"] *= max(1.0, figures.idle_s / IDLE_S)
+    for what, most in limits.items():
+        if (value := getattr(outcome, what)) > most:
             run.tally.find(f"{what} was {value:g}, and may be {most:g}")
     if figures.failed:
         run.tally.find(f"/healthz failed {figures.failed} times")

@@ -22,6 +22,7 @@ from bench.tally import processes, resident_mb
 
 _HEALTHZ_PAUSE_S, _MEMORY_PAUSE_S = 0.1, 0.02
 _PATIENCE_S = 60.0
+_IDLE_QUESTIONS = 20
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Figures:
     host_mb: float = 0.0  # memory of the service itself at its highest, by the kernel's count
     all_mb: float = 0.0  # memory of all its processes at their highest
     healthz_s: list[float] = field(default_factory=list[float])  # what each question to ``/healthz`` took
+    idle_s: float = 0.0  # the slowest of some questions to ``/healthz`` before that: how busy the machine is
     failed: int = 0  # questions to ``/healthz`` that had another answer than 200, or none
 
 
@@ -60,19 +62,24 @@ def probed(url: str, pid: int) -> Generator[Figures, None, None]:
             vars(figures).update(json.loads(lines[-1]))
 
 
+def _time_healthz(url: str) -> tuple[float, bool]:
+    """Return the seconds that ``/healthz`` took, and whether it was 200."""
+    address, began = urlsplit(url), time.monotonic()
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_PATIENCE_S)
+    try:
+        connection.request("GET", "/healthz")
+        is_good = connection.getresponse().status == 200
+    except OSError:
+        is_good = False
+    finally:
+        connection.close()
+    return round(time.monotonic() - began, 3), is_good
+
+
 def _ask(url: str, figures: Figures, over: threading.Event) -> None:
-    address = urlsplit(url)
     while not over.is_set():
-        began = time.monotonic()
-        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_PATIENCE_S)
-        try:
-            connection.request("GET", "/healthz")
-            is_good = connection.getresponse().status == 200
-        except OSError:
-            is_good = False
-        finally:
-            connection.close()
-        figures.healthz_s.append(round(time.monotonic() - began, 3))
+        seconds, is_good = _time_healthz(url)
+        figures.healthz_s.append(seconds)
         figures.failed += not is_good
         over.wait(_HEALTHZ_PAUSE_S)
 
@@ -106,7 +113,8 @@ def main() -> None:
     url, pid = sys.argv[1], int(sys.argv[2])
     reset_highest(pid)
     before = _memory_mb(pid)
-    figures, over = Figures(before_mb=before, all_mb=before), threading.Event()
+    idle_s = max(_time_healthz(url)[0] for _ in range(_IDLE_QUESTIONS))
+    figures, over = Figures(before_mb=before, all_mb=before, idle_s=idle_s), threading.Event()
     threads = [threading.Thread(target=work, args=(at, figures, over)) for work, at in ((_ask, url), (_weigh, pid))]
     for thread in threads:
         thread.start()

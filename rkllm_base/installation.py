@@ -20,6 +20,11 @@ PACKAGE = "rkllm-mcp"
 # The environment of the Debian package (scripts/release), whose files are dpkg's: what a user adds goes to /usr/local.
 DEBIAN_HOME = "/usr/lib/rkllm-mcp"
 
+# As "python -m", which would import what lies in the current folder before what is installed; Python 3.10 has no -P.
+_RUN_MODULE = """import sys
+sys.path[:] = filter(None, sys.path)
+import runpy
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)"""
 _INSTALL_LIMIT_S = 1800
 
 
@@ -61,6 +66,11 @@ def program() -> str:
     if on_path and (is_debian_package() or (script.exists() and Path(on_path).resolve().samefile(script.resolve()))):
         return PACKAGE
     return shlex.quote(str(script)) if script.exists() else f"{shlex.quote(sys.executable)} -m rkllm_mcp"
+
+
+def module_words(module: str, *words: str) -> list[str]:
+    """Return the command that runs an installed module with arguments; nothing of the current folder is imported."""
+    return [sys.executable, "-c", _RUN_MODULE, module, *words]
 
 
 def install_command(extra: str) -> str:
@@ -153,7 +163,8 @@ def install_extra(name: str) -> None:
     words = install_words(known[name])
     line = shlex.join(words)
     try:
-        done = subprocess.run(words, check=False, stdout=sys.stderr, timeout=_INSTALL_LIMIT_S)
+        # With -m, Python would import from the current folder, which others may write.
+        done = subprocess.run(words, check=False, stdout=sys.stderr, timeout=_INSTALL_LIMIT_S, cwd="/")
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InstallationError(f"{name} could not be installed ({error}); run: {line}") from None
     if done.returncode:

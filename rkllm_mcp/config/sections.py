@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
@@ -301,13 +302,19 @@ class BoardSection(Section):
     """
     key: Annotated[str, Field(min_length=1)] | None = None
     """Key with which they ask it, such as one of `rkllm-mcp service keys`; without it they pass on the key of the
-    caller, which the program at the address learns.
+    caller, which the program at the address learns, over `https://` and on this machine, and ask without a key else.
     """
 
     @property
     def base_url(self) -> str:
         """Where it is asked for its models and its state."""
         return self.url or f"http://{self.address}"
+
+    @property
+    def is_private(self) -> bool:
+        """True if nobody on the network reads what is sent to its base_url: it has TLS, or is on this machine."""
+        parts = urlsplit(self.base_url)
+        return parts.scheme == "https" or is_loopback(parts.hostname or "")
 
     @property
     def is_embedding_only(self) -> bool:

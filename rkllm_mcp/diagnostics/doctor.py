@@ -176,7 +176,16 @@ def _faults(config: Config) -> list[str]:
         for tool in server.tools
         if tool.problem
     )
-    return [*unsupported_settings(config), *unset_rights(config), *refused, *idle, *absent]
+    return [*unsupported_settings(config), *unset_rights(config), *refused, *idle, *absent, *_keyless_boards(config)]
+
+
+def _keyless_boards(config: Config) -> Iterator[str]:
+    boards = enumerate(config.boards)
+    if names := [config.board_name(index) for index, board in boards if not (board.key or board.is_private)]:
+        yield (
+            f"boards: {', '.join(names)} would be asked with the key of the caller over plain HTTP, so they are asked "
+            "without a key, and their models and queues are not shown; set key in their entries"
+        )
 
 
 def refused_servers(config: Config) -> dict[str, str]:

@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rkllm_base.installation import find_uv
-from rkllm_mcp.config.servers import StdioServer
+from rkllm_base.installation import find_uv, module_words
+from rkllm_mcp.config.servers import StdioServer, is_own
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.sandbox import NO_FOLDERS, SandboxFolders, sandboxed
 from rkllm_mcp.mcp_client.transports.process import environment
@@ -90,8 +90,10 @@ async def launch_of(
         ServerUnavailableError: the program is not allowed, or its sandbox is not available.
         OSError: the program does not exist.
     """
+    # After "-m"; what lies in the folder that the assistant was started in is no part of them.
+    started = spec.model_copy(update={"args": tuple(module_words(*spec.args[1:])[1:])}) if is_own(spec) else spec
     if allowed is None and not spec.sandbox and spec.command not in _OF_UV:
-        return spec
+        return started
     env = environment(spec, host)
     program = resolve_program(spec.command, env.get("PATH", os.defpath), spec.folder)
     if program is None:
@@ -100,9 +102,9 @@ async def launch_of(
     if refusal:
         raise ServerUnavailableError(refusal)
     if spec.sandbox:
-        return await sandboxed(spec, program, env, folders)
+        return await sandboxed(started, program, env, folders)
     # Start the file that was checked: a second search of the PATH might find another one.
-    return spec.model_copy(update={"command": str(program)})
+    return started.model_copy(update={"command": str(program)})
 
 
 def refusal_here(spec: StdioServer, allowed: Sequence[str] | None, host: Mapping[str, str] = os.environ) -> str:

@@ -101,6 +101,8 @@ async def _board_status(name: str, board: BoardSection, headers: Mapping[str, st
         if behind := readiness.behind:
             state += f" ({behind.entries} changes wait for the database, {behind.seconds:.0f} s)"
         if not shown.is_success:
+            if not board.key and not board.is_private:
+                state += f" (set key in the [[boards]] entry of {name}: the caller's does not go over plain HTTP)"
             return BoardStatus(name, board.address, True, state)
         figures = _read(_Figures, shown)
         queue = figures.queue
@@ -115,9 +117,11 @@ async def _board_status(name: str, board: BoardSection, headers: Mapping[str, st
 async def _asked(
     board: BoardSection, paths: Sequence[str], headers: Mapping[str, str], limits: AnswerLimits
 ) -> list[Answer]:
-    """Ask a board for some paths one after the other, with its key if it has one, else with the caller's."""
-    own = {"Authorization": f"Bearer {board.key}"} if board.key else dict(headers)
-    client = httpx2.AsyncClient(headers=own, timeout=limits.total_s, trust_env=False, verify=board.url is not None)
+    """Ask a board for some paths one after the other, with its key, or with the caller's if no one can read it."""
+    sent = dict(headers) if board.is_private else {}
+    if board.key:
+        sent = {"Authorization": f"Bearer {board.key}"}
+    client = httpx2.AsyncClient(headers=sent, timeout=limits.total_s, trust_env=False, verify=board.url is not None)
     async with client:
         return [await fetch(client, "GET", f"{board.base_url}{path}", limits) for path in paths]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import anyio
@@ -13,7 +14,7 @@ from rkllm_mcp.mcp_client.allowed_commands import is_allowed, launch_of, refusal
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.mcp_servers.calling import said
-from tests.support.mcp_servers.specs import PATIENCE_S, altered, tiny
+from tests.support.mcp_servers.specs import PATIENCE_S, altered, local_server, tiny
 
 SH = str(Path(shutil.which("sh") or "/bin/sh").absolute())
 
@@ -122,3 +123,18 @@ async def test_the_servers_own_path_cannot_smuggle_another_program_in(tmp_path: 
     assert refusal_here(altered(spec, command="no-such-program"), ["sh"]) == ""
     started = await launch_of(altered(spec, env={}), ["sh"], {"PATH": os.environ["PATH"]})
     assert started.command == SH
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("server", ["cloud", "knowledge", "weather"])
+async def test_a_server_of_our_own_imports_nothing_of_the_folder_that_it_is_started_in(
+    tmp_path: Path, server: str
+) -> None:
+    """A folder of another person may have modules of any name, ours and those of the standard library."""
+    for name in ("json", "runpy", "mcp_servers", "rkllm_base", f"mcp_servers/{server}"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('planted')\n", "utf-8")
+    spec = local_server(server, command=sys.executable, args=("-m", f"mcp_servers.{server}", "--help"))
+    started = await launch_of(spec, (f"{sys.executable} -m mcp_servers.{server}",))
+    result = await anyio.run_process([started.command, *started.args], check=False, cwd=tmp_path)
+    assert (result.returncode, b"planted" in result.stderr, b"--" in result.stdout) == (0, False, True)

@@ -68,13 +68,15 @@ def haproxy_command(
 async def status_command(session: Session, as_json: AsJson = False) -> int:
     """Show each board, its model, queue and health; exit code 1 unless all take questions.
 
-    Models and queues need a key of the owner, in RKLLM_MCP_KEY or in plain text in the configuration.
+    Models and queues need a key: that of the board's entry or, for https:// and this machine, a key of the owner, in
+    RKLLM_MCP_KEY or in plain text in the configuration.
     """
     config = session.config()
     keys = [os.environ.get(KEY_VARIABLE, ""), *(key for key in config.service.api_keys if not is_hashed(key))]
     key = next(filter(None, keys), "")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    statuses = await board_statuses(named_boards(config), headers)
+    boards = named_boards(config)
+    statuses = await board_statuses(boards, headers)
     rows = [
         (
             each.name,
@@ -88,7 +90,7 @@ async def status_command(session: Session, as_json: AsJson = False) -> int:
     ]
     heading = ("NAME", "ADDRESS", "STATE", "MODEL", "QUEUE", "TEMPERATURE")
     session.show([asdict(each) for each in statuses], table(heading, rows, session.terminal.columns), as_json=as_json)
-    if any(each.is_ready and each.model is None for each in statuses):
+    if any(each.is_ready and each.model is None and boards[each.name].is_private for each in statuses):
         session.status(f"Models and queues need a key of the owner: set {KEY_VARIABLE}")
     return EXIT_DONE if all(each.is_ready for each in statuses) else EXIT_ANSWER_FAILED
 

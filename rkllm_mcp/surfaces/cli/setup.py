@@ -16,7 +16,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -29,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now
-from rkllm_base.installation import InstallationError, install_extra
+from rkllm_base.installation import InstallationError, install_extra, module_words
 from rkllm_mcp.app.model_catalogue import by_recommendation, figures
 from rkllm_mcp.app.preview import read_gauges, state_folder
 from rkllm_mcp.catalogue import read_catalogue
@@ -573,7 +572,7 @@ class _Setup:
         """Offer to start the assistant in this terminal; returns its process, None if it is not wanted."""
         if not self.is_agreed("setup.ask_start", default=not self.yes):
             return None
-        command = [sys.executable, "-m", "rkllm_mcp", "--quiet", "--config", str(config.origin.source), "serve"]
+        command = module_words("rkllm_mcp", "--quiet", "--config", str(config.origin.source), "serve")
         return subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def _is_ready(self, config: Config, program: subprocess.Popen[bytes] | None) -> bool:

@@ -10,6 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from rkllm_mcp.config.sections import BoardSection, Config
+from rkllm_mcp.diagnostics.doctor import config_warnings
+from rkllm_mcp.surfaces.boards import board_statuses
 from tests.support.outside import BODIES, WITHOUT_END, HostileServer, hostile_server
 from tests.support.served import Served, scripted_model, served
 
@@ -67,20 +70,23 @@ class Beside:
     service: Served
     odd: HostileServer
     keyed: HostileServer
+    plain: HostileServer  # in the network, without TLS and without a key
 
 
 @pytest.fixture(scope="module")
 def beside(tmp_path_factory: pytest.TempPathFactory) -> Generator[Beside, None, None]:
     folder = tmp_path_factory.mktemp("odd")
-    with hostile_server() as odd, hostile_server() as keyed:
+    with hostile_server() as odd, hostile_server() as keyed, hostile_server() as plain:
         entries = [
             f'[service]\napi_keys = ["owner"]\n[[boards]]\nname = "near"\naddress = "{_CLOSED}"',
             f'[[boards]]\nname = "odd"\naddress = "{odd.url.removeprefix("http://")}"',
             f'[[boards]]\nname = "keyed"\naddress = "{_CLOSED}"\nurl = "{keyed.url}"\nkey = "of-boards"\n',
+            # An address of this machine that is not written as one, as those of the network are not.
+            f'[[boards]]\nname = "plain"\naddress = "0.0.0.0:{plain.server_address[1]}"\n',
         ]
         parrot = scripted_model(folder / "parrot", RULES)
         with served(folder / "near", parrot, extra="\n".join(entries)) as service:
-            yield Beside(service, odd, keyed)
+            yield Beside(service, odd, keyed, plain)
 
 
 @pytest.mark.parametrize("way", [*BODIES, *WITHOUT_END, "compressed"])
@@ -119,3 +125,29 @@ def test_a_board_with_a_key_of_its_own_does_not_learn_that_of_the_caller(beside:
     httpx2.get(f"{beside.service.url}/v1/boards", headers={"x-api-key": "owner"}, timeout=30).raise_for_status()
     assert {request["authorization"] for request in beside.keyed.seen} == {"Bearer of-boards"}
     assert not any("x-api-key" in request for request in beside.keyed.seen)
+
+
+def test_no_key_goes_over_plain_http_to_a_board_without_one_of_its_own(beside: Beside) -> None:
+    beside.plain.way, beside.plain.body = "given", {"storage": ""}
+    beside.plain.seen.clear()
+    names(beside.service, "/v1/models", THROUGH_PROXY)
+    for headers in (DIRECTLY, {"x-api-key": "owner"}):
+        httpx2.get(f"{beside.service.url}/v1/boards", headers=headers, timeout=30).raise_for_status()
+    assert len(beside.plain.seen) >= 3
+    assert not any({"authorization", "x-api-key"} & request.keys() for request in beside.plain.seen)
+
+
+@pytest.mark.anyio
+async def test_a_board_that_is_asked_without_a_key_says_what_to_write(near: Served) -> None:
+    address = near.url.removeprefix("http://")
+    boards = {
+        "here": BoardSection(address=address),
+        "plain": BoardSection(address=address.replace("127.0.0.1", "0.0.0.0")),
+    }
+    here, plain = await board_statuses(boards, DIRECTLY)
+    assert (here.is_ready, here.model) == (plain.is_ready, "parrot") == (True, "parrot")
+    assert (plain.model, "set key" in plain.state, "set key" in here.state) == (None, True, False)
+    config = Config.model_validate({"boards": [{"address": "127.0.0.1:80"}, {"address": "192.0.2.1:80"}]})
+    [warning] = [line for line in config_warnings(config) if line.startswith("boards: ")]
+    assert "board2" in warning
+    assert "board1" not in warning
