@@ -53,8 +53,9 @@ from rkllm_mcp.config.gallery import server_table
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.events import Text, ToolCallDetected, ToolFinished, Usage
-from rkllm_mcp.generation import AnswerOptions, ModelOptions, SamplingOverrides
+from rkllm_mcp.generation import AnswerOptions, ModelOptions
 from rkllm_mcp.messages import Conversation, as_mapping
+from rkllm_mcp.sampling import SamplingOverrides
 from rkllm_mcp.surfaces.cli.config import NewConfiguration
 from rkllm_mcp.text import LANGUAGES
 from tests.support.board_trees import RK3588, plant

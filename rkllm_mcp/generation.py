@@ -8,8 +8,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from rkllm_mcp.sampling import Sampling, SamplingOverrides
 
 if TYPE_CHECKING:
     from rkllm_mcp.events import Event
@@ -66,58 +68,6 @@ class Token:
 
     id: int
     text: str
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Sampling parameters of the runtime; ``top_k=1`` is greedy."""
-
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.9
-    repeat_penalty: float = 1.1
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    mirostat: int = 0
-    mirostat_tau: float = 5.0
-    mirostat_eta: float = 0.1
-
-
-@dataclass(frozen=True)
-class SamplingByPurpose:
-    """A model's sampling for answers, for answers with thinking, and for rounds that may call a tool."""
-
-    answer: Sampling
-    thinking: Sampling
-    tools: Sampling
-
-
-@dataclass(frozen=True)
-class SamplingOverrides:
-    """Sampling parameters of one request; None uses the model's setting."""
-
-    temperature: float | None = None  # 0 selects the most probable token
-    top_k: int | None = None  # sample from this many most probable tokens
-    top_p: float | None = None  # sample from the most probable tokens with this total probability
-    repeat_penalty: float | None = None  # above 1 makes repetitions less probable
-    frequency_penalty: float | None = None  # above 0 makes a token less probable each time it occurs
-    presence_penalty: float | None = None  # above 0 makes a token that has occurred less probable
-
-    def over(self, base: Sampling) -> Sampling:
-        """Return ``base`` with the request's values; ``base`` itself without any."""
-        overrides = {
-            override.name: value for override in fields(self) if (value := getattr(self, override.name)) is not None
-        }
-        if not overrides:
-            return base
-        sampling = replace(base, **overrides)
-        if sampling.temperature == 0:
-            # Greedy sampling; the runtime's behaviour with a temperature of 0 is undocumented.
-            return replace(sampling, top_k=1)
-        if base.temperature == 0 and self.top_k is None:
-            # The base is greedy, the request is not.
-            return replace(sampling, top_k=Sampling.top_k)
-        return sampling
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typer.main import get_command
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import SERVER_TYPES, ServerBase
 from rkllm_mcp.models.cards import ModelCard
+from rkllm_mcp.sampling import OPTIONS, Api
 from rkllm_mcp.surfaces.cli.main import app
 from rkllm_mcp.surfaces.cli.options import examples
 from rkllm_mcp.surfaces.http.app import ROUTES
@@ -214,34 +215,64 @@ def _but(harmless: Sequence[Any]) -> str:
     return f" other than {' or '.join(f'`{json.dumps(value)}`' for value in harmless)}" if harmless else ""
 
 
-BLOCKS: Mapping[str, tuple[str, Callable[[], str]]] = {
-    "docs/configuration.md": ("configuration", configuration),
-    "docs/models.md": ("model card", model_card),
-    "docs/cli.md": ("command line", command_line),
-    "docs/openai.md": ("parameters", parameters),
-}
+def sampling() -> str:
+    """Every sampling option with its range, its effect and its names in the APIs."""
+    apis: Mapping[str, Sequence[Api]] = {
+        "OpenAI's": ("openai", "compatible"),
+        "Anthropic's": ("anthropic",),
+        "Ollama's": ("ollama",),
+    }
+    rows = [
+        (
+            f"`{name}`",
+            f"{'whole number, ' if option.is_whole else ''}{option.least:g} to {option.most:g}",
+            option.help,
+            option.since,
+            *(_listed(name for api in group for name in option.names.get(api, ())) for group in apis.values()),
+        )
+        for name, option in OPTIONS.items()
+    ]
+    return _table(("option", "range", "effect", "for one answer since runtime", *apis), rows)
 
 
-def regenerated(page: str) -> str:
-    """The page with its generated part written again.
+def page_sampling() -> str:
+    """The options for the page."""
+    rows = [[name, each.least, each.most, "integer" if each.is_whole else "number"] for name, each in OPTIONS.items()]
+    lines = "".join(f"  {json.dumps(row)},\n" for row in rows)
+    return f"/** @type {{[string, number, number, string][]}} */\nconst SAMPLING = [\n{lines}];"
+
+
+# Generated parts: the file, the name in the marks around the part, and what writes it.
+BLOCKS: Sequence[tuple[str, str, Callable[[], str]]] = (
+    ("docs/configuration.md", "configuration", configuration),
+    ("docs/models.md", "model card", model_card),
+    ("docs/cli.md", "command line", command_line),
+    ("docs/openai.md", "parameters", parameters),
+    ("docs/openai.md", "sampling", sampling),
+    ("rkllm_mcp/surfaces/web/js/dialogs/settings.js", "sampling", page_sampling),
+)
+
+
+def regenerated(page: str, name: str, make: Callable[[], str]) -> str:
+    """The page with a generated part written again.
 
     Raises:
         ValueError: the page has no such part.
     """
-    name, make = BLOCKS[page]
     text = (REPOSITORY / page).read_text(encoding="utf-8")
-    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    gap, mark = ("\n", "// ") if page.endswith(".js") else ("\n\n", "")
+    begin, end = f"{mark}<!-- {name} -->", f"{mark}<!-- end of {name} -->"
     before, found, rest = text.partition(begin)
     _, closed, after = rest.partition(end)
     if not (found and closed):
         raise ValueError(f"{page} has no {begin} … {end}")
-    return f"{before}{begin}\n\n{make()}\n\n{end}{after}"
+    return f"{before}{begin}{gap}{make()}{gap}{end}{after}"
 
 
 def main() -> None:
     """Write every generated part."""
-    for page in BLOCKS:
-        (REPOSITORY / page).write_text(regenerated(page), encoding="utf-8")
+    for page, name, make in BLOCKS:
+        (REPOSITORY / page).write_text(regenerated(page, name, make), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -68,7 +68,18 @@ _PURE_LIBRARIES = frozenset({"json_repair", "jsonschema", "pydantic", "referenci
 
 def _layers() -> Layers:
     values = frozenset(
-        {"errors", "messages", "events", "generation", "elicitation", "protocols", "records", "text", "catalogue"}
+        {
+            "errors",
+            "messages",
+            "events",
+            "generation",
+            "sampling",
+            "elicitation",
+            "protocols",
+            "records",
+            "text",
+            "catalogue",
+        }
     )
     pure = frozenset({"prompt", "toolcalls"})
     known = values | pure | {"config", "tasks"}

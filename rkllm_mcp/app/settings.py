@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rkllm_mcp.catalogue import read_catalogue, status_line
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ConfigError, RuntimeUnusableError
 from rkllm_mcp.events import Event
-from rkllm_mcp.generation import ImageTags, Sampling, SamplingByPurpose
+from rkllm_mcp.generation import ImageTags
 from rkllm_mcp.models.cards import ModelCard, ModelFolder, SamplingCard, SamplingValues, choose_model, list_models
+from rkllm_mcp.sampling import Sampling, SamplingByPurpose, overrides_of
 
 if TYPE_CHECKING:
     from rkllm_mcp.runtime.settings import EngineSettings
@@ -81,14 +82,8 @@ def loaded_sampling(config: Config, model: ModelFolder) -> Sampling:
 
 
 def _sampling(config: Config, part: SamplingValues, card: SamplingCard) -> Sampling:
-    values: dict[str, Any] = {}
-    for name in SamplingValues.model_fields:
-        candidates = (getattr(source, name, None) for source in (config.model, part, card, Sampling()))
-        values[name] = next(value for value in candidates if value is not None)
-    if values["temperature"] == 0:
-        # The likeliest token is meant; what the runtime does with a zero is not known.
-        values["top_k"] = 1
-    return Sampling(**values)
+    own, for_purpose, for_all = map(overrides_of, (config.model, part, card))
+    return own.on(for_purpose.on(for_all)).over(Sampling())
 
 
 def sees(config: Config) -> bool:

@@ -30,6 +30,7 @@ from rkllm_mcp.completions.request import (
     model_options,
 )
 from rkllm_mcp.messages import ToolSpec, as_mapping
+from rkllm_mcp.sampling import overrides_of
 
 # The oldest version of the API, by its date, whose objects and events these are.
 OLDEST_VERSION = "2023-06-01"
@@ -118,7 +119,7 @@ class CountBody(api.ApiBody):
     mcp_servers: list[dict[str, Any]] | None = None
 
 
-class MessagesBody(CountBody):
+class MessagesBody(api.sampled(CountBody, "anthropic")):
     """POST /v1/messages."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -133,9 +134,6 @@ class MessagesBody(CountBody):
     max_tokens: api.Positive
     stream: bool | None = None
     stop_sequences: list[str] | None = None
-    temperature: Annotated[float, Field(ge=0, le=1)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    top_k: api.Integer | None = None
     container: str | dict[str, Any] | None = None
     # One that is created is not kept: a request that continues it is refused.
     thread: dict[str, Any] | None = None
@@ -187,8 +185,8 @@ def messages_request(body: CountBody, context: RequestContext) -> ChatRequest:
     tools, servers = _tools(body.tools or ())
     settings: Json = {"limit": None}
     if isinstance(body, MessagesBody):
-        settings = body.model_dump(include={"temperature", "top_k", "top_p"}) | {"limit": body.max_tokens}
-        settings |= {"stop": body.stop_sequences, "stop_place": "stop_sequences"}
+        settings = {"limit": body.max_tokens, "stop": body.stop_sequences, "stop_place": "stop_sequences"}
+        settings["sampling"] = overrides_of(body, ("anthropic",))
     history = MessageHistory(tools, sees=context.sees)
     _add_messages(history, body)
     mcp, tokens = (body.mcp, body.tokens) if isinstance(body, MessagesBody) else (None, None)

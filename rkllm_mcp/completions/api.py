@@ -6,13 +6,16 @@ The names of fields in a refusal are the client's own, as they stand in its body
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from rkllm_mcp.completions.request import RequestRefusedError, ToolDeclaration
+from rkllm_mcp.config.sampling import with_sampling
 from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import as_mapping
+from rkllm_mcp.sampling import Api, SamplingOption
 
 # As many as may be sent: more messages than any context window has room for, and more tools than any model can choose
 # from. A body of nothing but small parts would take seconds to read.
@@ -49,7 +52,6 @@ Effort: TypeAlias = bool | Annotated[str, Field(max_length=32)] | None
 EffortInput: TypeAlias = bool | Annotated[str, Field(max_length=32)] | EffortObject | None
 # A level of thinking; vendors add new ones, and the model knows on and off.
 ThinkLevel = Annotated[Effort, BeforeValidator(effort_of, json_schema_input_type=EffortInput)]
-Penalty = Annotated[float, Field(ge=-2, le=2)]
 Positive = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 # Programs for llama.cpp and LM Studio write "no limit" so, and Open WebUI passes on the typed text.
 Limit = Positive | Literal[-1, -2]
@@ -102,12 +104,33 @@ class ApiBody(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, defer_build=True)
 
 
+BodyT = TypeVar("BodyT", bound=ApiBody)
+
+
 def refuse_impossible(body: ApiBody) -> None:
     """Raise a RequestRefusedError if a body asks for something of its ``REFUSED``."""
     for name, (advice, *harmless) in body.REFUSED.items():
         value = getattr(body, name, None)
         if value and value not in harmless:
             raise RequestRefusedError(f"{name} cannot be done: {advice}", name, "unsupported_parameter")
+
+
+def sampled(base: type[BodyT], *apis: Api) -> type[BodyT]:
+    """Return a subclass of a body that has the sampling options by their names in ``apis`` as well."""
+    return with_sampling(base, apis, partial(_in_range, is_limited="ollama" in apis))
+
+
+def _in_range(option: SamplingOption, value: Any, *, is_limited: bool) -> Any:
+    """Return a sent number as one in the range of an option, which has no restriction there and beyond it.
+
+    Ollama refuses none; to all others 0 and less candidates mean all.
+    """
+    value = whole(value) if option.is_whole else value
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not (option.is_whole or is_limited):
+        return value
+    if option.is_whole and value < option.least:
+        return None
+    return max(option.least, min(value, option.most))
 
 
 # Reasons for refusing fields that several APIs have; see ``ApiBody.REFUSED``.

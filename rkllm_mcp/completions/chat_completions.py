@@ -33,6 +33,7 @@ from rkllm_mcp.completions.request import (
 from rkllm_mcp.completions.structured_output import ResponseFormat, SchemaCheck
 from rkllm_mcp.events import Event, event_to_dict, text_to_json, to_json
 from rkllm_mcp.messages import Message
+from rkllm_mcp.sampling import Api, overrides_of
 
 # Placeholder for the text of a chunk; in no model's name.
 _PLACE = "\0text\0"
@@ -156,17 +157,16 @@ class TemplateSwitches(api.ApiBody):
     enable_thinking: bool | None = None
 
 
-class SamplingBody(api.ApiBody):
+_APIS: tuple[Api, ...] = ("openai", "compatible")
+
+
+class SamplingBody(api.sampled(api.ApiBody, *_APIS)):
     """Fields that chat and text completions share."""
 
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: api.Limit | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    frequency_penalty: api.Penalty | None = None
-    presence_penalty: api.Penalty | None = None
     stop: str | list[str] | None = None
     n: api.Integer | None = None
     logit_bias: dict[str, float] | None = None
@@ -194,10 +194,6 @@ class ChatBody(SamplingBody):
 
     messages: Annotated[list[BodyMessage], Field(min_length=1, max_length=api.MOST_MESSAGES)]
     max_completion_tokens: api.Limit | None = None
-    top_k: api.Integer | None = None
-    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
-    # The same in the words of Ollama and llama.cpp, which Open WebUI sends to everybody.
-    repeat_penalty: Annotated[float, Field(gt=0)] | None = None
     think: api.ThinkLevel | None = None
     response_format: ResponseFormatBody | None = None
     tools: api.Tools | None = None
@@ -274,12 +270,7 @@ def chat_request(body: ChatBody, context: RequestContext) -> ChatRequest:
     options = model_options(
         choose_tool(mode, forced, tools, host_tools=host_tools),
         limit=body.max_completion_tokens or body.max_tokens or body.max_output_tokens,
-        temperature=body.temperature,
-        top_k=body.top_k,
-        top_p=body.top_p,
-        repeat_penalty=body.repetition_penalty or body.repeat_penalty,
-        frequency_penalty=body.frequency_penalty,
-        presence_penalty=body.presence_penalty,
+        sampling=overrides_of(body, _APIS),
         stop=body.stop,
         thinking=_thinking(body),
         single_call=body.parallel_tool_calls is False,
@@ -316,10 +307,7 @@ def completion_request(body: CompletionBody, prompt: str, context: RequestContex
     api.refuse_impossible(body)
     options = model_options(
         limit=body.max_tokens,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        frequency_penalty=body.frequency_penalty,
-        presence_penalty=body.presence_penalty,
+        sampling=overrides_of(body, _APIS),
         stop=body.stop,
     )
     message, names = Message("user", prompt), {"messages": "prompt"}

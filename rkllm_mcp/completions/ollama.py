@@ -27,6 +27,7 @@ from rkllm_mcp.completions.structured_output import ResponseFormat, SchemaCheck
 from rkllm_mcp.config.section import keep_alive_s
 from rkllm_mcp.events import ToolCallDetected, to_json
 from rkllm_mcp.generation import ModelOptions
+from rkllm_mcp.sampling import overrides_of
 
 
 def _joined_text(value: Any) -> Any:
@@ -62,18 +63,12 @@ class OllamaMessage(api.ApiBody):
     tool_call_id: str | None = None
 
 
-class OllamaOptions(api.ApiBody):
+class OllamaOptions(api.sampled(api.ApiBody, "ollama")):
     """Options of the answer."""
 
-    temperature: Annotated[float, Field(ge=0)] | None = None
-    top_k: api.Integer | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     # -1 and -2 mean "no limit" and "to the end of the context".
     num_predict: api.Integer | None = None
     stop: str | list[str] | None = None
-    repeat_penalty: Annotated[float, Field(gt=0)] | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
 
 
 _TEMPLATE = ("the model's own template is always used; leave it out",)
@@ -134,11 +129,6 @@ class OllamaGenerate(OllamaRequest):
         return [*system, OllamaMessage(role="user", content=self.prompt, images=self.images)]
 
 
-# Higher values have the same meaning in other runtimes as 2 here: no restriction.
-MOST_TEMPERATURE = 2.0
-MOST_PENALTY = 2.0
-
-
 def ollama_request(body: OllamaChat | OllamaGenerate, context: RequestContext) -> ChatRequest:
     """Return the request of a body; a RequestRefusedError names a field that cannot be honoured."""
     api.refuse_impossible(body)
@@ -174,16 +164,10 @@ def _options(body: OllamaRequest) -> ModelOptions:
     options = body.options or OllamaOptions()
     return model_options(
         limit=options.num_predict,
-        temperature=None if options.temperature is None else min(options.temperature, MOST_TEMPERATURE),
-        frequency_penalty=_limited(options.frequency_penalty),
-        presence_penalty=_limited(options.presence_penalty),
+        sampling=overrides_of(options, ("ollama",)),
         thinking=body.think,
-        **options.model_dump(include={"top_k", "top_p", "repeat_penalty", "stop"}),
+        stop=options.stop,
     )
-
-
-def _limited(penalty: float | None) -> float | None:
-    return None if penalty is None else max(-MOST_PENALTY, min(penalty, MOST_PENALTY))
 
 
 def _form(answer_format: str | dict[str, Any] | None, check: SchemaCheck) -> ResponseFormat | None:

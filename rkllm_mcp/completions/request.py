@@ -29,7 +29,7 @@ from rkllm_mcp.completions.content import (
 )
 from rkllm_mcp.completions.structured_output import MOST_SCHEMA_CHARS, ResponseFormat, SchemaCheck
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.generation import ForcedTool, ModelOptions, SamplingOverrides, ToolChoice
+from rkllm_mcp.generation import ForcedTool, ModelOptions, ToolChoice
 from rkllm_mcp.messages import (
     Message,
     Picture,
@@ -41,6 +41,7 @@ from rkllm_mcp.messages import (
     safe_name,
     shown_names,
 )
+from rkllm_mcp.sampling import SamplingOverrides
 from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, SchemaError, arguments_schema, measure_schema
 
@@ -220,12 +221,7 @@ def model_options(
     tool_choice: ToolChoice = "auto",
     *,
     limit: int | None,
-    temperature: float | None = None,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    repeat_penalty: float | None = None,
-    frequency_penalty: float | None = None,
-    presence_penalty: float | None = None,
+    sampling: SamplingOverrides | None = None,
     stop: str | Sequence[str] | None = None,
     stop_place: str = "stop",
     thinking: bool | str | None = None,
@@ -239,19 +235,9 @@ def model_options(
     if isinstance(thinking, str):
         # A level that is not known here is one.
         thinking = thinking.lower() not in _NO_THINKING
-    # 0 and less mean all tokens to other servers; their effect in the runtime is not documented.
-    top_k = top_k if top_k is not None and top_k > 0 else None
-    sampling = SamplingOverrides(
-        temperature=temperature,
-        top_k=1 if top_p == 0 else top_k,
-        top_p=top_p or None,
-        repeat_penalty=repeat_penalty,
-        frequency_penalty=frequency_penalty,
-        presence_penalty=presence_penalty,
-    )
     # Programs also write 0 or less for no limit.
     limit = limit if limit is not None and limit > 0 else None
-    return ModelOptions(limit, sampling, stops, thinking, tool_choice, single_call)
+    return ModelOptions(limit, sampling or SamplingOverrides(), stops, thinking, tool_choice, single_call)
 
 
 def answer_form(

@@ -37,6 +37,7 @@ from rkllm_mcp.completions.request import (
 )
 from rkllm_mcp.messages import as_list, as_mapping
 from rkllm_mcp.records import NOT_STORED
+from rkllm_mcp.sampling import Api, overrides_of
 
 _Metadata = Annotated[dict[str, str], Field(max_length=16)]
 # A tool of free text has this argument here.
@@ -121,7 +122,10 @@ class TextBody(api.ApiBody):
     format: TextFormat | None = None
 
 
-class ResponsesBody(api.ApiBody):
+_APIS: tuple[Api, ...] = ("openai", "compatible")
+
+
+class ResponsesBody(api.sampled(api.ApiBody, *_APIS)):
     """POST /v1/responses."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -152,8 +156,6 @@ class ResponsesBody(api.ApiBody):
     response_format: Any = None
     messages: Any = None
     stop: Any = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     tools: Annotated[list[ResponsesTool], Field(max_length=api.MOST_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ResponsesChoice | None = None
     parallel_tool_calls: bool | None = None
@@ -252,8 +254,7 @@ def responses_request(body: ResponsesBody, stored: StoredItems, context: Request
     options = model_options(
         choose_tool(mode, forced, tools, host_tools=host_tools),
         limit=body.max_output_tokens or body.max_completion_tokens or body.max_tokens,
-        temperature=body.temperature,
-        top_p=body.top_p,
+        sampling=overrides_of(body, _APIS),
         thinking=body.reasoning.effort if body.reasoning else None,
         single_call=body.parallel_tool_calls is False,
     )
@@ -565,7 +566,7 @@ def _content_part(kind: PartKind, text: str) -> Json:
 def _echo(body: ResponsesBody) -> Json:
     """Return the settings of a request as the response repeats them."""
     form = body.text.format if body.text and body.text.format else TextFormat(type="text")
-    choice = body.tool_choice
+    choice, sampling = body.tool_choice, overrides_of(body, _APIS)
     chosen = choice.model_dump(exclude_none=True) if isinstance(choice, ResponsesChoice) else choice or "auto"
     return {
         "background": False,
@@ -576,11 +577,11 @@ def _echo(body: ResponsesBody) -> Json:
         "previous_response_id": body.previous_response_id,
         "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
         "service_tier": "default",
-        "temperature": 1.0 if body.temperature is None else body.temperature,
+        "temperature": 1.0 if sampling.temperature is None else sampling.temperature,
         "text": {"format": form.model_dump(by_alias=True, exclude_none=True)},
         "tool_choice": chosen,
         "tools": list(_echoed(body.all_tools)),
-        "top_p": 1.0 if body.top_p is None else body.top_p,
+        "top_p": 1.0 if sampling.top_p is None else sampling.top_p,
         "truncation": "disabled",
         "user": None,
     }

@@ -43,7 +43,12 @@ class DocumentedModel(BaseModel):
 @functools.cache
 def _attribute_docstrings(kind: type) -> tuple[tuple[str, str], ...]:
     """Return the fields that a class declares with a string below them, and the strings."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    try:
+        source = inspect.getsource(kind)
+    except OSError:
+        # A class that was made of a table has no text; its fields have descriptions.
+        return ()
+    (definition,) = ast.parse(textwrap.dedent(source)).body
     documented: list[tuple[str, str]] = []
     for field, below in pairwise(definition.body if isinstance(definition, ast.ClassDef) else ()):
         match field, below:
@@ -67,8 +72,6 @@ Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
 Numbers: TypeAlias = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0)]
 NotNegativeSeconds: TypeAlias = Annotated[float, Field(ge=0)]
-Temperature: TypeAlias = Annotated[float, Field(ge=0, le=2)]
-Probability: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 Positive: TypeAlias = Annotated[int, Field(gt=0)]
 NotNegative: TypeAlias = Annotated[int, Field(ge=0)]
 Right: TypeAlias = Literal["chat", "tools", "approve", "write"]

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
+from rkllm_mcp.config.sampling import with_sampling
 from rkllm_mcp.config.secrets import KEY_ADVICE, problem_of_entry, problem_off_loopback, redacted
 from rkllm_mcp.config.section import (
     Approve,
@@ -22,11 +23,9 @@ from rkllm_mcp.config.section import (
     NotNegativeSeconds,
     Numbers,
     Positive,
-    Probability,
     Right,
     Seconds,
     Section,
-    Temperature,
     combination,
 )
 from rkllm_mcp.config.servers import ServerConfig, StdioServer, is_own
@@ -341,8 +340,8 @@ class RuntimeSection(Section):
     """Refuse a model that needs more memory than is available, before the runtime runs out of it."""
 
 
-class ModelSection(Section):
-    """The model and its sampling."""
+class ModelChoice(Section):
+    """The model, and how it answers."""
 
     name: Annotated[str, Field(min_length=1)] | None = None
     """A model folder's name; 'rkllm-mcp models list' shows them."""
@@ -354,14 +353,11 @@ class ModelSection(Section):
     """Maximum length of one round's answer."""
     thinking: Literal["off", "auto", "open"] | None = None
     """off: answer at once; auto: the model decides; open: always think."""
-    temperature: Temperature | None = None
-    """0 always takes the most likely token."""
-    top_k: Positive | None = None
-    """Choose among this many most likely tokens."""
-    top_p: Probability | None = None
-    """Choose among the most likely tokens that together have this probability."""
-    repeat_penalty: Annotated[float, Field(gt=0)] | None = None
-    """Above 1 makes repetitions less likely."""
+
+
+class ModelSection(with_sampling(ModelChoice)):
+    """The model and its sampling."""
+
     prompt_cache: bool | None = None
     """Save prefilled system and tool parts in files: true for the next start as well, false never; when not given, for
     models that are loaded in place of another, and long parts that another prompt would replace in the KV cache.

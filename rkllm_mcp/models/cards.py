@@ -15,7 +15,8 @@ from pydantic import Field, ValidationError
 import rkllm_mcp
 from rkllm_mcp.config.editing import toml_key, toml_value
 from rkllm_mcp.config.loading import add_line, read_file
-from rkllm_mcp.config.section import Names, Positive, Probability, Section, Temperature
+from rkllm_mcp.config.sampling import with_sampling
+from rkllm_mcp.config.section import Names, Positive, Section
 from rkllm_mcp.config.sections import ModelSection
 from rkllm_mcp.config.validation_errors import explain
 from rkllm_mcp.errors import ConfigError, ModelNotFoundError, did_you_mean
@@ -103,15 +104,8 @@ EMULATED_HEADER = b"RKLLM-EMULATOR "
 _SCRIPT_HEAD_BYTES = 1 << 16
 
 
-class SamplingValues(Section):
+class SamplingValues(with_sampling(Section)):
     """Sampling parameters; None leaves the value of ``[sampling]``, and there the runtime's default."""
-
-    temperature: Temperature | None = None
-    top_k: Positive | None = None
-    top_p: Probability | None = None
-    repeat_penalty: Annotated[float, Field(gt=0)] | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
 
 
 class SamplingCard(SamplingValues):

@@ -13,6 +13,7 @@ from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, T
 from rkllm_mcp.providers.tool_schemas import wire_schema
 from rkllm_mcp.providers.turn_builder import TurnBuilder
 from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, as_count, wire_id
+from rkllm_mcp.sampling import names_in
 
 # Default for max_tokens, which the interface requires.
 DEFAULT_MAX_TOKENS = 4096
@@ -45,11 +46,10 @@ def request_of(
         body["system"] = [{"type": "text", "text": model_round.system, "cache_control": _CACHED}]
     if model_round.options.stop:
         body["stop_sequences"] = list(model_round.options.stop)
-    sampling = model_round.options.sampling
-    if sampling.temperature is not None:
-        body["temperature"] = min(sampling.temperature, 1.0)  # the interface's maximum
-    if sampling.top_p is not None:
-        body["top_p"] = sampling.top_p
+    given = model_round.options.sampling.given()
+    body |= {name: given[option] for name, option in names_in("anthropic").items() if option in given}
+    if "temperature" in body:
+        body["temperature"] = min(body["temperature"], 1.0)  # the interface's maximum
     if model_round.tools:
         body["tools"] = [
             {

@@ -12,6 +12,7 @@ from rkllm_mcp.providers.remote_settings import RemoteSettings
 from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, TextPart, ThinkingPart, UsagePart
 from rkllm_mcp.providers.tool_schemas import wire_schema
 from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, as_count, wire_id
+from rkllm_mcp.sampling import names_in
 
 _STOPS: Mapping[str, FinishPart] = {"length": FinishPart("length"), "content_filter": FinishPart("withheld")}
 # Fields in which services stream thinking.
@@ -121,9 +122,8 @@ def _limit(service: RemoteSettings, model_round: Round, refused: frozenset[str])
 
 
 def _sampling(model_round: Round) -> dict[str, float]:
-    names = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
-    values = ((name, getattr(model_round.options.sampling, name)) for name in names)
-    return {name: value for name, value in values if value is not None}
+    given = model_round.options.sampling.given()
+    return {name: given[option] for name, option in names_in("openai").items() if option in given}
 
 
 def _choice(model_round: Round) -> dict[str, Any]:

@@ -77,8 +77,6 @@ def round_of(
     service: RemoteSettings, messages: Sequence[Message], declared: tuple[ToolSpec, ...], options: ModelOptions
 ) -> Round:
     """Build the request for one round; ``declared`` is empty for a model that cannot call tools."""
-    sampling = options.sampling
-    defaults = {key: getattr(service, key) for key in ("temperature", "top_p") if getattr(sampling, key) is None}
     if not service.is_vendors_own:
         # Such a service may render a template and read control tokens out of the whole text.
         messages = [escaped(message) for message in messages]
@@ -92,7 +90,7 @@ def round_of(
         options=replace(
             options,
             max_new_tokens=options.max_new_tokens or service.max_new_tokens,
-            sampling=replace(sampling, **defaults),
+            sampling=options.sampling.on(service.sampling),
             tool_choice=choice,
         ),
     )

@@ -18,6 +18,7 @@ from rkllm_mcp.config.secrets import REDACTED, redacted_text
 from rkllm_mcp.errors import GenerationError, PromptTooLongError, ServiceError, ServiceTooLongError
 from rkllm_mcp.messages import as_mapping
 from rkllm_mcp.providers.remote_settings import RemoteSettings
+from rkllm_mcp.sampling import names_in
 from rkllm_mcp.text import collapse_whitespace, shorten
 
 # Limit for messages; some services send an HTML page.
@@ -67,10 +68,7 @@ DISPENSABLE = (
     "parallel_tool_calls",
     "max_tokens",
     "max_completion_tokens",
-    "temperature",
-    "top_p",
-    "frequency_penalty",
-    "presence_penalty",
+    *dict.fromkeys([*names_in("openai"), *names_in("anthropic")]),
 )
 _CLIENT_ERRORS = frozenset({400, 404, 422, 500, 501})
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from rkllm_mcp.config.sections import Config, ModelSection, RemoteSection
 from rkllm_mcp.messages import Message, ToolSpec
+from rkllm_mcp.sampling import SamplingOverrides, overrides_of
 
 Kind = Literal["openai", "anthropic"]
 OWN_URLS: Mapping[Kind, str] = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
@@ -35,8 +36,7 @@ class RemoteSettings:
     timeout_s: float = 120.0  # between two chunks
     answer_timeout_s: float = 600.0  # one whole round
     retries: int = 2
-    temperature: float | None = None
-    top_p: float | None = None
+    sampling: SamplingOverrides = field(default_factory=SamplingOverrides)  # of requests without their own
     section: str = "provider"  # section of the configuration, for error messages
 
     @property
@@ -67,7 +67,7 @@ def service_of(kind: Kind, section: RemoteSection, model: ModelSection) -> Remot
     """Return the service that a section of the configuration describes."""
     same = section.model_dump(include={*RemoteSection.model_fields} - {"base_url", "model"})
     base_url = (section.base_url or OWN_URLS[kind]).rstrip("/")
-    return RemoteSettings(kind, base_url, section.model or "", temperature=model.temperature, top_p=model.top_p, **same)
+    return RemoteSettings(kind, base_url, section.model or "", sampling=overrides_of(model), **same)
 
 
 def estimated_tokens(text: str) -> int:

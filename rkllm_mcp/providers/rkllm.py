@@ -27,9 +27,6 @@ from rkllm_mcp.generation import (
     ModelOptions,
     PrefixStore,
     RunStats,
-    Sampling,
-    SamplingByPurpose,
-    SamplingOverrides,
     Token,
     Vision,
     common_prefix,
@@ -44,6 +41,7 @@ from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.sight import Sight, image_input, is_shown_in_vain, see
 from rkllm_mcp.providers.stream_parts import FinishPart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
+from rkllm_mcp.sampling import Sampling, SamplingByPurpose, SamplingOverrides
 from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.text import language_of_text
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, Input, Sampling, TokenInput
+from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, Input, TokenInput
 from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LAST_HIDDEN_LAYER, LoadParameters, Perf
+from rkllm_mcp.sampling import Sampling
 
 # engine -> worker
 LOAD: Final = 1

@@ -26,8 +26,9 @@ from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import BuiltinServer
 from rkllm_mcp.errors import GenerationError, RkllmMcpError, UsageError, did_you_mean
 from rkllm_mcp.events import Approval, Elicitation, End, Event, Text
-from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions, SamplingOverrides
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.protocols import ElicitationAnswer
+from rkllm_mcp.sampling import SamplingOverrides
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import App

@@ -583,16 +583,8 @@ class _Said:
 
 
 def _settings_of(model: ModelOptions) -> dict[str, Any]:
-    sampling = model.sampling
-    settings = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "repeat_penalty": sampling.repeat_penalty,
-        "max_tokens": model.max_new_tokens,
-        "thinking": model.thinking,
-    }
-    return {name: value for name, value in settings.items() if value is not None}
+    others = {"max_tokens": model.max_new_tokens, "thinking": model.thinking}
+    return {**model.sampling.given(), **{name: value for name, value in others.items() if value is not None}}
 
 
 def _encoded(data: bytes) -> str:

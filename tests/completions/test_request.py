@@ -11,8 +11,9 @@ import pytest
 from rkllm_mcp.completions.chat_completions import ChatBody, chat_request
 from rkllm_mcp.completions.request import ChatRequest, RequestContext, RequestRefusedError
 from rkllm_mcp.completions.structured_output import ResponseFormat, SchemaCheck
-from rkllm_mcp.generation import ForcedTool, ModelOptions, Sampling, SamplingOverrides
+from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.sampling import Sampling, SamplingOverrides
 
 Json = dict[str, Any]
 USER: Json = {"role": "user", "content": "Hi"}
@@ -123,7 +124,7 @@ def test_tools_become_tools_and_a_tool_without_parameters_takes_none() -> None:
         ({"repeat_penalty": 1.1}, ModelOptions(sampling=SamplingOverrides(repeat_penalty=1.1))),
         ({"chat_template_kwargs": {"enable_thinking": False}}, ModelOptions(thinking=False)),
         ({"temperature": 0}, ModelOptions(sampling=SamplingOverrides(temperature=0))),
-        ({"top_p": 0}, ModelOptions(sampling=SamplingOverrides(top_k=1))),
+        ({"top_p": 0}, ModelOptions(sampling=SamplingOverrides(top_p=0))),
         ({"top_k": -1}, ModelOptions()),
         (
             {"top_p": 0.5, "top_k": 3, "repetition_penalty": 1.2, "frequency_penalty": -1, "presence_penalty": 2},
@@ -343,6 +344,7 @@ def test_a_line_that_changes_before_a_system_text_is_left_out() -> None:
         (Sampling(), SamplingOverrides(temperature=0.3), Sampling(temperature=0.3)),
         (Sampling(), SamplingOverrides(temperature=0), Sampling(temperature=0, top_k=1)),
         (Sampling(temperature=0, top_k=1), SamplingOverrides(temperature=0.7), Sampling(temperature=0.7)),
+        (Sampling(top_p=0.5), SamplingOverrides(top_p=0), Sampling(top_p=0.5, top_k=1)),
         (Sampling(temperature=0, top_k=1), SamplingOverrides(0.7, 5), Sampling(temperature=0.7, top_k=5)),
         (Sampling(top_k=7), SamplingOverrides(top_p=0.5), Sampling(top_k=7, top_p=0.5)),
     ],

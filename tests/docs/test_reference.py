@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pydoc
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,10 +16,10 @@ from scripts.reference import BLOCKS, parameters, regenerated
 from tests.support.shared import REPOSITORY
 
 
-@pytest.mark.parametrize("page", BLOCKS)
-def test_the_generated_part_of_a_page_is_up_to_date(page: str) -> None:
+@pytest.mark.parametrize(("page", "name", "make"), BLOCKS, ids=lambda value: value if isinstance(value, str) else "")
+def test_the_generated_part_of_a_page_is_up_to_date(page: str, name: str, make: Callable[[], str]) -> None:
     written = (REPOSITORY / page).read_text(encoding="utf-8")
-    assert regenerated(page) == written, f"{page} is out of date; 'scripts/fix' writes it again"
+    assert regenerated(page, name, make) == written, f"{page} is out of date; 'scripts/fix' writes it again"
 
 
 def test_the_tree_in_the_architecture_page_is_the_tree_of_the_repository() -> None:

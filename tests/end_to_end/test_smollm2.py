@@ -36,12 +36,13 @@ from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ModelDownloadError
 from rkllm_mcp.events import End, Event, Text, Usage
-from rkllm_mcp.generation import AnswerOptions, ModelOptions, SamplingOverrides
+from rkllm_mcp.generation import AnswerOptions, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
 from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.gguf import read_gguf
 from rkllm_mcp.models.install import Addition, ModelSources, add
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer
+from rkllm_mcp.sampling import SamplingOverrides
 from tests.support.knowledge_server import open_tools
 from tests.support.served import Served, served
 

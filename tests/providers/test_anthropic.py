@@ -6,8 +6,9 @@ import anyio
 import pytest
 
 from rkllm_mcp.events import Status, Text, Thinking, ToolCallDetected, ToolCallFailed, Usage
-from rkllm_mcp.generation import ForcedTool, ModelOptions, SamplingOverrides
+from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
+from rkllm_mcp.sampling import SamplingOverrides
 from tests.support.chat_service import ChatService, Reply, anthropic_call, anthropic_stream, anthropic_text, cut_up
 from tests.support.remote_models import KEY, WEATHER, asked, question, round_of, without_usage
 

@@ -11,8 +11,9 @@ import pytest
 
 from rkllm_mcp.errors import ServiceError
 from rkllm_mcp.events import Status, Text, Thinking, ToolCallDetected, ToolCallFailed, Usage
-from rkllm_mcp.generation import ForcedTool, ModelOptions, SamplingOverrides
+from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.sampling import SamplingOverrides
 from tests.support.chat_service import ChatService, Reply, cut_up, openai_call, openai_reply, openai_stream, refusal
 from tests.support.remote_models import WEATHER, asked, question, round_of, without_usage
 from tests.support.turn_events import events_of
@@ -198,7 +199,7 @@ async def test_every_wish_reaches_the_service() -> None:
         openai_call("get_weather", '{"location": "B"}', id="b", index=1),
     )
     with ChatService(Reply(pieces=twice), openai_reply("x"), openai_reply("x")) as service, anyio.fail_after(60):
-        async with asked(service, temperature=0.9, top_p=0.5) as model:
+        async with asked(service, sampling=SamplingOverrides(temperature=0.9, top_p=0.5)) as model:
             events = await round_of(model, question(), [WEATHER], options)
             await round_of(model, question(), [WEATHER], ModelOptions(tool_choice="required"))
             await round_of(model, question(), [WEATHER], ModelOptions(tool_choice="none"))
@@ -290,7 +291,7 @@ async def test_what_a_service_does_not_know_is_left_out_and_the_limit_gets_its_o
         openai_reply("Yes."),
     )
     with ChatService(*replies) as service, anyio.fail_after(60):
-        async with asked(service, temperature=0.3, max_new_tokens=50) as model:
+        async with asked(service, sampling=SamplingOverrides(temperature=0.3), max_new_tokens=50) as model:
             events = await round_of(model, question())
     assert without_usage(events) == [
         Status("[Model: 'model-x' takes no temperature and is asked without it]"),

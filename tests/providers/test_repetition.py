@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rkllm_mcp.events import Text
-from rkllm_mcp.generation import Sampling, SamplingByPurpose
 from rkllm_mcp.providers.rkllm import RepetitionWatch
+from rkllm_mcp.sampling import Sampling, SamplingByPurpose
 from tests.providers.test_rkllm_options import Asked
 
 pytestmark = pytest.mark.anyio

@@ -7,12 +7,13 @@ from contextlib import aclosing
 import pytest
 
 from rkllm_mcp.events import ModelEvent, Text, Thinking, ToolCallDetected, ToolCallFailed, Usage
-from rkllm_mcp.generation import ModelOptions, Sampling, SamplingByPurpose, SamplingOverrides
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.tokenizer import ControlText
 from rkllm_mcp.providers import rkllm
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
+from rkllm_mcp.sampling import Sampling, SamplingByPurpose, SamplingOverrides
 from rkllm_mcp.toolcalls.detector import Detector
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_engine import ScriptedEngine

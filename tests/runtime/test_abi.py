@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.generation import GenerationOptions, ImageInput, Sampling
+from rkllm_mcp.generation import GenerationOptions, ImageInput
 from rkllm_mcp.runtime.abi import FAMILIES, UNSUPPORTED_VERSIONS, WORKING_VERSIONS, choose_abi
 from rkllm_mcp.runtime.abi.common import Abi, LoadParameters
 from rkllm_mcp.runtime.abi.declarations import Declarations
 from rkllm_mcp.runtime.library import open_library
+from rkllm_mcp.sampling import Sampling
 from tests.support.emulator import MACROS, libraries, native_build
 from tests.support.shared import REPOSITORY
 

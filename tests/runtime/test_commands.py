@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, Input, Sampling, TokenInput
+from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, Input, TokenInput
 from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LOGITS, LoadParameters
 from rkllm_mcp.runtime.frames import (
     CallCommand,
@@ -19,6 +19,7 @@ from rkllm_mcp.runtime.frames import (
     unpack_load,
     unpack_run,
 )
+from rkllm_mcp.sampling import Sampling
 
 VALUES = array("f", [0.5, -0.25, 2.0, 8.0])
 PROMPTS: list[Input] = [

@@ -12,10 +12,11 @@ import anyio
 import pytest
 
 from rkllm_mcp.errors import InputRefusedError, ModelLoadError, PromptTooLongError, RunRejectedError
-from rkllm_mcp.generation import GenerationOptions, RunStats, Sampling, Token
+from rkllm_mcp.generation import GenerationOptions, RunStats, Token
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.run import TimedToken
 from rkllm_mcp.runtime.settings import EngineSettings
+from rkllm_mcp.sampling import Sampling
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
 pytestmark = pytest.mark.anyio

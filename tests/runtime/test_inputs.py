@@ -10,9 +10,10 @@ import anyio
 import pytest
 
 from rkllm_mcp.errors import InputRefusedError, PromptTooLongError, RunRejectedError, UnsupportedError
-from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, Input, Sampling, Token, TokenInput
+from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, Input, Token, TokenInput
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.inputs import as_input, check_input
+from rkllm_mcp.sampling import Sampling
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
 pytestmark = pytest.mark.anyio

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from rkllm_mcp.errors import ModelLoadError, RunRejectedError
-from rkllm_mcp.generation import GenerationOptions, Sampling
+from rkllm_mcp.generation import GenerationOptions
 from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GENERATE, RKLLM_INFER_GET_LOGITS, LoadParameters
 from rkllm_mcp.runtime.frames import OutputSelection, RunReport
 from rkllm_mcp.runtime.library import open_library
 from rkllm_mcp.runtime.model import NativeModel, RowsRun
+from rkllm_mcp.sampling import Sampling
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
 SAY = "rule\nsay {}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rkllm_mcp.errors import ModelLoadError
-from rkllm_mcp.generation import GenerationOptions, ImageInput, Sampling
+from rkllm_mcp.generation import GenerationOptions, ImageInput
 from rkllm_mcp.runtime.abi.common import (
     RKLLM_INFER_GENERATE,
     RKLLM_RUN_ERROR,
@@ -30,6 +30,7 @@ from rkllm_mcp.runtime.abi.common import (
 from rkllm_mcp.runtime.abi.declarations import CallFailedError
 from rkllm_mcp.runtime.inputs import native_input
 from rkllm_mcp.runtime.library import Library
+from rkllm_mcp.sampling import Sampling
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, fields
 from os import PathLike
 from typing import Any, NamedTuple
 
-from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, Sampling
+from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags
 from rkllm_mcp.runtime.abi.declarations import Declarations
+from rkllm_mcp.sampling import Sampling
 
 # LLMCallState (since 1.2.0), RKLLMInputType (those in use) and RKLLMInferMode; enums are 4-byte ints
 RKLLM_RUN_NORMAL, RKLLM_RUN_WAITING, RKLLM_RUN_FINISH, RKLLM_RUN_ERROR = range(4)

@@ -14,6 +14,7 @@ from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.events import Event, ToolFinished, Usage
 from rkllm_mcp.messages import Conversation, Picture, is_picture
 from rkllm_mcp.protocols import DENY_ALL, CallContext
+from rkllm_mcp.sampling import OPTIONS
 from rkllm_mcp.surfaces.chat.files import take_files
 from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
 from rkllm_mcp.surfaces.chat.input import Console
@@ -68,10 +69,7 @@ def _speed(tokens: int, milliseconds: float) -> str:
 
 # What /set changes: the name of the option, its field, and the least and the greatest value.
 SETTINGS: Mapping[str, tuple[str, float, float]] = {
-    "temperature": ("sampling.temperature", 0.0, 2.0),
-    "top_p": ("sampling.top_p", 0.0, 1.0),
-    "top_k": ("sampling.top_k", 1, 1000),
-    "repeat_penalty": ("sampling.repeat_penalty", 0.5, 2.0),
+    **{name: (f"sampling.{name}", option.least, option.most) for name, option in OPTIONS.items()},
     "max_tokens": ("max_new_tokens", 1, 1_000_000),
     "thinking": ("thinking", 0, 1),
 }

@@ -16,7 +16,8 @@ from rkllm_mcp.app import conversation_export
 from rkllm_mcp.app.conversation_export import stamp, summary_dict
 from rkllm_mcp.app.recorder import replace_turns
 from rkllm_mcp.completions.api import MOST_TOOLS, Positive, whole
-from rkllm_mcp.config.section import DocumentedModel, Probability, Temperature
+from rkllm_mcp.config.sampling import with_sampling
+from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.errors import StoreAwayError
 from rkllm_mcp.messages import Picture, picture_type
 from rkllm_mcp.surfaces.http import bodies
@@ -79,12 +80,9 @@ class TurnBody(DocumentedModel):
     )
 
 
-class ConversationSettings(bodies.RequestBody):
-    """Options of all questions of a conversation; the configuration's where they are not given."""
+class ConversationSettings(with_sampling(bodies.RequestBody)):
+    """Options of an answer, or of all in a conversation; the conversation's or the configuration's if not given."""
 
-    temperature: Temperature | None = Field(None, description="0 selects the most probable token.")
-    top_p: Probability | None = None
-    """Sample from the most probable tokens with this total probability."""
     max_tokens: Positive | None = Field(None, description="The longest answer of one round.")
     thinking: bool | None = Field(None, description="Think before the answer.")
     tools: tuple[_Name, ...] | None = Field(None, strict=False, max_length=MOST_TOOLS)

@@ -30,10 +30,11 @@ from rkllm_mcp.completions.api import MOST_MESSAGES, MOST_TOOLS, Positive, Token
 from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Text, event_to_dict
-from rkllm_mcp.generation import AnswerOptions, ApprovalMode, ForcedTool, ModelOptions, SamplingOverrides
+from rkllm_mcp.generation import AnswerOptions, ApprovalMode, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, Picture, is_picture
 from rkllm_mcp.protocols import EventSink
 from rkllm_mcp.records import StoredConversation
+from rkllm_mcp.sampling import overrides_of
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.conversations import ConversationSettings
 from rkllm_mcp.surfaces.http.errors import HTTPError, problem_of
@@ -113,14 +114,6 @@ def _is_given(name: str, type_: str) -> dict[str, Any]:
     return {"required": [name], "properties": {name: {"type": type_}, "continue": {"const": False}}}
 
 
-class AnswerSettings(ConversationSettings):
-    """Options of one answer; those of its conversation where they are not given."""
-
-    top_k: Annotated[int, Field(ge=1), BeforeValidator(whole)] | None = None
-    """Sample from this many most probable tokens."""
-    repeat_penalty: float | None = Field(None, gt=0, le=10, description="Above 1 makes repetitions less probable.")
-
-
 class ExecuteBody(bodies.RequestBody):
     """A question."""
 
@@ -196,7 +189,7 @@ class ExecuteBody(bodies.RequestBody):
     """The system text of a new conversation; the configuration's when not given."""
     settings: ConversationSettings | None = None
     """Options of all questions of a new conversation; PATCH /v1/conversations/{id} changes them."""
-    options: AnswerSettings | None = None
+    options: ConversationSettings | None = None
     """Options of this answer alone, which go before those of its conversation."""
     tokens: Tokens = Field(default_factory=dict[str, str])
     """Secrets for headers of servers, by name; used for this answer and kept nowhere."""
@@ -456,13 +449,13 @@ def _answer_options(
 ) -> AnswerOptions:
     rights: Sequence[Right] = request.state.rights
     own = body.options.model_dump(exclude_none=True) if body.options else {}
-    settings = AnswerSettings.model_validate({**json.loads(conversation.settings or "{}"), **own})
+    settings = ConversationSettings.model_validate({**json.loads(conversation.settings or "{}"), **own})
     # A forced tool is asked for now, and goes before what the conversation may use otherwise.
     allowed = settings.tools if body.allowed_tools is None and not body.force_tool else body.allowed_tools
     return AnswerOptions(
         ModelOptions(
             body.max_tokens or settings.max_tokens,
-            SamplingOverrides(settings.temperature, settings.top_k, settings.top_p, settings.repeat_penalty),
+            overrides_of(settings),
             thinking=settings.thinking,
             tool_choice=ForcedTool(body.force_tool) if body.force_tool else "auto",
             continues=bool(earlier_events),

@@ -159,11 +159,11 @@ def test_the_last_question_is_asked_again_taken_back_and_replaced(tmp_path: Path
         "temperature: 0.2\n",
         "thinking: on\n",
         "Error: top_k is a whole number from 1 to 1000, or default; found '1.5'\n",
-        "there are temperature, top_p, top_k, repeat_penalty, max_tokens, thinking; did you mean 'temperature'?\n",
+        "presence_penalty, max_tokens, thinking; did you mean 'temperature'?\n",
     ):
         assert piece in done.stderr
     assert "Be a pirate.\n" in done.stdout
-    assert "temperature     0.2\ntop_p           default\n" in done.stdout
+    assert "temperature        0.2\ntop_k              default\n" in done.stdout
     assert "questions         3\n" in done.stdout
     fence = "````"
     material = f"メモ 1.txt:\n{fence}\n牛乳を買う\n{fence}\n\nnotes.txt:\n{fence}\neggs\n{fence}\n\n"

@@ -10,6 +10,19 @@ import { t } from "../i18n.js";
 import { nameOf, switchedOn } from "../tools.js";
 import { openDialog } from "./dialog.js";
 
+// Every option with its least value, its greatest one, and the kind of number; made of rkllm_mcp/sampling.py.
+// <!-- sampling -->
+/** @type {[string, number, number, string][]} */
+const SAMPLING = [
+  ["temperature", 0.0, 2.0, "number"],
+  ["top_k", 1, 1000, "integer"],
+  ["top_p", 0.0, 1.0, "number"],
+  ["repeat_penalty", 0.1, 10.0, "number"],
+  ["frequency_penalty", -2.0, 2.0, "number"],
+  ["presence_penalty", -2.0, 2.0, "number"],
+];
+// <!-- end of sampling -->
+
 // More are switched under Servers.
 const MOST_TOOLS = 60;
 
@@ -21,13 +34,9 @@ export async function chosenSettings(before) {
   const tools = switchedOn((await api.get("/v1/tools")).tools);
   const names = tools.map(nameOf);
   const { settings } = before;
-  const number = (/** @type {string} */ name, /** @type {number} */ maximum) => ({
-    type: "number",
-    minimum: 0,
-    maximum,
-    title: t(`conversation.${name}`),
-    description: t(`conversation.${name}_help`),
-    default: settings[name],
+  const sampling = SAMPLING.map(([name, minimum, maximum, type]) => {
+    const title = t(`conversation.${name}`);
+    return [name, { type, minimum, maximum, title, default: settings[name] }];
   });
   const thinking = ["as_set", "on", "off"];
   const schema = {
@@ -39,8 +48,7 @@ export async function chosenSettings(before) {
         maxLength: 100_000,
         default: before.system ?? undefined,
       },
-      temperature: number("temperature", 2),
-      top_p: number("top_p", 1),
+      ...Object.fromEntries(sampling),
       thinking: {
         enum: thinking,
         enumNames: thinking.map((name) => t(`conversation.thinking.${name}`)),
