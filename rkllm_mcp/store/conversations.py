@@ -127,6 +127,8 @@ WITH RECURSIVE chain (previous, items, depth, characters) AS (
     WHERE r.tenant = :tenant AND depth < :most AND characters + length(r.items) <= :characters
 )
 SELECT previous, items FROM chain ORDER BY depth DESC"""
+# The field of a stored response that names the key it was made with; no client sees it.
+_MADE_WITH = "rkllm_made_with"
 # A chain of responses is read as a whole.
 CHAIN_CHARACTERS = 8_000_000
 _TOO_MANY = "SELECT id FROM conversations WHERE tenant = ? ORDER BY touched DESC LIMIT 1000000000 OFFSET ?"
@@ -738,10 +740,11 @@ class StoredResponses:
         self._database = database
         self._limits = limits or HistoryLimits()
 
-    def save(self, tenant: str, response: Mapping[str, Any], items: Sequence[Any]) -> None:
-        """Store a response with its items; returns at once and never raises."""
+    def save(self, tenant: str, response: Mapping[str, Any], items: Sequence[Any], made_with: str = "") -> None:
+        """Store a response with its items, and the name of the key it was made with; returns at once, never raises."""
         previous, now = response.get("previous_response_id") or "", time.time()
-        words = _response_words(items, response, keep_results=self._limits.keep_results)
+        stored = {**response, _MADE_WITH: made_with} if made_with else response
+        words = _response_words(items, stored, keep_results=self._limits.keep_results)
         row = (tenant, response["id"], previous, *words, now)
 
         def insert(transaction: Transaction) -> None:
@@ -766,6 +769,15 @@ class StoredResponses:
 
     async def get(self, tenant: str, response_id: str) -> dict[str, Any] | None:
         """Return a response; None if this tenant has none of that id."""
+        stored = await self._stored(tenant, response_id)
+        return stored and {name: value for name, value in stored.items() if name != _MADE_WITH}
+
+    async def find_maker(self, tenant: str, response_id: str) -> str | None:
+        """Return the name of the key that a response was made with, empty if it has none; None without a response."""
+        stored = await self._stored(tenant, response_id)
+        return None if stored is None else stored.get(_MADE_WITH, "")
+
+    async def _stored(self, tenant: str, response_id: str) -> dict[str, Any] | None:
         query = "SELECT response FROM responses WHERE tenant = ? AND id = ?"
         rows = await self._database.rows(query, (tenant, _utf8(response_id)))
         return json.loads(rows[0][0]) if rows else None

@@ -56,6 +56,7 @@ from rkllm_mcp.prompt.conversation import ConversationPrompt
 from rkllm_mcp.surfaces.http import bodies, openai
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.models import choose_model
+from rkllm_mcp.surfaces.http.owner import check_own
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import check_length, chosen_model, id_prefix, run_work, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import HEARTBEAT, EventStream, metered, queue_place, while_connected
@@ -145,7 +146,8 @@ async def responses(request: Request) -> Response:
         if is_stored:
             response = shape.whole()
             items = [item.model_dump(exclude_none=True) for item in body.items() if item.type != "item_reference"]
-            app.store.responses.save(app.tenant, response, [*items, *response["output"]])
+            output = [*items, *response["output"]]
+            app.store.responses.save(app.tenant, response, output, made_with=request.state.parent)
 
     return await answer(
         request,
@@ -187,10 +189,13 @@ async def show_response(request: Request) -> dict[str, Any]:
     return response
 
 
-@Route("DELETE", "/v1/responses/{id}", answers=(RouteResponse(ResponseDeleted),), problems=(404,))
+@Route("DELETE", "/v1/responses/{id}", answers=(RouteResponse(ResponseDeleted),), problems=(403, 404))
 async def delete_response(request: Request) -> ResponseDeleted:
     """Forget a stored response."""
     app, response_id = tenant_of(request).app, request.path_params["id"]
+    # A program deletes what was made with its key.
+    if await app.store.responses.find_maker(app.tenant, response_id) not in (None, request.state.parent):
+        check_own(request, "delete a response that another key made")
     if not await app.store.responses.delete(app.tenant, response_id):
         raise _no_response(response_id)
     return ResponseDeleted(id=response_id, object="response", deleted=True)

@@ -108,6 +108,26 @@ def test_only_the_owners_own_key_and_linked_devices_revoke_keys_and_delete_data(
     assert revoke(service, "key-of-the-tenant", victim) == 403
 
 
+def test_a_program_deletes_its_own_responses_and_those_of_no_one_else(service: Served) -> None:
+    program, other = (made(service, "all-of-the-owner", "chat") for _ in range(2))
+
+    def answered(key: str) -> str:
+        return send(service, "POST", "/v1/responses", key, input="Hi").raise_for_status().json()["id"]
+
+    def deleted(key: str, response: str) -> int:
+        return send(service, "DELETE", f"/v1/responses/{response}", key).status_code
+
+    own, of_owner, of_tenant = answered(program["key"]), answered("all-of-the-owner"), answered("key-of-the-tenant")
+    shown = send(service, "GET", f"/v1/responses/{own}", other["key"]).raise_for_status().json()
+    assert not any("made_with" in name for name in shown)
+    assert [deleted(other["key"], own), deleted(program["key"], of_owner)] == [403, 403]
+    assert [deleted(each["key"], of_tenant) for each in (program, other)] == [404, 404]
+    assert [deleted(program["key"], own), deleted(program["key"], own)] == [200, 404]
+    assert [deleted("all-of-the-owner", of_owner), deleted("key-of-the-tenant", of_tenant)] == [200, 200]
+    # The owner deletes those of every key of the owner.
+    assert deleted("all-of-the-owner", answered(other["key"])) == 200
+
+
 def test_a_key_ends_with_the_entry_of_the_configuration_that_made_it_and_has_no_more_rights(tmp_path: Path) -> None:
     model = scripted_model(tmp_path / "model", RULES)
     with served(tmp_path, model, extra=EXTRA) as service:
