@@ -449,6 +449,7 @@ class PageService:
                 "model": next((each["id"] for each in self.models if each["loaded"]), "demo"),
                 "context_tokens": self.board["context_tokens"],
                 "needs_key": bool(self.key),
+                "may_delete": True,
                 "version": "0.1.0",
                 "storage": self.storage,
                 "titles": self.titles,

@@ -23,6 +23,7 @@ from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
 from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.openai import count_tokens
+from rkllm_mcp.surfaces.http.owner import may_delete
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import MEBIBYTE, ServiceState, caller_headers, service_of, tenant_of
 
@@ -201,6 +202,7 @@ class Me(DocumentedModel):
         description="What a picture takes of the window; 0 until the encoder was loaded, or if the model does not see."
     )
     needs_key: bool = Field(description="Requests without a key are refused.")
+    may_delete: bool = Field(description="This key deletes conversations and all data; of the owner, also other keys.")
     version: str = Field(description="The release of rkllm-mcp.")
     titles: bool = Field(description="The model writes titles of saved conversations, seconds after the first answer.")
     storage: str = Field(description="Why nothing of this client is stored at present; empty where all is well.")
@@ -276,6 +278,7 @@ async def me(request: Request) -> Me:
         context_tokens=model_host.listing.context_tokens if model_host.npu else 0,
         picture_tokens=model_host.picture_tokens,
         needs_key=needs_key(service.config),
+        may_delete=may_delete(request),
         version=__version__,
         titles=tenant.app.writes_titles,
         storage=failing.cause if failing else "",

@@ -17,15 +17,18 @@ def refusal_of_key(request: Request) -> HTTPError | None:
     return HTTPError(403, "this takes a key of the owner with all rights", code="key_purpose")
 
 
-def check_own(request: Request, what: str) -> None:
-    """Refuse what only the owner's own key, or a device that the owner linked, may do to the owner's keys and data.
+def may_delete(request: Request) -> bool:
+    """Return True for the owner's own key and a device that the owner linked, and for a tenant, which owns its data."""
+    return request.state.tenant != OWNER or request.state.is_own
 
-    A tenant does it to its own.
+
+def check_own(request: Request, what: str) -> None:
+    """Refuse what only a key that ``may_delete`` may do to keys and data.
 
     Raises:
         HTTPError: 403.
     """
-    if request.state.tenant == OWNER and not request.state.is_own:
+    if not may_delete(request):
         advice = "use a key of the owner with all rights that is in the configuration, or a linked device"
         raise HTTPError(403, f"this key does not {what}; {advice}", code="key_purpose")
 

@@ -100,6 +100,7 @@ def test_only_the_owners_own_key_and_linked_devices_revoke_keys_and_delete_data(
         send(service, "DELETE", "/v1/me/data", key).status_code,
     ]
     assert done == ([204, 204, 200] if OWNING[holder] else [403, 403, 403])
+    assert send(service, "GET", "/v1/me", key).json()["may_delete"] is OWNING[holder]
     assert is_known(service, victim["key"]) is not OWNING[holder]
     # A tenant owns what is its own, and no key.
     asked = send(service, "POST", "/v1/execute", "key-of-the-tenant", message="Hi", stream=False).json()

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
+from rkllm_mcp.config.sections import RIGHTS
 from rkllm_mcp.surfaces.http.page import FOLDER
 from tests.support.browser import DESKTOP, PATIENCE_MS, PHONE, READY, Visit, visiting
 from tests.support.demo_app import NO_VARIABLES, PythonServer
@@ -257,6 +258,30 @@ def test_a_key_is_requested_once_stored_in_the_window_and_sent_in_a_header_only(
         assert page.locator("#key-error").inner_text() == "", "nothing is wrong yet"
         assert page.evaluate("JSON.stringify(sessionStorage)").count("sk-") == 0
         assert page.get_by_text("Forget the key").is_hidden(), "there is none any more"
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["owner", "program"])
+def test_the_page_offers_to_delete_and_revoke_only_with_a_key_that_does(
+    browser: Browser, locked: Served, is_own: bool
+) -> None:
+    headers, words = {"Authorization": "Bearer all-of-the-owner"}, {"name": "p", "allow": list(RIGHTS)}
+    made = httpx2.post(f"{locked.url}/v1/devices", json=words, headers=headers).raise_for_status().json()
+    with visiting(browser, locked.url, ready="dialog") as visit:
+        page = visit.page
+        page.get_by_role("textbox", name="Key").fill("all-of-the-owner" if is_own else made["key"])
+        page.keyboard.press("Enter")
+        page.wait_for_selector("dialog", state="detached")
+        visit.answered("x")
+        page.click("#manage")
+        page.get_by_role("menuitem", name="Save as JSON").wait_for()
+        assert page.get_by_role("menuitem", name="Delete").count() == is_own
+        page.keyboard.press("Escape")
+        visit.open_panel("settings")
+        page.get_by_role("button", name="Save everything").wait_for()
+        assert page.get_by_role("button", name="Delete everything").count() == is_own
+        page.get_by_role("button", name="Address, key and settings to copy").click()
+        page.wait_for_selector("dialog li >> text=p")
+        assert (page.locator("dialog").get_by_role("button", name="Revoke").count() > 0) is is_own
 
 
 def test_without_a_key_the_page_asks_again_only_for_a_request(browser: Browser) -> None:

@@ -42,6 +42,8 @@ export class Conversations {
   #drawn = "";
   /** @type {Map<string, () => void>} those that are deleted in a moment */
   #leaving = new Map();
+  /** Whether the key of this page deletes conversations. */
+  mayDelete = false;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #typing;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -127,7 +129,7 @@ export class Conversations {
       },
       { phrase: "conversations.markdown", act: act(() => this.#export(id, shown, "markdown")) },
       { phrase: "conversations.json", act: act(() => this.#export(id, shown, "json")) },
-      { phrase: "conversations.delete", act: () => this.#delete(id), isDanger: true },
+      ...(this.mayDelete ? [{ phrase: "conversations.delete", act: () => this.#delete(id), isDanger: true }] : []),
     ];
     const settings = { phrase: "conversations.settings", act: act(() => this.#told.settings(id)) };
     openMenu(from, id === this.#open ? [settings, ...(id ? stored : [])] : stored);

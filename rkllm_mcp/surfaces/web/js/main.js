@@ -201,6 +201,7 @@ async function introduce() {
     const me = await api.get("/v1/me");
     void models.show(me.model);
     state.hasTitles = me.titles;
+    conversations.mayDelete = me.may_delete;
     byId("emulated").hidden = !me.emulated;
     byId("storage").hidden = !me.storage;
     tell(byId("storage"), say("storage.failing", { why: me.storage ?? "" }));

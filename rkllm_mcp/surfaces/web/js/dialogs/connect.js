@@ -14,7 +14,7 @@ import { openDialog } from "./dialog.js";
 const SNIPPETS = new URL("../../snippets.json", import.meta.url);
 
 /**
- * @param {{model: string, context_tokens: number}} me
+ * @param {{model: string, context_tokens: number, may_delete: boolean}} me
  * @returns {Promise<unknown>}
  */
 export async function openConnect(me) {
@@ -94,7 +94,8 @@ export async function openConnect(me) {
         }
       };
       const since = h("span", { class: "muted small" }, say("connect.linked", { when: moment(device.linked) }));
-      return h("li", { class: "server-head" }, h("span", {}, device.name, " ", since), button("connect.revoke", revoke));
+      const end = me.may_delete && button("connect.revoke", revoke);
+      return h("li", { class: "server-head" }, h("span", {}, device.name, " ", since), end);
     };
 
     const qr = h("div", { class: "qr", role: "status" });

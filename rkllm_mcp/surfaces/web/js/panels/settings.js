@@ -122,7 +122,7 @@ export class SettingsPanel {
 
   /** The text about the user, if this key may change it; a text that is being written stays. */
   async #showPerson() {
-    const given = await api.get("/v1/me/about").catch(() => null);
+    const [given, me] = await Promise.all(["/v1/me/about", "/v1/me"].map((path) => api.get(path).catch(() => null)));
     this.#person.hidden = given === null;
     this.#data.hidden = given === null;
     if (given === null || this.#person.contains(document.activeElement)) return;
@@ -143,11 +143,15 @@ export class SettingsPanel {
       h("p", { class: "muted small", id: "about-me-help" }, say("person.help")),
       form(() => void save(), { class: "form" }, field, choices(submitButton("save", {})), note),
     );
-    this.#offerData();
+    this.#offerData(me?.may_delete ?? false);
   }
 
-  /** Everything as a file, and everything deleted, which is asked twice. */
-  #offerData() {
+  /**
+   * Everything as a file, and everything deleted, which is asked twice.
+   *
+   * @param {boolean} mayDelete this key
+   */
+  #offerData(mayDelete) {
     const note = h("div", { class: "outcome", role: "status" });
     const attempt = async (/** @type {() => Promise<unknown>} */ work) => {
       try {
@@ -173,7 +177,7 @@ export class SettingsPanel {
       this.#data,
       h("h3", {}, say("data.title")),
       h("p", { class: "muted small" }, say("data.help")),
-      choices(button("data.save", save), button("data.delete", sure, { class: "danger" })),
+      choices(button("data.save", save), mayDelete && button("data.delete", sure, { class: "danger" })),
       note,
     );
   }
