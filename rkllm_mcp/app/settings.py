@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rkllm_mcp.catalogue import read_catalogue, status_line
 from rkllm_mcp.config.sections import Config
@@ -15,6 +15,7 @@ from rkllm_mcp.events import Event
 from rkllm_mcp.generation import ImageTags
 from rkllm_mcp.models.cards import ModelCard, ModelFolder, SamplingCard, SamplingValues, choose_model, list_models
 from rkllm_mcp.sampling import Sampling, SamplingByPurpose, overrides_of
+from rkllm_mcp.store.limits import StoreLimits
 
 if TYPE_CHECKING:
     from rkllm_mcp.runtime.settings import EngineSettings
@@ -22,6 +23,20 @@ if TYPE_CHECKING:
 
 AUTOMATIC = "auto"
 EMULATOR = "emulator"
+
+
+def store_limits(config: Config) -> tuple[StoreLimits, set[str]]:
+    """Return the limits of the stored data, and the names of those that the configuration gives."""
+    names = StoreLimits().as_settings()
+    sections = {"service": config.service, "security": config.security}
+    values: dict[str, Any] = {}
+    given: set[str] = set()
+    for name in names:
+        section, _, field = name.partition(".")
+        values[name] = getattr(sections[section], field)
+        if field in sections[section].model_fields_set:
+            given.add(name)
+    return StoreLimits.of_settings(values), given
 
 
 def chosen_model(config: Config, *, check_names: bool = True) -> ModelFolder:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rkllm_mcp.app.environment import ToolEnvironment
+from rkllm_mcp.app.settings import store_limits
 from rkllm_mcp.config.loading import search_order
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.store import open_store
-from rkllm_mcp.store.conversations import HistoryLimits
 from rkllm_mcp.store.database import state_file
-from rkllm_mcp.store.tool_calls import Retention
 from rkllm_mcp.toolcalls.untrusted_text import without_markers
 from rkllm_mcp.tools.approvals import Approvals, Switches
 from rkllm_mcp.tools.execution import ExecutionPolicies
@@ -52,16 +51,13 @@ async def open_tools(
     Raises:
         StoreError: the store is required and cannot be opened.
     """
-    retention = Retention(config.security.history_days, config.security.history_calls)
-    service = config.service
-    limits = HistoryLimits(service.history_days, service.history_conversations, service.keep_results)
-
+    limits, given = store_limits(config)
     tenant = tenant or config.origin.tenant
     path = state_file(os.environ, tenant)
     async with open_store(
         path=path,
-        retention=retention,
         limits=limits,
+        given=given,
         on_problem=status,
         required=required,
         url=config.store.url,

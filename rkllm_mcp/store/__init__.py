@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,12 +15,14 @@ import anyio
 
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.store.boards import RENEWAL_S, Leases
-from rkllm_mcp.store.conversations import EXCHANGE, Conversations, HistoryLimits, StoredResponses, append_again
-from rkllm_mcp.store.database import Database, SQLiteDatabase, open_database, state_file
+from rkllm_mcp.store.conversations import EXCHANGE, Conversations, StoredResponses, append_again
+from rkllm_mcp.store.database import Database, SQLiteDatabase, Transaction, open_database, state_file
+from rkllm_mcp.store.limits import Limits, StoreLimits
 from rkllm_mcp.store.outbox import Behind, Outbox
 from rkllm_mcp.store.postgres import database_time, open_postgres
 from rkllm_mcp.store.tables import (
     TOKENS,
+    AgreedLimits,
     ApprovalTable,
     DailyUsage,
     DeviceKeys,
@@ -28,7 +31,7 @@ from rkllm_mcp.store.tables import (
     add_tokens,
     read_texts,
 )
-from rkllm_mcp.store.tool_calls import CallHistory, Retention
+from rkllm_mcp.store.tool_calls import CallHistory
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,8 @@ class Store:
 async def open_store(
     *,
     path: Path | None = None,
-    retention: Retention | None = None,
-    limits: HistoryLimits | None = None,
+    limits: StoreLimits | None = None,
+    given: Collection[str] = (),
     on_problem: Callable[[str], None] | None = None,
     required: bool = False,
     url: str | None = None,
@@ -104,7 +107,8 @@ async def open_store(
     """Open the stored data; everything is written at the end of the block.
 
     ``path`` defaults to the user's own file; ``url`` is the database that several boards share, in which the ``tenant``
-    sees its own rows; for the rest see ``open_database``. A StoreError if one of them is required and cannot be used.
+    sees its own rows, and whose limits count but for those that are ``given`` here (see ``AgreedLimits``); for the rest
+    see ``open_database``. A StoreError if one of them is required and cannot be used.
     """
     where = state_file(os.environ) if path is None else path
     on_problem = on_problem or (lambda _: None)
@@ -112,27 +116,37 @@ async def open_store(
         database = await stack.enter_async_context(open_database(where, on_problem=on_problem, required=required))
         shared: Database = database
         leases, outbox = None, None
+        kept = Limits(limits)
         devices = DeviceKeys(database)
         if url is not None:
             opening = open_postgres(url, tenant, on_problem=on_problem, required=required)
             shared = server = await stack.enter_async_context(opening)
             devices = DeviceKeys(shared, since_boot=database_time)
-            leases = Leases(shared, server.board, lambda transaction: database_time(transaction)[1])
+            leases = Leases(shared, server.board, _database_now)
+            # Limits are read in the thread of the database.
+            report = partial(asyncio.get_running_loop().call_soon_threadsafe, on_problem)
+            kept = AgreedLimits(limits, given, _database_now, report)
+            with suppress(StoreError):  # the database is away; what is deleted then asks again
+                await shared.ask(kept.read)
             outbox = Outbox(database, shared, tenant, {EXCHANGE: append_again, TOKENS: add_tokens})
             server.keep = outbox.keep
         yield Store(
             database,
             shared,
-            CallHistory(shared, retention or Retention()),
+            CallHistory(shared, kept),
             ApprovalTable(shared),
             SwitchTable(shared),
-            Conversations(shared, limits, leases=leases, outbox=outbox),
+            Conversations(shared, kept, leases=leases, outbox=outbox),
             DailyUsage(shared, outbox),
             devices,
-            StoredResponses(shared, limits),
+            StoredResponses(shared, kept),
             leases,
             outbox,
         )
+
+
+def _database_now(transaction: Transaction) -> float:
+    return database_time(transaction)[1]
 
 
 def stored_texts(path: Path, kind: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -36,6 +36,7 @@ from rkllm_mcp.messages import Conversation, Picture, StoredTurn
 from rkllm_mcp.records import ConversationSummary, StoredConversation, without_result, without_results
 from rkllm_mcp.store.boards import STILL_OWN, AnsweredElsewhereError, Leases, end_answer, is_own
 from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database, Transaction
+from rkllm_mcp.store.limits import Limits
 from rkllm_mcp.store.outbox import Outbox
 from rkllm_mcp.text import without_files
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
@@ -69,6 +70,8 @@ _WITH_WORD = f" AND (title LIKE :like ESCAPE '\\' OR {_PASSAGE} IS NOT NULL)"
 LIKES = tuple(f"like_{letter}" for letter in "abcdefgh")
 _LATEST_FIRST = """
 ORDER BY CASE WHEN :pinned_first = 1 THEN pinned ELSE 0 END DESC, touched DESC LIMIT :limit OFFSET :offset"""
+# The time at which something is written, by this board's clock; in PostgreSQL by the one that all boards share.
+WRITTEN_AT = "CAST(? AS DOUBLE PRECISION)"
 _UPSERT = """
 INSERT INTO conversations (tenant, id, title, system, calls_made, settings, created, updated, touched)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, @NEXT_CHANGE@)
@@ -78,6 +81,7 @@ ON CONFLICT (tenant, id) DO UPDATE SET
         ELSE conversations.calls_made END, updated = excluded.updated, touched = excluded.touched""".replace(
     "@NEXT_CHANGE@", NEXT_CHANGE
 )
+_UPSERT_NOW = _UPSERT.replace(f"?, {NEXT_CHANGE}", f"{WRITTEN_AT}, {NEXT_CHANGE}")
 _INSERT_TURN = """
 INSERT INTO messages (tenant, conversation, position, role, text, thinking, context, ending, created, events)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
@@ -115,7 +119,8 @@ SELECT id FROM (
 ) AS ages WHERE age > ?"""
 # Number of stored responses. An answer of a coding program has some 20 kB.
 RESPONSES_KEPT = 1000
-_INSERT_RESPONSE = "INSERT INTO responses (tenant, id, previous, items, response, created) VALUES (?, ?, ?, ?, ?, ?)"
+_INSERT_RESPONSE = f"""
+INSERT INTO responses (tenant, id, previous, items, response, created) VALUES (?, ?, ?, ?, ?, {WRITTEN_AT})"""  # noqa: S608  (no input)
 _DELETE_OLD_RESPONSES = """
 DELETE FROM responses WHERE position <= (SELECT position FROM responses ORDER BY position DESC LIMIT 1 OFFSET ?)"""
 _CHAIN = """
@@ -132,16 +137,6 @@ _MADE_WITH = "rkllm_made_with"
 # A chain of responses is read as a whole.
 CHAIN_CHARACTERS = 8_000_000
 _TOO_MANY = "SELECT id FROM conversations WHERE tenant = ? ORDER BY touched DESC LIMIT 1000000000 OFFSET ?"
-
-
-@dataclass(frozen=True)
-class HistoryLimits:
-    """Limits of the stored conversations."""
-
-    # maximum age of the last answer; None for no limit. A clock correction of more than a year ages no conversation
-    days: float | None = None
-    conversations: int | None = None  # the least recently changed beyond this number are deleted; None for no limit
-    keep_results: bool = False  # results of tools are stored with the conversation, for ``RESULT_DAYS``
 
 
 def title_of(words: str) -> str:
@@ -246,7 +241,7 @@ def _append(exchange: Exchange, transaction: Transaction) -> tuple[int, int]:
         _set_aside(*whose, exchange.replaces, transaction)
     question = next((turn.text for turn in turns if turn.role == "user"), turns[0].text)
     head = (*whose, title_of(question), exchange.own_system, exchange.calls_made)
-    transaction.execute(_UPSERT, (*head, exchange.settings, turns[0].at, turns[-1].at))
+    transaction.execute(_UPSERT_NOW, (*head, exchange.settings, turns[0].at, turns[-1].at))
     where = "FROM messages WHERE tenant = ? AND conversation = ?"
     position = transaction.execute(f"SELECT COALESCE(MAX(position) + 1, 0) {where}", whose).fetchone()[0]
     query = f"SELECT created, role, text {where} AND position >= ? ORDER BY position"
@@ -497,14 +492,12 @@ class Conversations:
     def __init__(
         self,
         database: Database,
-        limits: HistoryLimits | None = None,
-        clock: Callable[[], float] = time.time,
+        limits: Limits | None = None,
         leases: Leases | None = None,
         outbox: Outbox | None = None,
     ) -> None:
         self._database = database
-        self._limits = limits or HistoryLimits()
-        self._clock = clock
+        self._limits = limits or Limits()
         self.leases = leases  # which board answers; None if there is one
         self._outbox = outbox  # takes exchanges while the database is away
         # Drafts in the outbox, by tenant and conversation, with their entries.
@@ -513,7 +506,7 @@ class Conversations:
     @property
     def keeps_results(self) -> bool:
         """True if results of tools are stored."""
-        return self._limits.keep_results
+        return self._limits.current.history.keep_results
 
     @property
     def is_lasting(self) -> bool:
@@ -714,9 +707,12 @@ class Conversations:
 
     async def clean(self, tenant: str) -> int:
         """Delete conversations and results of tools beyond the limits; return how many were deleted."""
-        now, limits = self._clock(), self._limits
 
         def delete_old(transaction: Transaction) -> int:
+            agreed = self._limits.read(transaction)
+            if agreed is None:
+                return 0
+            now, limits = self._limits.now(transaction), agreed.history
             gone: set[str] = set()
             if limits.days is not None:
                 values = (CLOCK_WAS_SET_S, now, tenant, limits.days * DAY_S)
@@ -736,23 +732,25 @@ class StoredResponses:
     Methods raise ``StoreError`` if the file cannot be read or written.
     """
 
-    def __init__(self, database: Database, limits: HistoryLimits | None = None) -> None:
+    def __init__(self, database: Database, limits: Limits | None = None) -> None:
         self._database = database
-        self._limits = limits or HistoryLimits()
+        self._limits = limits or Limits()
 
     def save(self, tenant: str, response: Mapping[str, Any], items: Sequence[Any], made_with: str = "") -> None:
         """Store a response with its items, and the name of the key it was made with; returns at once, never raises."""
         previous, now = response.get("previous_response_id") or "", time.time()
         stored = {**response, _MADE_WITH: made_with} if made_with else response
-        words = _response_words(items, stored, keep_results=self._limits.keep_results)
+        words = _response_words(items, stored, keep_results=self._limits.current.history.keep_results)
         row = (tenant, response["id"], previous, *words, now)
 
         def insert(transaction: Transaction) -> None:
             transaction.execute(_INSERT_RESPONSE, row)
             transaction.execute(_DELETE_OLD_RESPONSES, (RESPONSES_KEPT,))
-            if self._limits.days is not None:
+            limits = self._limits.read(transaction)
+            if limits is not None and limits.history.days is not None:
+                latest = self._limits.now(transaction)
                 old = "DELETE FROM responses WHERE created < ? AND created > ?"
-                transaction.execute(old, (now - self._limits.days * DAY_S, now - CLOCK_WAS_SET_S))
+                transaction.execute(old, (latest - limits.history.days * DAY_S, latest - CLOCK_WAS_SET_S))
 
         self._database.tell(insert)
 

@@ -28,7 +28,7 @@ import anyio
 from rkllm_base.installation import install_command
 from rkllm_mcp.config.secrets import redacted_text
 from rkllm_mcp.errors import StoreAwayError, StoreError
-from rkllm_mcp.store.conversations import LIKES, NEXT_CHANGE, TEXT_OF_EVENTS
+from rkllm_mcp.store.conversations import LIKES, NEXT_CHANGE, TEXT_OF_EVENTS, WRITTEN_AT
 from rkllm_mcp.store.database import REPORT, Rows, Topics, Transaction, Values, Work, migrations_of
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ _CONNECTIONS = 4
 _CONNECT_TIMEOUT_S = 3.0
 # A database that did not answer is not asked again for so long: an answer makes several writes.
 _PAUSE_S = 2.0
+_RECONNECT_S = 4.0
 _CLOSE_TIMEOUT_S = 10.0
 # A board without power is noticed by the server after 15 s, and a lost server by the board.
 _KEEPALIVE = {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 10_000}
@@ -65,6 +66,7 @@ _TEXT_OF_EVENTS = """
 # What is written otherwise than for SQLite.
 _REWRITTEN = (
     (NEXT_CHANGE, "nextval('change_numbers')"),
+    (WRITTEN_AT, "COALESCE(EXTRACT(EPOCH FROM clock_timestamp()), ?)"),
     *(
         (TEXT_OF_EVENTS.replace(":like", f":{name}"), _TEXT_OF_EVENTS.replace(":like", f":{name}"))
         for name in ("like", *LIKES)
@@ -136,7 +138,7 @@ class _PoolLog(logging.Filter):
         """Return False for a warning."""
         if record.levelno > logging.WARNING:
             return True
-        self.reason = record.getMessage().partition(": ")[2]
+        self.reason = record.getMessage().partition(": ")[2] or self.reason
         return False
 
 
@@ -245,6 +247,8 @@ class _Server:
                 min_size=1,
                 max_size=_CONNECTIONS,
                 open=True,
+                # The pause between two attempts doubles until then; afterwards the next work begins with a short one.
+                reconnect_timeout=_RECONNECT_S,
                 check=ConnectionPool.check_connection,
                 kwargs={**_CONNECTING},
             )

@@ -1,4 +1,4 @@
-"""The small tables: decisions about tools, switches, texts by key, the tokens of a day, and keys of devices.
+"""The small tables: decisions about tools, switches, texts by key, limits, the tokens of a day, and keys of devices.
 
 Methods that wait raise ``StoreError`` if the file cannot be read or written, unless they say otherwise; others return
 at once and never raise.
@@ -21,6 +21,7 @@ from rkllm_mcp.config.secrets import CONFIGURED, DEVICE_PREFIX, hashed, matches
 from rkllm_mcp.errors import StoreAwayError, StoreError
 from rkllm_mcp.records import Device, StoredApproval, Switch
 from rkllm_mcp.store.database import Database, Transaction
+from rkllm_mcp.store.limits import Limits, StoreLimits, shown_limit
 from rkllm_mcp.store.outbox import Outbox
 
 CODE_VALID_S = 300
@@ -33,9 +34,10 @@ _PUT_SWITCH = "INSERT OR REPLACE INTO switches (server, tool, is_on, at) VALUES 
 _PUT_TEXT = "INSERT OR REPLACE INTO texts (kind, key, text, at) VALUES (?, ?, ?, ?)"
 _FIRST_TEXT = "INSERT INTO texts (kind, key, text, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _TEXTS = "SELECT key, text FROM texts WHERE kind = ?"
-# Kinds of texts: the tokens of the last days; of a code its hash, boot with the parent, and end of validity; of a key
-# its id, name, hash, rights and parent.
+# Kinds of texts: the limits that boards agree on; the tokens of the last days; of a code its hash, boot with the
+# parent, and end of validity; of a key its id, name, hash, rights and parent.
 _TOKENS, _CODES, DEVICE_KEYS = ("daily tokens", "spent"), "device codes", "device keys"
+_LIMITS = ("limits", "history")
 
 
 class ApprovalTable:
@@ -127,13 +129,73 @@ class KeyValue:
     def write(self, key: str, text: str) -> None:
         """Store ``text`` under ``key``, replacing the previous one."""
         self._texts[key] = text
-        row = (self._kind, key, text, time.time())
-        self._database.tell(lambda transaction: transaction.execute(_PUT_TEXT, row))
+        self._database.tell(partial(write_text, self._kind, key, text))
+
+
+def write_text(kind: str, key: str, text: str, transaction: Transaction) -> None:
+    """Store a text of a kind under ``key``, in place of the previous one."""
+    transaction.execute(_PUT_TEXT, (kind, key, text, time.time()))
 
 
 def read_texts(kind: str, transaction: Transaction) -> dict[str, str]:
     """Return the texts of one kind."""
     return dict(transaction.execute(_TEXTS, (kind,)).fetchall())
+
+
+class AgreedLimits(Limits):
+    """The limits of a database that several boards share; the first board that opens it writes its own there.
+
+    A limit that a board's configuration does not give is the agreed one. A board that gives another one reports it, and
+    deletes nothing: it would delete what the other boards keep.
+    """
+
+    def __init__(
+        self,
+        own: StoreLimits | None,
+        given: Collection[str],
+        now: Callable[[Transaction], float],
+        report: Callable[[str], object],
+    ) -> None:
+        super().__init__(own)
+        self._own: Mapping[str, float | bool | None] = self.current.as_settings()
+        self._given = given
+        self._now = now
+        self._report = report
+        self._reported: list[str] = []
+
+    def read(self, transaction: Transaction) -> StoreLimits | None:
+        """See ``Limits``."""
+        agreed = read_limits(transaction)
+        if agreed is None:
+            agreed = StoreLimits.of_settings(self._own)
+            write_limits(agreed, transaction)
+        self.current = agreed
+        settings = agreed.as_settings()
+        different = [name for name in settings if name in self._given and settings[name] != self._own[name]]
+        if different and different != self._reported:
+            here = ", ".join(f"{name} = {shown_limit(self._own[name])}" for name in different)
+            there = ", ".join(f"{name} = {shown_limit(settings[name])}" for name in different)
+            self._report(
+                f"[State: this board has {here}, the shared database has {there}, so this board deletes nothing; "
+                "'rkllm-mcp store settings' shows and changes what the boards agree on.]"
+            )
+        self._reported = different
+        return None if different else agreed
+
+    def now(self, transaction: Transaction) -> float:
+        """See ``Limits``; the clock of the database, which all boards have in common."""
+        return self._now(transaction)
+
+
+def read_limits(transaction: Transaction) -> StoreLimits | None:
+    """Return the limits that the boards of a database agree on; None if none has written any."""
+    text = read_texts(_LIMITS[0], transaction).get(_LIMITS[1])
+    return None if text is None else StoreLimits.of_settings(json.loads(text))
+
+
+def write_limits(limits: StoreLimits, transaction: Transaction) -> None:
+    """Write the limits that the boards of a database agree on."""
+    write_text(*_LIMITS, json.dumps(limits.as_settings()), transaction)
 
 
 class DailyUsage:

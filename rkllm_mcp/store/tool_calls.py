@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, fields, replace
 from typing import Any
 
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.records import CallRecord
+from rkllm_mcp.store.conversations import WRITTEN_AT
 from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database, Transaction
+from rkllm_mcp.store.limits import Limits
 
 _COLUMNS = tuple(field.name for field in fields(CallRecord))
-_INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608  (no input)
+_MARKS = ", ".join(WRITTEN_AT if name == "at" else "?" for name in _COLUMNS)
+_INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({_MARKS})"  # noqa: S608  (no input)
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM calls"  # noqa: S608  (no input)
 _SERVED = (
     "SELECT request, server, tool FROM calls WHERE request <> '' AND is_error = 0 GROUP BY request, server, tool "
@@ -32,26 +33,18 @@ DELETE FROM calls WHERE id IN (
 _DELETE_SURPLUS = "DELETE FROM calls WHERE id <= (SELECT id FROM calls ORDER BY id DESC LIMIT 1 OFFSET ?)"
 
 
-@dataclass(frozen=True)
-class Retention:
-    """Limits of the call history."""
-
-    days: float = 90.0  # older calls are deleted; 0 stores none. A clock correction of more than a year ages no call
-    calls: int = 10_000  # the oldest beyond this number are deleted
-
-
 class CallHistory:
-    """Recorded calls; implements ``Recorder`` and ``PastCalls``. ``clock`` returns seconds since 1970."""
+    """Recorded calls; implements ``Recorder`` and ``PastCalls``."""
 
-    def __init__(self, database: Database, retention: Retention, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: Database, limits: Limits | None = None) -> None:
         self._database = database
-        self._retention = retention
-        self._clock = clock
+        self._limits = limits or Limits()
         self._until_cleaning = 0
 
     def record(self, call: CallRecord) -> None:
         """Store a record; returns at once and never raises."""
-        if self._retention.days <= 0 or self._retention.calls <= 0:
+        retention = self._limits.current.calls
+        if retention.days <= 0 or retention.calls <= 0:
             return
         self._database.tell(lambda transaction: transaction.execute(_INSERT, astuple(call)))
         if self._until_cleaning == 0:
@@ -60,11 +53,13 @@ class CallHistory:
 
     def clean(self) -> None:
         """Delete records beyond the limits."""
-        limits, now = self._retention, self._clock()
 
         def delete_old(transaction: Transaction) -> None:
-            transaction.execute(_DELETE_OLD, (CLOCK_WAS_SET_S, now, limits.days * DAY_S))
-            transaction.execute(_DELETE_SURPLUS, (limits.calls,))
+            limits = self._limits.read(transaction)
+            if limits is not None:
+                now = self._limits.now(transaction)
+                transaction.execute(_DELETE_OLD, (CLOCK_WAS_SET_S, now, limits.calls.days * DAY_S))
+                transaction.execute(_DELETE_SURPLUS, (limits.calls.calls,))
 
         self._database.tell(delete_old)
 

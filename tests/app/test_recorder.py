@@ -26,8 +26,9 @@ from rkllm_mcp.messages import Conversation, Ending, Message, StoredTurn, ToolCa
 from rkllm_mcp.protocols import DISCARD_EVENTS, EventSink
 from rkllm_mcp.records import CallRecord, StoredConversation
 from rkllm_mcp.store import open_store
-from rkllm_mcp.store.conversations import Conversations, HistoryLimits
+from rkllm_mcp.store.conversations import Conversations
 from rkllm_mcp.store.database import SQLiteDatabase, open_database, state_file
+from rkllm_mcp.store.limits import HistoryLimits, Limits, StoreLimits
 from tests.support.demo_app import TIME_SERVER, Demo, make_demo
 from tests.support.feature_demo import DESK, make_features
 from tests.support.turn_events import FunctionSink
@@ -561,7 +562,7 @@ async def test_a_cleaning_that_fails_is_reported(tmp_path: Path) -> None:
         async with open_database(tmp_path / "state.db", on_problem=say, required=True) as database:
             await database.ask(lambda connection: connection.execute("DROP TABLE messages") and None)
             await database.ask(lambda connection: connection.execute("DROP TABLE conversations") and None)
-            await Recorder(Conversations(database, HistoryLimits(days=1)), "").tidy()
+            await Recorder(Conversations(database, Limits(StoreLimits(HistoryLimits(days=1)))), "").tidy()
     assert len(said) == 1
     assert "no such table" in said[0]
     assert state_file({"RKLLM_MCP_STATE": str(tmp_path)}) == tmp_path / "state.db"

@@ -17,7 +17,7 @@ from rkllm_mcp.store.copying import Copied, copy_store
 from rkllm_mcp.store.database import Database, Transaction, open_database
 from rkllm_mcp.store.postgres import open_postgres
 from rkllm_mcp.store.tables import ApprovalTable, DailyUsage, DeviceKeys, SwitchTable, daily_totals
-from rkllm_mcp.store.tool_calls import CallHistory, Retention
+from rkllm_mcp.store.tool_calls import CallHistory
 from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +45,7 @@ async def filled(database: Database) -> None:
     await conversations.change(TENANT, "c1", {"title": "Tea", "pinned": True, "settings": '{"temperature": 0.5}'})
     await conversations.save(TENANT, Conversation("c2", unkept=exchange("two", 9.0)))
     StoredResponses(database).save(TENANT, RESPONSE, [{"type": "message", "role": "user"}])
-    calls = CallHistory(database, Retention())
+    calls = CallHistory(database)
     for at in (1.5, 2.5):
         calls.record(replace(CALL, at=at))
     ApprovalTable(database).keep("files", "write_file", StoredApproval("always", "abc"))
@@ -115,7 +115,7 @@ async def content(database: Database) -> dict[str, Any]:
         "pictures": [picture.data for each in stored for turn in each.turns for picture in turn.pictures],
         "order": [each.id for each in await conversations.latest(TENANT)],
         "response": await StoredResponses(database).get(TENANT, "resp_1"),
-        "calls": await CallHistory(database, Retention()).latest(9),
+        "calls": await CallHistory(database).latest(9),
     }
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+import time
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
 from rkllm_mcp.errors import StoreError
+from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import Conversation, StoredTurn
-from rkllm_mcp.records import StoredApproval, Switch
+from rkllm_mcp.records import CallRecord, StoredApproval, Switch
 from rkllm_mcp.store import Store, open_store
 from rkllm_mcp.store.conversations import Conversations
-from rkllm_mcp.store.database import Transaction
+from rkllm_mcp.store.database import DAY_S, Transaction
+from rkllm_mcp.store.limits import HistoryLimits, Retention, StoreLimits
 from rkllm_mcp.store.postgres import MIGRATIONS, PostgresDatabase, open_postgres, translated
 from tests.support.postgres import PostgresServer
 
@@ -235,6 +239,65 @@ async def test_linked_devices_are_known_and_tools_ask_while_the_database_is_away
         assert await board.devices.find(linked[1]) == linked[0]
         assert await board.devices.find(f"{linked[1]}x") is None
         assert (await board.grants.find("files", "write_file"), board.grants.is_readable) == (None, False)
+
+
+async def test_a_board_whose_clock_is_days_ahead_or_behind_deletes_nothing_that_another_keeps(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, now = postgres.new_database(), time.time()
+    two_days = StoreLimits(HistoryLimits(days=2), Retention(days=2))
+    for number, ahead in enumerate((0, 3, -3, -20_000)):
+        at = now + ahead * DAY_S
+        monkeypatch.setattr(time, "time", lambda at=at: at)
+        async with open_store(path=tmp_path / f"{number}.db", url=url, limits=two_days, required=True) as store:
+            await saved(store.conversations, Conversation(f"c{number}"), *exchange("?", at=at))
+            store.calls.record(CallRecord(at, "s", "t", "{}", "once"))
+            store.responses.save("", {"id": f"r{number}", "output": []}, [])
+            store.calls.clean()
+            assert await store.conversations.clean("") == 0
+            await store.settled()
+            assert await store.conversations.count("") == number + 1
+            assert len(await store.calls.latest(9)) == number + 1
+            assert await store.responses.get("", "r0") is not None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "given", "clean", "erased"),
+    [
+        (StoreLimits(HistoryLimits(keep_results=True)), StoreLimits(), (), True, False),
+        (StoreLimits(HistoryLimits(keep_results=True)), StoreLimits(), {"service.keep_results"}, False, False),
+        (StoreLimits(), StoreLimits(HistoryLimits(conversations=1)), {"service.history_conversations"}, False, False),
+        (StoreLimits(HistoryLimits(conversations=1)), StoreLimits(), (), True, True),
+    ],
+    ids=["a default", "results off", "fewer", "agreed"],
+)
+async def test_limits_are_the_databases_and_a_board_with_others_says_so_and_deletes_nothing(
+    postgres: PostgresServer,
+    tmp_path: Path,
+    first: StoreLimits,
+    second: StoreLimits,
+    given: Collection[str],
+    clean: bool,
+    erased: bool,
+) -> None:
+    url, lines = postgres.new_database(), list[str]()
+    events = to_json([{"type": "tool_finished", "text": "the result", "blocks": []}])
+    async with open_store(path=tmp_path / "1.db", url=url, limits=first, required=True) as one:
+        for name in ("c1", "c2"):
+            question, answer = exchange("?")
+            await saved(one.conversations, Conversation(name), question, replace(answer, events=events))
+        opening = open_store(
+            path=tmp_path / "2.db", url=url, limits=second, given=given, required=True, on_problem=lines.append
+        )
+        async with opening as two:
+            assert await two.conversations.clean("") == int(erased)
+            assert await two.conversations.count("") == 2 - erased
+            kept = await two.conversations.get("", "c2")
+            assert kept is not None
+            assert kept.turns[1].events == events
+            assert two.conversations.keeps_results == first.history.keep_results
+    assert len(lines) == (0 if clean else 1)
+    assert all("store settings" in line for line in lines)
 
 
 # --- a database that dies ---------------------------------------------------------------------------------------------

@@ -9,11 +9,17 @@ import pytest
 from rkllm_mcp.records import CallRecord, StoredApproval, Switch
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.database import open_database
-from rkllm_mcp.store.tool_calls import CallHistory, Retention
+from rkllm_mcp.store.limits import Limits, Retention, StoreLimits
+from rkllm_mcp.store.tool_calls import CallHistory
 
 pytestmark = pytest.mark.anyio
 NOW = float(2**40)
 DAY_S = 86400.0
+
+
+def limits_of(calls: Retention, now: float = NOW) -> Limits:
+    """The limits of a board at a fixed time."""
+    return Limits(StoreLimits(calls=calls), clock=lambda: now)
 
 
 def call(tool: str, *, at: float = NOW, server: str = "s", is_error: bool = False) -> CallRecord:
@@ -36,7 +42,7 @@ async def test_calls_come_back_as_they_were_newest_first(tmp_path: Path) -> None
 
 async def test_old_calls_and_too_many_are_forgotten(tmp_path: Path) -> None:
     async with open_database(tmp_path / "state.db", on_problem=pytest.fail) as database:
-        history = CallHistory(database, Retention(days=2, calls=3), clock=lambda: NOW)
+        history = CallHistory(database, limits_of(Retention(days=2, calls=3)))
         history.record(call("old", at=NOW - 3 * DAY_S))
         assert await history.latest(10) == []
         for number in range(5):
@@ -51,12 +57,12 @@ async def test_a_clock_that_was_set_makes_no_call_old(tmp_path: Path, wrong: flo
     async with open_database(tmp_path / "state.db", on_problem=pytest.fail) as database:
         for at in times:
             # Each one a start, with the clock as it is then.
-            history = CallHistory(database, Retention(days=2), clock=lambda at=at: at)
+            history = CallHistory(database, limits_of(Retention(days=2), at))
             history.record(call(str(at), at=at))
             history.clean()
             assert [one.at for one in await history.latest(1)] == [at]
-        assert len(await CallHistory(database, Retention()).latest(10)) == len(times)
-        later = CallHistory(database, Retention(days=2), clock=lambda: NOW + 1.5 * DAY_S)
+        assert len(await CallHistory(database).latest(10)) == len(times)
+        later = CallHistory(database, limits_of(Retention(days=2), NOW + 1.5 * DAY_S))
         later.clean()
         # Time goes on from there: the first is three days old now, two of them before the clock was set.
         assert [one.at for one in await later.latest(10)] == [NOW, wrong, NOW - DAY_S]
@@ -64,7 +70,7 @@ async def test_a_clock_that_was_set_makes_no_call_old(tmp_path: Path, wrong: flo
 
 async def test_a_service_that_runs_for_long_cleans_up_by_itself(tmp_path: Path) -> None:
     async with open_database(tmp_path / "state.db", on_problem=pytest.fail) as database:
-        history = CallHistory(database, Retention(days=2, calls=3), clock=lambda: NOW)
+        history = CallHistory(database, limits_of(Retention(days=2, calls=3)))
         for number in range(1000):
             history.record(call(str(number)))
         assert len(await history.latest(1000)) <= 250
@@ -72,7 +78,7 @@ async def test_a_service_that_runs_for_long_cleans_up_by_itself(tmp_path: Path) 
 
 @pytest.mark.parametrize("retention", [Retention(days=0), Retention(calls=0)])
 async def test_with_storage_off_nothing_is_stored(tmp_path: Path, retention: Retention) -> None:
-    async with open_store(path=tmp_path / "state.db", retention=retention) as memory:
+    async with open_store(path=tmp_path / "state.db", limits=StoreLimits(calls=retention)) as memory:
         memory.calls.record(call("a"))
         assert await memory.calls.latest(10) == []
 

@@ -86,7 +86,7 @@ _GROUPS: Mapping[str, Mapping[str, CommandEntry]] = {
     "Several boards": {
         "boards": CommandEntry("boards", "Serve several boards behind one address, and show their state."),
         "store": CommandEntry(
-            "store", "Copy what is stored between this board and a database that several boards share."
+            "store", "What is stored in a database that several boards share: how long it is kept, and copies of it."
         ),
     },
     "For developers": {

@@ -1,4 +1,4 @@
-"""``rkllm-mcp store``: where conversations are stored, a file of this board or a database that several boards share."""
+"""``rkllm-mcp store``: what is stored in a database that several boards share: how long, and copied from and to it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
-from rkllm_mcp.app.preview import copy_stored
+from rkllm_mcp.app.preview import agreed_limits, copy_stored
+from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.cli.options import command, flag
+from rkllm_mcp.surfaces.cli.options import AsJson, command, flag
 from rkllm_mcp.surfaces.invocation import Session
+from rkllm_mcp.surfaces.terminal import table
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -17,6 +19,30 @@ app = typer.Typer(no_args_is_help=True)
 @app.callback()
 def _group() -> None:
     """Commands of the group; a group of one command would be that command."""
+
+
+def _shared(session: Session) -> Config:
+    config = session.config()
+    if config.store.url is None:
+        raise UsageError('no database is configured; write url = "postgresql://USER@HOST/NAME" below [store]')
+    return config
+
+
+@command(app, "settings")
+async def settings_command(
+    session: Session,
+    changes: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show or change how long the boards of a shared database keep what is stored there.
+
+    The first board that opened the database wrote its limits. A board whose configuration gives another one deletes
+    nothing. A number, true, false or unlimited is a value.
+    """
+    rows = await agreed_limits(_shared(session), changes or ())
+    heading = ("SETTING", "DATABASE", "THIS BOARD")
+    settings = {name: {"database": there, "board": here or None} for name, there, here in rows}
+    session.show(settings, table(heading, rows, session.terminal.columns), as_json=as_json)
 
 
 @command(app, "migrate")
@@ -29,9 +55,7 @@ async def migrate_command(
     Conversations with their answers and pictures, responses, calls, permissions, what is switched off, linked devices,
     daily tokens. What is there already stays; nothing is removed. Stop the service first.
     """
-    config = session.config()
-    if config.store.url is None:
-        raise UsageError('no database is configured; write url = "postgresql://USER@HOST/NAME" below [store]')
+    config = _shared(session)
     for tenant in ("", *(section.name for section in config.tenants)):
         copied = await copy_stored(config, tenant, back=back)
         known = f", {copied.known} conversations were there" if copied.known else ""

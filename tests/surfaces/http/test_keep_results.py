@@ -17,7 +17,8 @@ from rkllm_mcp.events import Sources, ToolFinished, event_to_dict, to_json
 from rkllm_mcp.messages import StoredTurn
 from rkllm_mcp.records import NOT_STORED, StoredConversation
 from rkllm_mcp.store import open_store
-from rkllm_mcp.store.conversations import RESULT_DAYS, HistoryLimits
+from rkllm_mcp.store.conversations import RESULT_DAYS
+from rkllm_mcp.store.limits import HistoryLimits, StoreLimits
 from tests.support.demo_app import make_demo
 from tests.support.execute import answer_of, asking, of_kind
 from tests.support.served import scripted_model, served
@@ -178,7 +179,7 @@ def now() -> float:
 
 async def test_older_results_are_erased_and_their_conversations_stay(tmp_path: Path, now: float) -> None:
     path = tmp_path / "state.db"
-    on = HistoryLimits(keep_results=True)
+    on = StoreLimits(HistoryLimits(keep_results=True))
     async with open_store(path=path, limits=on, required=True) as store:
         for name, at in (("old", now - (RESULT_DAYS + 1) * 86400), ("new", now)):
             await store.conversations.add("", StoredConversation(name, name, at, at, turns(at)))
