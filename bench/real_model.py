@@ -1,15 +1,17 @@
 """What a model makes of questions through the whole product, with real servers: calls, answers, leaks, tokens.
 
-    python -m bench.real_model MODEL [--set six|own] [--tuning | --kept-back] [--language en|ja] [--every N]
+    python -m bench.real_model MODEL [--set six|own] [--tuning | --kept-back | --fresh] [--language en|ja] [--every N]
     python -m bench.real_model MODEL --beside http://127.0.0.1:8080/v1
 
 MODEL is a model of ``rkllm-mcp models list``, on a board or, with weights behind the emulated NPU, on the CPU. ``six``
 are 60 questions with six tools of fixed results. ``own`` are 360 with the configuration that ``setup`` writes, the
 knowledge server of the gallery, made-up weather and a made-up board: for each of seven kinds of tools 20 in English and
 20 in Japanese, 40 that need no tool, and eight conversations of five turns. ``own/tuning.txt`` may be looked at while
-something is built; ``own/kept_back.txt`` is for the figures that are reported. ``--every N`` asks each Nth task;
-``--out FILE`` keeps a line for each answer, and goes on with a file that is there. ``--beside`` asks a service with
-OpenAI's API (llama-server, rkllm-mcp serve) the ``six`` in the product's place, and runs their tools here.
+something is built; ``own/kept_back.txt`` is for the figures that are reported. ``--fresh`` asks instead the 64 tasks
+and four conversations of ``own/fresh.txt``: written on 2026-11-29 before its first run, by somebody who had not read
+the product. ``--every N`` asks each Nth task; ``--out FILE`` keeps a line for each answer, and goes on with a file that
+is there. ``--beside`` asks a service with OpenAI's API (llama-server, rkllm-mcp serve) the ``six`` in the product's
+place, and runs their tools here.
 
 A line of ``own`` is a question, a pattern of a right answer (``-``: no tool is needed) and, where an answer could be
 guessed, a pattern of the result that it has to come from. An answer is useful if it matches, shows neither a call nor
@@ -63,7 +65,7 @@ from tests.support.fake_jma import FakeAgency
 
 SIX = Path(__file__).with_name("real_model_tasks.jsonl")
 OWN = Path(__file__).with_name("own")
-TUNING, KEPT_BACK = OWN / "tuning.txt", OWN / "kept_back.txt"
+TUNING, KEPT_BACK, FRESH = OWN / "tuning.txt", OWN / "kept_back.txt", OWN / "fresh.txt"
 # Where the people of ``own`` live.
 ZONE = "Asia/Tokyo"
 DIALOGUE = "dialogue"
@@ -339,15 +341,15 @@ def _arguments(text: str) -> Mapping[str, Any]:
         return {}
 
 
-def read_tasks() -> dict[str, Task]:
-    """Return every task by its key."""
+def read_tasks(files: Iterable[Path] = (TUNING, KEPT_BACK)) -> dict[str, Task]:
+    """Return the tasks of ``six`` and of these files of ``own`` by their keys."""
     tasks: dict[str, Task] = {}
     rows: Iterable[dict[str, Any]] = map(json.loads, SIX.read_text("utf-8").splitlines())
     for number, row in enumerate(rows):
         needs_tool = bool(row["tools"])
         turn = Turn(row["question"], tuple(row["tools"]), row["argument"], row["answer"], needs_tool=needs_tool)
         tasks[f"six {number}"] = Task("six", "six", row["language"], (turn,))
-    for file in (TUNING, KEPT_BACK):
+    for file in files:
         for section in file.read_text("utf-8").split("\n## ")[1:]:
             title, _, body = section.partition("\n")
             kind, language = title.split()
@@ -355,7 +357,7 @@ def read_tasks() -> dict[str, Task]:
             for number, block in enumerate(blocks):
                 turns = tuple(map(_turn, block.splitlines()))
                 key = f"{file.stem} {kind} {language} {number}"
-                tasks[key] = Task("own", kind, language, turns, kept_back=file == KEPT_BACK)
+                tasks[key] = Task("own", kind, language, turns, kept_back=file != TUNING)
     return tasks
 
 
@@ -499,6 +501,7 @@ def main() -> None:
     half = parser.add_mutually_exclusive_group()
     half.add_argument("--tuning", action="store_true", help="without the tasks that are kept back")
     half.add_argument("--kept-back", action="store_true", help="only those")
+    half.add_argument("--fresh", action="store_true", help="only tasks that nothing was tuned to")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth task")
     parser.add_argument("--most", type=int, default=None, metavar="N", help="ask N tasks now; --out goes on later")
     parser.add_argument("--beside", default="", metavar="URL", help="a service with OpenAI's API")
@@ -512,12 +515,12 @@ def main() -> None:
     name = "six" if options.beside else options.set
     wanted = {
         key: task
-        for key, task in read_tasks().items()
+        for key, task in read_tasks([FRESH] if options.fresh else [TUNING, KEPT_BACK]).items()
         if name in {None, task.set}
         and options.kind in {None, task.kind}
         and options.language in {None, task.language}
         and not (options.tuning and task.kept_back)
-        and not (options.kept_back and not task.kept_back)
+        and not ((options.kept_back or options.fresh) and not task.kept_back)
     }
     known = {outcome.key.rpartition(" ")[0] for outcome in measurement.outcomes}
     keys = [key for key in [*wanted][:: options.every] if key not in known]

@@ -11,8 +11,21 @@ from typing import TypeAlias
 import anyio
 import pytest
 
-from bench.real_model import KEPT_BACK, Made, Measurement, Task, Turn, figures, groups, judge, matches, read_tasks
+from bench.real_model import (
+    FRESH,
+    KEPT_BACK,
+    Made,
+    Measurement,
+    Task,
+    Turn,
+    figures,
+    groups,
+    judge,
+    matches,
+    read_tasks,
+)
 
+KINDS = ["calculator", "clock", "device", "documents", "files", "none", "units", "weather"]
 NOW = datetime(2026, 11, 26, 14, 25, tzinfo=timezone.utc)
 SUM = Task("six", "six", "en", (Turn("How much?", ("calculate",), "=25", "25"),))
 TIME = Task("own", "clock", "en", (Turn("Time?", answer="{now:Europe/Paris}"),))
@@ -93,22 +106,33 @@ def test_a_pattern_is_found_in_the_forms_that_people_write(pattern: str, text: s
     assert not matches(pattern, "17:01, 3 May, 31", NOW)
 
 
-def test_the_kept_back_half_is_the_one_that_was_written_before_the_first_run() -> None:
-    assert (
-        hashlib.sha256(KEPT_BACK.read_bytes()).hexdigest()
-        == "5e8659e4558dcb75a10ed0ebf83a5ada8d8357500d44520175547c342e438047"
-    )
+@pytest.mark.parametrize(
+    ("file", "digest"),
+    [
+        (KEPT_BACK, "5e8659e4558dcb75a10ed0ebf83a5ada8d8357500d44520175547c342e438047"),
+        (FRESH, "0367476143a72cee0a94d341d77c419b5562aed7523cd81c74240f223e560c7d"),
+    ],
+)
+def test_what_is_kept_back_is_what_was_written_before_the_first_run(file: Path, digest: str) -> None:
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == digest
 
 
 def test_each_kind_of_tool_has_twenty_tasks_in_each_language_and_half_of_them_are_kept_back() -> None:
     tasks = read_tasks()
     own = [task for task in tasks.values() if task.set == "own"]
-    kinds = ["calculator", "clock", "device", "documents", "files", "none", "units", "weather"]
-    expected = {(kind, language, half): 10 for kind in kinds for language in ("en", "ja") for half in (True, False)}
+    expected = {(kind, language, half): 10 for kind in KINDS for language in ("en", "ja") for half in (True, False)}
     dialogues = {("dialogue", language, half): 2 for language in ("en", "ja") for half in (True, False)}
     assert Counter((task.kind, task.language, task.kept_back) for task in own) == {**expected, **dialogues}
     assert {len(task.turns) for task in own if task.kind == "dialogue"} == {5}
     assert Counter(task.turns[0].needs_tool for task in tasks.values() if task.set == "six") == {True: 40, False: 20}
+
+
+def test_the_fresh_tasks_are_four_of_each_kind_and_language_and_kept_back() -> None:
+    fresh = [task for task in read_tasks([FRESH]).values() if task.set == "own"]
+    expected = {(kind, language): 4 for kind in KINDS for language in ("en", "ja")}
+    dialogues = {("dialogue", language): 2 for language in ("en", "ja")}
+    assert Counter((task.kind, task.language) for task in fresh) == {**expected, **dialogues}
+    assert all(task.kept_back for task in fresh)
 
 
 def test_both_sets_run_with_their_servers(tmp_path: Path) -> None:
