@@ -16,6 +16,7 @@ import re
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -24,12 +25,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
+from anyio.abc import AsyncResource
 
 from rkllm_base.json_values import LONG_BYTES
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import RkllmMcpError, ServerUnavailableError
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, messages_in
+from rkllm_mcp.mcp_client.transports.long_messages import EVENT_STREAM, LongMessages
 from rkllm_mcp.tasks import run_costly
 
 if TYPE_CHECKING:
@@ -79,15 +82,36 @@ async def streamable_http(
     spec: RemoteServer, headers: Mapping[str, str], auth: httpx2.Auth | None, stop_grace_s: float
 ) -> AsyncGenerator[TransportStreams]:
     """Open the streams of a server behind Streamable HTTP."""
+    long = LongMessages()
     # The first byte may take as long as a whole call; the limit of the call expires before this one.
-    http = _client(spec, headers, auth, stop_grace_s, read_timeout_s=spec.timeout_s + spec.connect_timeout_s)
+    http = _client(spec, headers, auth, stop_grace_s, long, read_timeout_s=spec.timeout_s + spec.connect_timeout_s)
     async with (
         http,
         sdk.streamable_http.streamable_http_client(
             spec.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES
-        ) as streams,
+        ) as (received, write),
     ):
-        yield streams
+        yield _Restored(received, long), write
+
+
+@dataclass
+class _Restored(AsyncResource):
+    """The messages that the SDK delivers, with those that were long."""
+
+    inner: ReadStream[SessionMessage | Exception]
+    long: LongMessages
+
+    async def receive(self) -> SessionMessage | Exception:
+        return self.long.restore(await self.inner.receive())
+
+    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        return self.long.restore(await self.inner.__anext__())
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
 
 
 @asynccontextmanager
@@ -96,6 +120,7 @@ async def sse(
 ) -> AsyncGenerator[TransportStreams]:
     """Open the streams of a server behind HTTP with SSE."""
     incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
+    long = LongMessages()
 
     async def deliver(error: dict[str, Any]) -> None:
         for message in messages_in(json.dumps(error)):
@@ -104,14 +129,14 @@ async def sse(
     def client(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
         del headers, timeout
         # The event stream may be silent between two calls, so it has no read timeout.
-        return _client(spec, sent, auth, stop_grace_s, read_timeout_s=None, deliver=deliver)
+        return _client(spec, sent, auth, stop_grace_s, long, read_timeout_s=None, deliver=deliver)
 
     with incoming_send, incoming:
         async with (
             sdk.sse.sse_client(spec.url, auth=auth, httpx_client_factory=client) as (received, write),
             anyio.create_task_group() as pumps,
         ):
-            pumps.start_soon(_pump, received, incoming_send)
+            pumps.start_soon(_pump, _Restored(received, long), incoming_send)
             try:
                 yield incoming, write
             finally:
@@ -134,6 +159,7 @@ def _client(
     headers: Mapping[str, str],
     auth: httpx2.Auth | None,
     stop_grace_s: float,
+    long: LongMessages,
     *,
     read_timeout_s: float | None,
     deliver: Deliver | None = None,
@@ -149,11 +175,11 @@ def _client(
             attempt = partial(super().send, request, **settings)
             call = _request_id(request)
             if call is None:
-                return await _send_in_time(attempt, longest_pause_s)
+                return long.shorten_events(await _send_in_time(attempt, longest_pause_s))
             try:
                 response = await _send_in_time(attempt, longest_pause_s)
                 if deliver is None:
-                    response = await _mended(call, response)
+                    response = await _mended(call, response, long)
             except sdk.httpx2.StreamError as error:
                 return await _error_response(request, _error(call, str(error), _INTERNAL_ERROR), deliver)
             except (sdk.httpx2.TransportError, RkllmMcpError, sdk.client_auth.OAuthFlowError) as error:
@@ -164,7 +190,7 @@ def _client(
                 failure = _error(call, "the server answered a request with 204 No Content", _INTERNAL_ERROR)
                 return await _error_response(request, failure, deliver)
             if response.status_code < HTTPStatus.BAD_REQUEST:
-                return response
+                return long.shorten_events(response)
             error = await _refusal(call, response, has_session="mcp-session-id" in request.headers)
             return await _error_response(request, error, deliver, response.status_code)
 
@@ -300,7 +326,7 @@ def _reason(spec: RemoteServer, error: Exception) -> str:
 _EVENT_FIELDS = (b"event:", b"data:", b"id:", b"retry:", b":")
 
 
-async def _mended(call: str | int, response: httpx2.Response) -> httpx2.Response:
+async def _mended(call: str | int, response: httpx2.Response, long: LongMessages) -> httpx2.Response:
     """Return a response to a request in the form that the SDK reads; one that it refuses with a reason stays as it is.
 
     A list around the message, a missing Content-Type and what ``messages_in`` repairs are read; the size is limited.
@@ -320,18 +346,22 @@ async def _mended(call: str | int, response: httpx2.Response) -> httpx2.Response
     headers["content-type"] = "application/json"
     content = bytes(body)
     if not kind and content.lstrip().startswith(_EVENT_FIELDS):
-        headers["content-type"] = "text/event-stream"
-    elif len(content) > LONG_BYTES:
-        content = await run_costly(_own_response, call, content)
+        headers["content-type"] = EVENT_STREAM
+    elif len(content) <= LONG_BYTES:
+        own = _own_response(call, content)
+        content = content if own is None else own.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    elif (own := await run_costly(_own_response, call, content)) is not None:
+        content = long.shorten(own)
     else:
-        content = _own_response(call, content)
+        content = json.dumps(_error(call, "the response cannot be read", _INTERNAL_ERROR)).encode()
     return sdk.httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)
 
 
-def _own_response(call: str | int, content: bytes) -> bytes:
-    """Return the response to a request in a body; the body if it has none."""
-    messages = (item.message.model_dump(by_alias=True, exclude_unset=True) for item in messages_in(content))
-    own_response = next(
-        (message for message in messages if str(message.get("id")) == str(call) and "method" not in message), None
-    )
-    return content if own_response is None else json.dumps({**own_response, "id": call}).encode()
+def _own_response(call: str | int, content: bytes) -> SessionMessage | None:
+    """Return the response to a request in a body; None if it has none."""
+    for item in messages_in(content):
+        message = item.message
+        if isinstance(message, (sdk.types.JSONRPCResponse, sdk.types.JSONRPCError)) and str(message.id) == str(call):
+            message.id = call
+            return item
+    return None

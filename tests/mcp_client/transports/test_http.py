@@ -6,13 +6,17 @@ import json
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
+import httpx2
+import mcp_types
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -20,10 +24,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 from mcp.server import MCPServer
+from mcp.shared.message import SessionMessage
 
+from rkllm_base.json_values import LONG_BYTES
 from rkllm_mcp.mcp_client.client import MCPClient
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.mcp_client.server_cache import Forgetful, ServerCache
+from rkllm_mcp.mcp_client.transports.long_messages import LongMessages
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.tools.tool_servers import open_toolbox
 from rkllm_mcp.tools.toolbox import Toolbox
@@ -362,6 +369,78 @@ async def test_an_answer_beyond_all_measure_is_not_read_to_its_end() -> None:
             await toolbox.connected()
             result = await toolbox.call(ToolCall("call_1", "echo", {}))
             assert "the response has more than 32 MB" in result.text
+
+
+def as_event(reply: Reply) -> Reply:
+    # Servers write the fields of an event in any order, and end lines in three ways.
+    written = json.dumps(reply.body)
+    return Reply(200, f"data: {written}\r\nevent: message\r\n\r\n".encode(), {"Content-Type": "text/event-stream"})
+
+
+@pytest.mark.parametrize("changed", [as_list, as_event, with_text_id])
+async def test_a_long_answer_is_read_in_a_thread_and_one_of_too_many_values_fails(
+    changed: Callable[[Reply], Reply], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Mcp({"echo": echoed})
+    values = [0] * 150_000
+    read: list[tuple[int, int]] = []
+    reading = mcp_types.jsonrpc_message_adapter.validate_json
+
+    def noted(data: str | bytes, **settings: Any) -> Any:
+        read.append((len(data), threading.get_ident()))
+        return reading(data, **settings)
+
+    def answer(request: Request) -> Reply:
+        reply = server(request)
+        if b"tools/call" not in request.body:
+            return reply
+        return changed(Reply(200, {**reply.body, "result": {**reply.body["result"], "_meta": {"x": values}}}))
+
+    monkeypatch.setattr(mcp_types.jsonrpc_message_adapter, "validate_json", noted)
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(answer) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
+            await toolbox.connected()
+            result = await toolbox.call(ToolCall("call_1", "echo", {}))
+            assert (result.text, result.is_error) == ("echoed", False)
+            long = {thread for size, thread in read if size > LONG_BYTES}
+            assert len(long) == 1
+            assert threading.get_ident() not in long
+            values += [0] * 100_000
+            result = await toolbox.call(ToolCall("call_2", "echo", {}))
+            assert (result.is_error, "the response cannot be read" in result.text) == (True, True)
+            values.clear()
+            assert (await toolbox.call(ToolCall("call_3", "echo", {}))).text == "echoed"
+
+
+@pytest.mark.parametrize("ending", [b"\n", b"\r", b"\r\n"])
+async def test_events_are_found_however_their_bytes_arrive(ending: bytes) -> None:
+    """A long event becomes a short one, and what is before and after it stays as it is."""
+    result = {"content": [{"type": "text", "text": "x" * LONG_BYTES}], "kind": "short"}
+    long = json.dumps({"jsonrpc": "2.0", "id": 7, "result": result}, indent=1).encode()
+    lines = [b"id: 4", *(b"data: " + line for line in long.split(b"\n"))]
+    before, after = ending.join([b": ping", b"", b""]), ending.join([b"data: {}", b"", b""])
+    whole = before + ending.join([*lines, b"", b""]) + after
+    cuts = [0, 3, len(before) - 1, len(before) + 9, *(len(whole) - back for back in range(20, 0, -1)), len(whole)]
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start, end in pairwise(cuts):
+            yield whole[start:end]
+
+    messages = LongMessages()
+    headers, request = {"content-type": "text/event-stream"}, httpx2.Request("GET", "http://127.0.0.1/mcp")
+    response = httpx2.Response(200, headers=headers, content=pieces(), request=request)
+    content = b"".join([piece async for piece in messages.shorten_events(response).aiter_bytes()])
+    before, after, content = (b"\n".join(part.splitlines()) + b"\n" for part in (before, after, content))
+    assert content.startswith(before + b"id: 4\ndata: {")
+    assert content.endswith(after)
+    short = json.loads(content.removesuffix(after).partition(b"data: ")[2])
+    assert short["result"].pop("kind") == "short"
+    assert len(content) < 1000
+    item = SessionMessage(mcp_types.JSONRPCResponse.model_validate({**short, "id": 9}))
+    restored = messages.restore(item)
+    assert isinstance(restored, SessionMessage)
+    assert isinstance(restored.message, mcp_types.JSONRPCResponse)
+    assert (restored.message.id, restored.message.result) == (9, result)
 
 
 async def test_a_server_that_does_not_release_its_session_does_not_delay_the_end() -> None:
