@@ -275,6 +275,10 @@ class Vision(Protocol):
         """False if the runtime takes one picture in a prompt."""
         ...
 
+    async def tokens(self) -> int:
+        """Return the number of tokens of a picture; a RuntimeUnusableError if the encoder cannot be loaded."""
+        ...
+
     async def embedding(self, picture: Picture, /) -> PictureEmbedding:
         """Return the embedding of a picture; an InputRefusedError if it cannot be read."""
         ...

@@ -111,13 +111,18 @@ def sees(config: Config) -> bool:
         return False
 
 
+def seeing_model(*, emulated: bool | None = None) -> str:
+    """Return the name of an installed model that sees; empty if there is none. ``emulated`` as for ``blindness``."""
+    here = (folder for folder in list_models() if emulated in (None, folder.card.emulated))
+    return next((folder.name for folder in here if not folder.missing and folder.encoder is not None), "")
+
+
 def blindness(name: str, *, emulated: bool | None = None) -> str:
     """Return the sentence about pictures that a model does not see; it names an installed model that does.
 
     ``emulated`` restricts those to scripts of the emulated runtime, or to real models.
     """
-    here = (folder for folder in list_models() if emulated in (None, folder.card.emulated))
-    seeing = next((folder.name for folder in here if not folder.missing and folder.encoder is not None), None)
+    seeing = seeing_model(emulated=emulated)
     advice = f"'{seeing}' does: --model {seeing}" if seeing else "'rkllm-mcp models list' shows which do"
     return f"{name} does not see pictures; {advice}"
 

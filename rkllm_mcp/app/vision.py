@@ -36,13 +36,18 @@ class ModelVision:
         """False if the runtime takes one picture in a prompt."""
         return self._engine.takes_several_images
 
+    async def tokens(self) -> int:
+        """Return the number of tokens of a picture."""
+        # Rockchip's demo loads the language model first.
+        await self._engine.ready()
+        return (await self.encoder.shape()).tokens
+
     async def embedding(self, picture: Picture) -> EncodedPicture:
         """Return the embedding of a picture, after the language model is loaded.
 
         Raises:
             ModelFileError: the encoder is another model's.
         """
-        # Rockchip's demo loads the language model first.
         await self._engine.ready()
         async with self._lock:
             if not self._is_prepared:

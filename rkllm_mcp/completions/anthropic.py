@@ -187,7 +187,7 @@ def messages_request(body: CountBody, context: RequestContext) -> ChatRequest:
     if isinstance(body, MessagesBody):
         settings = {"limit": body.max_tokens, "stop": body.stop_sequences, "stop_place": "stop_sequences"}
         settings["sampling"] = overrides_of(body, ("anthropic",))
-    history = MessageHistory(tools, sees=context.sees)
+    history = MessageHistory(tools, context)
     _add_messages(history, body)
     mcp, tokens = (body.mcp, body.tokens) if isinstance(body, MessagesBody) else (None, None)
     host_tools = context.runs_host_tools(tools, True if servers else mcp)

@@ -255,7 +255,7 @@ def chat_request(body: ChatBody, context: RequestContext) -> ChatRequest:
         declared, mode = allowed_tools(declared, names, choice.allowed_tools.mode)
     tools = client_tools(declared)
     host_tools = context.runs_host_tools(tools, body.mcp)
-    history = MessageHistory(tools, sees=context.sees)
+    history = MessageHistory(tools, context)
     for index, message in enumerate(body.messages):
         calls = (HistoryCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ())
         history.add(

@@ -134,7 +134,7 @@ def ollama_request(body: OllamaChat | OllamaGenerate, context: RequestContext) -
     api.refuse_impossible(body)
     chat = body if isinstance(body, OllamaChat) else None
     tools = client_tools(api.declarations((chat and chat.tools) or ()))
-    history = MessageHistory(tools, sees=context.sees, numbers_calls=True)
+    history = MessageHistory(tools, context, numbers_calls=True)
     messages = body.messages if isinstance(body, OllamaChat) else body.messages()
     for index, message in enumerate(messages):
         calls = (HistoryCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ())

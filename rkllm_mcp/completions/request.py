@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
@@ -116,6 +116,7 @@ class RequestContext:
     check_schema: SchemaCheck
     host_tools: bool = False  # the host's tools are run if the body does not say
     sees: bool = False  # the model takes pictures
+    seeing_model: Callable[[], str] = str  # returns the name of one that does; empty if there is none
 
     def runs_host_tools(self, tools: Sequence[ToolSpec], mcp: bool | None) -> bool:
         """Return True if an answer runs the host's tools; ``mcp`` is the body's wish."""
@@ -303,13 +304,15 @@ class MessageHistory:
     """The messages of a request, which a reader adds in order, as the model reads them.
 
     A content is a text, or blocks as in ``content``. With ``numbers_calls`` the calls have no ids, or ids that do not
-    count: they are numbered as a conversation numbers its own.
+    count: they are numbered as a conversation numbers its own. A model that does not see reads a line in place of a
+    picture, after one in the question also which model sees.
     """
 
-    def __init__(self, tools: Sequence[ToolSpec], *, sees: bool, numbers_calls: bool = False) -> None:
+    def __init__(self, tools: Sequence[ToolSpec], context: RequestContext, *, numbers_calls: bool = False) -> None:
         self._names = {tool.original_name: tool.name for tool in tools}
         self._takes_id = {tool.name for tool in tools if "id" in as_mapping(tool.input_schema.get("properties"))}
-        self._sees = sees
+        self._sees = context.sees
+        self._seeing_model = context.seeing_model
         self._numbers_calls = numbers_calls
         self._calls_made = 0
         self._messages: list[Message] = []
@@ -350,7 +353,7 @@ class MessageHistory:
     def add_system(self, content: object, *, is_behind: bool = False) -> None:
         """Add a system text; with ``is_behind`` it belongs to the question before it, if there is one."""
         self._close_results()
-        text, _ = self._read(content)
+        text = content_text(content)
         is_behind = is_behind and not self._rules and bool(self._messages) and self._messages[-1].role == "user"
         if len(self._messages) > (1 if is_behind else 0):
             if is_behind:
@@ -367,11 +370,16 @@ class MessageHistory:
 
     def add_user(self, content: object, param: str, *, name: str | None = None, is_question: bool = False) -> None:
         """Add a user's message; as the question of the request it is refused if the model cannot read it."""
+        # A picture after a tool's result is one of the tool's.
+        is_question = is_question and not (self._results or (self._messages and self._messages[-1].role == "tool"))
         if is_question:
             self._check_question(content, param)
         self._close_results()
         text, pictures = self._read(content)
         text = f"{name}: {text}" if name else text
+        if is_question and not self._sees and any(is_image(as_mapping(block)) for block in as_list(content)):
+            other = self._seeing_model()
+            text += f"\n[this model does not see pictures{f'; {other} does' if other else ''}]"
         self._messages.append(Message("user", text, context=self._joined_rules(), pictures=pictures))
 
     def add_answer(self, content: object, calls: Iterable[HistoryCall] = (), *, continues: bool = False) -> None:
@@ -387,7 +395,7 @@ class MessageHistory:
         known = list(before.calls)
         for call in calls:
             known.append(self._call(call, len(known)))
-        text = self._read(content)[0]
+        text = content_text(content)
         text = "\n".join(filter(None, (before.text, text))) if before.text else text
         self._messages.append(Message("assistant", text, calls=tuple(known)))
 
@@ -427,14 +435,12 @@ class MessageHistory:
         return (*system, *_with_latest_pictures(self._messages))
 
     def _check_question(self, content: object, param: str) -> None:
-        """Refuse a question that the model cannot read; a picture behind a tool's result is one of the tool's."""
+        """Refuse a question that the model cannot read."""
         if content is None:
             raise RequestRefusedError("a message of this role has a content; send a text", f"{param}.content")
-        if self._results or (self._messages and self._messages[-1].role == "tool"):
-            return
         for index, block in enumerate(as_list(content)):
-            if self._sees and is_image(block):
-                if image_of(block) is None:
+            if is_image(block):
+                if self._sees and image_of(block) is None:
                     raise RequestRefusedError(_AS_DATA, f"{param}.content[{index}]", "unsupported_content")
             elif is_unreadable(block):
                 refusal = f"this model reads text; send parts of the type text, not {block.get('type')!r}"

@@ -242,7 +242,7 @@ def responses_request(body: ResponsesBody, stored: StoredItems, context: Request
     declared, mode, forced = _choice(body.tool_choice, declared, servers)
     tools = client_tools(declared, servers, hosted)
     host_tools = context.runs_host_tools(tools, True if servers else body.mcp)
-    history = MessageHistory(tools, sees=context.sees)
+    history = MessageHistory(tools, context)
     if body.instructions:
         history.add_system(body.instructions)
     # Thinking, and calls that a service has run itself, whose outcome is in its answer, are not read.

@@ -185,13 +185,15 @@ class ConversationPrompt:
         system, _ = _split_system(messages)
         return self._tokenizer.encode(self._template.head(system, tools, thinking=self._thinking))
 
-    def parts(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[PromptPart]:
+    def parts(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], pictures: PictureText = NO_PICTURES
+    ) -> list[PromptPart]:
         """Return the prompt part by part, as for a new conversation. Nothing is stored."""
         system, body = _split_system(as_read(messages))
         labelled = self._prefix_parts(system, tools)
         before = self._template.before_first(system, tools)
         for message in body:
-            labelled.append((message.role, self._tokenizer.encode(self._template.turn(message, before))))
+            labelled.append((message.role, self._tokenizer.encode(self._template.turn(message, before, pictures))))
             before = before_next(message)
         labelled.append(("answer", self._tokenizer.encode(self._opening(before))))
         return [PromptPart(label, self._tokenizer.decode(ids), ids) for label, ids in labelled]

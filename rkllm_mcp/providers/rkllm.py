@@ -38,7 +38,7 @@ from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 from rkllm_mcp.protocols import DISCARD_EVENTS, EventSink, Turn
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
-from rkllm_mcp.providers.sight import Sight, image_input, is_shown_in_vain, see
+from rkllm_mcp.providers.sight import Sight, image_input, is_shown_in_vain, see, see_to_count
 from rkllm_mcp.providers.stream_parts import FinishPart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
 from rkllm_mcp.sampling import Sampling, SamplingByPurpose, SamplingOverrides
@@ -287,6 +287,10 @@ class RkllmModel:
             if options.continues:
                 del conversation.messages[-1]
             conversation.add(message)
+
+    async def see_to_count(self, messages: Sequence[Message]) -> Sight:
+        """Return a conversation for a prompt that is counted and not run: its pictures have their tokens."""
+        return Sight(messages) if self._vision is None else await see_to_count(messages, self._vision)
 
     async def aside(
         self,

@@ -56,9 +56,24 @@ async def see(messages: Sequence[Message], vision: Vision) -> Sight:
     if not embeddings:
         return Sight(messages)
     messages = [_with_shown_results(message, embeddings) for message in messages]
-    tags, tokens = vision.tags, next(iter(embeddings.values())).tokens
-    shown = f"{tags.start}{tags.content * tokens}{tags.end}"
-    return Sight(messages, PictureText(shown, frozenset(embeddings)), embeddings)
+    tokens = next(iter(embeddings.values())).tokens
+    return Sight(messages, PictureText(_shown(vision, tokens), frozenset(embeddings)), embeddings)
+
+
+async def see_to_count(messages: Sequence[Message], vision: Vision) -> Sight:
+    """Return a conversation as ``see`` does, without an embedding: its prompt has as many tokens, and is not run."""
+    if not vision.takes_several:
+        messages = _with_last_picture(messages)
+    digests = frozenset(picture.digest for message in messages for picture in message.all_pictures)
+    if not digests:
+        return Sight(messages)
+    messages = [_with_shown_results(message, digests) for message in messages]
+    return Sight(messages, PictureText(_shown(vision, await vision.tokens()), digests))
+
+
+def _shown(vision: Vision, tokens: int) -> str:
+    """Return the text of a picture in a prompt."""
+    return f"{vision.tags.start}{vision.tags.content * tokens}{vision.tags.end}"
 
 
 def image_input(prompt: Prompt, sight: Sight, vision: Vision, tokenizer: ModelTokenizer) -> ImageInput:

@@ -179,15 +179,15 @@ def test_the_form_of_the_answer_is_read() -> None:
     assert request(response_format={"type": "text"}).form is None
 
 
-IMAGE = {
+SOUND = {
     "role": "user",
-    "content": [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {"url": "data:"}}],
+    "content": [{"type": "text", "text": "x"}, {"type": "input_audio", "input_audio": {"data": "aGk="}}],
 }
 ASKS = {"role": "assistant", "tool_calls": [call("a")]}
 
 
 REFUSED: list[tuple[list[Json], Json, str, str]] = [
-    ([IMAGE], {}, "messages[0].content[1].type", "send parts of the type text, not 'image_url'"),
+    ([SOUND], {}, "messages[0].content[1].type", "send parts of the type text, not 'input_audio'"),
     ([{"role": "user"}], {}, "messages[0].content", "has a content"),
     ([], {"n": 2}, "n", "send 1, or the request again"),
     ([], {"logprobs": True}, "logprobs", "no probabilities"),

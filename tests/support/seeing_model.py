@@ -65,9 +65,9 @@ def seeing_model(folder: Path, *, outputs: int = 1, faults: str = "", encoder: s
     return home
 
 
-def without_eyes(folder: Path) -> Path:
+def without_eyes(folder: Path, *, rules: str = _RULES) -> Path:
     """The same model without its encoder."""
-    home = seeing_model(folder)
+    home = seeing_model(folder, rules=rules)
     (home / "vision.rknn").unlink()
     (home / "model.toml").write_text(_CARD.replace('name = "seeing"', 'name = "blind"'), encoding="utf-8")
     return home.rename(folder / "blind")

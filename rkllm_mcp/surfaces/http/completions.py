@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rkllm_mcp.app.settings import seeing_model
 from rkllm_mcp.completions.anthropic import (
     OLDEST_VERSION,
     CountBody,
@@ -264,7 +265,8 @@ async def _count_prompt(request: Request, read: RequestReader) -> int:
     if not total.is_exact:
         # Of what does not fit anyway an estimate is enough.
         return total.tokens
-    parts = await run_work(request, prompt.parts, question.messages, tools)
+    sight = await npu.chat_model.see_to_count(question.messages)
+    parts = await run_work(request, prompt.parts, sight.messages, tools, sight.text)
     return sum(len(part.ids) for part in parts)
 
 
@@ -381,7 +383,9 @@ async def _read_request(request: Request, read: RequestReader) -> ChatRequest:
     tenant_servers = tenant.section.mcp if tenant.section is not None else None
     may_use_tools = "tools" in tenant.rights
     host_tools = may_use_tools and (service.config.service.mcp if tenant_servers is None else tenant_servers)
-    context = RequestContext(service.schemas, host_tools, tenant.app.model_host.takes_pictures)
+    model_host = tenant.app.model_host
+    other = partial(seeing_model, emulated=None if model_host.npu is None else model_host.npu.model.card.emulated)
+    context = RequestContext(service.schemas, host_tools, model_host.takes_pictures, other)
     # Checking a hundred tools takes a while, and all other answers would wait for it.
     question = await run_work(request, read, context)
     if question.host_tools and not may_use_tools:

@@ -189,7 +189,7 @@ def test_tokens_are_counted_as_an_answer_counts_them(client: anthropic.Anthropic
             "send the whole conversation, without thread",
         ),
         (
-            [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "http://x.example"}}]}],
+            [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}]}],
             {},
             "messages[0].content[0].type: this model reads text",
         ),

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.picture_apis import APIS, Talk, ollama_client
 from tests.support.pictures import BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED_ABOVE_BLUE
-from tests.support.seeing_model import seeing_model
+from tests.support.seeing_model import seeing_model, without_eyes
 from tests.support.served import Served, served
 
 RED, BLUE, GREEN = (base64.b64encode(data).decode() for data in (RED_ABOVE_BLUE, BLUE_ABOVE_RED, GREEN_ABOVE_WHITE))
@@ -142,3 +142,58 @@ def test_what_is_no_picture_of_a_question_is_refused(service: Served, pictures: 
 def _post_execute(service: Served, body: dict[str, Any]) -> tuple[int, str]:
     response = httpx2.post(f"{service.url}/v1/execute", json=body, timeout=60)
     return response.status_code, response.text
+
+
+@pytest.fixture(scope="module")
+def blind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service whose model reads text, beside one that sees; it repeats what it reads of pictures."""
+    folder = tmp_path_factory.mktemp("blind")
+    seeing_model(folder / "models")
+    rules = "rule\n  user (.*)\n  say $1\n"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RKLLM_MCP_MODELS", str(folder / "models"))
+        with served(folder, without_eyes(folder, rules=rules)) as it:
+            yield it
+
+
+BLIND: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}),
+    ("/v1/responses", {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}),
+    ("/v1/messages", {"max_tokens": 99, "messages": [{"role": "user", "content": [{"type": "image"}]}]}),
+    ("/api/chat", {"messages": [{"role": "user", "content": "Look", "images": [RED]}], "stream": False}),
+    ("/api/generate", {"prompt": "Look", "images": [RED], "stream": False}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), BLIND)
+def test_a_model_that_reads_text_is_told_of_a_picture_and_of_the_model_that_sees(
+    blind: Served, path: str, body: dict[str, Any]
+) -> None:
+    status, text = _post(blind, path, {**body, "model": "blind"})
+    assert status == 200, text
+    assert "[image, not shown]" in text
+    assert "[this model does not see pictures; seeing does]" in text
+
+
+@pytest.mark.parametrize("role", ["system", "assistant"])
+def test_a_picture_that_no_person_has_sent_is_a_line(service: Served, role: str) -> None:
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{RED}", "detail": "original"}}
+    hello = {"role": "user", "content": "hello"}
+    # A model that sees reads the same as with the line in the picture's place.
+    for part in (picture, {"type": "text", "text": "[image, not shown]"}):
+        said = {"role": role, "content": [{"type": "text", "text": "Look:"}, part]}
+        status, text = _post(service, "/v1/chat/completions", {"messages": [hello, said, hello]})
+        assert status == 200, text
+    first, second = service.runs()[-2:]
+    assert first["prompt"] == second["prompt"]
+
+
+def test_tokens_are_counted_with_those_of_pictures(service: Served) -> None:
+    with anthropic.Anthropic(base_url=service.url, api_key="x", max_retries=0) as client:
+        source: Any = {"type": "base64", "media_type": "image/png", "data": RED}
+        asked: list[Any] = [
+            {"role": "user", "content": [{"type": "image", "source": source}, {"type": "text", "text": "What is it?"}]}
+        ]
+        counted = client.messages.count_tokens(model="seeing", messages=asked).input_tokens
+        used = client.messages.create(model="seeing", max_tokens=50, messages=asked).usage
+    assert counted == used.input_tokens + (used.cache_read_input_tokens or 0) + (used.cache_creation_input_tokens or 0)

@@ -208,7 +208,7 @@ def test_no_other_tenant_reads_or_continues_a_response(scripted: Served, client:
         ("", {}, "input", "nothing to answer"),
         ([], {}, "input", "nothing to answer"),
         (
-            [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}],
+            [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}]}],
             {},
             "input[0].content[0].type",
             "this model reads text",
