@@ -202,3 +202,12 @@ def _too_long(limits: AnswerLimits) -> AnswerRefusedError:
 
 def _too_slow(limits: AnswerLimits) -> AnswerTooSlowError:
     return AnswerTooSlowError(f"its answer took longer than {limits.total_s:g} s")
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds of the header Retry-After; None without it, or where it is a date."""
+    try:
+        seconds = float(headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
+from rkllm_base.folders import user_folder
+
 PACKAGE = "rkllm-mcp"
 # The environment of the Debian package (scripts/release), whose files are dpkg's: what a user adds goes to /usr/local.
 DEBIAN_HOME = "/usr/lib/rkllm-mcp"
@@ -49,8 +51,7 @@ def is_pipx_app() -> bool:
 
 def own_uv_folder() -> Path:
     """Return the environment in which install.sh installs uv where the machine has none."""
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(data) / PACKAGE / "uv"
+    return user_folder("data") / "uv"
 
 
 def find_uv(name: str = "uv") -> str | None:

@@ -1,31 +1,16 @@
-"""Values stored between runs (calls, approvals, switches, conversations), their ports, and the folders of a user."""
+"""Values stored between runs (calls, approvals, switches, conversations), their ports."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from rkllm_mcp.messages import ApprovalOutcome, StoredTurn
 
 GrantKind: TypeAlias = Literal["always", "never", "configured"]
-_USER_FOLDERS = {"cache": ".cache", "config": ".config", "data": ".local/share", "state": ".local/state"}
-
-
-def user_folder(kind: Literal["cache", "config", "data", "state"], environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the user's folder for files of a kind, such as ``$XDG_CACHE_HOME/rkllm-mcp``.
-
-    A relative path in the variable is ignored, as the XDG Base Directory Specification requires.
-    """
-    folder = Path(environment.get(f"XDG_{kind.upper()}_HOME", ""))
-    home = Path(environment.get("HOME") or Path.home())
-    return (folder if folder.is_absolute() else home / _USER_FOLDERS[kind]) / "rkllm-mcp"
-
-
 # Results of automatic tools in the text before a question, as ``agent.instructions`` writes them.
 _TOOL_CONTEXT = re.compile(r"\[What (\S+) says to the following question\]\n.*?\n\[End of \1\]\n*", re.DOTALL)
 # Decisions after which the result is a sentence of the host, not of the tool.

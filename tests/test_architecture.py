@@ -167,7 +167,7 @@ SEPARATE = (
     *(("rkllm_base", other) for other in ("rkllm_mcp", "mcp_servers")),
 )
 
-BASE_WITH_IO = frozenset({"rkllm_base.answers", "rkllm_base.listener"})
+BASE_WITH_IO = frozenset(f"rkllm_base.{name}" for name in ("answers", "lines", "listener", "memory"))
 
 Rule = Callable[[Graph, Layers], list[str]]
 
@@ -222,16 +222,17 @@ def _libraries(module: Module) -> set[str]:
 
 
 def what_the_worker_may_not_load(graph: Graph, layers: Layers) -> list[str]:
-    """Everything the worker process loads that is not the runtime's worker side, a value or the standard library."""
+    """What the worker process loads and may not: neither its side of the runtime, a value, rkllm_base nor standard."""
     if layers.worker not in graph.modules:
         return [f"there is no {layers.worker}"]
     wrong: list[str] = []
     for name in sorted(graph.reached_from(layers.worker, "module", "deferred") - {"rkllm_mcp", "rkllm_mcp.runtime"}):
-        is_worker_side = any(f"{name}.".startswith(f"{each}.") for each in layers.worker_side)
+        # What it loads of rkllm_base imports the standard library only, as everything here.
+        is_worker_side = any(f"{name}.".startswith(f"{each}.") for each in ("rkllm_base", *layers.worker_side))
         if not is_worker_side and layers.part_of(name) not in layers.values:
             wrong.append(f"the worker loads {name}")
         loaded = {each.name.split(".")[0] for each in graph.modules[name].imports if each.kind != "typing"}
-        foreign = loaded - STANDARD - {"rkllm_mcp"}
+        foreign = loaded - STANDARD - {"rkllm_mcp", "rkllm_base"}
         wrong += [f"the worker loads {each}, which {name} imports" for each in sorted(foreign)]
     return wrong
 

@@ -17,7 +17,7 @@ from mcp_servers.cloud.settings import Settings, Vendor
 from mcp_servers.cloud.vendors import ChatReply, ChatRequest
 from mcp_servers.errors import BilingualError, read_catalog
 from mcp_servers.program import close_in_time, version
-from rkllm_base.answers import AnswerLimits, AnswerRefusedError, AnswerTooSlowError, fetch, read_json
+from rkllm_base.answers import AnswerLimits, AnswerRefusedError, AnswerTooSlowError, fetch, read_json, retry_after_s
 
 # The start of a long error message from a vendor is enough for a small model.
 _MAX_DETAIL_CHARS = 200
@@ -132,7 +132,7 @@ def _status_error(
     if status in _KEY_STATUSES or (status == _BAD_REQUEST and "API key not valid" in detail):
         kind = "Authentication"
     elif status in _BUSY_STATUSES:
-        wait_s = _seconds(headers.get("retry-after", ""))
+        wait_s = retry_after_s(headers)
         kind = "RateLimit" if wait_s is None else "RateLimitUntil"
         values["wait_s"] = wait_s
     elif status == _NOT_FOUND:
@@ -163,11 +163,3 @@ def _error_detail(vendor: Vendor, body: bytes) -> str:
 def _one_line(text: str, vendor: Vendor) -> str:
     line = " ".join(text.split()).replace(vendor.key, "[key]")
     return line if len(line) <= _MAX_DETAIL_CHARS else f"{line[: _MAX_DETAIL_CHARS - 1]}…"
-
-
-def _seconds(value: str) -> float | None:
-    try:
-        seconds = float(value)
-    except ValueError:
-        return None
-    return seconds if 0 <= seconds < float("inf") else None

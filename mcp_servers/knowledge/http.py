@@ -31,10 +31,11 @@ from mcp_servers.knowledge.ingest import uploaded_blob
 from mcp_servers.knowledge.results import ToolOutput
 from mcp_servers.knowledge.server import create_server
 from mcp_servers.knowledge.service import CallContext, KnowledgeService
-from mcp_servers.knowledge.settings import HttpSettings, SettingsError, is_loopback
+from mcp_servers.knowledge.settings import HttpSettings, SettingsError
 from mcp_servers.knowledge.tools import BY_NAME
 from mcp_servers.knowledge.types import UNRESTRICTED, Access
 from mcp_servers.knowledge.validation import ToolArguments, check_may_write
+from rkllm_base.addresses import is_loopback
 from rkllm_base.listener import Listener, ListenError, listening_socket
 
 logger = logging.getLogger(__name__)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
-import anyio
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
@@ -43,6 +41,7 @@ from mcp_servers.knowledge.tools import BY_NAME, LISTED, tool_definitions
 from mcp_servers.knowledge.types import MAX_CLEARANCE, UNRESTRICTED, Access
 from mcp_servers.knowledge.validation import ToolArguments
 from mcp_servers.program import version
+from rkllm_base.lines import Lines
 
 logger = logging.getLogger(__name__)
 
@@ -210,37 +209,9 @@ def _error_result(problem: KnowledgeError) -> CallToolResult:
     return CallToolResult(content=[*content], is_error=True, _meta={STATUS: problem.status})
 
 
-_READ_BYTES = 65536
-
-
-async def stdin_lines(descriptor: int) -> AsyncGenerator[str, None]:
-    """Yield the lines of a file descriptor.
-
-    The SDK reads in a thread, which a signal cannot interrupt while the client sends nothing; this waits for
-    readability.
-    """
-    parts: list[bytes] = []
-    while data := await _bytes(descriptor):
-        head, *remaining = data.split(b"\n")
-        parts.append(head)
-        for line in remaining:
-            yield b"".join(parts).decode("utf-8", "replace")
-            parts = [line]
-    if any(parts):
-        yield b"".join(parts).decode("utf-8", "replace")
-
-
-async def _bytes(descriptor: int) -> bytes:
-    try:
-        await anyio.wait_readable(descriptor)
-    except OSError:
-        # epoll refuses regular files, which are always readable.
-        await anyio.lowlevel.checkpoint()
-    return os.read(descriptor, _READ_BYTES)
-
-
 async def serve_stdio(server: Server[Any]) -> None:
     """Serve one client on standard input and output until it disconnects."""
-    lines = cast("Any", stdin_lines(sys.stdin.fileno()))
+    # The SDK would read in a thread, which no signal ends while the client says nothing.
+    lines = cast("Any", Lines(sys.stdin.fileno()))
     async with stdio_server(stdin=lines) as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -19,11 +18,9 @@ from urllib.parse import urlsplit
 
 from mcp_servers.knowledge.types import MAX_RESULTS
 from mcp_servers.program import version
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from rkllm_base.addresses import is_loopback
+from rkllm_base.folders import user_folder
+from rkllm_base.settings import TOMLDecodeError, parse_toml, read_switch
 
 TextForm = Literal["json", "passages"]
 TenantDocuments = Literal["own", "shared"]
@@ -105,14 +102,6 @@ class Settings:
     database_url: str = field(default="", repr=False)  # PostgreSQL instead of the folder
 
 
-def is_loopback(host: str) -> bool:
-    """True for loopback addresses and the name localhost."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
 PREFIX = "KNOWLEDGE_"
 # RFC 7518, 3.2: at least as long as the hash.
 _MIN_SECRET_BYTES = 32
@@ -186,12 +175,12 @@ def _settings(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings
     models = _present(ModelSettings, values)
     models["sampling"] = not values.get("no_sampling", False)
     # What 'rkllm-mcp knowledge model' chose: files of a model, or the setting of a package or a service.
-    chosen = _default_folder(environ).parent / "embedders" / "default"
+    chosen = user_folder("data", environ) / "embedders" / "default"
     if not models.get("embedder") and chosen.is_dir():
         setting = chosen / "setting"
         models["embedder"] = setting.read_text("utf-8").strip() if setting.is_file() else f"cpu:{chosen.resolve()}"
     sections: dict[str, Any] = {
-        "folder": values.get("folder") or _default_folder(environ),
+        "folder": values.get("folder") or user_folder("data", environ) / "knowledge",
         "models": ModelSettings(**models),
         "watch": tuple(map(_watch, values.get("watch", ()))),
         "http": _http(values) if values.get("http") else None,
@@ -258,24 +247,16 @@ def _watch(text: str) -> WatchedFolder:
     return WatchedFolder(Path(folder).expanduser(), base.strip())
 
 
-def _default_folder(environ: Mapping[str, str]) -> Path:
-    # The XDG specification ignores relative paths.
-    configured = Path(environ.get("XDG_DATA_HOME", ""))
-    home = Path(environ.get("HOME") or Path.home())
-    return (configured if configured.is_absolute() else home / ".local" / "share") / "rkllm-mcp" / "knowledge"
-
-
 def _file(path: str) -> dict[str, Any]:
     """Read the TOML file; relative paths in it start at its folder."""
     if not path:
         return {}
     file = Path(path).expanduser()
     try:
-        with file.open("rb") as opened:
-            table = tomllib.load(opened)
+        table = parse_toml(file.read_bytes())
     except OSError as error:
         raise SettingsError(f"The settings {file} cannot be read ({error.strerror}): check the path.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"The settings {file} are not TOML ({error}): correct the line.") from None
     unknown = [key for key in table if key not in _BY_NAME]
     if unknown:
@@ -309,10 +290,10 @@ def _path(text: str, folder: Path | None) -> Path:
 def _switch(value: Any, where: str) -> bool:
     if isinstance(value, bool):
         return value
-    word = str(value).strip().lower()
-    if word not in {"1", "true", "yes", "on", "0", "false", "no", "off"}:
+    is_on = read_switch(str(value))
+    if is_on is None:
         raise SettingsError(f"{where} is {value!r}: give true or false.")
-    return word in {"1", "true", "yes", "on"}
+    return is_on
 
 
 def _number(value: Any, where: str) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from mcp_servers.program import http_address, version
+from rkllm_base.folders import user_folder
 
 Clock = Callable[[], datetime]
 
@@ -53,11 +54,9 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
 
 
 def _cache_folder(environ: Mapping[str, str]) -> Path | None:
-    # The XDG specification requires ignoring a relative path. A stdio server is often started without the variable.
-    configured = Path(environ.get("XDG_CACHE_HOME", ""))
-    home = environ.get("HOME", "")
-    base = configured if configured.is_absolute() else Path(home) / ".cache" if home else None
-    return base / "rkllm-mcp" / "weather" if base else None
+    # A stdio server is often started without either.
+    has_folder = environ.get("HOME") or Path(environ.get("XDG_CACHE_HOME", "")).is_absolute()
+    return user_folder("cache", environ) / "weather" if has_folder else None
 
 
 def clock_from(environ: Mapping[str, str]) -> Clock:

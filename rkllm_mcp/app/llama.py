@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from rkllm_base.folders import user_folder
 from rkllm_mcp.errors import ModelDownloadError
 
 FOLDER_VARIABLE = "RKLLM_EMULATOR_LLAMA"
@@ -41,8 +42,7 @@ def llama_folder() -> Path:
     """Return the folder in which the emulated runtime looks for the library."""
     if folder := os.environ.get(FOLDER_VARIABLE):
         return Path(folder)
-    data = os.environ.get("XDG_DATA_HOME", "")
-    return (Path(data) if data.startswith("/") else Path.home() / ".local/share") / "rkllm-mcp" / "llama"
+    return user_folder("data") / "llama"
 
 
 def has_llama() -> bool:

@@ -480,7 +480,8 @@ class ModelSwitch:
 
     def _check_memory(self, folder: ModelFolder, config: Config) -> None:
         """Raise a MemoryShortError if a model does not fit into memory once the loaded one is gone."""
-        from rkllm_mcp.runtime.worker import available_bytes, needed_bytes
+        from rkllm_base.memory import available_bytes
+        from rkllm_mcp.runtime.worker import needed_bytes
 
         available = available_bytes() if config.runtime.check_memory else None
         if available is None:

@@ -1,4 +1,4 @@
-"""Zone of a network address, and the limit to addresses that a document or a server names.
+"""The limit to addresses that a document or a server names.
 
 Addresses in the configuration may lead anywhere. One that comes from somewhere else, such as the ``servers`` of an
 OpenAPI document or the token endpoint of an authorization server, may not lead further inward than its source: a public
@@ -9,60 +9,21 @@ The address that is connected to is checked, before anything is sent: a name may
 
 from __future__ import annotations
 
-import enum
-import ipaddress
 import socket
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import anyio
 
+from rkllm_base.addresses import Zone, zone_of
 from rkllm_mcp.errors import ServerUnavailableError
 
 if TYPE_CHECKING:
     import httpx2
 
-_Address: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
-# NAT64: the last four bytes are the IPv4 address that is reached.
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# Metadata services of clouds outside the link-local network: AWS, Azure, Alibaba and Oracle.
-_METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "168.63.129.16", "100.100.100.200", "192.0.0.192")))
 # Names of this machine for which no resolver is needed; a proxy would resolve them itself.
 _LOCAL_NAME = "localhost"
-
-
-class Zone(enum.IntEnum):
-    """How far inward an address leads."""
-
-    PUBLIC = 0
-    PRIVATE = 1
-    MACHINE = 2
-    LINK = 3
-
-    @property
-    def phrase(self) -> str:
-        """Where the address is."""
-        return _PHRASES[self]
-
-
-_PHRASES = {
-    Zone.PUBLIC: "in the public network",
-    Zone.PRIVATE: "in a private network",
-    Zone.MACHINE: "on this machine",
-    Zone.LINK: "a link-local or metadata address",
-}
-
-
-def zone_of(address: str) -> Zone:
-    """Return the zone of a numeric address; IPv4 addresses inside IPv6 ones are recognised."""
-    reached = _embedded_ipv4(ipaddress.ip_address(address.partition("%")[0]))
-    if reached.is_loopback or reached.is_unspecified:
-        return Zone.MACHINE
-    if reached.is_link_local or reached.is_multicast or reached.is_reserved or reached in _METADATA:
-        return Zone.LINK
-    is_site = isinstance(reached, ipaddress.IPv6Address) and reached.is_site_local
-    return Zone.PUBLIC if reached.is_global and not is_site else Zone.PRIVATE
 
 
 def origin_of(url: str) -> str:
@@ -171,14 +132,3 @@ def _literal_zone(host: str) -> Zone | None:
         return zone_of(socket.inet_ntoa(socket.inet_aton(name)))
     except (OSError, UnicodeError):
         return None
-
-
-def _embedded_ipv4(address: _Address) -> _Address:
-    """Return the IPv4 address inside a mapped, 6to4, Teredo or NAT64 address, else the address."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return address
-    if address.ipv4_mapped or address.sixtofour:
-        return address.ipv4_mapped or address.sixtofour or address
-    if address.teredo:
-        return address.teredo[1]
-    return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else address

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -13,18 +12,14 @@ from typing import Any, get_args
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from rkllm_base.folders import user_folder
+from rkllm_base.settings import TOMLDecodeError, parse_toml, read_switch
 from rkllm_mcp.config.claude_desktop import FOREIGN_TOP_KEYS, entries_of, is_known
 from rkllm_mcp.config.expansion import expand, is_list, is_table, unset_variables
 from rkllm_mcp.config.section import Section
 from rkllm_mcp.config.sections import Config, Sections
 from rkllm_mcp.config.validation_errors import explain
 from rkllm_mcp.errors import ConfigError, UsageError, did_you_mean
-from rkllm_mcp.records import user_folder
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 PREFIX = "RKLLM_MCP_"
 _NAME = r"""(?:"[^"]*"|'[^']*'|[\w-]+)"""
@@ -100,8 +95,6 @@ def _kinds(annotation: Any) -> set[str]:
 
 
 FILE_NAME = "mcp_config.toml"
-_ON = frozenset({"", "1", "true", "yes", "on"})
-_OFF = frozenset({"0", "false", "no", "off"})
 # Relative to the file's folder, so that a configuration does not depend on the working directory.
 _PATH_KEYS: tuple[tuple[str, str], ...] = (("runtime", "library"), ("model", "path"), ("security", "roots"))
 _SERVER_PATH_KEYS = ("ca_file", "cwd", "folder", "openapi_spec", "roots", "sandbox_read", "sandbox_write")
@@ -215,9 +208,8 @@ def read_file(path: Path) -> dict[str, Any]:
 
 def _parse_toml(text: str, source: str) -> dict[str, Any]:
     try:
-        # A lone carriage return is not valid TOML, but CRLF of a file edited on Windows is accepted.
-        return tomllib.loads(text.replace("\r\n", "\n"))
-    except tomllib.TOMLDecodeError as error:
+        return parse_toml(text)
+    except TOMLDecodeError as error:
         # Copying two examples with a [service] table each into one file is a common mistake.
         is_second = str(error).startswith("Cannot declare") and "twice" in str(error)
         advice = "put its keys below the one above" if is_second else "correct that line"
@@ -282,12 +274,11 @@ def _find(path: str | Path | None, env: Mapping[str, str], cwd: Path | None) -> 
 
 
 def _mcp_enabled(env: Mapping[str, str]) -> bool:
-    value = env.get("MCP_ENABLED", "").strip().lower()
-    if value not in _ON | _OFF:
-        raise ConfigError(
-            "environment variable MCP_ENABLED", "", repr(env["MCP_ENABLED"]), "allowed are true and false"
-        )
-    return value not in _OFF
+    value = env.get("MCP_ENABLED", "")
+    is_enabled = True if not value.strip() else read_switch(value)
+    if is_enabled is None:
+        raise ConfigError("environment variable MCP_ENABLED", "", repr(value), "allowed are true and false")
+    return is_enabled
 
 
 def _expand_servers(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
+from rkllm_base.addresses import is_loopback
 from rkllm_mcp.config.sampling import with_sampling
 from rkllm_mcp.config.secrets import KEY_ADVICE, problem_of_entry, problem_off_loopback, redacted
 from rkllm_mcp.config.section import (
@@ -198,13 +199,6 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
         return ip_address(text)
     except ValueError:
         return None
-
-
-def is_loopback(host: str) -> bool:
-    """Return True if a name or address refers to this machine only."""
-    # A host name can also start with 127. without being a loopback address.
-    address = _address(host.removeprefix("[").removesuffix("]"))
-    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def web_address(host: str, port: int) -> str:

@@ -15,9 +15,9 @@ from urllib.parse import unquote, urlsplit
 import anyio
 import anyio.to_thread
 
+from rkllm_base.folders import user_folder
 from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ServerUnavailableError
-from rkllm_mcp.records import user_folder
 
 # Programs that download the package they run.
 _RUNNERS = frozenset({"npx", "bunx", "pnpx", "uvx", "uv"})

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import Field, ValidationError
 
 import rkllm_mcp
+from rkllm_base.folders import user_folder
 from rkllm_mcp.config.editing import toml_key, toml_value
 from rkllm_mcp.config.loading import add_line, read_file
 from rkllm_mcp.config.sampling import with_sampling
@@ -20,7 +21,6 @@ from rkllm_mcp.config.section import Names, Positive, Section
 from rkllm_mcp.config.sections import ModelSection
 from rkllm_mcp.config.validation_errors import explain
 from rkllm_mcp.errors import ConfigError, ModelNotFoundError, did_you_mean
-from rkllm_mcp.records import user_folder
 
 Platform = Literal["RK3588", "RK3576", "RK3562", "RV1126B"]
 """SoC that a .rkllm file is converted for; an RK3588S takes files for the RK3588."""

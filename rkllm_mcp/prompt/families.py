@@ -8,13 +8,13 @@ are the defaults.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+from rkllm_base.settings import parse_toml
 from rkllm_mcp.prompt.gemma import GEMMA_CALL, gemma_declaration
 from rkllm_mcp.prompt.template import ChatTemplate, PrefixLayout
 from rkllm_mcp.prompt.tool_list import (
@@ -27,11 +27,6 @@ from rkllm_mcp.prompt.tool_list import (
     bare_tool,
     spaced_json,
 )
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _FOLDER = Path(__file__).with_name("templates")
 
@@ -66,7 +61,7 @@ class Templates(Mapping[str, ChatTemplate]):
         if name not in self._read:
             if name not in self._names:
                 raise KeyError(name)
-            self._read[name] = self._template(tomllib.loads((_FOLDER / f"{name}.toml").read_text("utf-8")))
+            self._read[name] = self._template(parse_toml((_FOLDER / f"{name}.toml").read_text("utf-8")))
         return self._read[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rkllm_base.answers import retry_after_s
 from rkllm_mcp.config.secrets import REDACTED, redacted_text
 from rkllm_mcp.errors import GenerationError, PromptTooLongError, ServiceError, ServiceTooLongError
 from rkllm_mcp.messages import as_mapping
@@ -100,7 +101,7 @@ def problem_of(error: Exception, service: RemoteSettings) -> ServiceProblem:
         message=_public_line(str(message), service),
         code=code,
         parameter=str(error_body.get("param") or ""),
-        retry_after_s=_seconds(headers.get("retry-after", "")),
+        retry_after_s=retry_after_s(headers),
         location=_public_line(headers.get("location", ""), service),
     )
 
@@ -228,11 +229,3 @@ def _public_line(text: str, service: RemoteSettings) -> str:
     if service.api_key:
         line = line.replace(service.api_key, REDACTED)
     return shorten(redacted_text(line), _MOST_CHARS)
-
-
-def _seconds(value: str) -> float | None:
-    try:
-        seconds = float(value)
-    except ValueError:
-        return None
-    return seconds if 0 <= seconds < float("inf") else None

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rkllm_base.folders import user_folder
 from rkllm_base.installation import install_command
 from rkllm_mcp.errors import LibraryNotFoundError
-from rkllm_mcp.records import user_folder
 from rkllm_mcp.runtime.abi import RECOMMENDED_VERSION
 
 VERSIONS = ("1.2.0", "1.2.3", "1.3.0", "1.3.1")

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rkllm_base.folders import user_folder
 from rkllm_mcp.errors import AbiMismatchError, LibraryNotFoundError, RuntimeUnusableError, UnknownRuntimeError
-from rkllm_mcp.records import user_folder
 from rkllm_mcp.runtime.abi import (
     FAMILIES,
     GENERATIONS,

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from rkllm_base.folders import user_folder
 from rkllm_mcp.errors import RuntimeUnusableError
-from rkllm_mcp.records import user_folder
 from rkllm_mcp.runtime.library import find_library, fingerprint
 
 FORMAT = 1

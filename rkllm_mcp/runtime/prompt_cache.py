@@ -19,13 +19,13 @@ from typing import Any, cast
 import anyio
 from anyio import to_thread
 
+from rkllm_base.folders import user_folder
+from rkllm_base.memory import available_bytes
 from rkllm_mcp.errors import InputRefusedError, RkllmMcpError, RunRejectedError, RuntimeUnusableError, WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, common_prefix
-from rkllm_mcp.records import user_folder
 from rkllm_mcp.runtime.engine import Engine
 from rkllm_mcp.runtime.library import find_library, fingerprint
 from rkllm_mcp.runtime.profile import model_identity, write_json
-from rkllm_mcp.runtime.worker import available_bytes
 
 logger = logging.getLogger(__name__)
 

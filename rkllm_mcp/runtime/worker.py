@@ -24,13 +24,12 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
+from rkllm_base.memory import available_bytes
 from rkllm_mcp.errors import GenerationError, MemoryShortError, RunRejectedError, RuntimeUnusableError
 from rkllm_mcp.runtime import frames
 from rkllm_mcp.runtime.abi.common import LoadParameters
 from rkllm_mcp.runtime.library import find_library, open_library
 from rkllm_mcp.runtime.model import NativeModel, NativeRun, RowsRun
-
-MEMORY_TABLE = Path("/proc/meminfo")
 
 # The smallest cache per token in the catalogue: Qwen2.5-1.5B, 28 layers with 2 heads of 128 for keys and values in
 # 2 bytes each.
@@ -49,21 +48,7 @@ def needed_bytes(file_bytes: int, context_tokens: int, cache_bytes_per_token: in
     return file_bytes + min(file_bytes, context_tokens * LEAST_CACHE_BYTES_PER_TOKEN)
 
 
-def available_bytes(table: Path = MEMORY_TABLE) -> int | None:
-    """Return the memory available without swapping (MemAvailable), bytes; None if the kernel does not report it."""
-    try:
-        lines = table.read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        name, _, value = line.partition(":")
-        amount = value.split()
-        if name == "MemAvailable" and amount and amount[0].isdecimal():
-            return int(amount[0]) * 1024
-    return None
-
-
-def require_memory(load: LoadParameters, table: Path = MEMORY_TABLE) -> None:
+def require_memory(load: LoadParameters, root: Path = Path("/")) -> None:
     """Refuse a model that does not fit into memory; a missing file is left to the runtime.
 
     Raises:
@@ -73,7 +58,7 @@ def require_memory(load: LoadParameters, table: Path = MEMORY_TABLE) -> None:
         needed = needed_bytes(Path(load.model_path).stat().st_size, load.context_tokens, load.cache_bytes_per_token)
     except OSError:
         return
-    available = available_bytes(table)
+    available = available_bytes(root)
     if available is None or needed <= available:
         return
     raise MemoryShortError(

@@ -20,8 +20,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import anyio
 
+from rkllm_base.folders import user_folder
 from rkllm_mcp.errors import StoreError
-from rkllm_mcp.records import user_folder
 
 FILE_NAME = "state.db"
 OVERRIDE = "RKLLM_MCP_STATE"

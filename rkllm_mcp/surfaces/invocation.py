@@ -100,7 +100,7 @@ def _demo_configuration(environment: Mapping[str, str]) -> tuple[Path, str]:
 
     A UsageError if the copy cannot be made.
     """
-    from rkllm_mcp.records import user_folder
+    from rkllm_base.folders import user_folder
 
     # In a checkout, or in an installed package.
     package = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
@@ -22,12 +22,13 @@ from pydantic import Field, ValidationError
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
+from rkllm_base.addresses import is_loopback
+from rkllm_base.lines import Lines
 from rkllm_mcp import __version__
 from rkllm_mcp.config.secrets import KEY_ADVICE, matches, problem_off_loopback
-from rkllm_mcp.config.sections import is_loopback, web_address
+from rkllm_mcp.config.sections import web_address
 from rkllm_mcp.config.validation_errors import allowed_for, describe
 from rkllm_mcp.errors import RkllmMcpError, UsageError
-from rkllm_mcp.surfaces.chat.input import PipedLines
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, RefusalLog, open_socket, run_async
 
 if TYPE_CHECKING:
@@ -201,13 +202,8 @@ async def _over_stdio(server: BoardServer) -> None:
     from mcp.server.stdio import stdio_server
 
     # The SDK would read in a thread, which no signal ends while the client says nothing.
-    lines = PipedLines(sys.stdin.fileno())
-
-    async def typed() -> AsyncGenerator[str, None]:
-        while (line := await lines.read()) is not None:
-            yield line
-
-    async with stdio_server(stdin=cast("Any", typed())) as (reading, writing):
+    lines = cast("Any", Lines(sys.stdin.fileno()))
+    async with stdio_server(stdin=lines) as (reading, writing):
         await server.run_on(reading, writing)
 
 

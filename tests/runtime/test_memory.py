@@ -14,16 +14,16 @@ from rkllm_mcp.generation import GenerationOptions, Token
 from rkllm_mcp.runtime.abi.common import LoadParameters
 from rkllm_mcp.runtime.engine import open_engine
 from rkllm_mcp.runtime.settings import DOMAIN_BYTES, EngineSettings, assign_domains, with_domains
-from rkllm_mcp.runtime.worker import available_bytes, needed_bytes, require_memory
+from rkllm_mcp.runtime.worker import needed_bytes, require_memory
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
 GB = 1_000_000_000
 
 
-def table(folder: Path, available_kb: int) -> Path:
-    path = folder / "meminfo"
-    path.write_text(f"MemTotal:       16000000 kB\nMemFree:  1 kB\nMemAvailable:   {available_kb} kB\nBuffers: 2 kB\n")
-    return path
+def machine(folder: Path, available_kb: int) -> Path:
+    (folder / "proc").mkdir(exist_ok=True)
+    (folder / "proc/meminfo").write_text(f"MemTotal: 16000000 kB\nMemFree: 1 kB\nMemAvailable:   {available_kb} kB\n")
+    return folder
 
 
 def model(folder: Path, size: int) -> Path:
@@ -40,30 +40,22 @@ def test_a_model_takes_its_weights_and_a_cache_that_grows_with_the_context() -> 
     assert needed_bytes(1000, 4096) == 2000  # no cache is larger than what it caches for
 
 
-def test_available_memory_is_what_the_kernel_says(tmp_path: Path) -> None:
-    assert available_bytes(table(tmp_path, 8_000_000)) == 8_000_000 * 1024
-    (tmp_path / "old").write_text("MemTotal: 1 kB\nMemAvailable: soon\n")
-    assert available_bytes(tmp_path / "old") is None
-    assert available_bytes(tmp_path / "none") is None
-    assert available_bytes()
-
-
 def test_a_model_that_cannot_fit_is_refused_with_both_figures_and_what_to_do(tmp_path: Path) -> None:
     load = LoadParameters(str(model(tmp_path, 4 * GB)), context_tokens=16384)
-    require_memory(load, table(tmp_path, 5_000_000))
+    require_memory(load, machine(tmp_path, 5_000_000))
     with pytest.raises(MemoryShortError) as refusal:
-        require_memory(load, table(tmp_path, 3_000_000))
+        require_memory(load, machine(tmp_path, 3_000_000))
     said = str(refusal.value)
     assert "needs at least 4469 MB with a context of 16384 tokens, and 3072 MB of memory are available" in said
     assert "check_memory = false" in said
     small = LoadParameters(str(model(tmp_path, GB)), context_tokens=16384)
-    require_memory(small, table(tmp_path, 2_000_000))
+    require_memory(small, machine(tmp_path, 2_000_000))
     with pytest.raises(MemoryShortError, match="needs at least 2879 MB with a context of 16384 tokens"):
-        require_memory(replace(small, cache_bytes_per_token=114_688), table(tmp_path, 2_000_000))
+        require_memory(replace(small, cache_bytes_per_token=114_688), machine(tmp_path, 2_000_000))
 
 
 def test_a_model_that_is_not_there_and_a_kernel_that_does_not_say_refuse_nothing(tmp_path: Path) -> None:
-    require_memory(LoadParameters(str(tmp_path / "none")), table(tmp_path, 0))
+    require_memory(LoadParameters(str(tmp_path / "none")), machine(tmp_path, 0))
     require_memory(LoadParameters(str(model(tmp_path, GB))), tmp_path / "none")
 
 

@@ -29,6 +29,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from mcp_servers.knowledge.errors import TooSlowError
 from mcp_servers.knowledge.importing import parser_worker
 from mcp_servers.knowledge.importing.documents import MEGABYTE, Blob, ParsedDocument, ParseLimits
+from rkllm_base.memory import available_bytes
 
 # -I keeps modules of the working directory from replacing ours; the path is passed explicitly.
 _BOOTSTRAP = (
@@ -181,28 +182,9 @@ def _needs_recognition(blob: Blob) -> bool:
 
 def memory_share(root: Path = Path("/")) -> int:
     """Return the address space of a parser, bytes: a third of what is available to this process, within bounds."""
-    return int(max(MIN_MEMORY, min(_MAX_MEMORY, _available_bytes(root) * _MEMORY_SHARE)))
-
-
-def _available_bytes(root: Path) -> int:
-    """Return the memory that this process may still use: of the machine and of its control groups (cgroup v2)."""
-    limits = [_MAX_MEMORY]
-    with suppress(OSError, ValueError, IndexError):
-        table = dict(line.split(":", 1) for line in (root / "proc/meminfo").read_text("ascii").splitlines())
-        limits = [int(table["MemAvailable"].split()[0]) * 1024]
-    with suppress(OSError, ValueError, IndexError, KeyError):
-        path = next(
-            line[3:] for line in (root / "proc/self/cgroup").read_text("utf-8").splitlines() if line[:3] == "0::"
-        )
-        top = root / "sys/fs/cgroup"
-        group = top / path.strip("/")
-        for folder in (group, *group.parents):
-            with suppress(OSError, ValueError):
-                limit = int((folder / "memory.max").read_text("ascii"))
-                limits.append(max(0, limit - int((folder / "memory.current").read_text("ascii"))))
-            if folder == top:
-                break
-    return min(limits)
+    available = available_bytes(root)
+    share = (_MAX_MEMORY if available is None else available) * _MEMORY_SHARE
+    return int(max(MIN_MEMORY, min(_MAX_MEMORY, share)))
 
 
 def _absolute_path() -> list[str]:

@@ -33,13 +33,7 @@ from mcp_servers.knowledge.errors import (
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
 from mcp_servers.knowledge.importing.parser_process import Parsers, open_parsers
 from mcp_servers.program import close_in_time, redact_url
-
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-# NAT64: the last four bytes are the IPv4 address that is reached.
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# The one metadata service of a cloud at an address that counts as public: Azure's.
-_METADATA = frozenset({ipaddress.ip_address("168.63.129.16")})
+from rkllm_base.addresses import Zone, reached_address, zone_of
 
 
 async def resolve_public(url: str, host: str, port: int, allowed: Sequence[str]) -> list[str]:
@@ -51,37 +45,10 @@ async def resolve_public(url: str, host: str, port: int, allowed: Sequence[str])
     numeric = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in addresses))
     networks = [ipaddress.ip_network(network) for network in allowed]
     for address in numeric:
-        if not is_allowed(address, networks):
+        is_named = any(reached_address(address) in network for network in networks)
+        if zone_of(address) is not Zone.PUBLIC and not is_named:
             raise AddressRefusedError(redact_url(url), f"{host} is in a private network")
     return numeric
-
-
-def is_allowed(address: str, networks: Sequence[_Network] = ()) -> bool:
-    """True if an address is public or in one of the networks."""
-    address_meant = _embedded_ipv4(ipaddress.ip_address(address))
-    if any(address_meant in network for network in networks):
-        return True
-    is_special = (
-        address_meant in _METADATA
-        or address_meant.is_multicast
-        or address_meant.is_reserved
-        or address_meant.is_unspecified
-    )
-    is_site = isinstance(address_meant, ipaddress.IPv6Address) and address_meant.is_site_local
-    return address_meant.is_global and not is_special and not is_site
-
-
-def _embedded_ipv4(address: _Address) -> _Address:
-    """Return the IPv4 address inside a mapped, 6to4, Teredo or NAT64 address, else the address."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return address
-    if address.ipv4_mapped or address.sixtofour:
-        return address.ipv4_mapped or address.sixtofour or address
-    if address.teredo:
-        return address.teredo[1]
-    if address in _NAT64:
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address
 
 
 _OK = 200

@@ -23,6 +23,7 @@ from typing import TypeVar
 import anyio
 from anyio import to_thread
 
+from rkllm_base.memory import available_bytes
 from rkllm_mcp.errors import (
     InputRefusedError,
     ModelLoadError,
@@ -34,7 +35,6 @@ from rkllm_mcp.messages import Picture
 from rkllm_mcp.runtime import frames
 from rkllm_mcp.runtime.emulator import emulated_encoder_library
 from rkllm_mcp.runtime.vision.library import EncoderShape, find_encoder_library, is_emulated_encoder
-from rkllm_mcp.runtime.worker import available_bytes
 from rkllm_mcp.runtime.worker_process import WorkerProcess, open_worker
 
 _T = TypeVar("_T")

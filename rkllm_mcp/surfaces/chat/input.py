@@ -6,7 +6,6 @@ not echoed and becomes the next line; input typed before a question was shown do
 
 from __future__ import annotations
 
-import codecs
 import os
 import shlex
 import shutil
@@ -19,8 +18,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import anyio
 
+from rkllm_base.folders import user_folder
+from rkllm_base.lines import Lines
 from rkllm_mcp.catalogue import Catalogue
-from rkllm_mcp.records import user_folder
 from rkllm_mcp.surfaces.chat.picker import Choice, pick
 from rkllm_mcp.surfaces.terminal import Terminal, printable
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 PROMPT = "> "
-_READ_BYTES = 65536
 
 # The text before the cursor ─▶ the word that ends it, and what that word may become, with descriptions.
 Complete: TypeAlias = Callable[[str], Awaitable[tuple[str, Mapping[str, str]]]]
@@ -67,25 +66,8 @@ class Console(Protocol):
         ...
 
 
-class PipedLines:
+class PipedLines(Lines):
     """Lines of a pipe or a file, read from an open descriptor."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._text = ""
-        self._ended = False
-
-    async def read(self) -> str | None:
-        """See ``LineReader.read``."""
-        while "\n" not in self._text and not self._ended:
-            data = await self._bytes()
-            self._ended = not data
-            self._text += self._decoder.decode(data, final=self._ended)
-        if not self._text:
-            return None
-        line, _, self._text = self._text.partition("\n")
-        return line
 
     def while_answering(self) -> AbstractContextManager[None]:
         """Do nothing: a pipe has no echo."""
@@ -93,14 +75,6 @@ class PipedLines:
 
     def interrupted(self) -> None:
         """Do nothing: lines of a pipe stay valid."""
-
-    async def _bytes(self) -> bytes:
-        try:
-            await anyio.wait_readable(self._descriptor)
-        except OSError:
-            # A regular file cannot be waited for, and need not be.
-            await anyio.lowlevel.checkpoint()
-        return os.read(self._descriptor, _READ_BYTES)
 
 
 class ConsoleAnswers:

@@ -31,12 +31,12 @@ from typing import IO, Annotated, Any, cast
 import typer
 from pydantic import BaseModel, ValidationError
 
+from rkllm_base.folders import user_folder
 from rkllm_mcp import __version__
 from rkllm_mcp.app.preview import state_folder
 from rkllm_mcp.config.editing import draft_beside
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.models.cards import list_models
-from rkllm_mcp.records import user_folder
 from rkllm_mcp.surfaces.cli.files import make_folder
 from rkllm_mcp.surfaces.cli.options import System, Yes, argument, command, may_proceed
 from rkllm_mcp.surfaces.cli.service import SYSTEM_STATE, stop_command, system_data

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from rkllm_base.folders import user_folder
 from rkllm_base.installation import (
     PACKAGE,
     InstallationError,
@@ -36,7 +37,6 @@ from rkllm_mcp.app.preview import state_folder
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.records import user_folder
 from rkllm_mcp.surfaces.cli import service
 from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, may_proceed
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache, wraps
 from importlib.resources import files
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 from typer.core import TyperArgument
 
+from rkllm_base.settings import parse_toml
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
 
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from rkllm_mcp.app.environment import ToolEnvironment
     from rkllm_mcp.config.sections import Config
     from rkllm_mcp.messages import ToolSpec
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 # More would push the list of commands off the screen.
@@ -115,7 +110,7 @@ def prepare_help(command: Any) -> None:
 
 @cache
 def _all_examples() -> Mapping[str, Sequence[str]]:
-    return tomllib.loads(files("rkllm_mcp.surfaces.cli").joinpath("examples.toml").read_text("utf-8"))
+    return parse_toml(files("rkllm_mcp.surfaces.cli").joinpath("examples.toml").read_text("utf-8"))
 
 
 def examples(command_path: str, commands: Iterable[str] = ()) -> Sequence[str]:

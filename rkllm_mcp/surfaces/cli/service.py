@@ -27,15 +27,16 @@ from typing import Annotated, Any, cast
 import anyio
 import typer
 
+from rkllm_base.addresses import is_loopback
 from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now, read_json
+from rkllm_base.folders import user_folder
 from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.app.preview import model_files, npu_devices, open_stored, reached_host
 from rkllm_mcp.catalogue import read_catalogue
-from rkllm_mcp.config.sections import Config, is_loopback, own_web_address, web_address
+from rkllm_mcp.config.sections import Config, own_web_address, web_address
 from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.models.cards import model_directories, user_root
-from rkllm_mcp.records import user_folder
 from rkllm_mcp.surfaces.cli.files import filled_template, write_whole
 from rkllm_mcp.surfaces.cli.options import AsJson, System, command, flag, option
 from rkllm_mcp.surfaces.cli.service_account import Account, account_of, open_to_service, starts_without_login

@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rkllm_base.folders import user_folder
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.records import user_folder
 from rkllm_mcp.surfaces.cli.files import make_folder
 
 # Another name than the service's, which systemd gives to the account that it makes.

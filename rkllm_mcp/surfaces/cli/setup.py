@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from rkllm_base.addresses import is_loopback
 from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now
 from rkllm_base.installation import InstallationError, install_extra, module_words
 from rkllm_mcp.app.model_catalogue import by_recommendation, figures
@@ -34,7 +35,7 @@ from rkllm_mcp.app.preview import read_gauges, state_folder
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.loading import load_config, search_order
 from rkllm_mcp.config.secrets import hashed, new_key
-from rkllm_mcp.config.sections import Config, is_loopback
+from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.diagnostics import checks
 from rkllm_mcp.diagnostics.programs import missing_programs

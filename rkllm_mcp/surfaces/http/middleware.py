@@ -25,9 +25,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rkllm_base.addresses import is_loopback
 from rkllm_mcp.config.secrets import CONFIGURED, DEVICE_PREFIX, matches
 from rkllm_mcp.config.section import Right
-from rkllm_mcp.config.sections import RIGHTS, Config, is_loopback
+from rkllm_mcp.config.sections import RIGHTS, Config
 from rkllm_mcp.errors import ModelExchangeError, StoreError
 from rkllm_mcp.records import Device
 from rkllm_mcp.surfaces.http.errors import HEADER, HTTPError, begin_request, current_request_id, response_to

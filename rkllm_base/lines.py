@@ -1,0 +1,59 @@
+"""Lines of an open file descriptor, which a signal or a cancellation can interrupt while they are waited for."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+
+import anyio
+
+_READ_BYTES = 65536
+
+
+class Lines:
+    """Lines of a pipe or a file in UTF-8, without their ends.
+
+    A thread that reads, as in the MCP SDK, is not interrupted by a signal while the other side sends nothing; this
+    waits until the descriptor is readable. A read that is cancelled loses nothing.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._parts: list[bytes] = []  # of the line that has not ended
+        self._lines: deque[str] = deque()
+        self._has_ended = False
+
+    async def read(self) -> str | None:
+        """Return the next line; None at the end."""
+        while not self._lines and not self._has_ended:
+            head, *others = (await self._read_bytes()).split(b"\n")
+            self._has_ended = not head and not others
+            self._parts.append(head)
+            for other in others:
+                self._end_line()
+                self._parts.append(other)
+            if self._has_ended and any(self._parts):
+                self._end_line()
+        return self._lines.popleft() if self._lines else None
+
+    def __aiter__(self) -> Lines:
+        """Iterate over the lines that are left."""
+        return self
+
+    async def __anext__(self) -> str:
+        """Return the next line."""
+        if (line := await self.read()) is None:
+            raise StopAsyncIteration
+        return line
+
+    def _end_line(self) -> None:
+        self._lines.append(b"".join(self._parts).decode("utf-8", "replace"))
+        self._parts.clear()
+
+    async def _read_bytes(self) -> bytes:
+        try:
+            await anyio.wait_readable(self._descriptor)
+        except OSError:
+            # epoll refuses regular files, which are always readable.
+            await anyio.lowlevel.checkpoint()
+        return os.read(self._descriptor, _READ_BYTES)
