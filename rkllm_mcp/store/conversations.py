@@ -230,23 +230,30 @@ def _append(exchange: Exchange, transaction: Transaction) -> tuple[int, int]:
         if not is_own(*whose, exchange.answer, transaction):
             return _append_late(exchange, transaction)
         end_answer(*whose, exchange.answer, transaction)
-    if exchange.draft and not _remove(*whose, range(*exchange.draft), transaction):
+    is_gone = exchange.draft and not _remove(*whose, range(*exchange.draft), transaction)
+    if is_gone and not turns:
         return 0, 0
     if not turns:
         # A new version that was refused leaves its place to the version before it.
         if not _show_version(*whose, exchange.kept_turns, -1, transaction):
             transaction.execute(_DELETE_EMPTY, whose * 2)
         return exchange.kept_turns, 0
-    if exchange.replaces is not None:
+    where = "FROM messages WHERE tenant = ? AND conversation = ?"
+    first = exchange.kept_turns if exchange.replaces is None else exchange.replaces
+    query = f"SELECT created, role, text, position {where} AND position >= ? ORDER BY position"
+    written = _written(transaction.execute(query, (*whose, first)).fetchall(), turns)
+    if is_gone and not written:
+        return 0, 0
+    if exchange.replaces is not None and not written:
         _set_aside(*whose, exchange.replaces, transaction)
     question = next((turn.text for turn in turns if turn.role == "user"), turns[0].text)
     head = (*whose, title_of(question), exchange.own_system, exchange.calls_made)
     transaction.execute(_UPSERT_NOW, (*head, exchange.settings, turns[0].at, turns[-1].at))
-    where = "FROM messages WHERE tenant = ? AND conversation = ?"
+    for place, turn in zip(written, turns, strict=False):
+        _remove(*whose, range(place, place + 1), transaction)
+        _insert(*whose, place, [turn], transaction)
     position = transaction.execute(f"SELECT COALESCE(MAX(position) + 1, 0) {where}", whose).fetchone()[0]
-    query = f"SELECT created, role, text {where} AND position >= ? ORDER BY position"
-    unknown = transaction.execute(query, (*whose, exchange.kept_turns)).fetchall()
-    new = turns[_written(unknown, turns) :]
+    new = turns[len(written) :]
     _insert(*whose, position, new, transaction)
     new_elsewhere = max(0, position - exchange.kept_turns - (len(turns) - len(new)))
     return position + len(new), new_elsewhere
@@ -332,13 +339,22 @@ def _versions(
     }
 
 
-def _written(there: Sequence[tuple[float, str, str]], turns: Sequence[StoredTurn]) -> int:
-    """Return the number of leading turns that an earlier attempt with unknown outcome has written: all or none."""
-    marks = [(turn.at, turn.role, turn.text) for turn in turns]
-    for count in range(len(marks), 0, -1):
-        if any(there[start : start + count] == marks[:count] for start in range(len(there) - count + 1)):
-            return count
-    return 0
+def _written(there: Sequence[tuple[float, str, str, int]], turns: Sequence[StoredTurn]) -> list[int]:
+    """Return the places of the leading turns that an earlier attempt with unknown outcome has written, often none.
+
+    A disk that is slow may end a write after it was given up. Questions tell: their time is that of the exchange; an
+    answer may have been shorter then, or empty.
+    """
+    longest: list[int] = []
+    for start in range(len(there)):
+        places: list[int] = []
+        for (at, role, text, place), turn in zip(there[start:], turns, strict=False):
+            is_answer = bool(places) and role == "assistant"
+            if role != turn.role or not (is_answer or (at, text) == (turn.at, turn.text)):
+                break
+            places.append(place)
+        longest = max(longest, places, key=len)
+    return longest
 
 
 def _insert(

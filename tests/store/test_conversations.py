@@ -273,6 +273,32 @@ async def test_a_save_with_an_unknown_end_is_repeated_without_harm(place: Place)
         assert [turn.text for turn in kept.turns[::2]] == ["first", "second", "third"]
 
 
+@pytest.mark.parametrize("attempts", ["begin", "begin begin", "save", "begin begin save save"])
+@pytest.mark.parametrize("replaces", [None, 2], ids=["new", "again"])
+async def test_attempts_that_a_slow_disk_ended_late_leave_a_question_once(
+    place: Place, attempts: str, replaces: int | None
+) -> None:
+    """The process gives up, does not learn that the write was done after all, and writes the exchange again."""
+    async with opened(place) as conversations:
+        first = await saved(conversations, "", *exchange("first"), *exchange("second", at=NOW + 5), name="c1")
+        kept = 4 if replaces is None else replaces
+        now = replace(first, kept_turns=kept, replaces=replaces)
+        for number, attempt in enumerate(attempts.split()):
+            late = replace(now, unkept=exchange("third", at=NOW + 9))
+            if attempt == "begin":
+                draft = [late.unkept[0], StoredTurn("assistant", "", ending="interrupted", at=NOW + 10 + number)]
+                assert await conversations.begin("", late, draft)
+            else:
+                await conversations.save("", late)
+        now.unkept = exchange("third", at=NOW + 9)
+        assert await conversations.save("", now) == 0
+        stored = await conversations.get("", "c1")
+        texts = ["first", "second", "third"] if replaces is None else ["first", "third"]
+        assert [turn.text for turn in stored.turns[::2]] == texts
+        assert [turn.text for turn in stored.turns[1::2]] == ["答え。"] * len(texts)
+        assert stored.versions == ({} if replaces is None else {2: (2, 2)})
+
+
 @pytest.mark.parametrize("number", [0, 2])
 async def test_an_unknown_version_of_a_question_is_not_shown(number: int, place: Place) -> None:
     async with opened(place) as conversations:
