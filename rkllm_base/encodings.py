@@ -13,6 +13,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -37,11 +38,21 @@ _TABLE: dict[str, Any] = json.loads(Path(__file__).with_name("encodings.json").r
 # Several codecs per name: the first one that decodes every byte is used. CP932 has the Windows additions to Shift_JIS
 # (①, ㈱, 髙), the second codec those of Macintosh and JIS X 0213.
 _CODECS: dict[str, list[str]] = {name: each["codecs"] for name, each in _TABLE["japanese"].items()}
-_JAPANESE_NAMES = {declared: name for name, each in _TABLE["japanese"].items() for declared in each["names"]}
+_LABELS: dict[str, str] = {
+    declared: name
+    for name, every in (
+        *((name, each["names"]) for name, each in _TABLE["japanese"].items()),
+        *_TABLE["labels"].items(),
+    )
+    for declared in every
+}
 # Codecs that pages may declare; Python has others, e.g. for passwords and host names.
 _TEXT_CODECS = re.compile(
     r"utf-8|iso8859-\d+|cp\d+|koi8-[rut]|gb\d+|gbk|big5(hkscs)?|euc_\w+|mac-\w+|tis-620|johab|hz|ptcp154|kz1048"
+    r"|utf-7|iso2022_\w+"
 )
+# Their text is in bytes of ASCII.
+_SEVEN_BITS = re.compile(r"hz|utf-7|iso2022_\w+")
 # What programs write under the name of the smaller one, and browsers read it as.
 _SUPERSETS = {
     "iso8859-1": "cp1252",
@@ -264,7 +275,7 @@ def _count_damage(text: str) -> int:
 def _most_likely(content: bytes, declared: str) -> str:
     """Return the encoding that decodes the bytes to the most usual text."""
     if content.isascii():
-        return "ascii"
+        return declared if _SEVEN_BITS.fullmatch(declared) and _is_valid(content, declared) else "ascii"
     sample = _sample(content)
     is_utf_8 = _is_valid(content, "utf-8")
     # No other encoding forms three-byte UTF-8 sequences, or many of two bytes, by chance.
@@ -376,10 +387,12 @@ def _is_level_1(kanji: str) -> bool:
 def _python_name(declared: str) -> str:
     """Return Python's name of a declared text encoding, or an empty string."""
     name = declared.strip().strip("\"'").lower()
-    if name in _JAPANESE_NAMES:
-        return _JAPANESE_NAMES[name]
-    try:
-        found = codecs.lookup(name).name
-    except (LookupError, ValueError):
-        return ""
-    return _SUPERSETS.get(found, found) if _TEXT_CODECS.fullmatch(found) else ""
+    # Names of programs and of registries begin with these.
+    for known in (name, name.removeprefix("x-"), name.removeprefix("cs")):
+        if known in _LABELS:
+            return _LABELS[known]
+        with suppress(LookupError, ValueError):
+            found = codecs.lookup(known).name
+            if _TEXT_CODECS.fullmatch(found):
+                return _SUPERSETS.get(found, found)
+    return ""

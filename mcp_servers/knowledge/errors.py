@@ -186,6 +186,10 @@ class NoTextError(DocumentImportError):
     """The document has no text."""
 
 
+class PicturesOnlyError(NoTextError):
+    """The document consists of pictures whose text was not recognised."""
+
+
 class TooLargeError(DocumentImportError):
     """The document exceeds a size limit."""
 

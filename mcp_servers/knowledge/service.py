@@ -286,7 +286,7 @@ async def open_service(
     Cancelling an import of a watched folder leaves whole documents only; the next start continues.
     """
     judge = _judge(settings.models)
-    limits = ParseLimits(document_bytes=settings.document_mb * MEGABYTE)
+    limits = ParseLimits(document_bytes=settings.document_mb * MEGABYTE, include_hidden=settings.include_hidden)
     fetching = FetchLimits(allowed_networks=settings.allow_networks)
     failure: Exception | None = None
     async with (

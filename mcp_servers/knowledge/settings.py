@@ -93,6 +93,7 @@ class Settings:
     import_from: tuple[Path, ...] = ()  # folders that ``path`` may name; empty for all
     allow_networks: tuple[str, ...] = ()  # private networks that ``url`` may name, e.g. 192.168.0.0/16
     document_mb: int = 50  # largest file
+    include_hidden: bool = False  # hidden sheets, rows, slides, layers and text are read
     tenant_chunks: int = 100_000  # chunks that a tenant may store; 0 for no limit
     tenant: str = ""  # over stdio, whose server this is; empty for the owner
     tenant_documents: TenantDocuments = "own"  # or also those of knowledge bases without a tenant

@@ -51,15 +51,25 @@ _CONDITION = re.compile(
     rf"(?:(?:の|は|で|に|、)+|(?:の|は|で|、)*{_TIME}(?:の|は|に|、)*)(?:晴れ|雨|雪|曇り|くもり|降る|降ります|暑い|寒い|風|台風).*$"
 )
 _ENGLISH_TIME = (
-    r"(?:today|tomorrow|tonight|now|right now|currently|(?:this|next) (?:weekend|week|morning|afternoon|evening|night)"
+    r"(?:today|tomorrow|tonight|now|right now|currently|later|weather|forecast"
+    r"|(?:this |next |in the |the |at )?(?:weekend|week|month|morning|afternoon|evening|night|noon)"
     r"|(?:on |this |next )?(?:mon|tues|wednes|thurs|fri|satur|sun)day)"
 )
-_ENGLISH_TIME_AROUND = re.compile(rf"(?i)^{_ENGLISH_TIME},? (?:in |at |for )?|,? (?:for |at )?{_ENGLISH_TIME}$")
-_MAX_TIME_WORDS = 4
-# landmarks.tsv: names of stations, airports, islands and sights, and the municipality whose forecast is meant.
-_LANDMARKS: dict[str, str] = {
-    name: target
-    for names, target in (
+_ENGLISH_TIME_AROUND = re.compile(
+    rf"(?i)^{_ENGLISH_TIME},? (?:in |at |for |of )?|,? (?:for |at |on |in )?(?:the )?{_ENGLISH_TIME}\??$"
+)
+_MAX_TIME_WORDS = 5
+# Where the person is, or a postcode: they name no place that could be guessed.
+_NO_NAME = re.compile(
+    r"(?i)[〒\d\s‐-―ー−-]*|outside|nearby|current location|(?:right |over |around )?(?:here|there)"
+    r"|(?:near |at |around )?(?:me|home|my (?:location|place|house|home|area|city|town))"
+    r"|(?:ここ|そこ|こちら|こっち|この辺り?|このあたり|うち|家|自宅|実家|外|近所|近く|現在地|現在位置|今いる(?:場所|所|ところ))"
+)
+# landmarks.tsv: names of regions, stations, airports, islands and sights, and the municipality whose forecast is meant,
+# or the places of which one must be chosen.
+_LANDMARKS: dict[str, list[str]] = {
+    name: targets.split(",")
+    for names, targets in (
         line.split("\t") for line in Path(__file__).with_name("landmarks.tsv").read_text("utf-8").splitlines()
     )
     for name in names.split(",")
@@ -103,13 +113,12 @@ class Gazetteer:
                 self._by_sound[key].append(place)
             if place.kind == "prefecture":
                 self._prefectures.update(dict.fromkeys(names | sounds, place.prefecture))
-        municipalities = {place.full_name: place for place in self.places if place.kind in {"city", "town"}}
-        self._landmarks: dict[str, Place] = {
-            key: municipalities[target]
-            for name, target in _LANDMARKS.items()
-            if target in municipalities
+        whole = {place.full_name: place for place in self.places if place.kind in {"prefecture", "city", "town"}}
+        self._landmarks: dict[str, tuple[Place, ...]] = {
+            key: tuple(whole[target] for target in targets if target in whole)
+            for name, targets in _LANDMARKS.items()
             for key in (fold(name), romaji_key(name))
-            if key
+            if key and targets[0] in whole
         }
 
     @classmethod
@@ -124,6 +133,11 @@ class Gazetteer:
         the result includes lower-ranked places of the same name (府中町 after 府中市).
         """
         interpretations = list(self._interpretations(query))
+        for name, prefecture in interpretations:
+            # 東北 is not the town of this name in Aomori.
+            region = self._targets(name)
+            if len(region) > 1 and prefecture is None:
+                return PlaceMatch(region)
         explicit_prefecture_first = sorted(interpretations, key=lambda interpretation: interpretation[1] is None)
         loosening = (_unchanged, self._landmark, _without_county, _municipality_of_an_address, _without_ending)
         for loosen in (*loosening, self._landmark_without_ending):
@@ -132,11 +146,12 @@ class Gazetteer:
                     places = self._look_up(candidate, prefecture, namesakes=namesakes)
                     if places:
                         return PlaceMatch(places)
-        return PlaceMatch((), tuple(self._similar(query)))
+        names_nothing = all(_NO_NAME.fullmatch(name) for name, _ in interpretations)
+        return PlaceMatch((), () if names_nothing else tuple(self._similar(query)))
 
     def find_in(self, text: str) -> PlaceMatch:
         """Return the place that a question names somewhere; none if it names none."""
-        named = (key for place in self._contained(fold(text)) for key in (place.name,))
+        named = self._contained(fold(text))
         words = [
             word for word in _LATIN_WORD.findall(unicodedata.normalize("NFKC", text)) if len(word) >= _LEAST_LETTERS
         ]
@@ -150,9 +165,10 @@ class Gazetteer:
 
     def _landmark(self, name: str) -> Iterator[str]:
         """博多 -> 福岡県福岡市's name in the table."""
-        target = self._landmarks.get(fold(name)) or self._landmarks.get(romaji_key(name))
-        if target:
-            yield target.code
+        yield from (target.code for target in self._targets(name)[:1])
+
+    def _targets(self, name: str) -> tuple[Place, ...]:
+        return self._landmarks.get(fold(name)) or self._landmarks.get(romaji_key(name)) or ()
 
     def _landmark_without_ending(self, name: str) -> Iterator[str]:
         """博多駅 -> 博多 -> 福岡市."""
@@ -210,13 +226,17 @@ class Gazetteer:
                 if folded[length] == "の" and length + 1 < len(folded):
                     yield folded[length + 1 :], prefecture
 
-    def _contained(self, key: str) -> Iterator[Place]:
-        """Yield the places whose names stand in a query, the longest first."""
+    def _contained(self, key: str) -> Iterator[str]:
+        """Yield the names of places and regions that a query contains, the longest first."""
         for length in range(min(len(key) - 1, _MAX_CONTAINED), 1, -1):
             for start in range(len(key) - length + 1):
                 part = key[start : start + length]
-                if part in self._by_name and not is_kana(part) and not part.isascii():
-                    yield min(self._by_name[part], key=lambda place: _RANK[place.kind])
+                if is_kana(part) or part.isascii():
+                    continue
+                if len(self._landmarks.get(part, ())) > 1:
+                    yield part
+                elif part in self._by_name:
+                    yield min(self._by_name[part], key=lambda place: _RANK[place.kind]).name
 
     def _similar(self, query: str) -> Iterator[Place]:
         sound = romaji_key(query)
@@ -226,7 +246,7 @@ class Gazetteer:
         longer = sorted((name for name in index if len(key) > 1 and name.startswith(key)), key=len)
         near = difflib.get_close_matches(key, index, n=_SUGGESTIONS, cutoff=cutoff)
         best = [min(index[name], key=lambda place: _RANK[place.kind]) for name in (*longer, *near)]
-        best = best or list(self._contained(fold(query)))
+        best = best or [place for name in self._contained(fold(query)) for place in self._by_name.get(fold(name), ())]
         return iter(list(dict.fromkeys(best))[:_SUGGESTIONS])
 
 

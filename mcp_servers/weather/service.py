@@ -122,7 +122,7 @@ WEEK_AREAS = "/bosai/forecast/const/week_area05.json"
 _FORECAST_AGE_S = 600.0
 # Municipalities change a few times a year.
 _TABLE_AGE_S = 7 * 86400.0
-_MAX_PLACES = 8
+_MAX_PLACES = 10
 # The longest name with prefecture and county is shorter; a similarity search for a whole page would take minutes.
 _MAX_NAME_CHARS = 60
 # Every edition covers at least this many days, today included.

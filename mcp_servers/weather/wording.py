@@ -94,6 +94,12 @@ def in_english(summary: ForecastSummary) -> str:
 
 def ambiguity_message(query: str, places: Sequence[Place]) -> tuple[str, str]:
     """Return the question that lists the places of an ambiguous name, in Japanese and English."""
+    if all(place.kind == "prefecture" for place in places):
+        names = "、".join(place.full_name for place in places)
+        return (
+            f"「{query}」には{names}があります。どの都道府県か指定してください。",
+            f"{query} has {', '.join(place.full_english for place in places)}. Which prefecture?",
+        )
     more = len(places) - _MAX_LISTED
     names = "、".join(place.full_name for place in places[:_MAX_LISTED])
     english = "; ".join(place.full_english for place in places[:_MAX_LISTED])

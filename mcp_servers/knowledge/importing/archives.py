@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
 from mcp_servers.knowledge.errors import EncryptedDocumentError, TooLargeError
-from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
+from mcp_servers.knowledge.importing.documents import Blob, ParseLimits, some_names
 
 _TITLE = re.compile(r"<dc:title\b[^<>]*>([^<]{1,1000})<")
 _MAX_PARTS = 10_000
@@ -32,8 +32,6 @@ _MAX_DEPTH = 200
 MAX_COLUMNS = 1_000
 # A wider gap between the cells of a row becomes one of so many empty cells.
 MAX_GAP = 50
-# Embedded files that a warning names.
-_MAX_NAMED = 5
 # Characters that XML does not have, and ampersands that begin no reference: programs write both.
 _NO_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|&(?!#?\w{1,40};)")
 _MAX_NUMBER_DIGITS = 9
@@ -122,8 +120,7 @@ def named(element: ET.Element, *tags: str) -> Iterator[ET.Element]:
 
 def embedded_warnings(lost: Sequence[str]) -> list[str]:
     """Return a warning with the names of embedded files that were not read; empty for none."""
-    more = f" and {len(lost) - _MAX_NAMED} more" if len(lost) > _MAX_NAMED else ""
-    return [f"Embedded files were not read: {', '.join(lost[:_MAX_NAMED])}{more}."] if lost else []
+    return [f"Embedded files were not read: {some_names(lost)}."] if lost else []
 
 
 def relation_id(element: ET.Element) -> str:

@@ -11,13 +11,12 @@ from urllib.parse import unquote
 
 from mcp_servers.knowledge.errors import EncryptedDocumentError
 from mcp_servers.knowledge.importing.archives import find_part, joined_name, named, parse_part
-from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder
+from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder, some_names
 from rkllm_base.encodings import decode
 
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 # Fonts are obfuscated with these; text is not.
 _FONT_ALGORITHMS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
-_SHOWN = 5
 
 
 def read_book(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) -> tuple[str, list[str]]:
@@ -56,13 +55,14 @@ def read_book(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) ->
         except zipfile.BadZipFile:
             lost.append(href)
             continue
+        # A chapter may be a drawing (svg).
         _, passages = read_html(decode(content, declared_charset(content)).text)
         builder.extend(passages, page=number)
     if encrypted and not builder.passages:
         raise EncryptedDocumentError(blob.name)
     title = next((" ".join("".join(element.itertext()).split()) for element in named(book, "title")), "")
-    warnings = [f"Chapters that the book names are missing or damaged: {_some_names(lost)}."] if lost else []
-    warnings += [f"Chapters are encrypted and were not read: {_some_names(encrypted)}."] if encrypted else []
+    warnings = [f"Chapters that the book names are missing or damaged: {some_names(lost)}."] if lost else []
+    warnings += [f"Chapters are encrypted and were not read: {some_names(encrypted)}."] if encrypted else []
     return title, warnings
 
 
@@ -76,7 +76,3 @@ def _encrypted_parts(archive: zipfile.ZipFile, root: str) -> frozenset[str]:
         if method not in _FONT_ALGORITHMS:
             references += (root + reference.get("URI", "").lstrip("/") for reference in named(data, "CipherReference"))
     return frozenset({*references, *map(unquote, references)})
-
-
-def _some_names(names: list[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -9,6 +9,7 @@ quoted-printable, often in Shift_JIS.
 
 from __future__ import annotations
 
+import codecs
 import quopri
 import re
 from collections.abc import Iterator, Mapping
@@ -55,6 +56,17 @@ _CONTACT_NAMES = {
 _PART = re.compile(r"(?<!\\);")
 _QUOTED = "QUOTED-PRINTABLE"
 _MAX_PARAMETERS = 200
+_FOLD = re.compile(rb"(?<![=\r])\r?\n[ \t]")
+
+
+def unfolded(content: bytes) -> bytes:
+    """Return a calendar or vCard with its long lines joined, which may be divided inside a letter.
+
+    Behind a ``=`` that continues a line itself the white space stays.
+    """
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        content = decode(content).text.encode()
+    return _FOLD.sub(b"", content)
 
 
 def read_calendar(text: str) -> list[Passage]:
@@ -62,7 +74,7 @@ def read_calendar(text: str) -> list[Passage]:
     passages: list[Passage] = []
     lines: list[str] = []
     names: list[str] = []
-    for line in _unfolded(text):
+    for line in text.split("\n"):
         name, parameters, value = _property(line)
         if name == "BEGIN":
             names.append(value.strip())
@@ -76,11 +88,6 @@ def read_calendar(text: str) -> list[Passage]:
                 f"{_CALENDAR_NAMES[name]}: {f'{person} <{address}>' if person and person != address else address}"
             )
     return passages
-
-
-def _unfolded(text: str) -> list[str]:
-    """Return the lines of a calendar or vCard; a long one continues behind white space."""
-    return re.sub(r"\n[ \t]", "", text).split("\n")
 
 
 def _property(line: str) -> tuple[str, dict[str, str], str]:
@@ -132,7 +139,7 @@ def read_contacts(text: str) -> list[Passage]:
 def _card_lines(text: str) -> Iterator[str]:
     """Yield the lines of a vCard; a quoted-printable one continues behind a ``=`` at its end."""
     pieces: list[str] = []
-    for line in re.sub(r"(?<!=)\n[ \t]", "", text).split("\n"):
+    for line in text.split("\n"):
         pieces.append(line.lstrip() if pieces else line)
         if line.endswith("=") and _QUOTED in pieces[0][:_MAX_PARAMETERS].upper():
             pieces[-1] = pieces[-1].removesuffix("=")

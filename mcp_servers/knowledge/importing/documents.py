@@ -52,6 +52,36 @@ class ParseLimits:
     pages: int = 5_000  # of a PDF; the rest is omitted with a warning
     seconds: float = 120.0  # for parsing the largest document; smaller ones get less
     memory_bytes: int | None = None  # address space of the parser process; None: a share of the available memory
+    include_hidden: bool = False  # also sheets, rows, slides, layers and text that the document's author hid
+
+
+_MAX_NAMED = 5
+
+
+class HiddenParts:
+    """The parts of one document that its author hid, which are left out unless ``is_included``."""
+
+    def __init__(self, *, is_included: bool) -> None:
+        self._is_included = is_included
+        self._names: dict[str, None] = {}
+
+    def leaves_out(self, name: str) -> bool:
+        """Return True for a part that is not to be read; the warning names it."""
+        self._names[name] = None
+        return not self._is_included
+
+    def warnings(self) -> list[str]:
+        """Return a sentence with the names of the hidden parts; none without any."""
+        if not self._names:
+            return []
+        done = "were read as well" if self._is_included else "were left out (include_hidden reads them)"
+        return [f"Parts that are hidden {done}: {some_names(list(self._names))}."]
+
+
+def some_names(names: Sequence[str]) -> str:
+    """Return names for a warning, the first of many."""
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
 
 
 class DocumentFullError(Exception):
@@ -67,10 +97,11 @@ class DocumentBuilder:
 
     ``title`` is the first level-1 heading. A heading without text below it becomes a passage, so that searches find it.
     ``passages`` is complete after ``finish``. More than is read of one document raises DocumentFullError, which the
-    functions that read a format suppress.
+    functions that read a format suppress. ``hidden`` is asked about each part that is hidden.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, include_hidden: bool = False) -> None:
+        self.hidden = HiddenParts(is_included=include_hidden)
         self.passages: list[Passage] = []
         self.title = ""
         self._parts = self._characters = 0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from mcp_servers.knowledge.importing.documents import Cell, DocumentBuilder, DocumentFullError, expand_spans
+from mcp_servers.knowledge.importing.documents import Cell, DocumentBuilder, DocumentFullError, expand_spans, some_names
 from mcp_servers.knowledge.importing.plain_text import CJK
 from mcp_servers.knowledge.importing.word_numbers import number_text
 from mcp_servers.knowledge.types import Passage
@@ -59,6 +59,7 @@ _RAW = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noem
 # Elements without an end, or whose end may be left out.
 _WITHOUT_END = frozenset(_ELEMENTS["without_end"])
 _RAISED, _SIGNS = frozenset({"sup", "sub"}), frozenset("+-−–")
+_GROUPS = frozenset({"span", "div", "p", "section", "td", "li", "dd"})
 _LIST_KINDS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _MAX_SPAN, _MAX_NUMBER_DIGITS = 1_000, 6
 _TICKED = frozenset({"li", "p", "td", "th", "label", "dd"})
@@ -74,6 +75,7 @@ _EMPTY_ELEMENT = re.compile(
     re.IGNORECASE,
 )
 _DECLARATIONS = re.compile(r"(<!doctype[^>\[]{0,500})\[[^\]]{0,20000}\]\s*>", re.IGNORECASE)
+_FRAME = re.compile(r"""<i?frame\b[^<>]{0,2000}?\bsrc\s*=\s*["']?([^"'\s<>]{1,200})""", re.IGNORECASE)
 # Placeholder of <br> until white space is normalized; does not occur in text.
 _BREAK = "\v"
 _CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]{2,40})""", re.IGNORECASE)
@@ -87,6 +89,14 @@ def declared_charset(content: bytes) -> str:
     return match.group(1).decode("ascii", "ignore") if match else ""
 
 
+def reason_without_text(text: str) -> str:
+    """Return why a page shows nothing that could be read; empty if it simply has nothing."""
+    frames = list(dict.fromkeys(_FRAME.findall(text)))
+    if frames:
+        return f"it is a page of frames that shows other files: {some_names(frames)}"
+    return "its text is made by a script" if "<script" in text.lower() else ""
+
+
 def read_html(text: str) -> tuple[str, list[Passage]]:
     """Return title (may be empty) and passages."""
     if _XHTML.match(text):
@@ -94,6 +104,10 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
     tree = LexborHTMLParser(_flattened(text))
     title = _title(tree)
     _write_states_and_formulas(tree)
+    _show_alternatives(tree)
+    for drawing in tree.css("svg"):
+        lines = [" ".join((line.text() or "").split()) for line in drawing.css("text")]
+        drawing.replace_with("\v".join(["", *filter(None, lines), ""]) if any(lines) else "")
     tree.strip_tags(_ELEMENTS["dropped"], recursive=True)
     for node in tree.css(_LEFT_OUT):
         if node.tag not in {"html", "body"}:
@@ -133,6 +147,23 @@ def _write_states_and_formulas(tree: LexborHTMLParser) -> None:
         for name in ("hidden", "aria-hidden", "style"):
             if name in panel.attributes:
                 del panel.attrs[name]
+
+
+def _show_alternatives(tree: LexborHTMLParser) -> None:
+    """Show what a script chooses from: two hidden elements or more, beside which their parent has nothing to show."""
+    for first in tree.css("[hidden]:first-child"):
+        parent = first.parent
+        if parent is None or parent.tag not in _GROUPS:
+            continue
+        children = list(parent.iter(include_text=True))
+        hidden = [child for child in children if not child.is_text_node and "hidden" in child.attributes]
+        others = [child for child in children if child.text().strip() and child not in hidden]
+        if len(hidden) < 2 or others:
+            continue
+        for at, child in enumerate(hidden):
+            del child.attrs["hidden"]
+            if at and child.tag == "span":
+                child.insert_before(" / ")
 
 
 def _flattened(text: str) -> str:

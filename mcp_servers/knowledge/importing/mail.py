@@ -18,7 +18,7 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage, MIMEPart
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from mcp_servers.knowledge.importing.calendars import read_calendar
+from mcp_servers.knowledge.importing.calendars import read_calendar, unfolded
 from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.html import declared_charset, read_html
 from mcp_servers.knowledge.importing.plain_text import read_plain
@@ -45,6 +45,9 @@ _QUOTED_START = re.compile(rb"^>(>*From )", re.MULTILINE)
 _PART_HEADER = re.compile(r"^Content-Type:", re.MULTILINE | re.IGNORECASE)
 _PART_NAME = re.compile(r"""\bname="?([^"\r\n]{1,200})"?""", re.IGNORECASE)
 _SHOWN_NAMES = 5
+_UUENCODED = re.compile(
+    r"^begin [0-7]{3,4} ([^\r\n]{1,200})\n((?:[ -`]{1,62}\n)*?)(?:[` ]?\n)?end[ \t]*$", re.MULTILINE
+)
 _ENCODED_WORD = re.compile(r"=\?([\w.:*-]{1,60})\?([bBqQ])\?([^?\s]*)\?=")
 _ENCODED_WORDS = re.compile(rf"{_ENCODED_WORD.pattern}(?:\s*{_ENCODED_WORD.pattern})*")
 _BASE64 = re.compile(rb"\s*(?:[A-Za-z0-9+/]+[ \t\r]*\n\s*)*[A-Za-z0-9+/]*={0,2}[ \t]*(?=\s|$)")
@@ -153,14 +156,27 @@ class _MessageReader:
         content = _payload(part)
         # Senders often name a charset that lacks some of the characters.
         charset = part.get_content_charset("") or (declared_charset(content) if subtype == "html" else "")
-        decoded = decode(content, charset)
+        decoded = decode(unfolded(content) if subtype == "calendar" else content, charset)
         self.warnings += decoded.warnings
         text = decoded.text[: self._limits.characters]
+        if subtype == "plain":
+            text = _UUENCODED.sub(self._uudecoded, text)
         if subtype == "plain" and str(part.get_param("format", "")).lower() == "flowed":
             text = _unflowed(text, deletes_space=str(part.get_param("delsp", "")).lower() == "yes")
         if subtype == "html":
             return read_html(text)
         return "", (read_calendar(text) if subtype == "calendar" else read_plain(text))
+
+    def _uudecoded(self, match: re.Match[str]) -> str:
+        """Remember a file that stands in the text; return its text, or that of no such file as it is."""
+        try:
+            content = b"".join(binascii.a2b_uu(line.encode("ascii")) for line in match[2].splitlines())
+        except (ValueError, UnicodeError):
+            return match[0]
+        part = MIMEPart(policy.default)
+        part.set_content(content, "application", "octet-stream")
+        self._attachments.append((part, match[1].strip()))
+        return "\n"
 
     def _best(self, parts: list[MIMEPart], read: list[list[Passage]]) -> list[Passage]:
         """Return the alternative with the most text, and what invitations add."""

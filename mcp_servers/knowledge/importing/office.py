@@ -38,6 +38,7 @@ from mcp_servers.knowledge.importing.documents import (
     Cell,
     DocumentBuilder,
     DocumentFullError,
+    HiddenParts,
     ParseLimits,
     expand_spans,
     table_passage,
@@ -95,7 +96,7 @@ def read_office(blob: Blob, kind: str, limits: ParseLimits) -> _Parsed:
 
     Raises TooLargeError, EncryptedDocumentError or DamagedDocumentError.
     """
-    builder = DocumentBuilder()
+    builder = DocumentBuilder(include_hidden=limits.include_hidden)
     title, warnings = "", list[str]()
     try:
         if kind == "fodt":
@@ -111,7 +112,7 @@ def read_office(blob: Blob, kind: str, limits: ParseLimits) -> _Parsed:
                 title = title or stated
     except (KeyError, ValueError, IndexError, ET.ParseError, zipfile.BadZipFile) as error:
         raise DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]) from error
-    return title or builder.title, builder.finish(), tuple(warnings)
+    return title or builder.title, builder.finish(), (*warnings, *builder.hidden.warnings())
 
 
 def _embedded_warnings(archive: zipfile.ZipFile) -> list[str]:
@@ -135,6 +136,9 @@ def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob
     missing = len(slide_ids) - len(slides) if slides else 0
     for page, name in enumerate(dict.fromkeys(slides) or numbered_parts(archive, r"ppt/slides/slide\d+\.xml"), 1):
         slide = parse_part(archive, name)
+        if slide.get("show") in _FALSE and builder.hidden.leaves_out(f"slide {page}"):
+            continue
+        _remove_hidden_shapes(slide, builder.hidden, page)
         tables = {id(inner) for table in named(slide, "tbl") for inner in table.iter()}
         for shape in named(slide, "sp"):
             is_title = any(placeholder.get("type") in {"title", "ctrTitle"} for placeholder in named(shape, "ph"))
@@ -155,6 +159,15 @@ def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob
     return "", [f"Slides that the presentation names are missing: {missing}."] if missing else []
 
 
+def _remove_hidden_shapes(slide: ET.Element, hidden: HiddenParts, page: int) -> None:
+    for group in list(slide.iter()):
+        for shape in list(group):
+            properties = next((part for part in shape if local_name(part).endswith("Pr")), shape)
+            is_hidden = any(part.get("hidden") in _TRUE for part in properties if local_name(part) == "cNvPr")
+            if is_hidden and any(True for _ in named(shape, "t")) and hidden.leaves_out(f"a shape of slide {page}"):
+                group.remove(shape)
+
+
 def _slide_cells(row: ET.Element) -> Iterator[Cell]:
     for cell in row:
         is_covered = cell.get("hMerge") in _TRUE or cell.get("vMerge") in _TRUE
@@ -163,7 +176,7 @@ def _slide_cells(row: ET.Element) -> Iterator[Cell]:
             yield Cell(text, whole_number(cell.get("rowSpan", ""), 1), whole_number(cell.get("gridSpan", ""), 1))
 
 
-_TRUE = frozenset({"1", "true", "on"})
+_TRUE, _FALSE = frozenset({"1", "true", "on"}), frozenset({"0", "false", "off"})
 _READERS: dict[str, tuple[_Reader, str]] = {
     "xlsx": (_read_sheets, "docProps/core.xml"),
     "pptx": (_read_slides, "docProps/core.xml"),

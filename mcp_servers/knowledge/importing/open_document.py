@@ -7,7 +7,7 @@ a table below its name, a slide a page.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import NamedTuple, TypeAlias
 from xml.etree import ElementTree as ET
 
@@ -23,12 +23,20 @@ from mcp_servers.knowledge.importing.archives import (
     parse_xml,
     whole_number,
 )
-from mcp_servers.knowledge.importing.documents import Blob, Cell, DocumentBuilder, expand_spans
+from mcp_servers.knowledge.importing.documents import Blob, Cell, DocumentBuilder, HiddenParts, expand_spans
 from mcp_servers.knowledge.importing.word_numbers import number_text
 
 _MANIFEST, _STYLES = "META-INF/manifest.xml", "styles.xml"
 _UNREAD = frozenset({"tracked-changes", "annotation", "note", "styles", "automatic-styles", "master-styles", "scripts"})
 _MAX_REPEATED_ROWS = 100
+_NOT_SHOWN, _COLLAPSED = frozenset({"none", "false"}), frozenset({"collapse", "filter"})
+_HIDDEN = {
+    "table": "table {}",
+    "page": "slide {}",
+    "section": "section {}",
+    **dict.fromkeys(("span", "p", "h", "hidden-text", "hidden-paragraph", "list"), "hidden text"),
+    **dict.fromkeys(("custom-shape", "rect", "frame", "text-box", "g", "ellipse"), "a shape"),
+}
 # The name of the table with the data of a chart.
 _CHART_TABLE = "local-table"
 # First character of a number format -> Word's name of it.
@@ -74,9 +82,73 @@ def read_open_document(archive: zipfile.ZipFile, builder: DocumentBuilder, blob:
         raise EncryptedDocumentError(blob.name)
     content = parse_part(archive, "content.xml")
     trees = [*([parse_part(archive, _STYLES)] if _STYLES in names else []), content]
+    _remove_hidden(content, trees, builder.hidden)
     lost = _add_objects(archive, content)
     _ContentReader(builder, trees).read(content)
     return "", embedded_warnings(lost)
+
+
+def _remove_hidden(content: ET.Element, trees: Sequence[ET.Element], hidden: HiddenParts) -> None:
+    """Remove the sheets, rows, columns, slides, sections, layers and words that are hidden."""
+    styles = {
+        attribute(style, "name")
+        for tree in trees
+        for style in named(tree, "style")
+        if any(attribute(part, "display") in _NOT_SHOWN or attribute(part, "visibility") == "hidden" for part in style)
+    }
+    layers = {
+        attribute(layer, "name")
+        for tree in trees
+        for layer in named(tree, "layer")
+        if attribute(layer, "display") in _NOT_SHOWN
+    }
+    for parent in list(content.iter()):
+        before: ET.Element | None = None
+        for child in list(parent):
+            name = _hidden_name(child, styles, layers)
+            is_read = any(True for text in child.itertext() if text.strip()) if name else False
+            if not (name and is_read and hidden.leaves_out(name)):
+                before = child
+                continue
+            if before is None:
+                parent.text = (parent.text or "") + (child.tail or "")
+            else:
+                before.tail = (before.tail or "") + (child.tail or "")
+            parent.remove(child)
+        if local_name(parent) == "table":
+            _empty_hidden_columns(parent, hidden)
+
+
+def _hidden_name(element: ET.Element, styles: Set[str], layers: Set[str]) -> str:
+    """Return what a hidden element is called in the warning; empty for one that is shown."""
+    tag, name = local_name(element), attribute(element, "name")
+    if tag in {"p", "h"} and any(attribute(mark, "is-hidden") == "true" for mark in named(element, "hidden-paragraph")):
+        return "hidden text"
+    if tag == "table-row":
+        return "rows of a table" if attribute(element, "visibility") in _COLLAPSED else ""
+    is_hidden = attribute(element, "display") in _NOT_SHOWN or attribute(element, "is-hidden") == "true"
+    if attribute(element, "layer") in layers:
+        return f"layer {attribute(element, 'layer')}"
+    if not is_hidden and attribute(element, "style-name") not in styles:
+        return ""
+    return _HIDDEN.get(tag, "").format(name)
+
+
+def _empty_hidden_columns(table: ET.Element, hidden: HiddenParts) -> None:
+    columns: list[bool] = []
+    for column in named(table, "table-column"):
+        repeated = whole_number(attribute(column, "number-columns-repeated"), 1)
+        columns += [attribute(column, "visibility") in _COLLAPSED] * min(max(repeated, 1), MAX_COLUMNS)
+    if not any(columns[:MAX_COLUMNS]):
+        return
+    for row in named(table, "table-row"):
+        at = 0
+        for cell in row:
+            has_text = at < len(columns) and columns[at] and any(text.strip() for text in cell.itertext())
+            if has_text and hidden.leaves_out(f"columns of {attribute(table, 'name')}".strip()):
+                for inner in list(cell):
+                    cell.remove(inner)
+            at += max(whole_number(attribute(cell, "number-columns-repeated"), 1), 1)
 
 
 def _add_objects(archive: zipfile.ZipFile, content: ET.Element) -> list[str]:
@@ -106,6 +178,7 @@ def _add_objects(archive: zipfile.ZipFile, content: ET.Element) -> list[str]:
 def read_flat_document(blob: Blob, builder: DocumentBuilder) -> str:
     """Read a document in one XML file; return its title."""
     root = parse_xml(blob.content, blob.name)
+    _remove_hidden(root, [root], builder.hidden)
     _ContentReader(builder, [root]).read(root)
     meta = next(named(root, "meta"), None)
     title = next(named(meta, "title"), None) if meta is not None else None

@@ -29,8 +29,8 @@ from mcp_servers.knowledge.errors import (
     TooLargeError,
     UnsupportedFormatError,
 )
-from mcp_servers.knowledge.importing.calendars import read_calendar, read_contacts
-from mcp_servers.knowledge.importing.documents import CELL, Blob, ParsedDocument, ParseLimits, table_passage
+from mcp_servers.knowledge.importing.calendars import read_calendar, read_contacts, unfolded
+from mcp_servers.knowledge.importing.documents import Blob, HiddenParts, ParsedDocument, ParseLimits, table_passage
 from mcp_servers.knowledge.importing.markdown import read_markdown
 from mcp_servers.knowledge.importing.plain_text import read_plain
 from mcp_servers.knowledge.importing.source_code import read_source
@@ -100,6 +100,15 @@ _HTML_START = re.compile(
     rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
 )
 _FLAT_START = re.compile(rb"<office:document\s")
+# The head of a mail; also of a page that is saved in one file under another ending.
+_MAIL_START = re.compile(
+    rb"(?:[a-z][a-z0-9-]{1,40}:[^\r\n]*\r?\n(?:[ \t][^\r\n]*\r?\n)*){1,60}?(?:mime-version|content-type|received):",
+    re.IGNORECASE,
+)
+_HEADER_LINE = re.compile(rb"\s*[A-Za-z][\w-]*:")
+_LINES_START = {b"BEGIN:VCALENDAR": _BY_ENDING["ics"], b"BEGIN:VCARD": _BY_ENDING["vcf"]}
+# Texts of these formats may begin like another one: an example, a template.
+_OPEN_READERS = frozenset({"source", "markdown", "mail", "notebook", "jsonl"})
 # A separator line and a header.
 _MAILBOX_START = re.compile(
     rb"\AFrom (?:-|\S+ [^\r\n]{0,100}\d{4}[^\r\n]{0,20}) ?\r?\n(?:>?[A-Za-z][\w-]*:[^\r\n]*\r?\n|[ \t][^\r\n]*\r?\n)"
@@ -111,22 +120,33 @@ def format_of(blob: Blob) -> Format:
     """Detect the format; raise UnsupportedFormatError, EncryptedDocumentError or DamagedDocumentError."""
     head = blob.content[:_HEAD_BYTES]
     ending = PurePosixPath(blob.name.lower()).suffix.removeprefix(".")
-    if _BY_ENDING.get(ending) is MAIL:
-        # Attachments begin like documents of their own.
-        _check_not_binary(blob, head)
-        return MAIL
-    marked = _marked_format(blob, head)
+    file_format = _BY_ENDING.get(ending) or _BY_TYPE.get(blob.media_type.lower())
+    # Attachments of a mail begin like documents of their own.
+    is_mail = file_format is MAIL and _HEADER_LINE.match(head) is not None
+    marked = None if is_mail else _marked_format(blob, head)
     if marked:
         return marked
-    if ending in {"pdf", "docx", "xlsx", "pptx"}:
+    told = _told_format(head)
+    if told is None and ending in {"pdf", "docx", "xlsx", "pptx"}:
         raise _mismatch_error(blob, ending)
     _check_not_binary(blob, head)
-    file_format = _BY_ENDING.get(ending) or _BY_TYPE.get(blob.media_type.lower())
-    if file_format:
-        return file_format
+    # What the text is comes before what its name says.
+    if told and (file_format is None or file_format.reader not in _OPEN_READERS):
+        return told
+    return file_format or PLAIN
+
+
+def _told_format(head: bytes) -> Format | None:
+    """Return the format of text that tells it in its first line, or None."""
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if _FLAT_START.search(head):
         return FLAT_OPEN_DOCUMENT
-    return HTML if _HTML_START.match(head.removeprefix(b"\xef\xbb\xbf")) else PLAIN
+    for mark, file_format in _LINES_START.items():
+        if start[: len(mark)].upper() == mark:
+            return file_format
+    if _MAIL_START.match(start):
+        return MAIL
+    return HTML if _HTML_START.match(start) else None
 
 
 def _marked_format(blob: Blob, head: bytes) -> Format | None:
@@ -332,11 +352,14 @@ def _is_deep(value: Any) -> bool:
 
 
 def _html(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-    from mcp_servers.knowledge.importing.html import declared_charset, read_html
+    from mcp_servers.knowledge.importing.html import declared_charset, read_html, reason_without_text
 
     # The charset of the sender takes precedence over the page's own.
     text, warnings = _text(blob, limits, blob.charset or declared_charset(blob.content))
-    return (*read_html(text), warnings)
+    title, passages = read_html(text)
+    if not passages and (reason := reason_without_text(text)):
+        raise NoTextError(blob.name, reason)
+    return title, passages, warnings
 
 
 def _office(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:
@@ -357,20 +380,21 @@ def _mailbox(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
     return read_mailbox(blob, limits, read_attachment)
 
 
-def _calendar(text: str, *_: object) -> tuple[str, list[Passage]]:
-    return "", read_calendar(text)
+def _of_lines(read: Callable[[str], list[Passage]]) -> _Reader:
+    """Return the reader of a calendar or address book."""
+
+    def reader(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
+        text, warnings = _text(replace(blob, content=unfolded(blob.content)), limits)
+        return "", read(text), warnings
+
+    return reader
 
 
-def _contacts(text: str, *_: object) -> tuple[str, list[Passage]]:
-    return "", read_contacts(text)
+def _rich_text(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
+    from mcp_servers.knowledge.importing.rich_text import rich_text
 
-
-def _rich_text(blob: Blob, _: Format, __: ParseLimits) -> _Parsed:
-    from striprtf import striprtf
-
-    # Characters outside ASCII are escaped in the file; "|" separates the cells of a table.
-    text = cast("Any", striprtf).rtf_to_text(blob.content.decode("latin-1"), errors="replace")
-    return "", read_plain(str(text).replace("|", CELL)), ()
+    hidden = HiddenParts(is_included=limits.include_hidden)
+    return "", read_plain(rich_text(blob.content, hidden)), tuple(hidden.warnings())
 
 
 def _picture(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
@@ -438,8 +462,8 @@ _READERS: dict[str, _Reader] = {
     **dict.fromkeys(("docx", "xlsx", "pptx", "odt", "fodt", "epub"), _office),
     "mail": _mail,
     "mailbox": _mailbox,
-    "calendar": _decoded(_calendar),
-    "contacts": _decoded(_contacts),
+    "calendar": _of_lines(read_calendar),
+    "contacts": _of_lines(read_contacts),
     "picture": _picture,
     "rtf": _rich_text,
 }

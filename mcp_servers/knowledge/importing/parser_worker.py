@@ -28,6 +28,7 @@ from mcp_servers.knowledge.errors import (
     DocumentImportError,
     KnowledgeError,
     MissingExtraError,
+    PicturesOnlyError,
     TooSlowError,
 )
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
@@ -39,7 +40,8 @@ HEAD = struct.Struct("!QQ")
 EXIT_MEMORY = 71
 NO_MEMORY = "it needs more memory than one document may"
 
-_PROBLEMS = {kind.__name__: kind for kind in (*DocumentImportError.__subclasses__(), MissingExtraError)}
+_KINDS = (*DocumentImportError.__subclasses__(), PicturesOnlyError, MissingExtraError)
+_PROBLEMS = {kind.__name__: kind for kind in _KINDS}
 
 
 def pack_request(blob: Blob, limits: ParseLimits) -> bytes:

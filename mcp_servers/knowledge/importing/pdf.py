@@ -18,12 +18,25 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby, islice, pairwise, product
 from statistics import median
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
-from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, NoTextError
-from mcp_servers.knowledge.importing.documents import CELL, Blob, DocumentBuilder, DocumentFullError, ParseLimits
+from mcp_servers.knowledge.errors import (
+    DamagedDocumentError,
+    EncryptedDocumentError,
+    NoTextError,
+    PicturesOnlyError,
+)
+from mcp_servers.knowledge.importing.documents import (
+    CELL,
+    Blob,
+    DocumentBuilder,
+    DocumentFullError,
+    HiddenParts,
+    ParseLimits,
+    some_names,
+)
+from mcp_servers.knowledge.importing.pdf_layers import layers_off, remove_layers
 from mcp_servers.knowledge.importing.plain_text import (
-    count_cjk,
     ends_sentence,
     is_cjk,
     is_list_item,
@@ -63,6 +76,7 @@ class Page:
     is_unreadable: bool = False  # its fonts do not say which characters they show; no lines
     recognized: str = ""  # text of the picture of a page without lines
     notes: tuple[str, ...] = ()  # comments attached to places of the page
+    is_blank: bool = False
 
 
 @dataclass(frozen=True)
@@ -412,10 +426,19 @@ _PASSWORD_ERRORS = frozenset({4, 5})
 _MAX_BOOKMARKS = 10_000
 _MAX_PIXELS = 5_000
 # Share of unmapped characters above which a page is unreadable, among so many of them.
-_UNKNOWN_SHARE, _MAPPED_CHARACTERS = 0.3, 2_000
+_UNKNOWN_SHARE, _MAPPED_CHARACTERS = 0.3, 500
+_READ_CHARACTERS = 2_000
 # A wider gap separates columns or cells.
 _GAP_EMS = 1.5
+# A narrower one does if so many of the page's gaps end at one place.
+_NARROW_GAP_EMS, _EQUAL_GAPS = 0.7, 4
+# The bullet or number of an item stands so far before its text.
+_MARK_GAP_EMS, _BULLET = 3.0, re.compile(r"[^\w\s]")
+_MARK = re.compile(r"[^\w\s]|[(（]?(?:[A-Za-z]|[\dA-Z]{1,3}(?:\.\d{1,3}){0,4})[.)）]?")
 _MAX_ATTACHMENTS = 100
+# Inside or beside letters; alone they are bullets and pictograms.
+_PRIVATE_LETTER = re.compile("[\ue000-\uf8ff]")
+_PRIVATE = re.compile("[A-Za-z]*(?:[A-Za-z][\ue000-\uf8ff]|[\ue000-\uf8ff][a-z])[A-Za-z\ue000-\uf8ff]*")
 # Kinds of annotations whose contents are a comment.
 _NOTES = ("TEXT", "HIGHLIGHT", "UNDERLINE", "SQUIGGLY", "STRIKEOUT", "CARET", "STAMP")
 _HIRAGANA_SHARE, _FUNCTION_SHARE = 0.15, 0.08
@@ -470,9 +493,11 @@ def read_pdf(
         if error.err_code in _PASSWORD_ERRORS:
             raise EncryptedDocumentError(blob.name) from error
         raise DamagedDocumentError(blob.name, "no PDF reader can open it") from error
+    hidden = HiddenParts(is_included=limits.include_hidden)
+    layers = frozenset(name for name in layers_off(blob.content) if hidden.leaves_out(f"layer {name}"))
     with closing(document):
         count = len(document)
-        pages = list(_pages(document, library, limits))
+        pages = list(_pages(document, library, limits, layers))
         bookmarks = list(_bookmarks(document, library))
         title = _title(str(document.get_metadata_dict().get("Title", "")))
         attached = (
@@ -488,9 +513,12 @@ def read_pdf(
     passages += [replace(passage, page=None) for read, _ in attached for passage in read]
     if not passages and any(page.is_unreadable for page in pages):
         raise NoTextError(blob.name, "its fonts do not say which characters they show")
+    if not passages and all(page.is_blank for page in pages):
+        raise NoTextError(blob.name, "its pages are blank")
     if not passages:
-        raise NoTextError(blob.name, f"its {count} pages are pictures" if count > 1 else "its page is a picture")
-    return title, passages, (*_warnings(pages, count), *(warning for _, warnings in attached for warning in warnings))
+        raise PicturesOnlyError(blob.name, f"its {count} pages are pictures" if count > 1 else "its page is a picture")
+    lost = (warning for _, warnings in attached for warning in warnings)
+    return title, passages, (*_warnings(pages, count), *hidden.warnings(), *lost)
 
 
 def _attachments(document: Any, library: Any) -> Iterator[Blob]:
@@ -510,20 +538,24 @@ def _title(text: str) -> str:
     return "" if title.lower() in _PLACEHOLDER_TITLES else title
 
 
-def _pages(document: Any, library: Any, limits: ParseLimits) -> Iterator[Page]:
+def _pages(document: Any, library: Any, limits: ParseLimits, layers: frozenset[str]) -> Iterator[Page]:
+    """Yield the pages without the objects of some layers."""
     characters, started = 0, time.monotonic()
     form = document.formenv if document.get_formtype() and document.init_forms() else None
     for number in range(min(len(document), limits.pages)):
         try:
             fields = _fields(document, number, form.raw, library.raw) if form else []
             page, notes = _with_notes(document, number, library.raw, is_form=form is not None)
+            if layers:
+                remove_layers(page, library.raw, layers)
             with closing(page), closing(page.get_textpage()) as text_page:
                 is_unreadable = _is_unreadable(text_page, library.raw)
                 lines = () if is_unreadable else tuple(_with_fields(list(_lines(text_page, library.raw)), fields))
                 # Half of the time remains for the other steps.
                 left_s = limits.seconds / 2 - (time.monotonic() - started)
                 recognized = "" if lines or left_s <= 0 else _recognized(page, left_s)
-                read = Page(number + 1, lines, is_unreadable, recognized, notes)
+                is_blank = library.raw.FPDFPage_CountObjects(page.raw) == 0
+                read = Page(number + 1, lines, is_unreadable, recognized, notes, is_blank)
         except library.PdfiumError:
             # A broken page counts as a page without text.
             read = Page(number + 1, ())
@@ -623,10 +655,11 @@ def _recognized(page: Any, limit_s: float) -> str:
 
 def _is_unreadable(text_page: Any, raw: Any) -> bool:
     """True if most characters are not mapped to Unicode: PDFium gives numbers of glyphs for them."""
-    count = min(text_page.count_chars(), _MAPPED_CHARACTERS)
-    unknown, most = 0, count * _UNKNOWN_SHARE
-    for at in range(count):
-        if unknown > most or unknown + count - at <= most:
+    count = text_page.count_chars()
+    sample = range(0, count, max(1, count // _MAPPED_CHARACTERS))
+    unknown, most = 0, len(sample) * _UNKNOWN_SHARE
+    for number, at in enumerate(sample):
+        if unknown > most or unknown + len(sample) - number <= most:
             break
         code = raw.FPDFText_GetUnicode(text_page.raw, at)
         is_private = 0xE000 <= code <= 0xF8FF or code == 0xFFFD
@@ -634,7 +667,7 @@ def _is_unreadable(text_page: Any, raw: Any) -> bool:
     if unknown <= most:
         return False
     # Bitmap fonts of TeX name no glyphs, but their codes are those of the letters.
-    return not _is_language(str(text_page.get_text_range(0, count)))
+    return not _is_language(str(text_page.get_text_range(0, min(count, _READ_CHARACTERS))))
 
 
 def _is_language(text: str) -> bool:
@@ -647,35 +680,72 @@ def _is_language(text: str) -> bool:
 
 
 def _lines(text_page: Any, raw: Any) -> Iterator[Line]:
+    page, rectangle = text_page.raw, raw.FS_RECTF()
+
     def box(text_index: int) -> Box:
-        index = raw.FPDFText_GetCharIndexFromTextIndex(text_page.raw, text_index)
-        return text_page.get_charbox(max(0, index), loose=True)
+        index = raw.FPDFText_GetCharIndexFromTextIndex(page, text_index)
+        raw.FPDFText_GetLooseCharBox(page, max(0, index), rectangle)
+        return rectangle.left, rectangle.bottom, rectangle.right, rectangle.top
 
     text: str = text_page.get_text_range()
+    rows: list[tuple[Line, str, int, list[_Gap]]] = []
     start = 0
     for piece in text.split("\r\n"):
         stripped = piece.strip()
         if stripped:
-            yield from _parts(box, stripped, start + len(piece) - len(piece.lstrip()))
+            first = start + len(piece) - len(piece.lstrip())
+            line = line_between(stripped, box(first), box(first + len(stripped) - 1))
+            rows.append((line, stripped, first, list(_gaps(box, line, first))))
         start += len(piece) + 2
+    ends = Counter(round(gap.right) for *_, gaps in rows for gap in gaps)
+    for line, stripped, first, gaps in rows:
+        # A narrower gap separates columns if gaps of other lines end where it ends.
+        spaces = [
+            gap.at
+            for gap in gaps
+            if gap.ems > _GAP_EMS
+            or (
+                _CELL_CHARACTERS <= gap.at < len(stripped) - _CELL_CHARACTERS
+                and sum(ends[round(gap.right) + near] for near in (-1, 0, 1)) >= _EQUAL_GAPS
+            )
+        ]
+        if gaps and gaps[0].ems < _MARK_GAP_EMS and (_BULLET if gaps[1:] else _MARK).fullmatch(stripped[: gaps[0].at]):
+            spaces = [space for space in spaces if space != gaps[0].at]
+        yield from _parts(box, line, stripped, first, spaces)
 
 
-def _parts(box: Callable[[int], Box], text: str, start: int) -> Iterator[Line]:
-    """Split a line at wide gaps between columns or cells, which PDFium joins; ``box`` is of a character, in points."""
-    line = line_between(text, box(start), box(start + len(text) - 1))
-    em = line.size
-    wide = count_cjk(text)
-    natural = em * (wide + 0.6 * (len(text) - wide))
+class _Gap(NamedTuple):
+    """A wide space in a line."""
+
+    at: int  # its index in the text
+    right: float
+    ems: float  # its width
+
+
+def _gaps(box: Callable[[int], Box], line: Line, start: int) -> Iterator[_Gap]:
+    """Yield the spaces that may separate columns or cells, which PDFium joins; ``box`` is of a character, in points."""
+    if line.direction != "right":
+        return
+    at = line.text.find(" ")
+    while at >= 0:
+        right = box(start + at + 1)[0]
+        ems = (right - box(start + at - 1)[2]) / max(line.size, 1)
+        if ems > _NARROW_GAP_EMS:
+            yield _Gap(at, right, ems)
+        at = line.text.find(" ", at + 1)
+
+
+def _parts(box: Callable[[int], Box], line: Line, text: str, start: int, spaces: Sequence[int]) -> Iterator[Line]:
+    """Divide a line at some of its spaces."""
     if line.direction != "right":
         yield line
         return
-    if line.right - line.left < natural + em * 2 or " " not in text:
+    if not spaces:
         yield replace(line, text=_with_raised(box, text, start))
         return
     begin = 0
-    for space in [at for at, character in enumerate(text) if character == " "]:
-        gap = box(start + space + 1)[0] - box(start + space - 1)[2]
-        if gap > em * _GAP_EMS and text[begin:space].strip():
+    for space in spaces:
+        if text[begin:space].strip():
             part = _with_raised(box, text[begin:space], start + begin)
             yield line_between(part, box(start + begin), box(start + space - 1))
             begin = space + 1
@@ -712,11 +782,23 @@ def _warnings(pages: list[Page], count: int) -> Iterator[str]:
     unreadable = [page.number for page in pages if page.is_unreadable and not page.recognized]
     if unreadable:
         yield f"The fonts of {_pages_text(unreadable, count)} do not say which characters they show: not read."
-    empty = [page.number for page in pages if not (page.lines or page.is_unreadable or page.recognized)]
+    with_text = {page.number for page in pages if page.lines or page.is_unreadable or page.recognized}
+    empty = [page.number for page in pages if page.number not in with_text and not page.is_blank]
     if empty:
         yield f"No text on {_pages_text(empty, count)}: pictures are not read."
+    yield from _private_letters(pages)
     if len(pages) < count:
         yield f"Only the first {len(pages)} of {count} pages were read."
+
+
+def _private_letters(pages: Sequence[Page]) -> Iterator[str]:
+    """Warn of letters for which a font has a number of its own, mostly ligatures: words with them are not found."""
+    words = dict.fromkeys(
+        word for page in pages for line in page.lines if not line.text.isascii() for word in _PRIVATE.findall(line.text)
+    )
+    if words:
+        shown = some_names([_PRIVATE_LETTER.sub("\ufffd", word) for word in words])
+        yield f"Some words have characters that only their font knows, such as ligatures: {shown}."
 
 
 def _pages_text(numbers: Sequence[int], count: int) -> str:

@@ -27,6 +27,7 @@ _MAX_MERGED, _MAX_MERGES = 2_000, 20_000
 # Characters that XML does not have.
 _ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")
 _Styles = list[str]
+_TRUE = frozenset({"1", "true", "on"})
 
 
 def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
@@ -52,11 +53,14 @@ def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
         if part in read:
             continue
         read.add(part)
-        builder.heading(2, sheet.get("name", ""))
+        name = sheet.get("name", "")
+        if sheet.get("state") in {"hidden", "veryHidden"} and builder.hidden.leaves_out(f"sheet {name}"):
+            continue
+        builder.heading(2, name)
         if part not in names:
             continue
         tree = parse_part(archive, part)
-        builder.add_table(_rows(tree, text_of))
+        builder.add_table(_rows(tree, text_of, lambda kind, name=name: builder.hidden.leaves_out(f"{kind} of {name}")))
         for _, (kind, target) in sorted(relations(archive, part).items()):
             if kind in {"comments", "threadedComment", "drawing"} and target in names:
                 builder.add(text_lines(archive, target))
@@ -73,8 +77,16 @@ def _number_formats(styles: ET.Element) -> _Styles:
     return [codes.get(number) or BUILT_IN.get(number, "General") for number in used]
 
 
-def _rows(sheet: ET.Element, text_of: Callable[[ET.Element], str]) -> Iterator[list[str]]:
+def _rows(
+    sheet: ET.Element, text_of: Callable[[ET.Element], str], leaves_out: Callable[[str], bool]
+) -> Iterator[list[str]]:
+    """Yield the rows; ``leaves_out`` is asked about hidden ``rows`` and ``columns`` that have text."""
     merges = _merges(sheet)
+    hidden = [
+        (whole_number(column.get("min", ""), 0), whole_number(column.get("max", ""), 0))
+        for column in named(sheet, "col")
+        if column.get("hidden") in _TRUE
+    ]
     values: dict[tuple[int, int], str] = {}
     number = 0
     for row in named(sheet, "row"):
@@ -91,8 +103,12 @@ def _rows(sheet: ET.Element, text_of: Callable[[ET.Element], str]) -> Iterator[l
             cells += [""] * min(column - 1 - max(len(cells), before), MAX_GAP)
             before = column
             columns[column] = len(cells)
-            cells.append(text_of(cell))
-        yield _with_merged(cells, columns, number, merges.get(number, []), values)
+            text = text_of(cell)
+            is_hidden = text and any(first <= column <= last for first, last in hidden)
+            cells.append("" if is_hidden and leaves_out("columns") else text)
+        whole = _with_merged(cells, columns, number, merges.get(number, []), values)
+        if not (row.get("hidden") in _TRUE and any(cells) and leaves_out("rows")):
+            yield whole
 
 
 def _with_merged(

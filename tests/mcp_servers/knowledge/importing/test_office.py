@@ -224,7 +224,6 @@ def test_a_part_that_unpacks_to_a_multiple_of_its_size_is_refused() -> None:
 
 
 def test_rich_text_is_read_in_the_character_set_of_its_fonts() -> None:
-    pytest.importorskip("striprtf")
     content = rb"{\rtf1\ansi{\fonttbl{\f0\fcharset0 A;}{\f1\fcharset128 B;}}\f0 abc \f1\'8b\'e0\'8a\'7a\par \u26412?}"
     assert [passage.text for passage in read(content).passages] == ["abc 金額\n本"]
 
@@ -365,3 +364,16 @@ def test_parts_behind_the_end_of_a_malformed_message_are_named() -> None:
     parsed = read(mail.encode(), "a.eml")
     assert [passage.text for passage in parsed.passages] == ["Subject: photo", "Hello."]
     assert parsed.warnings == ("The message is malformed, and what is behind its end was not read: photo.zip.",)
+
+
+def test_hidden_sheets_and_rows_are_left_out_with_a_warning_and_read_if_asked_for() -> None:
+    sheet = WORKBOOK["xl/worksheets/sheet1.xml"].replace('<row><c r="A2"', '<row hidden="1"><c r="A2"')
+    content = zipped({**WORKBOOK, "xl/worksheets/sheet1.xml": sheet})
+    shown, whole = (
+        parse_blob(Blob(content, "a.xlsx"), ParseLimits(include_hidden=is_read)) for is_read in (False, True)
+    )
+    assert len(shown.passages[0].text) < len(whole.passages[0].text)
+    assert [warning.split(" of ")[0] for warning in (*shown.warnings, *whole.warnings)] == [
+        "Parts that are hidden were left out (include_hidden reads them): rows",
+        "Parts that are hidden were read as well: rows",
+    ]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +13,6 @@ from mcp_servers.knowledge.errors import (
 )
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
 from mcp_servers.knowledge.importing.parse import parse_blob
-from mcp_servers.knowledge.importing.recognition import languages
 from mcp_servers.knowledge.types import Passage
 from tests.support.imported import column, has_japanese_font, pdf
 
@@ -48,7 +47,7 @@ def test_every_passage_knows_its_page() -> None:
     document = read(pdf([column(["一頁目の文です。"]), [], column(["三頁目の文です。"])], title="手引き"))
     assert document.title == "手引き"
     assert document.passages == (Passage("一頁目の文です。", (), 1), Passage("三頁目の文です。", (), 3))
-    assert document.warnings == ("No text on 1 of 3 pages (2): pictures are not read.",)
+    assert document.warnings == ()
 
 
 def test_a_sentence_that_runs_over_the_end_of_a_page_belongs_to_the_page_it_begins_on() -> None:
@@ -213,11 +212,29 @@ def test_a_pdf_with_a_password_says_so() -> None:
         read(pdf([column(["秘密"])], password="open sesame"))
 
 
-def test_a_scanned_pdf_says_that_it_needs_ocr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    languages.cache_clear()
-    with pytest.raises(NoTextError, match=r"a\.pdf has no text: its 2 pages are pictures\. If it was scanned"):
+def test_blank_pages_are_not_called_a_scan() -> None:
+    with pytest.raises(NoTextError, match=r"a\.pdf has no text: its pages are blank\. Import the file"):
         read(pdf([[], []]))
+
+
+@pytest.mark.parametrize("font", ["Helvetica", "Times-Roman", "Courier"])
+@pytest.mark.parametrize("gap", [12, 24])
+def test_english_columns_that_are_drawn_line_by_line_are_read_one_after_the_other(font: str, gap: int) -> None:
+    from reportlab.pdfbase.pdfmetrics import stringWidth
+    from reportlab.pdfgen.canvas import Canvas
+
+    left = ["The committee of the house agreed", "that the bicycles are to be moved", "from the yard to the cellar"]
+    right = ["Rubbish is put out before", "seven. Glass goes to the station", "by the church; paper on Friday"]
+    made = io.BytesIO()
+    canvas = cast("Any", Canvas)(made, pagesize=(700, 300), invariant=1)
+    canvas.setFont(font, 10)
+    start = 40 + max(cast("Any", stringWidth)(line, font, 10) for line in left) + gap
+    for at, (line, other) in enumerate(zip(left * 3, right * 3, strict=True)):
+        canvas.drawString(40, 260 - at * 13, line)
+        canvas.drawString(start, 260 - at * 13, other)
+    canvas.save()
+    text = " ".join(passage.text for passage in read(made.getvalue()).passages).replace("\n", " ")
+    assert text.index("agreed that the bicycles") < text.index("before seven. Glass")
 
 
 def test_pages_and_characters_beyond_the_limits_are_left_out_and_reported() -> None:

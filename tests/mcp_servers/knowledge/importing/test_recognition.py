@@ -111,8 +111,18 @@ def test_without_the_program_a_picture_is_refused_with_what_to_install(
         UnsupportedFormatError, match=r"it is an image, and Tesseract is not installed \(tesseract-ocr,"
     ):
         read(PNG, "a.png")
-    with pytest.raises(NoTextError, match="its page is a picture"):
-        read(pdf([[]]), "a.pdf")
+    with pytest.raises(NoTextError, match=r"its page is a picture\. If it was scanned"):
+        read(drawn_pdf(), "a.pdf")
+
+
+def drawn_pdf() -> bytes:
+    from reportlab.pdfgen.canvas import Canvas
+
+    made = io.BytesIO()
+    canvas = cast("Any", Canvas)(made, invariant=1)
+    canvas.rect(100, 100, 200, 200, fill=1)
+    canvas.save()
+    return made.getvalue()
 
 
 def test_a_pdf_whose_fonts_are_not_mapped_to_unicode_is_refused_instead_of_indexed_as_garbage(
