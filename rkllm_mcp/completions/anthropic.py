@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationError
 
 from rkllm_mcp.completions import api
 from rkllm_mcp.completions.content import content_text
@@ -30,11 +31,15 @@ from rkllm_mcp.completions.request import (
     model_options,
 )
 from rkllm_mcp.messages import ToolSpec, as_mapping
-from rkllm_mcp.sampling import overrides_of
+from rkllm_mcp.sampling import Api, overrides_of
 
 # The oldest version of the API, by its date, whose objects and events these are.
 OLDEST_VERSION = "2023-06-01"
 _SYSTEM = ("system", "developer")
+# Penalties have no name of Anthropic's, and are taken by those that programs know.
+_APIS: tuple[Api, ...] = ("anthropic", "openai", "compatible")
+_NO_THINKING = ("disabled", "between_tools")
+_TOOL_CHANGES = ("tool_addition", "tool_removal")
 _MODES: Mapping[str, ToolMode] = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -97,16 +102,42 @@ class OutputConfig(api.ApiBody):
     format: OutputFormat | None = None
 
 
-class CountBody(api.ApiBody):
+class MessagesThread(api.ApiBody):
+    """A conversation of which this service keeps what was said: a request that continues it brings the rest alone."""
+
+    type: Literal["create", "continue"]
+    previous_message_id: Annotated[str, Field(max_length=256)] | None = None
+
+
+_OTHER_APIS: Mapping[str, tuple[Any, ...]] = {
+    "n": api.ONE_ANSWER,
+    "logprobs": api.LOGPROBS,
+    "logit_bias": api.LOGIT_BIAS,
+    "functions": ("a function is a tool; send tools and tool_choice",),
+    **api.belongs_to("/v1/chat/completions", "response_format", instead="send output_config.format"),
+    **api.belongs_to("/v1/chat/completions", "stop", instead="send stop_sequences"),
+    **api.belongs_to("/v1/chat/completions", "max_completion_tokens", instead="send max_tokens"),
+    **api.belongs_to("/v1/chat/completions", "reasoning_effort", "chat_template_kwargs", instead="send thinking"),
+    **api.belongs_to("/v1/responses", "instructions", instead="send system"),
+    **api.belongs_to("/v1/responses", "input", "previous_response_id", instead="send messages"),
+    **api.OF_OTHER_SERVERS,
+}
+
+
+_NO_EFFECT = (
+    *("betas", "billing_policy", "cache_control", "context_management", "speed", "user_profile_id", "workspace_id"),
+)
+
+
+class CountBody(api.WholeBody):
     """POST /v1/messages/count_tokens."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "mcp_servers": ("no server is reached at an address of the client's; name a configured one in an mcp_toolset",),
+        **_OTHER_APIS,
     }
-    IGNORED = (
-        *("betas", "billing_policy", "cache_control", "compaction", "context_management", "speed", "user_profile_id"),
-        "workspace_id",
-    )
+    # A count does not depend on whether a summary is made.
+    IGNORED = (*_NO_EFFECT, "compaction")
 
     messages: Annotated[list[MessagesMessage], Field(min_length=1, max_length=api.MOST_MESSAGES)]
     model: str
@@ -119,24 +150,31 @@ class CountBody(api.ApiBody):
     mcp_servers: list[dict[str, Any]] | None = None
 
 
-class MessagesBody(api.sampled(CountBody, "anthropic")):
+class MessagesBody(api.sampled(CountBody, *_APIS)):
     """POST /v1/messages."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         **CountBody.REFUSED,
         "container": ("no code runs here for a model; leave it out",),
+        "compaction": ("no summary is made here; ask for one in a message",),
     }
     IGNORED = (
-        *(*CountBody.IGNORED, "diagnostics", "fallback_credit_token", "fallbacks", "inference_geo", "metadata"),
-        "service_tier",
+        *(
+            *_NO_EFFECT,
+            "diagnostics",
+            "fallback_credit_token",
+            "fallbacks",
+            "inference_geo",
+            "metadata",
+            "service_tier",
+        ),
     )
 
     max_tokens: api.Positive
     stream: bool | None = None
     stop_sequences: list[str] | None = None
     container: str | dict[str, Any] | None = None
-    # One that is created is not kept: a request that continues it is refused.
-    thread: dict[str, Any] | None = None
+    thread: MessagesThread | None = None
     # Of this service.
     mcp: bool | None = None
     tokens: api.Tokens | None = None
@@ -175,27 +213,61 @@ class TokenCount(api.ResponsePart):
     input_tokens: int
 
 
-def messages_request(body: CountBody, context: RequestContext) -> ChatRequest:
-    """Return the request of a body; a RequestRefusedError names a field that cannot be honoured."""
+@dataclass(frozen=True)
+class KeptThread:
+    """What is kept of a thread: its system text and tools, which only its first request has, and its messages."""
+
+    system: _Blocks | None = None
+    tools: Sequence[MessagesTool] = ()
+    messages: Sequence[MessagesMessage] = ()
+
+    @classmethod
+    def of(cls, items: Sequence[Json]) -> KeptThread:
+        """Return what ``thread_items`` wrote."""
+        head, *messages = items
+        tools = tuple(MessagesTool.model_validate(tool) for tool in head["tools"] or ())
+        # A system text in blocks is read as a message's.
+        system = MessagesMessage.model_validate({"role": "system", "content": head["system"] or ""}).content
+        return cls(system or None, tools, [MessagesMessage.model_validate(message) for message in messages])
+
+
+def thread_items(body: MessagesBody, content: Sequence[Json]) -> list[Json]:
+    """Return what is kept of a request and the content of its answer, as JSON."""
+    sent = body.model_dump(mode="json", include={"system", "tools", "messages"}, exclude_none=True)
+    items = [*sent["messages"], {"role": "assistant", "content": list(content)}]
+    if body.thread is not None and body.thread.type == "create":
+        items.insert(0, {"system": sent.get("system"), "tools": sent.get("tools")})
+    return items
+
+
+def messages_request(body: CountBody, context: RequestContext, kept: KeptThread | None = None) -> ChatRequest:
+    """Return the request of a body, behind what is ``kept`` of its thread.
+
+    Raises:
+        RequestRefusedError: a field cannot be honoured; it is named.
+    """
     api.refuse_impossible(body)
-    if isinstance(body, MessagesBody) and as_mapping(body.thread).get("type") == "continue":
-        # The SDKs' tool runners send the whole conversation after this code.
-        message = "messages of an earlier request are not kept here; send the whole conversation, without thread"
-        raise RequestRefusedError(message, "thread", "thread_unsupported_request")
-    tools, servers = _tools(body.tools or ())
+    if kept is None:
+        kept = KeptThread(body.system, body.tools or ())
+    elif body.system or body.tools:
+        name = "system" if body.system else "tools"
+        message = f"{name} is that of the request that created the thread; leave it out, or create another thread"
+        raise RequestRefusedError(message, name, "thread_fingerprint_mismatch")
+    messages = [*kept.messages, *body.messages]
+    tools, servers = _tools(_offered(kept.tools, messages))
     settings: Json = {"limit": None}
     if isinstance(body, MessagesBody):
         settings = {"limit": body.max_tokens, "stop": body.stop_sequences, "stop_place": "stop_sequences"}
-        settings["sampling"] = overrides_of(body, ("anthropic",))
+        settings["sampling"] = overrides_of(body, _APIS)
     history = MessageHistory(tools, context)
-    _add_messages(history, body)
+    _add_messages(history, kept.system, messages, kept_messages=len(kept.messages))
     mcp, tokens = (body.mcp, body.tokens) if isinstance(body, MessagesBody) else (None, None)
     host_tools = context.runs_host_tools(tools, True if servers else mcp)
     choice = body.tool_choice or MessagesChoice(type="auto")
     mode, forced = (None, choice.name or "") if choice.type == "tool" else (_MODES[choice.type], None)
     options = model_options(
         choose_tool(mode, forced, tools, host_tools=host_tools),
-        thinking=None if body.thinking is None else body.thinking.type != "disabled",
+        thinking=None if body.thinking is None else body.thinking.type not in _NO_THINKING,
         single_call=choice.disable_parallel_tool_use is True,
         **settings,
     )
@@ -227,23 +299,46 @@ def _tools(tools: Sequence[MessagesTool]) -> tuple[tuple[ToolSpec, ...], list[st
     return client_tools(declared, servers, hosted), servers
 
 
-def _add_messages(history: MessageHistory, body: CountBody) -> None:
-    if isinstance(body.system, str):
-        history.add_system(body.system)
-    else:
-        # Each of the texts may begin with a line to leave out.
-        for block in body.system or ():
-            history.add_system(block.model_dump())
+def _offered(tools: Sequence[MessagesTool], messages: Sequence[MessagesMessage]) -> list[MessagesTool]:
+    """Return the tools of a request with those that its messages add, and without those that they take away."""
+    known = {tool.name or f"{tool.type} {tool.mcp_server_name}": tool for tool in tools}
+    offered = dict(known)
+    blocks = (block for message in messages if not isinstance(message.content, str) for block in message.content)
+    for block in blocks:
+        if block.type not in _TOOL_CHANGES:
+            continue
+        change = as_mapping(as_mapping(block.model_extra).get("tool"))
+        name = str(change.get("name") or f"mcp_toolset {change.get('server_name')}")
+        if block.type == "tool_removal":
+            offered.pop(name, None)
+        elif change.get("type") == "tool_definition":
+            with suppress(ValidationError):
+                tool = MessagesTool.model_validate(change.get("definition"))
+                known[tool.name or name] = offered[tool.name or name] = tool
+        elif name in known:
+            offered[name] = known[name]
+    return list(offered.values())
+
+
+def _add_messages(
+    history: MessageHistory, system: _Blocks | None, messages: Sequence[MessagesMessage], *, kept_messages: int
+) -> None:
+    """Add system text and messages; the client does not know the first ``kept_messages`` by their places."""
+    # Each of several texts may begin with a line to leave out.
+    for text in [system] if isinstance(system, str) else [block.model_dump() for block in system or ()]:
+        history.add_system(text)
     # Instructions behind a question belong to it, and it stays the question.
-    question = max((index for index, message in enumerate(body.messages) if message.role not in _SYSTEM), default=0)
-    for index, message in enumerate(body.messages):
+    question = max((index for index, message in enumerate(messages) if message.role not in _SYSTEM), default=0)
+    for index, message in enumerate(messages):
         blocks = message.content
         if isinstance(blocks, str):
             blocks = [MessagesBlock(type="text", text=blocks)]
         if message.role == "assistant":
             _add_answer(history, blocks)
         else:
-            _add_message(history, message.role, blocks, f"messages[{index}]", is_question=index == question)
+            _add_message(
+                history, message.role, blocks, f"messages[{index - kept_messages}]", is_question=index == question
+            )
 
 
 def _add_answer(history: MessageHistory, blocks: Sequence[MessagesBlock]) -> None:

@@ -53,6 +53,14 @@ EffortInput: TypeAlias = bool | Annotated[str, Field(max_length=32)] | EffortObj
 # A level of thinking; vendors add new ones, and the model knows on and off.
 ThinkLevel = Annotated[Effort, BeforeValidator(effort_of, json_schema_input_type=EffortInput)]
 Positive = Annotated[int, Field(ge=1), BeforeValidator(whole)]
+# How long the answer shall be, and the rule that the model reads; OpenAI's own models have learnt the words.
+Verbosity = Literal["low", "medium", "high"]
+LENGTHS: Mapping[Verbosity | None, str] = {
+    None: "",
+    "low": "Answer briefly.",
+    "medium": "",
+    "high": "Answer in detail.",
+}
 # Programs for llama.cpp and LM Studio write "no limit" so, and Open WebUI passes on the typed text.
 Limit = Positive | Literal[-1, -2]
 
@@ -104,6 +112,12 @@ class ApiBody(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, defer_build=True)
 
 
+class WholeBody(ApiBody):
+    """The whole of a request: an unknown field is kept, so that it can be refused by its name."""
+
+    model_config = ConfigDict(extra="allow")
+
+
 BodyT = TypeVar("BodyT", bound=ApiBody)
 
 
@@ -136,6 +150,24 @@ def _in_range(option: SamplingOption, value: Any, *, is_limited: bool) -> Any:
 # Reasons for refusing fields that several APIs have; see ``ApiBody.REFUSED``.
 LOGPROBS = ("the runtime gives no probabilities; leave it out",)
 NO_GAPS = ("this model does not fill gaps; leave it out",)
+TEMPLATE = ("the model's own template is always used; leave it out",)
+ONE_ANSWER = ("one answer is made for a request; send 1, or the request again", 1)
+LOGIT_BIAS = ("the runtime cannot favour tokens; leave it out",)
+_GRAMMAR = ("no grammar holds the answer; name a JSON Schema as the form of the answer",)
+# Fields of other servers by which the model would read or write something else. Every API refuses them.
+OF_OTHER_SERVERS: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("grammar", "guided_choice", "guided_grammar", "guided_regex", "structured_outputs"), _GRAMMAR),
+    "chat_template": TEMPLATE,
+    "documents": ("no field is read as documents; put them into a message",),
+    **dict.fromkeys(("min_tokens", "ignore_eos", "bad_words"), ("the model ends an answer by itself; leave it out",)),
+    **dict.fromkeys(("plugins", "search_parameters"), ("nothing is run or searched elsewhere; offer a tool for it",)),
+    "prompt_logprobs": LOGPROBS,
+}
+
+
+def belongs_to(route: str, *names: str, instead: str) -> dict[str, tuple[Any, ...]]:
+    """Return the refusals of fields of another API, which have another name here."""
+    return dict.fromkeys(names, (f"it belongs to POST {route}; {instead}",))
 
 
 class ContentPart(ApiBody):

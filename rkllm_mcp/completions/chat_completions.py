@@ -57,8 +57,8 @@ def known_choice(value: Any) -> Any:
 
 
 MOST_PROMPTS = 32
-_ONE_ANSWER = ("one answer is made for a request; send 1, or the request again", 1)
-_LOGIT_BIAS = ("the runtime cannot favour tokens; leave it out",)
+# Long enough for the token ids of a prompt, which are refused with a sentence of their own.
+MOST_PROMPT_ITEMS = 131_072
 
 
 class CalledFunction(api.ApiBody):
@@ -152,15 +152,16 @@ class ThinkingSwitch(api.ApiBody):
 
 
 class TemplateSwitches(api.ApiBody):
-    """Switch for thinking, as clients of vLLM and llama.cpp send it."""
+    """Switch for thinking, as clients of vLLM and llama.cpp send it, for some models by another name."""
 
     enable_thinking: bool | None = None
+    thinking: bool | None = None
 
 
 _APIS: tuple[Api, ...] = ("openai", "compatible")
 
 
-class SamplingBody(api.sampled(api.ApiBody, *_APIS)):
+class SamplingBody(api.sampled(api.WholeBody, *_APIS)):
     """Fields that chat and text completions share."""
 
     model: str | None = None
@@ -176,20 +177,24 @@ class ChatBody(SamplingBody):
     """POST /v1/chat/completions."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "n": _ONE_ANSWER,
+        "n": api.ONE_ANSWER,
         "logprobs": api.LOGPROBS,
         "top_logprobs": api.LOGPROBS,
-        "logit_bias": _LOGIT_BIAS,
+        "logit_bias": api.LOGIT_BIAS,
         "modalities": ("the answer is text; leave it out", ["text"]),
         "functions": ("functions became tools; send tools and tool_choice",),
-        "text": ("it belongs to POST /v1/responses; send response_format here",),
-        "instructions": ("they belong to POST /v1/responses; send a message of the role system here",),
-        "input": ("it belongs to POST /v1/responses; send messages here",),
         "web_search_options": ("nothing is searched on the web; offer a tool for it",),
+        **api.belongs_to("/v1/responses", "text", instead="send response_format"),
+        **api.belongs_to("/v1/responses", "instructions", instead="send a message of the role system"),
+        **api.belongs_to("/v1/responses", "input", "previous_response_id", instead="send messages"),
+        **api.belongs_to("/v1/messages", "system", instead="send a message of the role system"),
+        **api.belongs_to("/v1/messages", "output_config", instead="send response_format"),
+        **api.belongs_to("/api/chat", "format", instead="send response_format"),
+        **api.OF_OTHER_SERVERS,
     }
     IGNORED = (
         *("audio", "function_call", "metadata", "moderation", "prediction", "prompt_cache_key", "prompt_cache_options"),
-        *("prompt_cache_retention", "safety_identifier", "seed", "service_tier", "store", "user", "verbosity"),
+        *("prompt_cache_retention", "safety_identifier", "seed", "service_tier", "store", "user"),
     )
 
     messages: Annotated[list[BodyMessage], Field(min_length=1, max_length=api.MOST_MESSAGES)]
@@ -207,11 +212,16 @@ class ChatBody(SamplingBody):
     top_logprobs: api.Integer | None = None
     modalities: list[str] | None = None
     functions: list[Any] | None = None
-    # Of the Responses API.
-    text: Any = None
-    instructions: Any = None
-    input: Any = None
+    # Of the Responses API, and of Anthropic's.
     max_output_tokens: api.Limit | None = None
+    stop_sequences: list[str] | None = None
+    # Of OpenRouter, and of Qwen's service.
+    reasoning: api.ThinkLevel | None = None
+    enable_thinking: bool | None = None
+    # A JSON Schema of the answer, as vLLM and llama.cpp take it.
+    guided_json: dict[str, Any] | None = None
+    json_schema: dict[str, Any] | None = None
+    verbosity: api.Verbosity | None = None
     web_search_options: dict[str, Any] | None = None
     # Of this service.
     mcp: bool | None = None
@@ -223,15 +233,17 @@ class CompletionBody(SamplingBody):
     """POST /v1/completions: the older API; each prompt becomes a user's question, and has a choice of its own."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "n": _ONE_ANSWER,
-        "best_of": _ONE_ANSWER,
+        "n": api.ONE_ANSWER,
+        "best_of": api.ONE_ANSWER,
         "logprobs": api.LOGPROBS,
-        "logit_bias": _LOGIT_BIAS,
+        "logit_bias": api.LOGIT_BIAS,
         "suffix": api.NO_GAPS,
+        **api.belongs_to("/v1/chat/completions", "messages", "tools", "response_format", instead="ask that"),
+        **api.OF_OTHER_SERVERS,
     }
     IGNORED = ("seed", "user")
 
-    prompt: str | Annotated[list[str], Field(min_length=1, max_length=MOST_PROMPTS)]
+    prompt: str | Annotated[list[Any], Field(min_length=1, max_length=MOST_PROMPT_ITEMS)]
     echo: bool | None = None
     best_of: api.Integer | None = None
     logprobs: api.Integer | None = None
@@ -239,8 +251,14 @@ class CompletionBody(SamplingBody):
 
     @property
     def prompts(self) -> Sequence[str]:
-        """The prompts."""
-        return (self.prompt,) if isinstance(self.prompt, str) else self.prompt
+        """The prompts; a RequestRefusedError for token ids."""
+        prompts = [self.prompt] if isinstance(self.prompt, str) else self.prompt
+        texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+        if len(texts) < len(prompts):
+            raise RequestRefusedError("token ids are not taken; send a text, or a list of texts", "prompt")
+        if len(texts) > MOST_PROMPTS:
+            raise RequestRefusedError(f"{MOST_PROMPTS} prompts are answered at most; send fewer", "prompt")
+        return texts
 
 
 def chat_request(body: ChatBody, context: RequestContext) -> ChatRequest:
@@ -256,6 +274,7 @@ def chat_request(body: ChatBody, context: RequestContext) -> ChatRequest:
     tools = client_tools(declared)
     host_tools = context.runs_host_tools(tools, body.mcp)
     history = MessageHistory(tools, context)
+    history.add_system(api.LENGTHS[body.verbosity])
     for index, message in enumerate(body.messages):
         calls = (HistoryCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ())
         history.add(
@@ -271,7 +290,7 @@ def chat_request(body: ChatBody, context: RequestContext) -> ChatRequest:
         choose_tool(mode, forced, tools, host_tools=host_tools),
         limit=body.max_completion_tokens or body.max_tokens or body.max_output_tokens,
         sampling=overrides_of(body, _APIS),
-        stop=body.stop,
+        stop=body.stop if body.stop is not None else body.stop_sequences,
         thinking=_thinking(body),
         single_call=body.parallel_tool_calls is False,
     )
@@ -288,12 +307,16 @@ def chat_request(body: ChatBody, context: RequestContext) -> ChatRequest:
 def _thinking(body: ChatBody) -> bool | str | None:
     if isinstance(body.thinking, ThinkingSwitch):
         return body.thinking.type != "disabled"
-    template = body.chat_template_kwargs and body.chat_template_kwargs.enable_thinking
-    levels = (body.thinking, body.think, template, body.reasoning_effort)
+    switches = body.chat_template_kwargs or TemplateSwitches()
+    template = switches.thinking if switches.enable_thinking is None else switches.enable_thinking
+    levels = (body.thinking, body.think, template, body.enable_thinking, body.reasoning_effort, body.reasoning)
     return next((level for level in levels if level is not None), None)
 
 
 def _form(body: ChatBody, check: SchemaCheck) -> ResponseFormat | None:
+    for name, schema in (("guided_json", body.guided_json), ("json_schema", body.json_schema)):
+        if schema is not None and body.response_format is None:
+            return answer_form("json_schema", schema, check, name)
     sent = body.response_format or ResponseFormatBody(type="text")
     if sent.json_schema is not None:
         schema, description = sent.json_schema.schema_ or {}, sent.json_schema.description

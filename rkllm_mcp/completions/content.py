@@ -17,8 +17,13 @@ from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import Picture, as_list, as_mapping
 
 _TEXTS = frozenset({"text", "input_text", "output_text", "refusal"})
-# Thinking, and the calls that a vendor's service runs itself, with their results.
-_UNREAD = frozenset({"thinking", "redacted_thinking", "reasoning", "server_tool_use", "mcp_tool_use", "compaction"})
+# Thinking, the calls that a vendor's service runs itself, with their results, and changes of the tools.
+_UNREAD = frozenset(
+    {
+        *("thinking", "redacted_thinking", "reasoning", "server_tool_use", "mcp_tool_use"),
+        *("tool_addition", "tool_removal"),
+    }
+)
 _UNREAD_ENDING = "_tool_result"
 # What the kinds of blocks are called in the line about them.
 _WORDS: Mapping[str, str] = {

@@ -66,18 +66,30 @@ class OllamaMessage(api.ApiBody):
 class OllamaOptions(api.sampled(api.ApiBody, "ollama")):
     """Options of the answer."""
 
+    IGNORED = (
+        *("draft_num_predict", "low_vram", "main_gpu", "min_p", "mirostat", "mirostat_eta", "mirostat_tau"),
+        *("num_batch", "num_ctx", "num_gpu", "num_keep", "num_thread", "numa", "penalize_newline", "repeat_last_n"),
+        *("seed", "tfs_z", "typical_p", "use_mlock", "use_mmap"),
+    )
+
     # -1 and -2 mean "no limit" and "to the end of the context".
     num_predict: api.Integer | None = None
     stop: str | list[str] | None = None
 
 
-_TEMPLATE = ("the model's own template is always used; leave it out",)
-
-
-class OllamaRequest(api.ApiBody):
+class OllamaRequest(api.WholeBody):
     """Fields that both requests share."""
 
-    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {"logprobs": api.LOGPROBS, "top_logprobs": api.LOGPROBS}
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "logprobs": api.LOGPROBS,
+        "top_logprobs": api.LOGPROBS,
+        "template": api.TEMPLATE,
+        **dict.fromkeys([*OllamaOptions.model_fields], ("it is one of the options; send it in options",)),
+        **api.belongs_to("/v1/chat/completions", "max_tokens", instead="send num_predict in options"),
+        **api.belongs_to("/v1/chat/completions", "response_format", instead="send format"),
+        **api.belongs_to("/v1/chat/completions", "reasoning_effort", "chat_template_kwargs", instead="send think"),
+        **api.OF_OTHER_SERVERS,
+    }
 
     model: Annotated[str, Field(min_length=1)]
     stream: bool | None = None
@@ -98,6 +110,12 @@ class OllamaRequest(api.ApiBody):
 class OllamaChat(OllamaRequest):
     """POST /api/chat."""
 
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **OllamaRequest.REFUSED,
+        **api.belongs_to("/api/generate", "system", instead="send a message of the role system"),
+        **api.belongs_to("/api/generate", "prompt", instead="send messages"),
+        "tool_choice": ("it belongs to POST /v1/chat/completions; ask that", "auto"),
+    }
     messages: list[OllamaMessage] = Field(default_factory=list[OllamaMessage], max_length=api.MOST_MESSAGES)
     tools: api.Tools | None = None
     # Of this service.
@@ -111,8 +129,8 @@ class OllamaGenerate(OllamaRequest):
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         **OllamaRequest.REFUSED,
         "suffix": api.NO_GAPS,
-        "raw": _TEMPLATE,
-        "template": _TEMPLATE,
+        "raw": api.TEMPLATE,
+        **api.belongs_to("/api/chat", "messages", "tools", instead="ask that"),
     }
     IGNORED = ("context", "height", "steps", "width")
 
@@ -123,7 +141,7 @@ class OllamaGenerate(OllamaRequest):
     raw: bool | None = None
     images: list[str] | None = None
 
-    def messages(self) -> list[OllamaMessage]:
+    def as_messages(self) -> list[OllamaMessage]:
         """Return the messages of a chat that asks the same."""
         system = [OllamaMessage(role="system", content=self.system)] if self.system else []
         return [*system, OllamaMessage(role="user", content=self.prompt, images=self.images)]
@@ -135,7 +153,7 @@ def ollama_request(body: OllamaChat | OllamaGenerate, context: RequestContext) -
     chat = body if isinstance(body, OllamaChat) else None
     tools = client_tools(api.declarations((chat and chat.tools) or ()))
     history = MessageHistory(tools, context, numbers_calls=True)
-    messages = body.messages if isinstance(body, OllamaChat) else body.messages()
+    messages = body.messages if isinstance(body, OllamaChat) else body.as_messages()
     for index, message in enumerate(messages):
         calls = (HistoryCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ())
         history.add(

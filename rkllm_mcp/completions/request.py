@@ -383,8 +383,11 @@ class MessageHistory:
         self._messages.append(Message("user", text, context=self._joined_rules(), pictures=pictures))
 
     def add_answer(self, content: object, calls: Iterable[HistoryCall] = (), *, continues: bool = False) -> None:
-        """Add an assistant's message; with ``continues`` it is one with an assistant's message just before it."""
-        is_one = continues and not (self._results or self._rules) and bool(self._messages)
+        """Add an assistant's message, which is one with an assistant's message just before it.
+
+        Behind a call without a result it is another one, but with ``continues``.
+        """
+        is_one = not (self._results or self._rules) and bool(self._messages) and (continues or not self._open_calls)
         if is_one and self._messages[-1].role == "assistant":
             before = self._messages.pop()
         else:

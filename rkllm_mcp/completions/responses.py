@@ -120,12 +120,13 @@ class TextBody(api.ApiBody):
     """Settings of the text."""
 
     format: TextFormat | None = None
+    verbosity: api.Verbosity | None = None
 
 
 _APIS: tuple[Api, ...] = ("openai", "compatible")
 
 
-class ResponsesBody(api.sampled(api.ApiBody, *_APIS)):
+class ResponsesBody(api.sampled(api.WholeBody, *_APIS)):
     """POST /v1/responses."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -133,12 +134,20 @@ class ResponsesBody(api.sampled(api.ApiBody, *_APIS)):
         "conversation": ("conversations are not kept that way; send previous_response_id",),
         "prompt": ("prompts are not kept here; send instructions and input",),
         "top_logprobs": api.LOGPROBS,
-        "response_format": ("it belongs to POST /v1/chat/completions; send text.format here",),
-        "messages": ("they belong to POST /v1/chat/completions; send input here",),
         "stop": ("the Responses API has no stop strings; ask POST /v1/chat/completions",),
+        "n": api.ONE_ANSWER,
+        "logprobs": api.LOGPROBS,
+        "logit_bias": api.LOGIT_BIAS,
+        "functions": ("functions became tools; send tools and tool_choice",),
+        **api.belongs_to("/v1/chat/completions", "response_format", instead="send text.format"),
+        **api.belongs_to("/v1/chat/completions", "messages", instead="send input"),
+        **api.belongs_to("/v1/chat/completions", "verbosity", instead="send text.verbosity"),
+        **api.belongs_to("/v1/messages", "system", instead="send instructions"),
+        **api.belongs_to("/v1/messages", "thinking", instead="send reasoning.effort"),
+        **api.OF_OTHER_SERVERS,
     }
     IGNORED = (
-        *("access_programs", "background_options", "context_management", "image", "include", "max_tool_calls"),
+        *("access_programs", "background_options", "context_management", "image", "include"),
         *("moderation", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"),
         *("service_tier", "stream_options", "truncation", "user"),
     )
@@ -153,9 +162,9 @@ class ResponsesBody(api.sampled(api.ApiBody, *_APIS)):
     # The same in the words of chat completions.
     max_tokens: api.Limit | None = None
     max_completion_tokens: api.Limit | None = None
-    response_format: Any = None
-    messages: Any = None
-    stop: Any = None
+    # Of chat completions.
+    reasoning_effort: api.ThinkLevel | None = None
+    max_tool_calls: api.Integer | None = None
     tools: Annotated[list[ResponsesTool], Field(max_length=api.MOST_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ResponsesChoice | None = None
     parallel_tool_calls: bool | None = None
@@ -209,6 +218,40 @@ class InputTokens(api.ResponsePart):
     input_tokens: int
 
 
+class InputItems(api.ResponsePart):
+    """The items of the request of a response, a page of them."""
+
+    object: Literal["list"]
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+def page_of(items: Sequence[Json], response_id: str, *, newest_first: bool, limit: int, after: str) -> InputItems:
+    """Return a page of the items of a request; one without an id gets one by its place."""
+    name = response_id.removeprefix(_PREFIX)
+    known = [{"id": f"in_{name}_{index}", **item} for index, item in enumerate(items)]
+    known = known[::-1] if newest_first else known
+    start = next((index + 1 for index, item in enumerate(known) if item["id"] == after), 0)
+    page = known[start : start + limit]
+    first, last = (page[0]["id"], page[-1]["id"]) if page else (None, None)
+    return InputItems(object="list", data=page, first_id=first, last_id=last, has_more=len(known) > start + limit)
+
+
+def events_of(response: Json) -> list[str]:
+    """Return the events of a stored response: its beginning, its items as wholes, and its end."""
+    begun: Json = {**response, "status": "in_progress", "output": [], "usage": None}
+    events: list[Json] = [{"type": "response.created", "response": begun}]
+    for index, item in enumerate(response["output"]):
+        events += ({"type": f"response.output_item.{kind}", "output_index": index, "item": item} for kind in _WHOLE)
+    events.append({"type": f"response.{response['status']}", "response": response})
+    return [typed_record({**event, "sequence_number": number}) for number, event in enumerate(events)]
+
+
+_WHOLE = ("added", "done")
+
+
 class ResponseDeleted(api.ResponsePart):
     """A response that is gone."""
 
@@ -243,8 +286,11 @@ def responses_request(body: ResponsesBody, stored: StoredItems, context: Request
     tools = client_tools(declared, servers, hosted)
     host_tools = context.runs_host_tools(tools, True if servers else body.mcp)
     history = MessageHistory(tools, context)
-    if body.instructions:
-        history.add_system(body.instructions)
+    if host_tools and body.max_tool_calls is not None:
+        message = "calls of a server's tools are not counted here; leave it out, or name the tools in allowed_tools"
+        raise RequestRefusedError(message, "max_tool_calls", "unsupported_parameter")
+    for rule in (body.instructions, api.LENGTHS[body.text.verbosity if body.text else None]):
+        history.add_system(rule or "")
     # Thinking, and calls that a service has run itself, whose outcome is in its answer, are not read.
     items = [(item, param) for item, param in _items(body, stored) if item.type in _READ]
     for index, (item, param) in enumerate(items):
@@ -255,7 +301,7 @@ def responses_request(body: ResponsesBody, stored: StoredItems, context: Request
         choose_tool(mode, forced, tools, host_tools=host_tools),
         limit=body.max_output_tokens or body.max_completion_tokens or body.max_tokens,
         sampling=overrides_of(body, _APIS),
-        thinking=body.reasoning.effort if body.reasoning else None,
+        thinking=body.reasoning.effort if body.reasoning else body.reasoning_effort,
         single_call=body.parallel_tool_calls is False,
     )
     form = body.text.format if body.text and body.text.format else TextFormat(type="text")

@@ -796,6 +796,15 @@ class StoredResponses:
         rows = await self._database.rows(query, (tenant, _utf8(response_id)))
         return json.loads(rows[0][0]) if rows else None
 
+    async def input_items(self, tenant: str, response_id: str) -> list[Any] | None:
+        """Return the items of the request of a response, without those before; None if there is no such response."""
+        query = "SELECT items, response FROM responses WHERE tenant = ? AND id = ?"
+        rows = await self._database.rows(query, (tenant, _utf8(response_id)))
+        if not rows:
+            return None
+        items, response = map(json.loads, rows[0])
+        return items[: len(items) - len(response["output"])]
+
     async def delete(self, tenant: str, response_id: str) -> bool:
         """Delete a response; return False if no response has that id."""
         query, values = "DELETE FROM responses WHERE tenant = ? AND id = ?", (tenant, _utf8(response_id))

@@ -25,14 +25,18 @@ VALUES: Json = {
     "allowed_tools": ["look"],
     "chat_template_kwargs": {"enable_thinking": True},
     "continue_final_message": True,
+    "enable_thinking": True,
     "format": "json",
     "frequency_penalty": 0.5,
+    "guided_json": SCHEMA,
     "images": ["iVBORw0KGgo="],
     "instructions": "Be brief.",
     "input": "goodbye",
+    "json_schema": SCHEMA,
     "max_completion_tokens": 7,
     "max_output_tokens": 7,
     "max_tokens": 7,
+    "max_tool_calls": 3,
     "mcp": True,
     "messages": [{"role": "user", "content": "goodbye"}],
     "num_predict": 7,
@@ -54,16 +58,16 @@ VALUES: Json = {
     "text": {"format": {"type": "json_object"}},
     "think": True,
     "thinking": {"type": "enabled"},
-    "thread": {"type": "continue", "previous_message_id": "m"},
     "tokens": {"server": "secret"},
     "tool_choice": "none",
     "tools": [NESTED],
     "top_k": 3,
     "top_p": 0.25,
+    "verbosity": "low",
 }
 # Read by the route and not by the reader: the model, the stream and what is stored or shown of the answer.
 OF_THE_ROUTE = {"model", "stream", "stream_options", "x_events", "keep_alive", "echo", "store", "metadata"} | {
-    "previous_response_id"
+    *("previous_response_id", "thread")
 }
 
 
@@ -125,6 +129,8 @@ def test_a_field_of_a_body_changes_the_request_or_is_refused(name: str, field: s
         needed = {"tools": case.values.get("tools", VALUES["tools"])}
         if name in ("messages", "count_tokens"):
             value = {"type": "none"}
+    if field == "max_tool_calls":
+        needed = {"mcp": True}
     assert case.request(**needed, **{field: value}) != case.request(**needed)
 
 

@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, TypeVar
 
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -19,11 +20,14 @@ from rkllm_mcp.app.settings import seeing_model
 from rkllm_mcp.completions.anthropic import (
     OLDEST_VERSION,
     CountBody,
+    KeptThread,
     MessagesBody,
     MessagesReply,
     MessagesShape,
+    MessagesThread,
     TokenCount,
     messages_request,
+    thread_items,
 )
 from rkllm_mcp.completions.chat_completions import (
     ChatBody,
@@ -41,12 +45,15 @@ from rkllm_mcp.completions.completion import complete
 from rkllm_mcp.completions.reply import Reply, ReplyShape, ReplyWriter, new_id
 from rkllm_mcp.completions.request import ChatRequest, RequestContext, RequestRefusedError
 from rkllm_mcp.completions.responses import (
+    InputItems,
     InputTokens,
     ResponseDeleted,
     ResponseObject,
     ResponsesBody,
     ResponsesShape,
     StoredItems,
+    events_of,
+    page_of,
     referenced_response,
     references,
     responses_request,
@@ -169,7 +176,7 @@ async def _stored_items(app: App, body: ResponsesBody) -> StoredItems:
     if not app.config.service.history:
         message = "no response is stored (history = false in [service]); send the whole conversation as input"
         raise HTTPError(400, message, param=param, code="not_stored")
-    before = None if previous is None else await app.store.responses.chain(app.tenant, previous)
+    before = await app.store.responses.chain(app.tenant, previous) if _is_response(previous) else None
     if previous is not None and before is None:
         message = f"no response {previous!r} is stored here, or not all before it; send the conversation as input"
         raise HTTPError(400, message, param=param, code="previous_response_not_found")
@@ -180,14 +187,56 @@ async def _stored_items(app: App, body: ResponsesBody) -> StoredItems:
     return StoredItems(before or (), output)
 
 
-@Route("GET", "/v1/responses/{id}", answers=(RouteResponse(ResponseObject),), problems=(404,))
-async def show_response(request: Request) -> dict[str, Any]:
+class RetrieveQuery(bodies.LenientBody):
+    """How a response comes."""
+
+    stream: bool = Field(False, description="As the events of its stream.")
+    starting_after: int = Field(-1, ge=-1, le=10**9, description="Leave out the events up to this number.")
+
+
+class ItemsQuery(bodies.LenientBody):
+    """Which items come."""
+
+    order: Literal["asc", "desc"] = Field("desc", description="The oldest or the newest first.")
+    limit: int = Field(20, ge=1, le=100, description="At most so many.")
+    after: str = Field("", description="Those behind the item of this id.")
+
+
+@Route(
+    "GET",
+    "/v1/responses/{id}",
+    query=RetrieveQuery,
+    answers=_answers(ResponseObject, dict[str, Any], "the last event has the whole response."),
+    problems=(404,),
+)
+async def show_response(request: Request) -> object:
     """Show a stored response."""
     app, response_id = tenant_of(request).app, request.path_params["id"]
     response = await app.store.responses.get(app.tenant, response_id)
-    if response is None:
+    if response is None or not _is_response(response_id):
         raise _no_response(response_id)
-    return response
+    query = bodies.query(request, RetrieveQuery)
+    if not query.stream:
+        return response
+    records = events_of(response)[query.starting_after + 1 :]
+    return Response("".join(records), media_type=EVENT_STREAM)
+
+
+@Route(
+    "GET",
+    "/v1/responses/{id}/input_items",
+    query=ItemsQuery,
+    answers=(RouteResponse(InputItems),),
+    problems=(404,),
+)
+async def show_input_items(request: Request) -> InputItems:
+    """List the items of the request of a stored response."""
+    app, response_id = tenant_of(request).app, request.path_params["id"]
+    items = await app.store.responses.input_items(app.tenant, response_id)
+    if items is None or not _is_response(response_id):
+        raise _no_response(response_id)
+    query = bodies.query(request, ItemsQuery)
+    return page_of(items, response_id, newest_first=query.order == "desc", limit=query.limit, after=query.after)
 
 
 @Route("DELETE", "/v1/responses/{id}", answers=(RouteResponse(ResponseDeleted),), problems=(403, 404))
@@ -212,9 +261,48 @@ async def delete_response(request: Request) -> ResponseDeleted:
 async def messages(request: Request) -> Response:
     """Answer a conversation, as Anthropic's API does."""
     body = await _anthropic(request, MessagesBody)
-    reply = partial(Reply, new_id("msg_"))
-    read = partial(messages_request, body)
-    return await answer(request, read, reply, MessagesShape, streams=body.stream is True, heartbeat=_PING)
+    app, thread = tenant_of(request).app, body.thread
+    kept = None if thread is None else await _kept_thread(app, thread)
+
+    def finished(shape: ReplyShape) -> None:
+        if thread is not None:
+            message = shape.whole()
+            kept_message: dict[str, Any] = {
+                "id": message["id"],
+                "previous_response_id": thread.previous_message_id,
+                "output": [],
+            }
+            app.store.responses.save(
+                app.tenant, kept_message, thread_items(body, message["content"]), made_with=request.state.parent
+            )
+
+    return await answer(
+        request,
+        partial(messages_request, body, kept=kept),
+        partial(Reply, new_id(f"msg_{id_prefix(request)}")),
+        MessagesShape,
+        streams=body.stream is True,
+        heartbeat=_PING,
+        finished=finished,
+    )
+
+
+async def _kept_thread(app: App, thread: MessagesThread) -> KeptThread | None:
+    """Return what is kept of a thread that is continued.
+
+    The SDKs' tool runners send the whole conversation after these codes: without a thread, or as a new one.
+    """
+    if not app.config.service.history:
+        message = "no thread is kept (history = false in [service]); send the whole conversation, without thread"
+        raise HTTPError(400, message, param="thread", code="thread_unsupported_request")
+    if thread.type == "create":
+        return None
+    previous = thread.previous_message_id or ""
+    items = None if _is_response(previous) else await app.store.responses.chain(app.tenant, previous)
+    if items is None:
+        message = f"no message {thread.previous_message_id!r} of a thread is kept here; send the whole conversation"
+        raise HTTPError(400, message, param="thread.previous_message_id", code="thread_not_found")
+    return KeptThread.of(items)
 
 
 @Route(
@@ -286,6 +374,11 @@ async def _anthropic(request: Request, model: type[CountBodyT]) -> CountBodyT:
         raise HTTPError(400, f"anthropic-version: {version!r} is not known here; send {OLDEST_VERSION} or a later one")
     await choose_model(request, body.model)
     return body
+
+
+def _is_response(kept_id: str | None) -> TypeGuard[str]:
+    """Return True for the id of a response; the messages of threads are kept with them."""
+    return kept_id is not None and kept_id.startswith("resp_")
 
 
 def _no_response(response_id: str) -> HTTPError:

@@ -89,9 +89,30 @@ _SENTENCES: Mapping[int, str] = {
 
 _COMPLETIONS = "this API is not offered; ask POST /v1/responses or POST /v1/chat/completions"
 _STOCKING = "models are got and removed on the board itself, with 'rkllm-mcp models'"
-# Addresses that programs ask for and that are not offered, by their beginning.
+_NO_CONVERSATIONS = "no conversation of OpenAI's API is kept here; send previous_response_id to POST /v1/responses"
+# Addresses that programs ask for and that are not offered, by their beginning, or with a $ by the whole of them; a * is
+# one part of the path.
 NOT_OFFERED: Mapping[str, str] = {
-    **dict.fromkeys(["/v1/assistants", "/v1/threads", "/v1/messages/batches"], _COMPLETIONS),
+    **dict.fromkeys(["/v1/assistants", "/v1/threads"], _COMPLETIONS),
+    **dict.fromkeys(
+        ["/v1/batches", "/v1/messages/batches"],
+        "batches are not offered; send the requests one after the other, which wait for their turn",
+    ),
+    "/v1/responses/compact": "no summary of a conversation is made here; ask for one in a request",
+    "/v1/responses/*/cancel": "no answer is made in the background here; end the request that waits for it",
+    "/v1/conversations/*/items": _NO_CONVERSATIONS,
+    "/v1/conversations$": _NO_CONVERSATIONS,
+    "/v1/audio": "no speech is made or recognised here; this model reads and writes text",
+    "/v1/images": "no pictures are made here; a model that sees reads them in a question",
+    "/v1/videos": "no videos are made or read here",
+    "/v1/realtime": "no speech is made or recognised here; this model reads and writes text",
+    **dict.fromkeys(
+        ["/v1/files", "/v1/uploads", "/v1/vector_stores"],
+        "no files are kept for an API; send the text in the request, or add documents on the page",
+    ),
+    "/v1/moderations": "nothing is judged here; no model for it is offered",
+    "/v1/fine_tuning": "no model is trained here",
+    **dict.fromkeys(["/v1/evals", "/v1/containers", "/v1/skills", "/v1/agents", "/v1/sessions"], _COMPLETIONS),
     **dict.fromkeys(["/api/push", "/api/create", "/api/copy", "/api/blobs"], _STOCKING),
 }
 # How addresses of the APIs end, behind a base URL that people write into programs with a /v1 too many or too few.
@@ -259,6 +280,15 @@ def hide_internal_error(event: T) -> T | End:
     return replace(event, error=unforeseen())
 
 
+def _not_offered(path: str) -> str:
+    """Return the sentence about an address of ``NOT_OFFERED``; empty for any other."""
+    for address, says in NOT_OFFERED.items():
+        pattern = re.escape(address).replace(r"\*", "[^/]+").replace(r"\$", r"\Z")
+        if re.match(rf"{pattern}(?:/|\Z)", path):
+            return says
+    return ""
+
+
 def _with_base_url(path: str, message: str) -> tuple[str, str]:
     """Return the address that a program means with another base URL, and a sentence about it; else both unchanged."""
     end = max((end for end in _ENDINGS if path.endswith(end)), key=len, default="")
@@ -276,13 +306,15 @@ def response_to(error: BaseException, path: str = "", language: Language = "en")
         return Response(status_code=499)
     if isinstance(error, HTTPException):
         message = _SENTENCES.get(error.status_code, error.detail)
-        if error.status_code == 404:
-            message = next((says for prefix, says in NOT_OFFERED.items() if path.startswith(prefix)), message)
+        status, headers = error.status_code, dict(error.headers or {})
+        if status in (404, 405) and (says := _not_offered(path)):
+            # Where another route is at the address, its methods would be the wrong advice.
+            status, message, headers = 404, says, {}
+        elif status == 404:
             path, message = _with_base_url(path, message)
-        headers = dict(error.headers or {})
         if "Allow" in headers:
             headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
-        problem = HTTPError(error.status_code, message, headers=headers)
+        problem = HTTPError(status, message, headers=headers)
     else:
         problem = problem_of(error)
     return replace(problem, message=read_catalogue(language).phrase(problem.message)).response(path)

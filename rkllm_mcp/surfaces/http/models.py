@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Literal
+from typing import Any, Literal
 
 from anyio import to_thread
 from pydantic import Field
@@ -153,10 +153,34 @@ async def _models(request: Request) -> list[Model]:
 
 
 @Route("GET", "/v1/models", answers=(RouteResponse(Models),), problems=(503,))
-async def list_models(request: Request) -> Models:
+async def list_models(request: Request) -> dict[str, Any]:
     """List the models."""
     models = await _models(request)
-    return Models(data=models, first_id=models[0].id, last_id=models[-1].id)
+    listed = Models(data=models, first_id=models[0].id, last_id=models[-1].id).model_dump(mode="json")
+    return {**listed, "data": [_for_client(request, model) for model in listed["data"]]}
+
+
+def _for_client(request: Request, model: dict[str, Any]) -> dict[str, Any]:
+    """Return a model; for Anthropic's clients, whose type has an object there, with such capabilities."""
+    if "anthropic-version" not in request.headers:
+        return model
+    can = {name: {"supported": name in model["capabilities"]} for name in ("thinking", "vision")}
+    no, chats = {"supported": False}, {"supported": "chat" in model["capabilities"]}
+    types = {"adaptive": can["thinking"], "between_tools": chats, "disabled": chats, "enabled": can["thinking"]}
+    levels = dict.fromkeys(("low", "medium", "high", "xhigh", "max"), no)
+    return {
+        **model,
+        "lifecycle": "active",
+        "capabilities": {
+            **dict.fromkeys(("batch", "citations", "code_execution", "pdf_input"), no),
+            "context_management": no,
+            "effort": {**no, **levels},
+            "image_input": can["vision"],
+            "server_tools": {**no, "code_execution": no, "web_search": no},
+            "structured_outputs": chats,
+            "thinking": {**can["thinking"], "types": types},
+        },
+    }
 
 
 @Route("POST", "/v1/models:load", body=LoadBody, answers=(RouteResponse(Model),), problems=(400, 403, 404, 429, 503))
@@ -169,9 +193,10 @@ async def load_model(request: Request) -> Model:
 
 
 @Route("GET", "/v1/models/{model:path}", answers=(RouteResponse(Model),), problems=(404, 503))
-async def show_model(request: Request) -> Model:
+async def show_model(request: Request) -> dict[str, Any]:
     """Show a model."""
-    return await _model(request, request.path_params["model"])
+    model = await _model(request, request.path_params["model"])
+    return _for_client(request, model.model_dump(mode="json"))
 
 
 async def _model(request: Request, name: str) -> Model:

@@ -50,7 +50,7 @@ class EmbeddingsBody(bodies.LenientBody):
     IGNORED: ClassVar[tuple[str, ...]] = ("user",)
 
     input: Words | ManyTexts | Tokens | ManyTokens
-    """A text, texts, or either as token ids of this model."""
+    """A text, or texts; token ids are refused, because they are those of another model's vocabulary."""
     model: str = Field("", description="Whatever a program sends; there is one model that embeds.")
     encoding_format: Literal["float", "base64"] | None = None
     """Numbers, or base64 of 32-bit floats, least significant byte first."""
@@ -87,8 +87,13 @@ async def embed(request: Request) -> Response:
     """Turn texts into vectors."""
     body = await bodies.read(request, EmbeddingsBody)
     embedder = embedder_of(request)
-    texts = await run_work(request, texts_of, body.input, embedder)
-
+    texts = [body.input] if isinstance(body.input, str) else [text for text in body.input if isinstance(text, str)]
+    if not texts:
+        message = (
+            "token ids are not taken, which mean something else to each model; send texts (in LangChain with "
+            "check_embedding_ctx_length=False)"
+        )
+        raise HTTPError(400, message, param="input")
     vectors = await embedded(request, texts, body.dimensions)
     tokens = (await count_tokens(request, texts, embedder.tokenizer)).tokens
     written = _in_base64 if body.encoding_format == "base64" else list[float]
@@ -113,25 +118,6 @@ async def embedded(request: Request, texts: Sequence[str], dimensions: int | Non
 
     cost = partial(_cost, request, texts, embedder_of(request).tokenizer)
     return await evaluated(request, tenant_of(request).app.config.service.embedding_model, embed_texts, cost)
-
-
-def texts_of(
-    inputs: str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]], embedder: AuxiliaryModel
-) -> list[str]:
-    """Return the texts of an input in any of OpenAI's forms; an unknown token id is refused with 400."""
-    if isinstance(inputs, str):
-        return [inputs]
-    if isinstance(inputs[0], int):
-        inputs = [inputs]  # pyright: ignore[reportAssignmentType]  # pydantic has seen that all of them are
-    return [item if isinstance(item, str) else _decoded(item, embedder) for item in inputs]  # pyright: ignore[reportArgumentType]
-
-
-def _decoded(ids: Sequence[int], embedder: AuxiliaryModel) -> str:
-    tokenizer = embedder.tokenizer
-    if (largest := max(ids)) >= tokenizer.size:
-        message = f"input: {largest} is no token of {embedder.name}, which has {tokenizer.size}; send texts"
-        raise HTTPError(400, message, param="input")
-    return tokenizer.decode(ids)
 
 
 @dataclass(frozen=True)

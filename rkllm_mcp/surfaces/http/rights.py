@@ -50,6 +50,7 @@ TABLE: Mapping[tuple[str, str], Row] = {
     ("POST", "/v1/completions"): CHAT,
     ("POST", "/v1/responses"): CHAT,
     ("GET", "/v1/responses/{id}"): CHAT,
+    ("GET", "/v1/responses/{id}/input_items"): CHAT,
     ("DELETE", "/v1/responses/{id}"): CHAT,
     ("POST", "/v1/messages"): CHAT,
     ("POST", "/v1/messages/count_tokens"): CHAT,

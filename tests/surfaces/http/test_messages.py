@@ -12,7 +12,8 @@ import pytest
 from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
-from tests.support.chat_script import CITY, OWNERS_KEY, Json, user
+from tests.support.chat_script import ANNS_KEY, CITY, OWNERS_KEY, Json, user
+from tests.support.demo_model import demo_vocabulary
 from tests.support.served import Served
 
 MODEL = "parrot"
@@ -169,6 +170,72 @@ def test_a_required_call_that_the_model_does_not_make_is_an_error(client: anthro
     assert "<tool_call>" not in message
 
 
+def _read(ids: list[int]) -> str:
+    return demo_vocabulary().decode(ids)
+
+
+def thread(kind: str, previous: str | None = None) -> Json:
+    fields: Json = {"type": kind} if previous is None else {"type": kind, "previous_message_id": previous}
+    return {"extra_body": {"thread": fields}}
+
+
+def test_a_thread_goes_on_with_its_tools_and_system_text_from_what_is_new_alone(
+    client: anthropic.Anthropic, scripted: Served
+) -> None:
+    question = "Weather in Oslo"
+    called = ask(client, question, system="Be brief.", tools=[WEATHER], **thread("create"))
+    (use,) = [block for block in called.content if block.type == "tool_use"]
+    result: Json = {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": use.id, "content": "7 degrees"}],
+    }
+    by_thread = ask(client, result, **thread("continue", called.id))
+    threaded = scripted.runs()[-1]["prompt"]
+    answered: Json = {"role": "assistant", "content": [block.model_dump() for block in called.content]}
+    whole = ask(client, question, answered, result, system="Be brief.", tools=[WEATHER])
+    assert scripted.runs()[-1]["prompt"] == threaded
+    assert [block.model_dump() for block in by_thread.content] == [block.model_dump() for block in whole.content]
+    # The answer in a stream goes on as well, and one message may be continued twice.
+    (start, *_) = stream(client, "hello from ann", **thread("continue", by_thread.id))
+    assert ask(client, "hello from bob", **thread("continue", start.message.id)).content
+    assert ask(client, "hello from bob", **thread("continue", called.id)).content
+
+
+def test_a_thread_is_its_tenants_and_keeps_its_tools(client: anthropic.Anthropic) -> None:
+    first = ask(client, "hello from ann", tools=[WEATHER], **thread("create"))
+    for key, fields, code in (
+        (ANNS_KEY, thread("continue", first.id), "thread_not_found"),
+        (OWNERS_KEY, thread("continue", "msg_0"), "thread_not_found"),
+        (OWNERS_KEY, thread("continue"), "thread_not_found"),
+        (OWNERS_KEY, {**thread("continue", first.id), "tools": [TIME]}, "thread_fingerprint_mismatch"),
+    ):
+        with pytest.raises(anthropic.BadRequestError) as refused:
+            ask(client.with_options(api_key=key), "and?", **fields)
+        assert cast("Any", refused.value.body)["error"]["details"] == {"error_code": code}
+    with pytest.raises(anthropic.NotFoundError):
+        client.get(f"/v1/responses/{first.id}", cast_to=object)
+
+
+def test_tools_that_messages_add_and_take_away_are_offered_from_there_on(
+    client: anthropic.Anthropic, scripted: Served
+) -> None:
+    added = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": TIME}}
+    removed = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "get_weather"}}
+    ask(client, "hello", {"role": "system", "content": [added, removed]}, "hello from ann", tools=[WEATHER])
+    prompt = scripted.runs()[-1]["prompt"]
+    assert ("get_time" in _read(prompt), "get_weather" in _read(prompt)) == (True, False)
+    assert "tool_addition" not in _read(prompt)
+
+
+def test_answers_in_a_row_are_one_and_a_summary_is_read(client: anthropic.Anthropic, scripted: Served) -> None:
+    halves = [{"role": "assistant", "content": "Heard:"}, {"role": "assistant", "content": "half"}]
+    summary = {"role": "user", "content": [{"type": "compaction", "content": "Ann likes tea."}]}
+    ask(client, summary, *halves, "hello from ann")
+    prompt = _read(scripted.runs()[-1]["prompt"])
+    assert "Ann likes tea." in prompt
+    assert "Heard:\nhalf" in prompt
+
+
 def test_tokens_are_counted_as_an_answer_counts_them(client: anthropic.Anthropic) -> None:
     settings: Any = {"model": MODEL, "system": "Be brief.", "tools": [WEATHER], "messages": [user("hello from ann")]}
     counted = client.messages.count_tokens(**settings).input_tokens
@@ -186,7 +253,7 @@ def test_tokens_are_counted_as_an_answer_counts_them(client: anthropic.Anthropic
         (
             ["x"],
             {"extra_body": {"thread": {"type": "continue", "previous_message_id": "m"}}},
-            "send the whole conversation, without thread",
+            "no message 'm' of a thread is kept here; send the whole conversation",
         ),
         (
             [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}]}],
@@ -211,6 +278,9 @@ def test_what_cannot_be_done_is_refused_naming_the_field(
 def test_the_models_are_listed(client: anthropic.Anthropic) -> None:
     models = list(client.models.list())
     assert models
+    for model in models:
+        assert isinstance(model.capabilities, anthropic.types.ModelCapabilities)
+        assert (model.capabilities.structured_outputs.supported, model.capabilities.batch.supported) == (True, False)
     assert {(model.type, model.display_name == model.id, model.created_at.tzinfo is not None) for model in models} == {
         ("model", True, True)
     }

@@ -148,10 +148,17 @@ def test_unsupported_apis_are_a_404_that_names_the_supported_one(scripted: Serve
             ) as refused:
                 ask()
             assert refused.value.code == "not_found"
-        for ask in (
-            lambda: client.images.generate(model="parrot", prompt="A cat"),
-            lambda: client.moderations.create(input="x"),
-            client.files.list,
+        for ask, said in (
+            (lambda: client.images.generate(model="parrot", prompt="A cat"), "no pictures are made here"),
+            (lambda: client.moderations.create(input="x"), "no model for it is offered"),
+            (client.files.list, "send the text in the request"),
+            (client.batches.list, "send the requests one after the other"),
+            (lambda: client.audio.speech.create(model="m", voice="v", input="x"), "no speech is made"),
+            (client.conversations.create, "send previous_response_id"),
+            (lambda: client.conversations.items.list("conv_1"), "send previous_response_id"),
+            (lambda: client.responses.compact(model="parrot", input="x"), "ask for one in a request"),
+            (lambda: client.responses.cancel("resp_1"), "no answer is made in the background"),
+            (lambda: client.get("/nothing", cast_to=object), r"/openapi\.json lists what there is"),
         ):
-            with pytest.raises(openai.NotFoundError, match=r"/openapi\.json lists what there is"):
+            with pytest.raises(openai.NotFoundError, match=said):
                 ask()

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from rkllm_mcp.surfaces.http.app import ROUTES
 from rkllm_mcp.surfaces.http.bodies import RequestBody
+from rkllm_mcp.surfaces.http.errors import NOT_OFFERED
 from rkllm_mcp.surfaces.http.openapi import document
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
 from tests.support.http_app import config_with, desk
@@ -111,7 +112,9 @@ async def test_published_operations_answer_and_unpublished_ones_do_not() -> None
         for path, methods in PUBLISHED["paths"].items():
             for method in ("get", "post", "patch", "put", "delete"):
                 answer = await it.send(method.upper(), re.sub(r"\{\w+\}", "x", path))
-                assert (answer.status_code != 405) is (method in methods), f"{method} {path}"
+                # Where OpenAI's API has another route at an address of ours, a sentence says that it is not offered.
+                refused = 404 if f"{path}$" in NOT_OFFERED else 405
+                assert (answer.status_code != refused) is (method in methods), f"{method} {path}"
 
 
 async def test_keys_are_required_where_some_are_configured() -> None:

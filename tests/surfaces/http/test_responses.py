@@ -174,6 +174,25 @@ def test_a_response_is_shown_deleted_and_not_stored_when_that_is_asked(client: o
         ask(client, "and?", previous_response_id=second.id)
 
 
+def test_a_stored_response_comes_as_events_and_its_request_as_items(client: openai.OpenAI) -> None:
+    first = ask(client, "hello from ann")
+    response = ask(client, [{"role": "user", "content": "hello from bob"}], previous_response_id=first.id)
+    events = list(cast("Any", client.responses.retrieve(response.id, stream=True)))
+    assert [event.type for event in events] == [
+        "response.created",
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert comparable(events[-1].response) == comparable(response)
+    (rest,) = cast("Any", client.responses.retrieve(response.id, stream=True, starting_after=2))
+    assert (rest.type, rest.sequence_number) == ("response.completed", 3)
+    (item,) = client.responses.input_items.list(response.id)
+    assert cast("Any", item).content == "hello from bob"
+    with pytest.raises(openai.NotFoundError):
+        client.responses.input_items.list("resp_0")
+
+
 def test_no_other_tenant_reads_or_continues_a_response(scripted: Served, client: openai.OpenAI) -> None:
     mine = ask(client, "hello from ann")
     ann = client.with_options(api_key=ANNS_KEY)
