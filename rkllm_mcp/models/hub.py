@@ -104,6 +104,7 @@ class Hub:
 
     def find(self, file: RemoteFile) -> FoundFile:
         """Look up a file, or raise a ModelDownloadError; the cache is used only if the hub is not reachable."""
+        _bounded_session()
         # huggingface_hub declares parameters as "dict" without type arguments.
         try:
             metadata = get_hf_file_metadata(self._url(file), endpoint=self.endpoint)
@@ -204,7 +205,7 @@ class Hub:
 
     def _listed(self, address: str) -> list[dict[str, Any]]:
         """Return a list of the hub, or raise a ModelDownloadError or one of ``download_errors``."""
-        session: Any = get_session()
+        session = _bounded_session()
         headers = build_hf_headers()
         try:
             # The first byte has its limit too.
@@ -316,6 +317,7 @@ def _receive_once(
             # If a mirror restarts the file, huggingface_hub before 2 does not reset its count.
             report(name, arrived if total is None else min(arrived, total), total)
 
+    _bounded_session()
     report(name, arrived, total)
     with _BoundedFile(part, "ab") as file:
         file.most_bytes = size
@@ -330,6 +332,23 @@ def _receive_once(
             # An address that cannot be reached is reported at once; after the first byte there are five attempts.
             _nb_retries=_FIRST_ATTEMPTS,
         )
+
+
+def _bounded_session() -> Any:
+    """Return huggingface_hub's session, which reads the bodies of redirects and refusals whole, however long they are.
+
+    From now on it takes them as empty: a status and headers say what is needed.
+    """
+    session: Any = get_session()
+    if _leave_out_body not in session.event_hooks["response"]:
+        session.event_hooks["response"].append(_leave_out_body)
+    return session
+
+
+def _leave_out_body(response: Any) -> None:
+    if not response.is_success:
+        response.stream.close()
+        response.stream = type(response)(response.status_code, content=b"").stream
 
 
 class _BoundedFile(io.FileIO):

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from huggingface_hub.utils import close_session
 
+from rkllm_base.answers import AnswerLimits
 from rkllm_mcp.errors import ModelDownloadError
 from rkllm_mcp.models.hub import Hub, RemoteFile
 from tests.support.fake_hub import COMMIT, FakeHub, running
+from tests.support.outside import WITHOUT_END, hostile_server
 
 WEIGHTS = bytes(range(256)) * 400
 # huggingface_hub writes pieces of ten mebibytes; what breaks off inside a piece is fetched again.
@@ -23,8 +26,6 @@ LARGE_FILE = RemoteFile("owner/model", "large.rkllm")
 
 @pytest.fixture
 def fake() -> Iterator[FakeHub]:
-    from huggingface_hub.utils import close_session
-
     with running(FakeHub({"owner/model": {"model.rkllm": WEIGHTS, "large.rkllm": LARGE, "small.json": b"{}"}})) as hub:
         yield hub
     close_session()
@@ -234,3 +235,22 @@ def test_a_server_that_is_no_hub_is_named(fake: FakeHub, tmp_path: Path) -> None
     assert "answered 404" in str(caught.value)
     with pytest.raises(ModelDownloadError, match="OWNER/NAME"):
         Hub(fake.url, tmp_path).find(RemoteFile("a/b/c", "f"))
+
+
+@pytest.mark.parametrize("status", [200, 302, 500])
+@pytest.mark.parametrize("way", [*WITHOUT_END, "many", "deep", "compressed", "no JSON"])
+def test_a_list_of_a_hub_without_end_or_sense_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, status: int
+) -> None:
+    monkeypatch.setattr("rkllm_mcp.models.hub._LIMITS", AnswerLimits(total_s=1.0, size_bytes=16 * 2**20))
+    with hostile_server() as outside:
+        outside.way, outside.status = way, status
+        hub = Hub(outside.url, tmp_path / "cache")
+        with pytest.raises(ModelDownloadError):
+            hub.names("owner/model")
+        with pytest.raises(ModelDownloadError):
+            hub.search("words", 3)
+        with pytest.raises(ModelDownloadError):
+            fetch(hub, FILE, tmp_path)
+        assert outside.sent < 1_000_000_000  # twenty redirects, each with the buffers of the network
+    close_session()

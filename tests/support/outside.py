@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
@@ -37,7 +38,7 @@ class HostileServer(ThreadingHTTPServer):
     def __init__(self, port: int) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
-        self.way = "a list"
+        self.way, self.status = "a list", 200
         self.body: object = None  # of the way ``given``, as JSON
         self.sent = 0  # bytes of the answers without end
         self.seen: list[dict[str, str]] = []  # headers of the requests, in small letters
@@ -61,8 +62,10 @@ class _Handler(BaseHTTPRequestHandler):
         server.seen.append({name.lower(): value for name, value in self.headers.items()})
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         body = BODIES.get(server.way, b"")
-        self.send_response(200)
+        self.send_response(server.status)
         self.send_header("Content-Type", "application/json")
+        if server.status == HTTPStatus.FOUND:
+            self.send_header("Location", server.url)
         if server.way == "compressed":
             self.send_header("Content-Encoding", "gzip")
             body = _COMPRESSED

@@ -14,6 +14,7 @@ from mcp_servers.weather.errors import AgencyUnreachableError, AgencyUnreadableE
 from mcp_servers.weather.jma_client import DocumentStore, JmaClient, StoredDocument, open_jma_client
 from mcp_servers.weather.settings import AGENCY_URL, Settings, clock_from, settings_from
 from tests.support.fake_jma import FakeAgency
+from tests.support.outside import WITHOUT_END, hostile_server
 
 pytestmark = pytest.mark.anyio
 
@@ -151,6 +152,25 @@ async def test_all_tries_together_are_bounded(fake: FakeAgency, clock: SetClock)
     async with open_jma_client(slow, clock) as jma:
         with pytest.raises(AgencyUnreachableError, match=r"no answer in 0\.05 s"):
             await ask(jma)
+
+
+@pytest.mark.parametrize("way", [*WITHOUT_END, "many", "deep", "compressed"])
+async def test_a_document_without_end_is_given_up_and_the_old_one_serves(
+    fake: FakeAgency, clock: SetClock, tmp_path: Path, way: str
+) -> None:
+    fake.serve(DOCUMENT, {"a": 1})
+    with hostile_server() as outside:
+        outside.way = way
+        hostile = replace(settings(fake, tmp_path), base_url=outside.url, total_timeout_s=1)
+        async with open_jma_client(hostile, clock) as jma:
+            with pytest.raises((AgencyUnreadableError, AgencyUnreachableError)):
+                await ask(jma)
+            stored = StoredDocument(outside.url + DOCUMENT, clock().timestamp(), "", "", b'{"a": 1}')
+            DocumentStore(tmp_path).save(stored)
+            clock.pass_minutes(11)
+            assert await ask(jma) == ({"a": 1}, True)
+        # Each try reads 8 MiB at most, and the buffers of the network hold some more.
+        assert outside.sent < 100_000_000
 
 
 async def test_a_missing_document_is_not_a_missing_network(fake: FakeAgency, clock: SetClock) -> None:
