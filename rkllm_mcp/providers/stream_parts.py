@@ -14,8 +14,7 @@ from typing import Literal, TypeAlias
 
 from rkllm_mcp.events import ToolCallDetected, ToolCallFailed
 from rkllm_mcp.providers.wire_messages import WireNames
-from rkllm_mcp.toolcalls.lenient_json import ParsedValue, UnreadableError, read_value
-from rkllm_mcp.toolcalls.parsers import ParsedCall
+from rkllm_mcp.toolcalls.lenient_json import ParsedCall, ParsedValue, UnreadableError, read_value
 from rkllm_mcp.toolcalls.resolve import RefusedError, ToolCatalogue, signature
 
 

@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Any, NoReturn, cast
@@ -149,6 +149,23 @@ class ParsedValue:
     value: Any
     repaired: bool
     guessed: bool = False
+
+
+@dataclass(frozen=True)
+class ParsedCall:
+    """A call as it was written."""
+
+    name: str  # as written, without white space around it
+    arguments: Any  # the value given for them; an object, or another value if the model made a mistake
+    # Other keys next to name and arguments; models that forget the nesting write the arguments there.
+    rest: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    repaired: bool = False  # the text was not valid as written
+    guessed: bool = False  # the ends of its strings had to be guessed
+    as_text: bool = False  # the values are text whose types only the schema defines
+    positional: tuple[Any, ...] = ()  # values without a name
+    # Names of arguments, where it is not certain which of them are text in a value: the call's own and those mentioned.
+    mentions: tuple[str, ...] = ()
+    inline: tuple[str, ...] = ()  # names of arguments that begin in the middle of a line
 
 
 def read_value(text: str) -> ParsedValue:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from rkllm_mcp.messages import as_list, as_mapping
-from rkllm_mcp.toolcalls.lenient_json import MAX_DEPTH, ParsedValue, SourceFloat, UnreadableError, plain, read_value
+from rkllm_mcp.toolcalls.lenient_json import (
+    MAX_DEPTH,
+    ParsedCall,
+    ParsedValue,
+    SourceFloat,
+    UnreadableError,
+    plain,
+    read_value,
+)
 
 _SPACE = re.compile(r"[\s\ufeff]*")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?(?![\w.])", re.ASCII)
@@ -213,23 +221,6 @@ def _character(escape: re.Match[str]) -> str:
         return chr(int(code, 16))
     # The backslash of a regular expression, such as \d, stays as written.
     return _ESCAPES.get(other, escape.group())
-
-
-@dataclass(frozen=True)
-class ParsedCall:
-    """A call as it was written."""
-
-    name: str  # as written, without white space around it
-    arguments: Any  # the value given for them; an object, or another value if the model made a mistake
-    # Other keys next to name and arguments; models that forget the nesting write the arguments there.
-    rest: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    repaired: bool = False  # the text was not valid as written
-    guessed: bool = False  # the ends of its strings had to be guessed
-    as_text: bool = False  # the values are text whose types only the schema defines
-    positional: tuple[Any, ...] = ()  # values without a name
-    # Names of arguments, where it is not certain which of them are text in a value: the call's own and those mentioned.
-    mentions: tuple[str, ...] = ()
-    inline: tuple[str, ...] = ()  # names of arguments that begin in the middle of a line
 
 
 # Every template asks for the first; models trained on other interfaces write the others.

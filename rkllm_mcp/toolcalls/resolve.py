@@ -15,8 +15,7 @@ from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
 from rkllm_mcp.text import collapse_whitespace, shorten
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments, shown
-from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
-from rkllm_mcp.toolcalls.parsers import ParsedCall
+from rkllm_mcp.toolcalls.lenient_json import ParsedCall, UnreadableError, read_value
 from rkllm_mcp.toolcalls.syntax import CallFormat
 
 INTERRUPTED = "another call begins before this one is complete"

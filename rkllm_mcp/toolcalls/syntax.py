@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal
 
+from rkllm_mcp.toolcalls.lenient_json import ParsedCall
 from rkllm_mcp.toolcalls.markers import SPACE, Markers, Shape, literal
-from rkllm_mcp.toolcalls.parsers import ParsedCall
 from rkllm_mcp.toolcalls.scanners import Scanner
 
 # Extra brackets and white space between a body and its closer.

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
+from rkllm_mcp.toolcalls.lenient_json import ParsedCall, UnreadableError, read_value
 from rkllm_mcp.toolcalls.markers import Markers
-from rkllm_mcp.toolcalls.parsers import ParsedCall
 from rkllm_mcp.toolcalls.scanners import ScanState, Span, Tags, TagScanner
 
 _ATTRIBUTE = re.compile(r"""([A-Za-z_][\w-]{0,63})\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")

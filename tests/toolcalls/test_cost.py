@@ -11,8 +11,8 @@ import pytest
 
 from rkllm_mcp.toolcalls.detector import Detector
 from rkllm_mcp.toolcalls.formats import SYNTAXES, Syntax
+from rkllm_mcp.toolcalls.lenient_json import ParsedCall
 from rkllm_mcp.toolcalls.markers import Markers
-from rkllm_mcp.toolcalls.parsers import ParsedCall
 from rkllm_mcp.toolcalls.scanners import Scanner, ScanState
 from rkllm_mcp.toolcalls.syntax import CallFormat
 from tests.toolcalls.samples import SAMPLES, SAVE

@@ -1,0 +1,194 @@
+"""The pieces of one answer as they leave the detector: joined text, white space around calls, objects held back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallFailed
+from rkllm_mcp.toolcalls.markers import CodeFenceState
+
+# Text since a missed marker is followed up to this length.
+_MAX_MISSED_CHARACTERS = 2000
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of the input and its events; no events if it only separates or marks."""
+
+    raw: str
+    events: tuple[DetectorEvent, ...] = ()
+
+
+class Place(Enum):
+    """Position of the next character; in all but ``IN_TEXT`` only white space has come since."""
+
+    START = "start"
+    AFTER_THINKING = "after thinking"
+    AFTER_CALL = "after a call"
+    IN_TEXT = "in text"
+
+
+class MissedCall:
+    """Text that may have been meant as a call and was not read as one.
+
+    ``has_marker``: a marker that began no call is in the text. ``refusal``: why the code fence that has just been read
+    is no call.
+    """
+
+    def __init__(self) -> None:
+        self.has_marker = False
+        self.refusal = ""
+        self._since_marker: list[str] | None = None  # text since a marker at the beginning of a line
+
+    @property
+    def is_empty(self) -> bool:
+        """True if text that follows cannot change anything here."""
+        return self._since_marker is None and not self.refusal
+
+    @property
+    def text(self) -> str:
+        """The text since the marker; empty if there was none at the beginning of a line, or if it is long ago."""
+        return "".join(self._since_marker or ())
+
+    def meet_marker(self, *, is_line_start: bool) -> None:
+        """Take note of a marker that begins no call."""
+        self.has_marker = True
+        if self._since_marker is None and is_line_start:
+            self._since_marker = []
+
+    def add_text(self, text: str) -> None:
+        """Follow the text of the answer."""
+        self.refusal = ""
+        if self._since_marker is not None:
+            self._since_marker.append(text)
+            if sum(map(len, self._since_marker)) > _MAX_MISSED_CHARACTERS:
+                self._since_marker = None
+
+
+@dataclass
+class _HeldObject:
+    """An object of a name and arguments that is no call, and why: a failed call if it is the whole answer."""
+
+    raw: str
+    reason: str
+
+
+class PieceWriter:
+    """Writer of the pieces of one answer.
+
+    Text is joined into one piece until another piece follows. White space around a call is held until the next text is
+    known: it is emitted with text, and dropped before a call, after thinking and at the end of an answer with calls.
+    """
+
+    def __init__(self, place: Place, kind: type[Text] | type[Thinking] = Text) -> None:
+        self.place = place
+        self.kind = kind  # the event that running text becomes
+        self.fences = CodeFenceState()
+        self.missed = MissedCall()
+        self.has_calls = False  # the answer has a call, valid or failed
+        self._held: _HeldObject | None = None
+        self._space: list[str] = []
+        self._text: list[str] = []
+        self._pieces: list[Piece] = []
+
+    @property
+    def is_first(self) -> bool:
+        """True if only white space precedes the next character in the answer, or after its thinking."""
+        place = self.place
+        return (place is Place.START or place is Place.AFTER_THINKING) and self.kind is Text
+
+    @property
+    def is_in_plain_text(self) -> bool:
+        """True if text that follows is emitted at once, and changes nothing but the state of code fences."""
+        return self.place is Place.IN_TEXT and self._held is None and self.missed.is_empty
+
+    def take(self) -> list[Piece]:
+        """Return the pieces since the last time."""
+        self._end_text()
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def finish(self) -> None:
+        """End the answer: decide about what was held."""
+        self._settle_object()
+        self._release_space(followed_by_text=self.place is Place.START)
+
+    def write(self, text: str) -> None:
+        """Emit text or thinking; hold white space next to a call."""
+        if self._held is not None:
+            # White space does not decide whether the object is the whole answer.
+            self._held.raw += text
+            if not text.strip():
+                return
+            text, self._held = self._held.raw, None
+        if self.place is not Place.IN_TEXT:
+            bare = text.lstrip()
+            self._space.append(text[: len(text) - len(bare)])
+            if not bare:
+                return
+            self._release_space(followed_by_text=self.place is not Place.AFTER_THINKING)
+            self.place = Place.IN_TEXT
+            text = bare
+        if text:
+            self._text.append(text)
+            self.fences.feed(text)
+            self.missed.add_text(text)
+
+    def drop(self, raw: str) -> None:
+        """Leave out what only separates or marks."""
+        self._settle_object()
+        self._end_text()
+        self._pieces.append(Piece(raw))
+
+    def drop_closers(self, raw: str) -> None:
+        """Leave out closers without a call, and the white space before them."""
+        self._release_space(followed_by_text=False)
+        self.drop(raw)
+
+    def begin(self, place: Place, kind: type[Text] | type[Thinking] | None = None) -> None:
+        """Go to a place where white space is held, and from now on emit ``kind`` if given."""
+        self._settle_object()
+        self._release_space(followed_by_text=False)
+        self._end_text()
+        self.place = place
+        self.fences = CodeFenceState()
+        self.kind = kind or self.kind
+
+    def add_call(self, raw: str, events: tuple[DetectorEvent, ...]) -> None:
+        """Emit a call, or a failed one."""
+        self._settle_object()
+        self.has_calls = True
+        self._end_text()
+        self._pieces.append(Piece(raw, events))
+
+    def add_pieces(self, *pieces: Piece) -> None:
+        """Emit pieces as they are."""
+        self._end_text()
+        self._pieces += pieces
+
+    def hold_object(self, raw: str, reason: str) -> None:
+        """Hold an object that is a failed call if no text follows; ``reason`` tells why it is no call."""
+        self._held = _HeldObject((self._held.raw if self._held else "") + raw, reason)
+
+    def _settle_object(self) -> None:
+        """Make the object at the beginning of the answer a failed call: no text follows it."""
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._release_space(followed_by_text=False)
+            self.add_call(held.raw, (ToolCallFailed(held.raw, held.reason),))
+
+    def _release_space(self, *, followed_by_text: bool) -> None:
+        space = "".join(self._space)
+        self._space.clear()
+        if space and followed_by_text:
+            self._text.append(space)
+            self.fences.feed(space)
+        elif space:
+            self.drop(space)
+
+    def _end_text(self) -> None:
+        text = "".join(self._text)
+        self._text.clear()
+        if text:
+            self._pieces.append(Piece(text, (self.kind(text),)))
