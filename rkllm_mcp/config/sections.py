@@ -58,8 +58,14 @@ class RemoteSection(Section):
     """Time limit for one round of the model."""
     retries: Annotated[int, Field(ge=0, le=10)] = 2
     """Number of retries after a temporary rejection by the service."""
+    preset: Literal["rk182x"] | None = None
+    """A service with habits of its own: rk182x for RKClawServer and rkllm3-server on an RK1820 or RK1828."""
 
     def _check_service(self, kind: str) -> None:
+        if self.preset is not None and (kind != "openai" or self.base_url is None):
+            raise combination(
+                "preset", f"{self.preset!r} with kind = {kind!r}", "it needs kind = 'openai' and a base_url"
+            )
         if self.model is None:
             raise combination("model", "nothing", f"kind = {kind!r} needs the name of a model")
         if self.base_url is None and self.api_key is None:
@@ -93,7 +99,7 @@ class ProviderSection(RemoteSection):
 
     @model_validator(mode="after")
     def _check_model_of_service(self) -> ProviderSection:
-        if self.kind != "rkllm":
+        if self.kind != "rkllm" or self.preset is not None:
             self._check_service(self.kind)
         return self
 

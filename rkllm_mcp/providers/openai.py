@@ -29,7 +29,8 @@ def request_of(service: RemoteSettings, model_round: Round, refused: frozenset[s
         "messages": messages,
         "stream_options": {"include_usage": True},
         **_limit(service, model_round, refused),
-        **_sampling(model_round),
+        **(_sampling(model_round) if service.preset.takes_sampling else {}),
+        **_thinking(service, model_round),
     }
     if model_round.options.stop:
         body["stop"] = list(model_round.options.stop)
@@ -124,6 +125,13 @@ def _limit(service: RemoteSettings, model_round: Round, refused: frozenset[str])
 def _sampling(model_round: Round) -> dict[str, float]:
     given = model_round.options.sampling.given()
     return {name: given[option] for name, option in names_in("openai").items() if option in given}
+
+
+def _thinking(service: RemoteSettings, model_round: Round) -> dict[str, Any]:
+    thinking = service.thinking if model_round.options.thinking is None else model_round.options.thinking
+    if thinking is None or not service.preset.switches_thinking:
+        return {}
+    return {"chat_template_kwargs": {"enable_thinking": thinking}}
 
 
 def _choice(model_round: Round) -> dict[str, Any]:

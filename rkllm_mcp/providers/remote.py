@@ -103,6 +103,9 @@ _ANSWER_TOKENS = 1024  # tokens reserved for an answer without a limit
 _REQUIRED = frozenset({"model", "messages", "max_tokens"})
 # The SDKs require a key, and would read one from the environment, which must not be sent to another service.
 NO_KEY = "none"
+# What a service says that will answer in a while, and how often it is asked again.
+_NOT_READY = frozenset({429, 503})
+_START_POLL_S = 0.5
 _T = TypeVar("_T")
 
 
@@ -243,7 +246,7 @@ class RemoteModel(ABC):
         read = self._reader(conversation)
         conversation.unpaid_tokens = _prompt_tokens(model_round)
         try:
-            async with aclosing(self._chunks(request, model_round, turn)) as chunks:
+            async with aclosing(self._chunks(request, model_round, turn, sink)) as chunks:
                 async for chunk in chunks:
                     last = anyio.current_time()
                     first = first or last
@@ -263,13 +266,29 @@ class RemoteModel(ABC):
         sink.feed([*closing, usage])
         return usage
 
+    async def _opened(self, sdk: Sdk, request: dict[str, Any], deadline: Deadline, sink: EventSink) -> ChunkStream:
+        """Send a request; a service that starts or reloads its model is waited for, where the preset says so."""
+        patience = Deadline(min(self.service.preset.start_s, self.service.answer_timeout_s), anyio.current_time)
+        is_told = False
+        while True:
+            try:
+                return await self._before(deadline, sdk.create(**_arguments(request)))
+            except (*sdk.connection, sdk.status_error) as error:
+                is_passing = isinstance(error, sdk.connection) or problem_of(error, self.service).status in _NOT_READY
+                if not is_passing or patience.left_s <= 0:
+                    raise
+            if not is_told:
+                is_told = True
+                sink.feed([status_line("service_starting", host=self.service.host)])
+            await anyio.sleep(min(_START_POLL_S, patience.left_s))
+
     async def _chunks(
-        self, request: dict[str, Any], model_round: Round, answer: TurnBuilder
+        self, request: dict[str, Any], model_round: Round, answer: TurnBuilder, sink: EventSink
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         sdk = await self.ready()
         deadline = Deadline(self.service.answer_timeout_s, anyio.current_time)
         try:
-            stream = await self._before(deadline, sdk.create(**_arguments(request)))
+            stream = await self._opened(sdk, request, deadline, sink)
             try:
                 while (chunk := await self._before(deadline, anext(stream, None))) is not None:
                     yield _plain(chunk)

@@ -66,6 +66,7 @@ _NO_TOOLS = re.compile(
 # Optional parameters: if a service rejects one of them, the request is repeated without it.
 DISPENSABLE = (
     "stream_options",
+    "chat_template_kwargs",
     "parallel_tool_calls",
     "max_tokens",
     "max_completion_tokens",

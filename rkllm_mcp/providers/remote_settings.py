@@ -22,6 +22,28 @@ _ASCII_CHARS_A_TOKEN = 3.5
 
 
 @dataclass(frozen=True)
+class Preset:
+    """Habits of a service that its interface does not say.
+
+    Args:
+        takes_sampling: it samples as a request says.
+        switches_thinking: it takes ``chat_template_kwargs.enable_thinking``.
+        start_s: how long it is waited for, seconds, while it refuses connections or says that it is not ready.
+    """
+
+    takes_sampling: bool = True
+    switches_thinking: bool = False
+    start_s: float = 0.0
+
+
+PRESETS: Mapping[str, Preset] = {
+    # It listens only after it has loaded its model, says 503 service_reloading while it loads another one, and 429 when
+    # 32 requests wait. Its maker advises against sampling fields.
+    "rk182x": Preset(takes_sampling=False, switches_thinking=True, start_s=120.0),
+}
+
+
+@dataclass(frozen=True)
 class RemoteSettings:
     """One model of one remote service."""
 
@@ -37,6 +59,8 @@ class RemoteSettings:
     answer_timeout_s: float = 600.0  # one whole round
     retries: int = 2
     sampling: SamplingOverrides = field(default_factory=SamplingOverrides)  # of requests without their own
+    thinking: bool | None = None  # of requests that do not say; None for the service's own
+    preset: Preset = field(default_factory=Preset)
     section: str = "provider"  # section of the configuration, for error messages
 
     @property
@@ -65,9 +89,17 @@ def services_of(config: Config) -> dict[str, RemoteSettings]:
 
 def service_of(kind: Kind, section: RemoteSection, model: ModelSection) -> RemoteSettings:
     """Return the service that a section of the configuration describes."""
-    same = section.model_dump(include={*RemoteSection.model_fields} - {"base_url", "model"})
+    same = section.model_dump(include={*RemoteSection.model_fields} - {"base_url", "model", "preset"})
     base_url = (section.base_url or OWN_URLS[kind]).rstrip("/")
-    return RemoteSettings(kind, base_url, section.model or "", sampling=overrides_of(model), **same)
+    return RemoteSettings(
+        kind,
+        base_url,
+        section.model or "",
+        sampling=overrides_of(model),
+        thinking={"off": False, "open": True}.get(model.thinking or ""),
+        preset=PRESETS.get(section.preset or "", Preset()),
+        **same,
+    )
 
 
 def estimated_tokens(text: str) -> int:

@@ -56,14 +56,15 @@ class ChatService:
 
     Args:
         replies: for one request after the other.
+        port: the port to listen on; any free one when 0.
     """
 
-    def __init__(self, *replies: Reply) -> None:
+    def __init__(self, *replies: Reply, port: int = 0) -> None:
         self.replies = list(replies)
         self.requests: list[Request] = []
         self.asked = threading.Event()
         self.left = threading.Event()
-        self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"service": self}))
+        self._server = _Server(("127.0.0.1", port), type("Handler", (_Handler,), {"service": self}))
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
 
     @property
