@@ -110,7 +110,15 @@ class Picture:
         return cls(hashlib.sha256(data).hexdigest(), data)
 
 
-# Media types of the formats that are read as pictures, by their first bytes; WebP is a RIFF file.
+# Media types of the formats that are read as pictures, by their first bytes; WebP is a RIFF file, and AVIF and HEIC are
+# ISO media files, whose brand follows the size and type of the first box.
+_BRANDS: Mapping[bytes, str] = {
+    b"avif": "image/avif",
+    b"avis": "image/avif",
+    b"heic": "image/heic",
+    b"heix": "image/heic",
+    b"mif1": "image/heic",
+}
 _PICTURE_STARTS: Mapping[bytes, str] = {
     b"\xff\xd8\xff": "image/jpeg",
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -129,6 +137,8 @@ def picture_type(data: bytes) -> str:
     """Return the media type of a picture in a format that is read, by its first bytes; empty for anything else."""
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         return "image/webp"
+    if data[4:8] == b"ftyp":
+        return _BRANDS.get(data[8:12], "")
     return next((media for start, media in _PICTURE_STARTS.items() if data.startswith(start)), "")
 
 

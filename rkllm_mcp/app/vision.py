@@ -17,7 +17,10 @@ from rkllm_mcp.models.compatibility import check_width
 from rkllm_mcp.models.rkllm_header import embedding_width
 from rkllm_mcp.runtime.engine import Engine
 from rkllm_mcp.runtime.extras import set_chat_template
-from rkllm_mcp.runtime.vision.encoder import EncodedPicture, VisionEncoder, open_encoder
+from rkllm_mcp.runtime.vision.encoder import EncodedPicture, VisionEncoder, open_encoder, read_picture
+
+# Size to which a picture is read to see whether it can be.
+_LOOK = (16, 16)
 
 
 class ModelVision:
@@ -48,6 +51,9 @@ class ModelVision:
         Raises:
             ModelFileError: the encoder is another model's.
         """
+        if not self._engine.is_ready:
+            # One that cannot be read is refused before the language model has been loaded for it.
+            await read_picture(picture.data, *_LOOK)
         await self._engine.ready()
         async with self._lock:
             if not self._is_prepared:

@@ -344,7 +344,9 @@ def _picture(data: str) -> Picture:
     except ValueError:
         decoded = b""
     if not is_picture(decoded):
-        raise _SamplingRefusedError(sdk.types.INVALID_PARAMS, "a picture is not JPEG, PNG, WebP, GIF or BMP in base64")
+        raise _SamplingRefusedError(
+            sdk.types.INVALID_PARAMS, "a picture is none, or of a format that is not read here, or not in base64"
+        )
     return Picture.of(decoded)
 
 

@@ -17,19 +17,21 @@ from pathlib import Path
 
 from PIL import Image, ImageOps
 
+from rkllm_base.installation import install_command
 from rkllm_mcp.errors import InputRefusedError
+from rkllm_mcp.messages import picture_type
 
-# Checked before decoding: Pillow takes 4 bytes for a pixel of most formats, and 15 for one of WebP. It also takes 8 or
-# more for each line, so the sides are limited too.
+# Checked before decoding: a pixel takes 4 bytes in most formats, 10 in AVIF and HEIC, and 15 in WebP. A line takes 8 or
+# more besides, so the sides are limited too.
 MOST_PIXELS = 40_000_000
 LONGEST_SIDE = 20_000
 # CPU time of the process.
 CPU_SECONDS = 20
-_MOST_PIXELS_OF = {"WEBP": 12_000_000}
+_MOST_PIXELS_OF = {"WEBP": 12_000_000, "AVIF": 16_000_000, "HEIF": 20_000_000}
 # Pixels that are converted at a time.
 _BAND_PIXELS = 1_000_000
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
-_FORMATS_TEXT = "JPEG, PNG, WebP, GIF or BMP"
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "AVIF")
+_FORMATS_TEXT = "JPEG, PNG, WebP, AVIF, GIF or BMP"
 # What is sent instead of a picture, by its first bytes.
 _OTHER_FORMATS: tuple[tuple[bytes, str], ...] = (
     (b"<svg", "an SVG drawing"),
@@ -42,8 +44,6 @@ _OTHER_FORMATS: tuple[tuple[bytes, str], ...] = (
     (b"http://", "an address"),
     (b"https://", "an address"),
 )
-# The brand of an ISO media file stands behind its first box's size and type.
-_BRANDS = {b"heic": "a HEIC picture", b"heix": "a HEIC picture", b"mif1": "a HEIF picture", b"avif": "an AVIF picture"}
 # The colour around a picture that is no square: 127.5 in Rockchip's demo, which the runtime's encoders were tried with.
 _PADDING = (128, 128, 128)
 _BACKGROUND = "white"  # behind transparent parts
@@ -58,7 +58,8 @@ def fitted_pixels(data: bytes, width: int, height: int) -> bytes:
         InputRefusedError: it is no picture, damaged or too large.
     """
     try:
-        image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
+        formats = (*FORMATS, "HEIF") if picture_type(data) == "image/heic" and _reads_heic() else FORMATS
+        image: Image.Image = Image.open(io.BytesIO(data), formats=formats)
         with image:
             _require_size(*image.size, _MOST_PIXELS_OF.get(image.format or "", MOST_PIXELS))
             image.draft("RGB", (2 * width, 2 * height))
@@ -70,6 +71,16 @@ def fitted_pixels(data: bytes, width: int, height: int) -> bytes:
         raise _too_large("far more than", MOST_PIXELS) from None
     except Exception as error:  # noqa: BLE001  # Pillow's readers raise errors of any kind for damaged files
         raise InputRefusedError(_problem(data, error)) from None
+
+
+def _reads_heic() -> bool:
+    """Return True if the library for HEIC is installed, an extra; it is made known to Pillow."""
+    try:
+        from pillow_heif import register_heif_opener  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+    except ImportError:
+        return False
+    register_heif_opener()
+    return True
 
 
 def _require_size(width: int, height: int, most: int) -> None:
@@ -87,8 +98,11 @@ def _too_large(size: str, most: int) -> InputRefusedError:
 def _problem(data: bytes, error: Exception) -> str:
     head = data[:256].lstrip(b"\xef\xbb\xbf \t\r\n")
     other = next((name for start, name in _OTHER_FORMATS if head.lower().startswith(start.lower())), None)
-    if data[4:8] == b"ftyp":
-        other = _BRANDS.get(data[8:12], "a video, or a picture of another format")
+    kind = picture_type(data)
+    if kind == "image/heic" and not _reads_heic():
+        return f"it is a HEIC picture, which is read after: {install_command('heic')}; or send {_FORMATS_TEXT}"
+    if data[4:8] == b"ftyp" and not kind:
+        other = "a video, or a picture of another format"
     if other is not None:
         return f"it is {other}, which is not read as a picture; send {_FORMATS_TEXT}"
     if not data:

@@ -26,7 +26,7 @@ from rkllm_mcp.surfaces.terminal import table
 
 app = typer.Typer(no_args_is_help=True)
 # Text of a request with an image, by API: OpenAI's chat and responses, Anthropic's, Ollama's.
-_IMAGES = """'"image_url"' '"input_image"' '"image"' '"images"'"""
+_IMAGES = """'"image_url"' '"input_image"' '"image"' '"images"' '"pictures"'"""
 _CHECK = "check inter 1s fastinter 300ms downinter 1s fall 2 rise 1 observe layer4 error-limit 1 on-error mark-down"
 # The board that had a chat or a conversation last, by its number.
 _THREAD = "var(txn.thread),table_server_id(threads)"

@@ -69,14 +69,15 @@ def _picture(data: object) -> Picture:
     except (binascii.Error, ValueError):
         raise ValueError("send the picture itself, in base64; addresses and paths are not opened") from None
     if not is_picture(picture):
-        raise ValueError("this is no picture that is read; send JPEG, PNG, WebP, GIF or BMP")
+        raise ValueError("this is no picture that is read; send JPEG, PNG, WebP, AVIF, HEIC, GIF or BMP")
     return Picture.of(picture)
 
 
-# The first bytes of JPEG, PNG, GIF, BMP and WebP in base64: what else is no picture is known before it is sent.
+# The first bytes of JPEG, PNG, GIF, BMP, WebP, AVIF and HEIC in base64: what is none is known before it is sent.
 _PICTURE_PATTERN = (
     "^(/9j/|iVBORw0KGg[opqr][A-Za-z0-9+/]|R0lGOD[dl]h|Qk[0-3][A-Za-z0-9+/]"
-    "|UklGR[g-v][A-Za-z0-9+/]{4}[BFJNRVZdhlptx159]XRUJQ)"
+    "|UklGR[g-v][A-Za-z0-9+/]{4}[BFJNRVZdhlptx159]XRUJQ"
+    "|AAAA[A-Za-z0-9+/][GWm2]Z0eXB(hdml[mz]|oZWl[j4]|taWYx))"
     "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 )
 # Any: the class itself would be described beside the string.
@@ -167,7 +168,8 @@ class ExecuteBody(bodies.RequestBody):
     message: _Words | None = None
     """The question; a resource is named in it as @server:uri. Required unless there is a prompt."""
     pictures: _Pictures = ()
-    """Pictures of the message, in base64, for a model that sees: JPEG, PNG, WebP, GIF or BMP."""
+    """Pictures of the message, in base64, for a model that sees: JPEG, PNG, WebP, AVIF, HEIC (with the
+    extra `heic`), GIF or BMP."""
     prompt: PromptBody | None = None
     """A server's prepared question instead."""
     replaces: Annotated[int, Field(ge=0, le=10**9), BeforeValidator(whole)] | None = None

@@ -12,10 +12,13 @@ from collections.abc import Callable
 
 import pytest
 from PIL import Image
+from pillow_heif import register_heif_opener  # pyright: ignore[reportUnknownVariableType]
 
 from rkllm_mcp.errors import InputRefusedError
 from rkllm_mcp.runtime.vision.picture import fitted_pixels
 from tests.support.pictures import BLUE, GREEN, RED, WHITE, saved, stripes
+
+register_heif_opener()
 
 GREY = (128, 128, 128)
 _ORIENTATION = 0x0112
@@ -71,6 +74,8 @@ def sixteen_bits() -> bytes:
         (stripes((RED, BLUE), kind="JPEG", quality=95, subsampling=0), RED, BLUE),
         (stripes((RED, BLUE), kind="WEBP", lossless=True), RED, BLUE),
         (stripes((RED, BLUE), kind="BMP"), RED, BLUE),
+        (stripes((RED, BLUE), kind="AVIF", quality=100), RED, BLUE),
+        (stripes((RED, BLUE), kind="HEIF", quality=-1), RED, BLUE),
         (stripes((RED, BLUE), (4000, 3000), kind="JPEG", quality=95), RED, BLUE),
         (stripes((RED, BLUE), (100, 1000)), RED, BLUE),
         (turned_photo(), RED, BLUE),
@@ -128,7 +133,8 @@ def _bmp(width: int, height: int) -> bytes:
         (b"", "the picture is empty"),
         (b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>', "SVG"),
         (b"  <svg onload='x'/>", "an SVG drawing, which is not read as a picture; send JPEG, PNG"),
-        (b"\0\0\0\x18ftypheic\0\0\0\0", "a HEIC picture"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0", "it is no picture, or it is damaged"),
+        (b"\0\0\0\x18ftypavif\0\0\0\0", "it is no picture, or it is damaged"),
         (b"\0\0\0\x18ftypmp42\0\0\0\0", "a video"),
         (b"%PDF-1.7", "a PDF document"),
         (b"https://example.org/cat.png", "an address"),
@@ -158,6 +164,13 @@ def test_what_is_no_picture_costs_a_sentence_and_little_memory(data: bytes, part
     tracemalloc.stop()
     assert part in str(refused.value)
     assert peak < 100_000_000
+
+
+def test_heic_names_the_part_that_reads_it_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    photo = stripes((RED, BLUE), kind="HEIF")
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(InputRefusedError, match=r"HEIC picture, which is read after: .*install heic"):
+        fitted_pixels(photo, 448, 448)
 
 
 _MEASURED = """
@@ -191,9 +204,11 @@ def _largest(mode: str, kind: str, size: tuple[int, int] = _LARGE, **options: ob
         lambda: _largest("P", "GIF"),
         lambda: _largest("RGB", "JPEG", progressive=True)[:-2000],
         lambda: _largest("RGB", "WEBP", (4000, 3000), lossless=True, method=0, quality=0),
+        lambda: _largest("RGB", "AVIF", (4000, 3990), speed=10),
+        lambda: _largest("RGB", "HEIF", (5000, 3990), quality=30),
         lambda: _png(20_000, 10_000, bytes(1_000_000)),
     ],
-    ids=["RGBA", "palette", "16 bits", "GIF", "cut JPEG", "WebP", "200 megapixels"],
+    ids=["RGBA", "palette", "16 bits", "GIF", "cut JPEG", "WebP", "AVIF", "HEIC", "200 megapixels"],
 )
 def test_the_largest_pictures_take_less_than_200_megabytes(make: Callable[[], bytes]) -> None:
     # Pillow's own memory is not Python's; the test's process has had more before.

@@ -127,7 +127,7 @@ def test_the_assistant_sees_pictures_which_stay_with_their_questions(service: Se
     ("pictures", "part"),
     [
         (["http://127.0.0.1:1/cat.png"], "send the picture itself, in base64"),
-        ([SVG], "JPEG, PNG, WebP, GIF or BMP"),
+        ([SVG], "JPEG, PNG, WebP, AVIF, HEIC, GIF or BMP"),
         ([RED] * 9, "at most 8 items"),
         ([7], "pictures[0]: Value error, a picture is a string in base64"),
     ],

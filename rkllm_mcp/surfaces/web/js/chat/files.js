@@ -30,6 +30,8 @@ const MOST_FILES = 500;
 const MARGIN = 0.97;
 // The browser reads these by itself.
 const PLAIN = /^text\/|\/(json|xml|x-yaml|yaml|toml|javascript|x-sh)$|\+(json|xml)$/;
+// Their type is not known to every system.
+const PHOTO_NAMES = /\.(heic|heif|avif)$/i;
 const PLAIN_NAMES = /\.(txt|md|csv|tsv|json|ya?ml|toml|ini|log|py|js|ts|c|h|cpp|rs|go|java|sh|sql|css|diff)$/i;
 
 export class Files {
@@ -223,7 +225,7 @@ export class Files {
    */
   async #read(file) {
     if (file.size > LARGEST) return { problem: t("file.large") };
-    if (file.type.startsWith("image/")) {
+    if (file.type.startsWith("image/") || PHOTO_NAMES.test(file.name)) {
       const { readPicture } = await import("./photo.js");
       const picture = await readPicture(file);
       const isOneMore = this.#files.filter((entry) => entry.picture).length >= MOST_PICTURES;

@@ -24,9 +24,10 @@ const HEAD_BYTES = 262_144;
 export async function readPicture(file) {
   const size = sizeOf(new DataView(await file.slice(0, HEAD_BYTES).arrayBuffer()));
   if (size && size.width * size.height > MOST_PIXELS) throw new PictureRefused(t("picture.large", size));
-  const bitmap = await createImageBitmap(file).catch(() => {
-    throw new PictureRefused(t("picture.unreadable"));
-  });
+  const bitmap = await createImageBitmap(file).catch(() => null);
+  // Most browsers do not read HEIC; the board may, or says what it needs for that.
+  if (!bitmap && (await isHeic(file))) return { data: await base64Of(file) };
+  if (!bitmap) throw new PictureRefused(t("picture.unreadable"));
   const scale = Math.min(1, LONGEST_SIDE / Math.max(bitmap.width, bitmap.height));
   const width = Math.max(1, Math.round(bitmap.width * scale));
   const height = Math.max(1, Math.round(bitmap.height * scale));
@@ -43,6 +44,11 @@ export async function readPicture(file) {
   });
   if (!(made instanceof Blob)) throw new PictureRefused(t("picture.unreadable"));
   return { data: await base64Of(made) };
+}
+
+/** @param {File} file */
+async function isHeic(file) {
+  return /^.{4}ftyp(hei[cx]|mif1)/s.test(await file.slice(0, 12).text());
 }
 
 /**
