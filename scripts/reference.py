@@ -14,15 +14,17 @@ from typing import Any
 import typer
 from typer.main import get_command
 
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import SERVER_TYPES, ServerBase
 from rkllm_mcp.models.cards import ModelCard
 from rkllm_mcp.sampling import OPTIONS, Api
 from rkllm_mcp.surfaces.cli.main import app
-from rkllm_mcp.surfaces.cli.options import examples
+from rkllm_mcp.surfaces.cli.options import examples, option_names, parameter_help, usage, value_name
 from rkllm_mcp.surfaces.http.app import ROUTES
 from rkllm_mcp.surfaces.http.errors import NOT_OFFERED, OLLAMA
 
+ENGLISH = read_catalogue("en")
 REPOSITORY = Path(__file__).resolve().parents[1]
 Schema = Mapping[str, Any]
 
@@ -152,39 +154,16 @@ def _commands(command: Any, context: Any, path: str) -> Iterator[str]:
     children: list[str] = command.list_commands(context) if hasattr(command, "list_commands") else []
     yield f"### `{path}`"
     yield str(command.help or "").split("\f")[0].strip()
-    usage = " ".join([path, "[OPTIONS]", *map(_spelled, arguments), *(["COMMAND …"] if children else [])])
-    yield "\n".join([f"    {usage}", "", *(f"    $ {line}" for line in examples(path, children))]).rstrip()
-    rows = [(f"`{_metavar(argument)}`", _help(argument)) for argument in arguments]
-    rows += [(f"`{_switch(option)}`", _help(option)) for option in options if "--help" not in option.opts]
+    typed = [f"    $ {line}" for line in examples(path, children)]
+    yield "\n".join([f"    {usage(command, path)}", "", *typed]).rstrip()
+    rows = [(f"`{value_name(argument)}`", parameter_help(argument, ENGLISH)) for argument in arguments]
+    own = (option for option in options if "--help" not in option.opts)
+    rows += [(f"`{option_names(option)}`", parameter_help(option, ENGLISH)) for option in own]
     if rows:
         yield _table(("", "meaning"), rows)
     for name in children:
         _, child, _ = command.resolve_command(context, [name])
         yield from _commands(child, typer.Context(child, parent=context, info_name=name), f"{path} {name}")
-
-
-def _metavar(argument: Any) -> str:
-    return str(argument.metavar or argument.name.upper())
-
-
-def _spelled(argument: Any) -> str:
-    name = _metavar(argument)
-    if name.startswith("["):
-        return name
-    name += "…" if argument.nargs == -1 else ""
-    return name if argument.required else f"[{name}]"
-
-
-def _switch(option: Any) -> str:
-    value = "" if option.is_flag else f" {option.metavar or 'VALUE'}"
-    return ", ".join([*option.opts, *option.secondary_opts]) + value
-
-
-def _help(parameter: Any) -> str:
-    text = re.sub(r"\s+", " ", str(getattr(parameter, "help", None) or "")).strip()
-    default = parameter.default
-    shown = isinstance(default, str | int) and not isinstance(default, bool)
-    return f"{text} (default: {default})" if shown else text
 
 
 _APIS = ("/v1/chat/", "/v1/responses", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/v1/messages", "/v1/models")

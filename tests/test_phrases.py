@@ -14,7 +14,7 @@ from tests.support.shared import REPOSITORY
 
 PACKAGE = REPOSITORY / "rkllm_mcp"
 PHRASES: dict[str, str] = json.loads((PACKAGE / "phrases.ja.json").read_text("utf-8"))
-KANA = re.compile("[ぁ-ゖ。]")
+KANA = re.compile("[ぁ-ゖァ-ヶ。]")
 BLANK = re.compile(r"\{\d?\}")
 
 
@@ -45,10 +45,38 @@ def test_each_error_of_wrong_usage_is_said_in_japanese(folder: str) -> None:
     assert {sentence: text for sentence, text in said.items() if KANA.search(text) is None} == {}
 
 
+# By the function that puts it into the person's language, the place of the sentence among its arguments.
+SAID_BY = {"status": 0, "result": 0, "error": 0, "may_proceed": 1, "may_remove": 1}
+
+
+def told_lines() -> Iterator[str]:
+    """The lines of the command line: of its results, its status and its questions."""
+    for file in sorted((PACKAGE / "surfaces" / "cli").glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            name = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
+            owner = getattr(getattr(node.func, "value", None), "id", "session")
+            place = SAID_BY.get(name)
+            if place is not None and owner == "session" and len(node.args) > place:
+                argument = node.args[place]
+                sides = [argument.body, argument.orelse] if isinstance(argument, ast.IfExp) else [argument]
+                yield from (side for side in map(template, sides) if re.search("[A-Za-z]{2} ", side))
+            yield from filter(None, (template(word.value) for word in node.keywords if word.arg == "none"))
+
+
+def test_each_line_of_the_command_line_is_said_in_japanese() -> None:
+    lines = set(told_lines())
+    assert len(lines) > 60
+    said = {line: read_catalogue("ja").phrase(line.replace("{}", "X")) for line in lines}
+    assert {line: text for line, text in said.items() if KANA.search(text) is None} == {}
+
+
 @pytest.mark.parametrize("sentence", PHRASES)
 def test_a_translation_inserts_all_that_the_sentence_does(sentence: str) -> None:
     inserted = [f"<{number}>" for number in range(sentence.count("{}"))]
-    text = PHRASES[sentence].format(*inserted)
+    # Without blanks it is taken as it is.
+    text = PHRASES[sentence].format(*inserted) if inserted else PHRASES[sentence]
     assert [blank for blank in inserted if blank not in text] == []
     assert BLANK.search(text) is None
 

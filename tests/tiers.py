@@ -100,6 +100,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/test_packaging.py",
     ),
     "long": (
+        "tests/surfaces/cli/test_languages.py",
         "tests/end_to_end/test_load.py",
         "tests/app/test_slow_servers.py",
         "tests/runtime/vision/test_picture.py::test_the_largest_",

@@ -19,9 +19,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rkllm_mcp.catalogue import translate
+from rkllm_mcp.catalogue import Catalogue, read_catalogue, translate
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.terminal import Terminal, is_interactive, table, write_json
+from rkllm_mcp.surfaces.terminal import DIM, Terminal, is_interactive, printable, write_json
 from rkllm_mcp.text import Language, language_of_setting
 
 if TYPE_CHECKING:
@@ -133,7 +133,13 @@ class Session:
     _kept: list[str] | None = field(default=None, init=False, repr=False)  # status lines; None if they are shown
 
     def __post_init__(self) -> None:
-        self.terminal = Terminal(quiet=self.quiet, plain=self.plain)
+        language = Session.spoken or language_of_setting(locale_of(os.environ))
+        self.terminal = Terminal(quiet=self.quiet, plain=self.plain, language=language)
+
+    @property
+    def phrases(self) -> Catalogue:
+        """The texts in the language of the person at the terminal."""
+        return read_catalogue(self.terminal.language)
 
     def config(self, environment: Mapping[str, str] = os.environ) -> Config:
         """Load the configuration and apply the global options; a ConfigError if it is not usable."""
@@ -145,7 +151,7 @@ class Session:
         else:
             config = load_config(self.config_path, env=environment)
         config = config.with_origin(locale=locale_of(environment))
-        Session.spoken = self.language(config, environment)
+        Session.spoken = self.terminal.language = self.language(config, environment)
         return config.overridden(model=self.model, library=self.runtime, tools=not self.no_mcp)
 
     def _is_demo(self) -> bool:
@@ -175,12 +181,20 @@ class Session:
         other = shadowed_file(source) if self.config_path is None else None
         return translate("config.two_files", language, used=source, other=other) if other else ""
 
-    def status(self, text: str) -> None:
-        """Show a status line, or keep it; lines after the first are details. See ``details``."""
+    def status(self, text: str, style: str = DIM) -> None:
+        """Show a status line in the person's language, or keep it; see ``details``."""
         if self._kept is None or text.startswith(_LOSS):
-            self.terminal.note(text)
+            self.terminal.note(self.phrases.phrase(text), style)
         else:
             self._kept.append(text)
+
+    def error(self, text: str) -> None:
+        """Show an error in the person's language."""
+        self.terminal.error(self.phrases.sentence("answer.failed", error=self.phrases.phrase(text)))
+
+    def result(self, text: str) -> None:
+        """Print a line of the result on standard output, in the person's language."""
+        sys.stdout.write(f"{printable(self.phrases.phrase(text))}\n")
 
     @contextmanager
     def details(self, *, are_shown: bool) -> Generator[Callable[[], None]]:
@@ -215,11 +229,14 @@ class Session:
     def show_value(self, values: Mapping[str, Any], *, as_json: bool) -> None:
         """Print one thing for a program, or its names and values line by line for a person."""
         rows = [
-            (key, json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else str(value))
+            (
+                key,
+                json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else str(value),
+            )
             for key, value in values.items()
             if value is not None
         ]
-        self.show(values, table((), rows, self.terminal.columns), as_json=as_json)
+        self.show(values, self.terminal.table((), rows), as_json=as_json)
 
     def target_file(self) -> Path:
         """Return the configuration file that a command may change: ``--config``, else see ``writable_file``."""

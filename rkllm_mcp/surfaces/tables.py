@@ -9,11 +9,11 @@ from datetime import datetime, timezone
 from typing import Any, cast
 
 from rkllm_mcp.app.conversation_export import moment
-from rkllm_mcp.catalogue import Catalogue
+from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import PromptTemplate, Resource, ResourceTemplate, ToolSpec
 from rkllm_mcp.records import CallRecord, ConversationSummary
-from rkllm_mcp.surfaces.terminal import printable, table, wrapped
+from rkllm_mcp.surfaces.terminal import Terminal, printable, wrapped
 from rkllm_mcp.text import first_line, shorten
 
 # Of a call's arguments, and of its error.
@@ -21,14 +21,18 @@ _SHOWN_CHARS = 60
 _SHOWN_DESCRIPTION_CHARS = 80
 
 
-def tool_table(tools: Sequence[ToolSpec], columns: int | None = None) -> str:
+def tool_table(tools: Sequence[ToolSpec], terminal: Terminal) -> str:
     """Return tools as a table: name, server, first line of the description."""
-    rows = [(tool.name, tool.server, tool.description.strip().split("\n", 1)[0][:100]) for tool in tools]
-    return table(("NAME", "SERVER", "DESCRIPTION"), rows, columns)
+    told = [tool.in_language(terminal.language) for tool in tools]
+    rows = [(tool.name, tool.server, tool.description.strip().split("\n", 1)[0][:100]) for tool in told]
+    return terminal.table(("NAME", "SERVER", "DESCRIPTION"), rows)
 
 
-def tool_text(tool: ToolSpec, columns: int | None = None, required_word: str = "required") -> str:
+def tool_text(tool: ToolSpec, terminal: Terminal) -> str:
     """Return one tool with its parameters as text."""
+    texts, columns = read_catalogue(terminal.language), terminal.columns
+    required_word = texts.sentence("answer.required")
+    tool = tool.in_language(terminal.language)
     properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
     required: Sequence[str] = tool.input_schema.get("required") or ()
     rows = [
@@ -40,7 +44,7 @@ def tool_text(tool: ToolSpec, columns: int | None = None, required_word: str = "
     if columns is not None:
         description = "\n".join(part for line in lines for part in wrapped(line, columns))
     head = f"{tool.name}  ({tool.qualified_name})\n{description}\n"
-    return f"{head}\n{table((), rows, columns)}" if rows else f"{head}\nno arguments\n"
+    return f"{head}\n{terminal.table((), rows)}" if rows else f"{head}\n{texts.sentence('tools.no_arguments')}\n"
 
 
 def _properties(schema: Any) -> Mapping[str, Any]:
@@ -55,39 +59,49 @@ def _type_of(schema: Mapping[str, Any]) -> str:
     return " | ".join(str(part) for part in cast("list[Any]", kind)) if isinstance(kind, list) else str(kind)
 
 
-def grant_table(grants: Sequence[tuple[str, str, str]], columns: int | None = None) -> str:
+def grant_table(grants: Sequence[tuple[str, str, str]], terminal: Terminal) -> str:
     """Return approvals and refusals (decision, server, tool) as a table; empty without rows."""
-    return table(("DECISION", "SERVER", "TOOL"), grants, columns)
+    rows = [(terminal.word(decision), server, tool) for decision, server, tool in grants]
+    return terminal.table(("DECISION", "SERVER", "TOOL"), rows)
 
 
-def call_table(calls: Sequence[CallRecord], columns: int | None = None) -> str:
+def call_table(calls: Sequence[CallRecord], terminal: Terminal) -> str:
     """Return recorded calls as a table; empty without rows."""
     rows = [
         (
             call_time(call).strftime("%Y-%m-%d %H:%M:%S"),
             call.server or "-",
             call.tool,
-            call.ruling,
+            terminal.word(call.ruling),
             f"{call.seconds:.1f}",
-            _result(call),
+            _result(call, terminal),
             shorten(call.arguments, _SHOWN_CHARS),
         )
         for call in calls
     ]
-    return table(("TIME", "SERVER", "TOOL", "DECISION", "SECONDS", "RESULT", "ARGUMENTS"), rows, columns)
+    return terminal.table(("TIME", "SERVER", "TOOL", "DECISION", "SECONDS", "RESULT", "ARGUMENTS"), rows)
 
 
-def short_call_table(calls: Sequence[CallRecord], columns: int | None = None) -> str:
+def short_call_table(calls: Sequence[CallRecord], terminal: Terminal) -> str:
     """Return recorded calls as a table without server, date and arguments."""
     rows = [
-        (call_time(call).strftime("%H:%M:%S"), call.tool, call.ruling, f"{call.seconds:.1f}", _result(call))
+        (
+            call_time(call).strftime("%H:%M:%S"),
+            call.tool,
+            terminal.word(call.ruling),
+            f"{call.seconds:.1f}",
+            _result(call, terminal),
+        )
         for call in calls
     ]
-    return table(("TIME", "TOOL", "DECISION", "SECONDS", "RESULT"), rows, columns)
+    return terminal.table(("TIME", "TOOL", "DECISION", "SECONDS", "RESULT"), rows)
 
 
-def _result(call: CallRecord) -> str:
-    return shorten(f"error: {call.error}", _SHOWN_CHARS) if call.is_error else f"{call.result_chars} characters"
+def _result(call: CallRecord, terminal: Terminal) -> str:
+    texts = read_catalogue(terminal.language)
+    if call.is_error:
+        return shorten(texts.sentence("answer.failed", error=texts.phrase(call.error)), _SHOWN_CHARS)
+    return texts.sentence("tools.characters", count=call.result_chars)
 
 
 def call_time(call: CallRecord) -> datetime:
@@ -95,15 +109,13 @@ def call_time(call: CallRecord) -> datetime:
     return datetime.fromtimestamp(call.at, timezone.utc).astimezone().replace(microsecond=0)
 
 
-def resource_table(
-    resources: Sequence[Resource], templates: Sequence[ResourceTemplate], columns: int | None = None
-) -> str:
+def resource_table(resources: Sequence[Resource], templates: Sequence[ResourceTemplate], terminal: Terminal) -> str:
     """Return resources, then templates, as a table with the names used after ``@``; empty without rows."""
     rows = [
         (
             resource.reference,
             resource.mime_type,
-            "" if resource.size is None else f"{resource.size} bytes",
+            "" if resource.size is None else f"{resource.size} {terminal.word('bytes')}",
             _about(resource),
         )
         for resource in resources
@@ -112,16 +124,16 @@ def resource_table(
         (f"{template.server}:{template.uri_template}", template.mime_type, "", _about(template))
         for template in templates
     ]
-    return table(("RESOURCE", "TYPE", "SIZE", "DESCRIPTION"), rows, columns)
+    return terminal.table(("RESOURCE", "TYPE", "SIZE", "DESCRIPTION"), rows)
 
 
-def prompt_table(prompts: Sequence[PromptTemplate], columns: int | None = None) -> str:
+def prompt_table(prompts: Sequence[PromptTemplate], terminal: Terminal) -> str:
     """Return prompts with their arguments as a table, optional ones in brackets; empty without rows."""
     rows = [
         (prompt.reference, _arguments(prompt), shorten(first_line(prompt.description), _SHOWN_DESCRIPTION_CHARS))
         for prompt in prompts
     ]
-    return table(("PROMPT", "ARGUMENTS", "DESCRIPTION"), rows, columns)
+    return terminal.table(("PROMPT", "ARGUMENTS", "DESCRIPTION"), rows)
 
 
 def _about(resource: Resource | ResourceTemplate) -> str:
@@ -136,10 +148,10 @@ def _arguments(prompt: PromptTemplate) -> str:
     return " ".join(argument.name if argument.required else f"[{argument.name}]" for argument in prompt.arguments)
 
 
-def conversation_table(summaries: Sequence[ConversationSummary], columns: int | None = None) -> str:
+def conversation_table(summaries: Sequence[ConversationSummary], terminal: Terminal) -> str:
     """Return conversations as a table; empty without rows."""
     rows = [(summary.title, moment(summary.updated), str(summary.messages), summary.id) for summary in summaries]
-    return table(("TITLE", "LAST", "MESSAGES", "ID"), rows, columns)
+    return terminal.table(("TITLE", "LAST", "MESSAGES", "ID"), rows)
 
 
 def read_pairs(

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, TextIO
 
-from rkllm_mcp.text import DIRECTIONS, ESCAPE_SEQUENCE
+from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.text import DIRECTIONS, ESCAPE_SEQUENCE, Language
 
 # An escape sequence in a tool's result could rewrite the screen: whole ones, so that no "[31m" stays behind, then what
 # is left of C0 and C1 but tab and newline. Overrides of the writing direction show a name as another one.
@@ -167,8 +168,10 @@ class Terminal:
         out: Callable[[], TextIO] = lambda: sys.stdout,
         err: Callable[[], TextIO] = lambda: sys.stderr,
         env: Mapping[str, str] = os.environ,
+        language: Language = "en",
     ) -> None:
         self.quiet = quiet
+        self.language: Language = language
         self._plain = plain
         self._region: LiveRegion | None = None
         self._out = out
@@ -199,6 +202,15 @@ class Terminal:
     def draws_notes(self) -> bool:
         """Return True if lines about calls are updated in place."""
         return not (self._plain or self.quiet) and wants_color(self._err(), self._env)
+
+    def word(self, word: str) -> str:
+        """Return a heading, a state or a reason of our own in the person's language."""
+        texts = read_catalogue(self.language)
+        return texts.table("words").get(word) or texts.phrase(word)
+
+    def table(self, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+        """Return a table for this screen, its heading in the person's language; see the function ``table``."""
+        return table(list(map(self.word, heading)), rows, self.columns)
 
     def open_region(self, *, is_answer: bool) -> LiveRegion:
         """Return a region at the end of the screen, until something else is written or another is opened."""

@@ -42,7 +42,7 @@ from rkllm_mcp.surfaces.tables import (
     tool_table,
     tool_text,
 )
-from rkllm_mcp.surfaces.terminal import table, wrapped
+from rkllm_mcp.surfaces.terminal import wrapped
 from rkllm_mcp.text import collapse_whitespace, shorten, without_files
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _show_listing(state: ChatState, listing: str, none: str) -> None:
 async def list_conversations(state: ChatState, argument: str) -> None:
     """List the latest conversations, or those that hold some words."""
     latest = await state.host.store.conversations.latest(state.host.tenant, _SHOWN, search=argument)
-    _show_listing(state, conversation_table(latest, state.terminal.columns), "chat.none_kept")
+    _show_listing(state, conversation_table(latest, state.terminal), "chat.none_kept")
 
 
 async def resume(state: ChatState, argument: str) -> None:
@@ -114,7 +114,7 @@ async def _chosen_conversation(state: ChatState) -> str:
     """Return the id of the conversation that the person chooses; empty without one."""
     latest = await state.host.store.conversations.latest(state.host.tenant, _OFFERED)
     if state.console is None or not latest:
-        _show_listing(state, conversation_table(latest, state.terminal.columns), "chat.none_kept")
+        _show_listing(state, conversation_table(latest, state.terminal), "chat.none_kept")
         return ""
     choices = [Choice(one.id, one.title, moment(one.updated)) for one in latest]
     heading = state.phrases.sentence("chat.choose_conversation")
@@ -150,7 +150,7 @@ async def approvals(state: ChatState, argument: str) -> None:
         for_good = [(grant.kind, server, tool) for server, tool, grant in await state.host.store.grants.all()]
         grants = await state.host.conversation_grants(state.conversation.id)
         for_now = [("conversation", *grant) for grant in grants]
-        listing = grant_table([*for_good, *for_now], state.terminal.columns)
+        listing = grant_table([*for_good, *for_now], state.terminal)
         _show_listing(state, listing, "chat.nothing_said")
     elif word == "forget" and name.strip():
         await _forget(state, name.strip())
@@ -172,13 +172,13 @@ async def _forget(state: ChatState, name: str) -> None:
 async def history(state: ChatState, _argument: str) -> None:
     """Show the latest calls of this conversation."""
     calls = await state.host.store.calls.latest(_SHOWN, conversation=state.conversation.id)
-    _show_listing(state, short_call_table(calls, state.terminal.columns), "chat.no_calls")
+    _show_listing(state, short_call_table(calls, state.terminal), "chat.no_calls")
 
 
 async def list_resources(state: ChatState, argument: str) -> None:
     """List the resources and templates of every server, or of one."""
     resources, templates = await state.host.readable(argument or None, state.context())
-    listing = resource_table(resources, templates, state.terminal.columns)
+    listing = resource_table(resources, templates, state.terminal)
     _show_listing(state, listing, "chat.no_resources")
 
 
@@ -198,7 +198,7 @@ async def take_resource(state: ChatState, argument: str) -> None:
 async def list_prompts(state: ChatState, argument: str) -> None:
     """List the prompts of every server, or of one."""
     prompts = await state.host.prompts(argument or None, state.context())
-    _show_listing(state, prompt_table(prompts, state.terminal.columns), "chat.no_prompts")
+    _show_listing(state, prompt_table(prompts, state.terminal), "chat.no_prompts")
 
 
 async def fill_prompt(state: ChatState, argument: str) -> None:
@@ -291,7 +291,7 @@ async def change_setting(state: ChatState, argument: str) -> None:
     name, _, text = argument.partition(" ")
     if not name:
         rows = [(each, _setting(state.options.model, each)) for each in SETTINGS]
-        state.terminal.answer(table((), rows, state.terminal.columns))
+        state.terminal.answer(state.terminal.table((), rows))
         return
     if name not in SETTINGS:
         raise UsageError(f"there is no setting {name!r}; there are {', '.join(SETTINGS)}{did_you_mean(name, SETTINGS)}")
@@ -389,20 +389,18 @@ def _hint(state: ChatState, near: str | None) -> str:
 async def _help(state: ChatState, _argument: str) -> None:
     columns, keys = state.terminal.columns, state.phrases.sentence("help.keys")
     rows = [(usage, effect) for usage, effect, *_ in state.phrases.table("help.commands").values()]
-    state.terminal.answer(table((), rows, columns))
+    state.terminal.answer(state.terminal.table((), rows))
     lines = [keys] if columns is None else wrapped(keys, columns)
     state.terminal.answer("".join(f"{line}\n" for line in lines))
 
 
 async def _tools(state: ChatState, argument: str) -> None:
     if not argument:
-        tools = [tool.in_language(state.language) for tool in await state.host.tools()]
-        _show_listing(state, tool_table(tools, state.terminal.columns), "chat.no_tools")
+        _show_listing(state, tool_table(await state.host.tools(), state.terminal), "chat.no_tools")
         return
     tool = await state.host.find_tool(argument)
     if not isinstance(tool, str):
-        told = tool.in_language(state.language)
-        state.terminal.answer(tool_text(told, state.terminal.columns, state.phrases.sentence("answer.required")))
+        state.terminal.answer(tool_text(tool, state.terminal))
         return
     hint = _hint(state, tool) or state.phrases.sentence("chat.tools_lists")
     state.terminal.error(state.phrases.sentence("chat.no_tool", name=argument, hint=hint))
@@ -413,18 +411,18 @@ async def _servers(state: ChatState, _argument: str) -> None:
     rows = [
         (
             server.name,
-            server.state,
+            state.terminal.word(server.state),
             phrases.sentence("chat.tool_count", count=server.tool_count),
             server.reason if server.is_on else phrases.sentence("chat.switched_off", name=server.name),
         )
         for server in await state.host.servers()
     ]
     heading = ("NAME", "STATE", "TOOLS", "REASON")
-    _show_listing(state, table(heading, rows, state.terminal.columns), "chat.no_servers")
+    _show_listing(state, state.terminal.table(heading, rows), "chat.no_servers")
 
 
 async def _stats(state: ChatState, _argument: str) -> None:
-    state.terminal.answer(table((), state.stats.rows(state.phrases), state.terminal.columns))
+    state.terminal.answer(state.terminal.table((), state.stats.rows(state.phrases)))
 
 
 async def _clear(state: ChatState, _argument: str) -> None:
@@ -461,7 +459,7 @@ async def _model(state: ChatState, argument: str) -> None:
     rows = [("name", model.name), ("description", description), ("file", model.file), ("template", model.template)]
     rows.append(("context", state.phrases.sentence("chat.tokens", count=model.context_tokens)))
     rows.append(("kind", model.description))
-    state.terminal.answer(table((), [(labels[name], value) for name, value in rows if value], state.terminal.columns))
+    state.terminal.answer(state.terminal.table((), [(labels[name], value) for name, value in rows if value]))
 
 
 async def _chosen_model(state: ChatState) -> str:

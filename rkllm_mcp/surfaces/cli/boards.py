@@ -22,7 +22,6 @@ from rkllm_mcp.surfaces.boards import board_statuses, named_boards
 from rkllm_mcp.surfaces.cli.files import filled_template, write_whole
 from rkllm_mcp.surfaces.cli.options import AsJson, command, option
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
-from rkllm_mcp.surfaces.terminal import table
 
 app = typer.Typer(no_args_is_help=True)
 # Text of a request with an image, by API: OpenAI's chat and responses, Anthropic's, Ollama's.
@@ -77,19 +76,22 @@ async def status_command(session: Session, as_json: AsJson = False) -> int:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     boards = named_boards(config)
     statuses = await board_statuses(boards, headers)
+    word = session.terminal.word
     rows = [
         (
             each.name,
             each.address,
-            each.state,
-            each.model or "unknown",
-            "unknown" if each.running is None else f"{each.running} running, {each.waiting} waiting",
-            "unknown" if each.temperature_c is None else f"{each.temperature_c:.0f} °C",
+            word(each.state),
+            each.model or word("unknown"),
+            word("unknown")
+            if each.running is None
+            else f"{each.running} {word('running')}, {each.waiting} {word('waiting')}",
+            word("unknown") if each.temperature_c is None else f"{each.temperature_c:.0f} °C",
         )
         for each in statuses
     ]
     heading = ("NAME", "ADDRESS", "STATE", "MODEL", "QUEUE", "TEMPERATURE")
-    session.show([asdict(each) for each in statuses], table(heading, rows, session.terminal.columns), as_json=as_json)
+    session.show([asdict(each) for each in statuses], session.terminal.table(heading, rows), as_json=as_json)
     if any(each.is_ready and each.model is None and boards[each.name].is_private for each in statuses):
         session.status(f"Models and queues need a key of the owner: set {KEY_VARIABLE}")
     return EXIT_DONE if all(each.is_ready for each in statuses) else EXIT_ANSWER_FAILED

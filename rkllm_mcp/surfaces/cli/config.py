@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config import editing
 from rkllm_mcp.config.editing import toml_value
 from rkllm_mcp.config.loading import configuration_schema, read_file
@@ -60,7 +59,7 @@ def check(session: Session, as_json: AsJson = False) -> None:
     """Check the configuration; exit code 2 if it is invalid."""
     config = session.config()
     notes = config_warnings(config)
-    where = config.origin.source or translate("config.none")
+    where = config.origin.source or session.phrases.sentence("config.none")
     names = [server.name for server in config.active_servers]
     advice = "any reader of the file has it; 'rkllm-mcp config add-key' stores a hash instead"
     file = read_file(source) if (source := config.origin.source) else {}
@@ -70,12 +69,13 @@ def check(session: Session, as_json: AsJson = False) -> None:
     if as_json:
         write_json({"file": str(source) if source else None, "servers": names, "notes": notes})
         return
-    servers = ", ".join(names) or "none"
+    servers = ", ".join(names) or session.terminal.word("none")
     if not config.origin.mcp_enabled:
         servers = "none, MCP is switched off (MCP_ENABLED=false or --no-mcp)"
-    sys.stdout.write(f"{where}\nright; servers: {servers}\n")
+    sys.stdout.write(f"{where}\n")
+    session.result(f"right; servers: {servers}")
     for note in notes:
-        session.terminal.note(note, YELLOW)
+        session.status(note, YELLOW)
 
 
 @command(app, "add-key")
@@ -102,7 +102,7 @@ def add_key(
 def show(session: Session) -> None:
     """Print the effective configuration as JSON, with defaults and without secrets."""
     config = session.config()
-    session.status(f"# {config.origin.source or translate('config.none')}")
+    session.status(f"# {config.origin.source or session.phrases.sentence('config.none')}")
     write_json(config.redacted())
 
 

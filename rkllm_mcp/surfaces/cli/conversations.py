@@ -17,7 +17,7 @@ from rich.text import Text
 
 from rkllm_mcp.app.conversation_export import as_json, as_markdown, from_json, moment, summary_dict
 from rkllm_mcp.app.preview import find_conversation, open_stored
-from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.catalogue import Catalogue
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import StoredTurn
 from rkllm_mcp.records import StoredConversation
@@ -29,14 +29,14 @@ from rkllm_mcp.surfaces.tables import conversation_table
 from rkllm_mcp.surfaces.terminal import printable, wants_color
 
 
-def layout(stored: StoredConversation) -> RenderableType:
+def layout(stored: StoredConversation, texts: Catalogue) -> RenderableType:
     """The conversation, for a console of any width."""
     head = Text(printable(stored.title or stored.id), style="bold")
     when = Text(f"{stored.id}, {moment(stored.created)} – {moment(stored.updated)}\n", style="dim")
-    return Group(head, when, *(Padding(_turn_layout(turn), (0, 0, 1, 0)) for turn in stored.turns))
+    return Group(head, when, *(Padding(_turn_layout(turn, texts), (0, 0, 1, 0)) for turn in stored.turns))
 
 
-def _turn_layout(turn: StoredTurn) -> Group:
+def _turn_layout(turn: StoredTurn, texts: Catalogue) -> Group:
     when = Text(moment(turn.at), style="dim")
     if turn.role == "user":
         # Questions are shown as they were typed, without Markdown.
@@ -46,7 +46,7 @@ def _turn_layout(turn: StoredTurn) -> Group:
         parts.append(Text(printable(turn.thinking.strip()), style="dim italic"))
     if turn.text.strip():
         parts.append(markdown_document(printable(turn.text.strip())))
-    if ending := read_catalogue("en").table("ending").get(turn.ending):
+    if ending := texts.table("ending").get(turn.ending):
         parts.append(Text(f"[{ending}]", style="yellow"))
     return Group(*parts)
 
@@ -89,7 +89,7 @@ async def list_command(
     async with open_stored(session.config()) as store:
         latest = await store.conversations.latest(OWNER, limit, offset, search)
         count = await store.conversations.count(OWNER, search)
-    session.show(list(map(summary_dict, latest)), conversation_table(latest, session.terminal.columns), as_json=as_json)
+    session.show(list(map(summary_dict, latest)), conversation_table(latest, session.terminal), as_json=as_json)
     if not count and not as_json:
         session.status("No conversation has these words." if search else "There are no saved conversations.")
     elif len(latest) < count and not as_json:
@@ -104,7 +104,7 @@ async def show_command(session: Session, name: _Name, as_json: AsJson = False) -
     if as_json:
         sys.stdout.write(_json([stored]))
     elif wants_color(sys.stdout):
-        Console().print(layout(stored))
+        Console().print(layout(stored, session.phrases))
     else:
         session.terminal.answer(as_markdown(stored))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import anyio
 import typer
 
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.diagnostics.doctor import diagnose, start_servers, worst
 from rkllm_mcp.diagnostics.probe.runner import probe_runtime, profile_findings
 from rkllm_mcp.diagnostics.report import CheckResult
@@ -17,6 +18,7 @@ from rkllm_mcp.errors import RuntimeUnusableError
 from rkllm_mcp.surfaces.cli.options import command, flag
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_UNUSABLE, Session
 from rkllm_mcp.surfaces.terminal import DIM, RED, YELLOW, printable, styled, wants_color, wrapped, write_json
+from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
     from rkllm_mcp.config.sections import Config
@@ -48,8 +50,11 @@ def _probed(session: Session, config: Config) -> tuple[list[CheckResult], dict[s
     return [*profile_findings(profile), saved], asdict(profile)
 
 
-def report(findings: Sequence[CheckResult], *, color: bool, columns: int | None = None) -> str:
+def report(
+    findings: Sequence[CheckResult], *, color: bool, columns: int | None = None, language: Language = "en"
+) -> str:
     """Return the results as lines: mark, name and state, then remedy and command; wrapped to ``columns`` if given."""
+    texts = read_catalogue(language)
     width = max((len(finding.name) for finding in findings), default=0)
     margin = " " * (width + 4)
     if columns is not None and columns - len(margin) < _LEAST_COLUMNS:
@@ -59,6 +64,7 @@ def report(findings: Sequence[CheckResult], *, color: bool, columns: int | None 
         mark, style = _MARKS[finding.status]
         marked = styled(mark, style) if color else mark
         sentences = [finding.found, *([finding.remedy] if finding.remedy else [])]
+        sentences = [texts.phrase(texts.translated("setup.findings", sentence)) for sentence in sentences]
         below = [f"{margin}{line}" for part in sentences for line in _sentence(part, columns, len(margin))]
         if len(margin) > width:
             first, *below = below
@@ -70,12 +76,12 @@ def report(findings: Sequence[CheckResult], *, color: bool, columns: int | None 
         lines += [f"{margin}$ {printable(finding.command)}"] if finding.command else []
     counts = {status: sum(finding.status == status for finding in findings) for status in ("fail", "warn")}
     if counts["fail"]:
-        lines.append(f"{_times(counts['fail'], 'thing keeps', 'things keep')} the assistant from answering here.")
+        last = f"{_times(counts['fail'], 'thing keeps', 'things keep')} the assistant from answering here."
     elif counts["warn"]:
-        lines.append(f"It works here; {_times(counts['warn'], 'thing', 'things')} could be better.")
+        last = f"It works here; {_times(counts['warn'], 'thing', 'things')} could be better."
     else:
-        lines.append("Everything is right.")
-    return "\n".join([*lines, ""])
+        last = "Everything is right."
+    return "\n".join([*lines, texts.phrase(last), ""])
 
 
 def _sentence(text: str, columns: int | None, margin: int) -> list[str]:
@@ -101,7 +107,7 @@ def doctor_command(
     config = session.config()
     count = len(config.active_servers)
     if count:
-        session.status(f"[doctor: starting {count} server{'s' if count > 1 else ''}]")
+        session.status(f"[doctor: starting {count} servers]" if count > 1 else "[doctor: starting 1 server]")
     findings = diagnose(config, states=anyio.run(start_servers, config) if count else None)
     profile: dict[str, Any] | None = None
     if probe:
@@ -112,6 +118,9 @@ def doctor_command(
         found_values = [asdict(finding) for finding in findings]
         write_json({"format": JSON_FORMAT, "status": status, "findings": found_values, "profile": profile})
     else:
-        sys.stdout.write(report(findings, color=wants_color(sys.stdout), columns=session.terminal.columns))
+        terminal = session.terminal
+        sys.stdout.write(
+            report(findings, color=wants_color(sys.stdout), columns=terminal.columns, language=terminal.language)
+        )
     sys.stdout.flush()
     return EXIT_UNUSABLE if status == "fail" else EXIT_DONE

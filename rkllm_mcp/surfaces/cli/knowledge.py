@@ -20,7 +20,7 @@ from rkllm_mcp.surfaces.cli.knowledge_client import Facts, open_knowledge
 from rkllm_mcp.surfaces.cli.models import download_progress
 from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, in_loop, may_remove, option
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
-from rkllm_mcp.surfaces.terminal import printable, table, wrapped, write_json
+from rkllm_mcp.surfaces.terminal import printable, wrapped, write_json
 from rkllm_mcp.text import collapse_whitespace, shorten
 
 _ALL = "*"
@@ -48,7 +48,7 @@ def _tell_added(session: Session, name: str, answer: Facts, *, quiet: bool) -> i
     """Print the result of adding a source; return how many of its files failed."""
     if not quiet:
         for document in answer["documents"]:
-            state = "added" if document["is_new"] else "unchanged"
+            state = session.terminal.word("added" if document["is_new"] else "unchanged")
             # The id is for a program; a person names a document by its title.
             identifier = "" if session.terminal.columns else f"{document['document_id']}  "
             sys.stdout.write(printable(f"{identifier}{state}  {document['title']}\n"))
@@ -58,12 +58,14 @@ def _tell_added(session: Session, name: str, answer: Facts, *, quiet: bool) -> i
         session.status(f"Note: {name}: {warning}")
     files = answer.get("files", [])
     for file in files:
-        session.terminal.note(f"{file['outcome']}: {_with_path(file['path'], file['reason'])}")
+        session.status(f"{file['outcome']}: {_with_path(file['path'], file['reason'])}")
     return sum(file["outcome"] == "failed" for file in files)
 
 
 def _with_path(path: str, reason: str) -> str:
-    """Return a sentence about a file that begins with its path; the server's may begin with its name."""
+    """Return a sentence about a file that begins with its path; the server's may begin with it, or with its name."""
+    if reason.startswith(("http://", "https://", _absolute(Path(path)))):
+        return reason
     name = Path(path).name
     return f"{path}{reason.removeprefix(name)}" if name and reason.startswith(f"{name} ") else f"{path}: {reason}"
 
@@ -138,7 +140,7 @@ def add_command(
                     answer = await knowledge.add(base_id, source, title=title, collection=collection)
                 except ToolboxError as error:
                     failed += 1
-                    session.terminal.error(f"Error: {_with_path(name, str(error))}")
+                    session.error(_with_path(name, str(error)))
                     continue
                 answers.append(answer)
                 failed += _tell_added(session, name, answer, quiet=as_json)
@@ -176,7 +178,7 @@ async def list_command(
         keys = ("knowledge_base_id", "name", "total_documents", "total_chunks", "description")
         entries, none = listing["knowledge_bases"], "No knowledge bases; 'rkllm-mcp knowledge add FILE' makes one."
     rows = [[str(entry[key]) for key in keys] for entry in entries]
-    session.show(entries, table(heading, rows, session.terminal.columns), as_json=as_json, none=none)
+    session.show(entries, session.terminal.table(heading, rows), as_json=as_json, none=none)
 
 
 @command(app, "search")
@@ -213,7 +215,8 @@ async def search_command(
         write_json(answer)
         return
     for result in answer["results"]:
-        metadata, weak = result["metadata"], " (weak)" if result.get("weak") else ""
+        metadata = result["metadata"]
+        weak = f" ({session.terminal.word('weak')})" if result.get("weak") else ""
         columns, passage = session.terminal.columns, result["content"]
         if columns is not None:
             lines = wrapped(shorten(collapse_whitespace(passage), _SHOWN_LINES * columns), columns)
@@ -306,9 +309,9 @@ def _show_models(session: Session, sources: EmbedderSources, *, as_json: bool) -
         )
     rows += [{"name": each, "state": _state(each, installed, chosen)} for each in installed if each not in CATALOGUE]
     columns = ("name", "state", "download_mb", "memory_mb", "minutes", "description")
-    cells = [[str(row.get(column, "")) for column in columns] for row in rows]
+    cells = [[session.terminal.word(str(row.get(column, ""))) for column in columns] for row in rows]
     heads = ("NAME", "STATE", "MB", "MEMORY", "MINUTES", "DESCRIPTION")
-    session.show(rows, table(heads, cells, session.terminal.columns), as_json=as_json)
+    session.show(rows, session.terminal.table(heads, cells), as_json=as_json)
     session.status(
         "MINUTES are for 3,000 passages. Memory and minutes are estimates for an RK3588."
         " 'rkllm-mcp knowledge model NAME' sets one up."
@@ -338,10 +341,13 @@ async def reindex_command(session: Session, base: _Base = "") -> int:
     """Build the indexes of a knowledge base again, as after a change of the embedder, and wait for the end."""
     async with open_knowledge(session) as knowledge:
         state = await knowledge.call("reindex", knowledge_base_id=await knowledge.base_id(base), wait=True)
-    embedder = f", {state['done']} vectors of {state['embedder']}" if state["embedder"] else ""
-    session.status(f"Reindexed {state['chunks']} chunks{embedder}.")
+    session.status(
+        f"Reindexed {state['chunks']} chunks, {state['done']} vectors of {state['embedder']}."
+        if state["embedder"]
+        else f"Reindexed {state['chunks']} chunks."
+    )
     if problem := state.get("problem_found"):
-        session.terminal.error(f"Error: {problem}")
+        session.error(problem)
     return EXIT_ANSWER_FAILED if problem else EXIT_DONE
 
 

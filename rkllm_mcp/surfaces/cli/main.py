@@ -21,7 +21,6 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from rkllm_mcp import __version__
-from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.secrets import redact_record
 from rkllm_mcp.errors import RkllmMcpError, UsageError, did_you_mean
 from rkllm_mcp.surfaces.cli.options import examples, flag, option, prepare_help, usable_models
@@ -31,9 +30,7 @@ from rkllm_mcp.surfaces.invocation import (
     EXIT_INTERRUPTED,
     EXIT_USAGE,
     Session,
-    locale_of,
 )
-from rkllm_mcp.text import language_of_setting
 
 
 @dataclass(frozen=True)
@@ -227,12 +224,12 @@ def _usage_of(error: Any) -> str:
     if kind == "NoSuchOption":
         near = did_you_mean(error.option_name, [each for each in error.possibilities or () if each != "--help"])
         return f"'{command}' has no option {error.option_name}{near or f'; see {command} --help'}"
-    return f"{error.format_message().rstrip('.')}; see {command} --help"
+    message = error.format_message().rstrip(".")
+    return message if message.endswith("?") else f"{message}; see {command} --help"
 
 
 def _tell(sentence: str) -> None:
-    phrases = read_catalogue(Session.spoken or language_of_setting(locale_of(os.environ)))
-    Session().terminal.error(phrases.sentence("answer.failed", error=phrases.phrase(sentence)))
+    Session().error(sentence)
 
 
 def _open_closed_streams() -> None:

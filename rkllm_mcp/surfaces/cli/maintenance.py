@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from importlib import invalidate_caches
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from urllib.parse import urlsplit
 
 import typer
@@ -41,7 +41,6 @@ from rkllm_mcp.surfaces.cli import service
 from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, may_proceed
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.running_service import running_services
-from rkllm_mcp.surfaces.terminal import table
 
 _UPDATE_LIMIT_S = 1800
 _APT_LIMIT_S = 60
@@ -60,9 +59,10 @@ def status_command(session: Session, as_json: AsJson = False) -> int:
     if not values["running"]:
         is_free = values["state"] == _NOT_RUNNING
         values["start"] = rows["start"] = _start_command() if is_free else "rkllm-mcp serve --port PORT"
+    word = session.terminal.word
     session.show(
         values,
-        table((), [(name, _text(value)) for name, value in rows.items()], session.terminal.columns),
+        session.terminal.table((), [(word(name), ", ".join(map(word, _words(value)))) for name, value in rows.items()]),
         as_json=as_json,
     )
     return EXIT_DONE if values["running"] else EXIT_ANSWER_FAILED
@@ -89,12 +89,10 @@ def _status(config: Config) -> dict[str, Any]:
     }
 
 
-def _text(value: object) -> str:
+def _words(value: object) -> Sequence[str]:
     if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"  # pyright: ignore[reportUnknownArgumentType]
-    return str(value)
+        return ["yes" if value else "no"]
+    return (cast("list[str]", value) or ["none"]) if isinstance(value, list) else [str(value)]
 
 
 def _unit_state() -> str:
@@ -172,7 +170,7 @@ def install_command(
     rows = [(name, name in here, str(purposes[name])) for name in extras()]
     session.show(
         [{"name": name, "installed": is_here, "purpose": purpose} for name, is_here, purpose in rows],
-        table((), [("✓" if row[1] else "-", row[0], row[2]) for row in rows], session.terminal.columns),
+        session.terminal.table((), [("✓" if row[1] else "-", row[0], row[2]) for row in rows]),
         as_json=as_json,
     )
     return EXIT_DONE

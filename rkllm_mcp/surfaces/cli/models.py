@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from runpy import run_path
@@ -15,11 +15,11 @@ import typer
 import rkllm_mcp
 from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now
 from rkllm_mcp.app.model_catalogue import by_recommendation, figures, state_of
-from rkllm_mcp.catalogue import Catalogue, read_catalogue
+from rkllm_mcp.catalogue import Catalogue
 from rkllm_mcp.config.editing import set_value
 from rkllm_mcp.config.loading import read_file
 from rkllm_mcp.config.secrets import is_hashed
-from rkllm_mcp.config.sections import Config, web_address
+from rkllm_mcp.config.sections import web_address
 from rkllm_mcp.errors import ConfigError, UsageError
 from rkllm_mcp.models.cards import load_model
 from rkllm_mcp.models.compatibility import gib
@@ -36,7 +36,7 @@ from rkllm_mcp.surfaces.cli.options import (
     usable_models,
 )
 from rkllm_mcp.surfaces.invocation import Session
-from rkllm_mcp.surfaces.terminal import table, write_json
+from rkllm_mcp.surfaces.terminal import Terminal, write_json
 
 if TYPE_CHECKING:
     from rkllm_mcp.models.cards import ModelFolder
@@ -47,16 +47,18 @@ if TYPE_CHECKING:
 _HEADING = ("NAME", "STATE", "SPEED", "MEMORY", "TOOLS", "FITS", "DESCRIPTION")
 
 
-def _row(sources: ModelSources, folder: ModelFolder, phrases: Catalogue, *, is_recommended: bool) -> tuple[str, ...]:
+def _row(
+    sources: ModelSources, folder: ModelFolder, phrases: Catalogue, terminal: Terminal, *, is_recommended: bool
+) -> tuple[str, ...]:
     speed, memory = figures(folder)
     tools, fits = folder.card.tool_calls, sources.fitness_of(folder)
     return (
         f"{folder.name} *" if is_recommended else folder.name,
-        state_of(folder),
+        terminal.word(state_of(folder)),
         f"{speed:g} tok/s" if speed else "",
         f"{memory} MB" if memory else "",
         f"{tools.single_percent:.0f} %" if tools and tools.single_percent is not None else "",
-        f"{fits.verdict}: {phrases.translated('models.phrases', fits.reason)}" if fits.reason else fits.verdict,
+        ": ".join(filter(None, (terminal.word(fits.verdict), phrases.translated("models.phrases", fits.reason)))),
         phrases.translated("models.phrases", folder.card.description),
     )
 
@@ -98,11 +100,11 @@ def _load_in_service(session: Session, name: str) -> str:
 
 
 def _phrases(session: Session) -> Catalogue:
-    try:
-        return read_catalogue(session.language(session.config()))
-    except ConfigError:
-        # Models are listed all the same; perhaps the file names one that is looked for here.
-        return read_catalogue(session.language(Config()))
+    """Return the texts in the configured language, else the locale's."""
+    # Models are listed all the same; perhaps the file names one that is looked for here.
+    with suppress(ConfigError):
+        session.config()
+    return session.phrases
 
 
 def _sources(session: Session) -> ModelSources:
@@ -175,8 +177,11 @@ def list_runtimes_command(session: Session, as_json: AsJson = False) -> None:
     pullable = ((version, state) for version, state in pullable_releases().items() if version not in here)
     entries += [{"release": version, "state": state} for version, state in pullable]
     summaries = [(entry["release"], entry["state"], (entry.get("file"), entry.get("problem"))) for entry in entries]
-    rows = [(release, state, " ".join(filter(None, notes))) for release, state, notes in summaries]
-    session.show(entries, table(("RELEASE", "STATE", "FILE"), rows, session.terminal.columns), as_json=as_json)
+    rows = [
+        (release, session.terminal.word(state), " ".join(map(session.terminal.word, filter(None, notes))))
+        for release, state, notes in summaries
+    ]
+    session.show(entries, session.terminal.table(("RELEASE", "STATE", "FILE"), rows), as_json=as_json)
     if not as_json:
         session.status(
             "'rkllm-mcp runtime pull RELEASE' fetches one, 'rkllm-mcp runtime use PATH' takes a file of yours."
@@ -222,14 +227,17 @@ def use_runtime_command(
     target = session.target_file()
     if path == "auto":
         set_value(target, "runtime", "library", path)
-        sys.stdout.write("auto: the first library of 'rkllm-mcp runtime list'\n")
+        session.result("auto: the first library of 'rkllm-mcp runtime list'")
     else:
         library = identify(path)
         if library.problem:
             raise UsageError(f"{library.problem.rstrip('.')}; 'rkllm-mcp runtime list' shows what there is")
         set_value(target, "runtime", "library", str(library.file.path))
-        origin = "by its checksum" if library.official_release else "not a published file by its checksum"
-        sys.stdout.write(f"RKLLM {library.release} ({origin}): {library.file.path}\n")
+        session.result(
+            f"RKLLM {library.release} (by its checksum): {library.file.path}"
+            if library.official_release
+            else f"RKLLM {library.release} (not a published file by its checksum): {library.file.path}"
+        )
     session.status(f"Written to {target} as [runtime] library.")
 
 
@@ -248,8 +256,8 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
     # Installed models first: the catalogue is longer.
     folders.sort(key=lambda folder: bool(folder.missing))
     phrases = _phrases(session)
-    rows = [_row(sources, folder, phrases, is_recommended=folder in best) for folder in folders]
-    sys.stdout.write(table(_HEADING, rows, session.terminal.columns))
+    rows = [_row(sources, folder, phrases, session.terminal, is_recommended=folder in best) for folder in folders]
+    sys.stdout.write(session.terminal.table(_HEADING, rows))
     for folder in best:
         use = f"models pull {folder.folder.name}" if folder.missing else f"models use {folder.folder.name}"
         session.status(f"* is the one to begin with on this board: rkllm-mcp {use}")
@@ -362,7 +370,8 @@ def use_command(
     by_path = "path" in file.get("model", {})
     set_value(target, "model", "path" if by_path else "name", str(folder.folder) if by_path else folder.folder.name)
     sys.stdout.write(f"{folder.name}: {folder.folder}\n")
-    session.status(f"Written to {target} as [model] {'path' if by_path else 'name'}. {loaded}")
+    written = f"Written to {target} as [model] path." if by_path else f"Written to {target} as [model] name."
+    session.status(f"{written} {loaded}")
 
 
 @command(app, "remove")
@@ -377,5 +386,5 @@ def remove_command(
     if not may_remove(session, f"{folder} with everything in it", yes=yes):
         return
     freed = sources.folders.remove(name)
-    sys.stdout.write(f"{name}: removed from {sources.folders.root}\n")
+    session.result(f"{name}: removed from {sources.folders.root}")
     session.status(f"{gib(freed)} became free.")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache, wraps
 from importlib.resources import files
 from inspect import iscoroutinefunction
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
-from typer.core import TyperArgument
 
 from rkllm_base.settings import parse_toml
+from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
+from rkllm_mcp.surfaces.terminal import BOLD, Terminal, styled, table, wants_color, wrapped
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import App
@@ -72,39 +75,90 @@ def server_names(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _no_type(ctx: Any) -> None:
-    del ctx
+def value_name(argument: Any) -> str:
+    """Return the word for the value of an argument."""
+    return str(argument.metavar or argument.name.upper())
 
 
-def _without_types(parameters: Sequence[Any]) -> Sequence[Any]:
-    """Return a command's parameters; their help has no names of Python types, such as ``<list[str]>``."""
-    for parameter in parameters:
-        if isinstance(parameter, TyperArgument):
-            parameter.metavar = parameter.metavar or parameter.name.upper()
-            vars(parameter)["display_type_rich"] = _no_type
-        elif parameter.is_flag and parameter.metavar is None:
-            parameter.metavar = ""
-    return parameters
+def usage(command: Any, path: str) -> str:
+    """Return how a command is typed: its path, then the words for its options, arguments and commands."""
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    words = [path, "[OPTIONS]", *map(_usage_word, arguments), *(["COMMAND …"] if _commands_in(command) else [])]
+    return " ".join(words)
+
+
+def _usage_word(argument: Any) -> str:
+    name = value_name(argument)
+    if name.startswith("["):
+        return name
+    name += "…" if argument.nargs == -1 else ""
+    return name if argument.required else f"[{name}]"
+
+
+def option_names(parameter: Any) -> str:
+    """Return how an option is typed: its names, and the word for its value."""
+    value = "" if parameter.is_flag else f" {parameter.metavar or 'VALUE'}"
+    return ", ".join([*parameter.opts, *parameter.secondary_opts]) + value
+
+
+def parameter_help(parameter: Any, texts: Catalogue) -> str:
+    """Return the help of an argument or option, with its default."""
+    text, default = _told(parameter.help, texts), parameter.default
+    is_shown = isinstance(default, str | int) and not isinstance(default, bool) and default != ""
+    return texts.sentence("help.default", text=text, default=default) if is_shown else text
+
+
+def _told(text: str | None, texts: Catalogue) -> str:
+    """Return the paragraphs of a help text in a language."""
+    return "\n\n".join(texts.phrase(" ".join(part.split())) for part in (text or "").split("\n\n"))
+
+
+def _commands_in(command: Any) -> Mapping[str, Any]:
+    return getattr(command, "commands", {})
+
+
+def help_text(command: Any, path: str, terminal: Terminal) -> str:
+    """Return the help of a command in the language of the terminal, in as many columns as it has."""
+    texts, columns = read_catalogue(terminal.language), get_terminal_size((100, 24)).columns
+    first, *paragraphs = _told(command.help, texts).split("\n\n")
+    lines = [*wrapped(texts.sentence("help.usage", usage=usage(command, path)), columns), ""]
+    lines += [*wrapped(first, columns), ""]
+    if commands_typed := examples(path, _commands_in(command)):
+        lines += [*(f"  $ {line}" for line in commands_typed), ""]
+    for paragraph in paragraphs:
+        lines += [*wrapped(paragraph, columns), ""]
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for parameter in command.params:
+        is_argument = parameter.param_type_name == "argument"
+        name = value_name(parameter) if is_argument else option_names(parameter)
+        groups.setdefault("Arguments" if is_argument else "Options", []).append(
+            (name, parameter_help(parameter, texts))
+        )
+    groups.setdefault("Options", []).append(("--help, -h", texts.phrase("Show this message and exit.")))
+    for name, inner in _commands_in(command).items():
+        about = _told((inner.help or "").split("\n\n")[0], texts)
+        groups.setdefault(str(inner.rich_help_panel or "Commands"), []).append((name, about))
+    for heading, rows in groups.items():
+        name = texts.phrase(heading)
+        lines += [styled(name, BOLD) if wants_color(sys.stdout) else name]
+        lines += [f"  {line}".rstrip() for line in table((), rows, columns - 2).split("\n")]
+    return "\n".join([*lines, *(wrapped(texts.phrase(command.epilog), columns) if command.epilog else [])]).rstrip()
 
 
 def prepare_help(command: Any) -> None:
-    """Let the help of a command, and of the commands in it, begin with examples and say nothing of Python types."""
-    parameters_of, format_help = command.get_params, command.format_help
+    """Let the help and the completion of a command, and of the commands in it, be in the person's language."""
+    complete, commands = command.shell_complete, _commands_in(command)
 
-    def get_params(ctx: Any) -> Sequence[Any]:
-        return _without_types(parameters_of(ctx))
+    def format_help(ctx: Any, formatter: Any) -> None:
+        formatter.write(f"{help_text(command, ctx.command_path, Session().terminal)}\n")
 
-    def format_help_with_examples(ctx: Any, formatter: Any) -> None:
-        first, *others = (command.help or "").split("\n\n")
-        shown = "\n".join(f"$ {line}" for line in examples(ctx.command_path, getattr(command, "commands", {})))
-        command.help = "\n\n".join(filter(None, (first, shown, *others)))
-        # Square brackets are Rich's styles in these texts; a name in them, as in [service], would vanish.
-        for part in (command, *parameters_of(ctx), *getattr(command, "commands", {}).values()):
-            part.help = part.help and part.help.replace("[", "\\[")
-        format_help(ctx, formatter)
+    def complete_translated(ctx: Any, incomplete: str) -> Any:
+        for part in (*command.params, *commands.values()):
+            part.help = _told(part.help, Session().phrases)
+        return complete(ctx, incomplete)
 
-    command.get_params, command.format_help = get_params, format_help_with_examples
-    for inner in getattr(command, "commands", {}).values():
+    command.format_help, command.shell_complete = format_help, complete_translated
+    for inner in commands.values():
         prepare_help(inner)
 
 
@@ -184,7 +238,7 @@ def may_proceed(session: Session, question: str, *, yes: bool) -> bool:
     """
     from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 
-    if yes or TerminalApprover(session.terminal).confirm(question, "--yes", default=False):
+    if yes or TerminalApprover(session.terminal).confirm(session.phrases.phrase(question), "--yes", default=False):
         return True
     session.status("Nothing was changed.")
     return False

@@ -225,7 +225,10 @@ async def _read_document(data: bytes, name: str, session: Session) -> str:
             try:
                 read = await reader.send("read_document", data, name or "input")
             except ToolboxError as error:
-                raise UsageError(f"{where} cannot be read: {error}") from None
+                sentence = str(error)
+                raise UsageError(
+                    sentence if sentence.startswith(f"{where} ") else f"{where} cannot be read: {sentence}"
+                ) from None
     for warning in read.get("warnings", []):
         session.status(f"Note: {where}: {warning}")
     return str(read.get("text", ""))

@@ -41,7 +41,7 @@ async def list_resources_command(session: Session, server: _Server = None, as_js
         resources, templates = await environment.toolbox.offerings.readable(server, CallContext(tokens=session.tokens))
     values = {"resources": list(map(asdict, resources)), "templates": list(map(asdict, templates))}
     none = "No resources; 'rkllm-mcp servers test' says how the servers are."
-    session.show(values, resource_table(resources, templates, session.terminal.columns), as_json=as_json, none=none)
+    session.show(values, resource_table(resources, templates, session.terminal), as_json=as_json, none=none)
 
 
 @command(app, "read")
@@ -99,7 +99,7 @@ async def list_prompts_command(session: Session, server: _Server = None, as_json
     async with open_servers(session) as environment:
         prompts = await environment.toolbox.offerings.prompts(server, CallContext(tokens=session.tokens))
     none = "No prompts; 'rkllm-mcp servers test' says how the servers are."
-    listing = prompt_table(prompts, session.terminal.columns)
+    listing = prompt_table(prompts, session.terminal)
     session.show(list(map(asdict, prompts)), listing, as_json=as_json, none=none)
 
 

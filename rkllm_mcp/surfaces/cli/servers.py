@@ -26,7 +26,7 @@ from rkllm_mcp.surfaces.cli.files import filled_template
 from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, option, require_mcp, server_names
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.tables import read_pairs
-from rkllm_mcp.surfaces.terminal import YELLOW, table, write_json
+from rkllm_mcp.surfaces.terminal import YELLOW, write_json
 
 if TYPE_CHECKING:
     from rkllm_mcp.config.sections import Config
@@ -45,8 +45,11 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
     if as_json:
         write_json(config.redacted()["servers"])
         return
-    rows = [(server.name, server.transport, _state(config, server), _how(server)) for server in config.servers]
-    sys.stdout.write(table(("NAME", "TRANSPORT", "STATE", "HOW"), rows, session.terminal.columns))
+    rows = [
+        (server.name, server.transport, session.terminal.word(_state(config, server)), _how(server))
+        for server in config.servers
+    ]
+    sys.stdout.write(session.terminal.table(("NAME", "TRANSPORT", "STATE", "HOW"), rows))
     if not rows:
         session.note_configuration(config)
         session.status(f"No servers; {_NONE}.")
@@ -66,7 +69,7 @@ def show_command(
     values = next(server for server in config.redacted()["servers"] if server["name"] == name)
     if not as_json:
         server = next(server for server in config.servers if server.name == name)
-        values = {"runs" if hasattr(server, "command") else "address": _how(server), **values}
+        values = {session.terminal.word("runs" if hasattr(server, "command") else "address"): _how(server), **values}
     session.show_value(values, as_json=as_json)
     if not as_json:
         session.status(f"Its tools: rkllm-mcp servers test {shlex.quote(name)}")
@@ -107,13 +110,20 @@ async def check_command(
         await environment.toolbox.started()
         async with environment.toolbox.attending(session.tokens):
             states = environment.toolbox.servers()
+    word = session.terminal.word
     rows = [
-        (s.name, s.state, f"{s.tool_count} tools", f"{s.connect_seconds:.1f} s", "")
+        (
+            s.name,
+            word(s.state),
+            session.phrases.sentence("chat.tool_count", count=s.tool_count),
+            f"{s.connect_seconds:.1f} s",
+            "",
+        )
         if s.state == "ready"
-        else (s.name, s.state, "-", "-", s.reason)
+        else (s.name, word(s.state), "-", "-", session.phrases.phrase(s.reason))
         for s in states
     ]
-    listing = table(("NAME", "STATE", "TOOLS", "START", "REASON"), rows, session.terminal.columns)
+    listing = session.terminal.table(("NAME", "STATE", "TOOLS", "START", "REASON"), rows)
     session.show(list(map(asdict, states)), listing, as_json=as_json)
     for state in () if as_json else states:
         # Of a server that is there only our own remarks are news: what of it was left out, and why.
@@ -149,7 +159,7 @@ def import_command(
         session.status(remark)
     for entry in tables:
         outcome = f"added to {target}" if entry in new else f"left out: {target} has a server of this name"
-        sys.stdout.write(f"{entry['name']}: {outcome}\n")
+        session.result(f"{entry['name']}: {outcome}")
     _tell_unset(session, new)
 
 
@@ -213,7 +223,7 @@ def install_command(
             )
             for each, (entry, needed) in entries.items()
         ]
-        sys.stdout.write(table(("NAME", "MISSING", "DESCRIPTION"), rows, session.terminal.columns))
+        sys.stdout.write(session.terminal.table(("NAME", "MISSING", "DESCRIPTION"), rows))
         return
     at = str(Path(folder).expanduser().absolute()) if folder else None
     is_sandboxed = SANDBOX not in shown or SANDBOX not in missing
@@ -229,8 +239,7 @@ def install_command(
         session.status("Nothing was changed.")
         return
     _add(session, new)
-    where = " in a sandbox, with the network" if new.get("sandbox") else ""
-    session.status(f"It runs{where}: {line}")
+    session.status(f"It runs in a sandbox, with the network: {line}" if new.get("sandbox") else f"It runs: {line}")
     session.status(f"Try it with: rkllm-mcp servers test {name}")
 
 
@@ -239,12 +248,12 @@ def _add(session: Session, entry: dict[str, Any]) -> None:
 
     target = session.target_file()
     table = add_server(target, entry)
-    sys.stdout.write(f"{entry['name']}: added to {target}\n")
+    session.result(f"{entry['name']}: added to {target}")
     _tell_unset(session, [table])
     if program := absent_program(table):
         advice = f"install it, or take the server out again: rkllm-mcp servers remove {shlex.quote(entry['name'])}"
         text = f"There is no program {program!r} on this machine, so the server cannot start; {advice}"
-        session.terminal.note(text, YELLOW)
+        session.status(text, YELLOW)
 
 
 @command(app, "remove")
@@ -256,7 +265,7 @@ def remove_command(
     if not target.is_file():
         raise UsageError(f"there is no configuration file to change; {target} does not exist")
     remove_server(target, name)
-    sys.stdout.write(f"{name}: removed from {target}\n")
+    session.result(f"{name}: removed from {target}")
 
 
 def _check_known(what: str, name: str, names: Collection[str]) -> None:
@@ -286,7 +295,7 @@ def _tell_unset(session: Session, tables: Sequence[dict[str, Any]]) -> None:
     needed = set(re.findall(r"(?<!\$)\$\{(?:env:)?([A-Za-z_]\w*)\}", text)) - {*os.environ, "PYTHON"}
     if needed:
         names = ", ".join(sorted(needed))
-        session.terminal.note(f"Not set in the environment: {names}. Without, the server is left out.", YELLOW)
+        session.status(f"Not set in the environment: {names}. Without, the server is left out.", YELLOW)
 
 
 FILES = ("server.py", "test_server.py", "pyproject.toml", "README.md")

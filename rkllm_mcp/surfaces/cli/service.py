@@ -42,7 +42,7 @@ from rkllm_mcp.surfaces.cli.options import AsJson, System, command, flag, option
 from rkllm_mcp.surfaces.cli.service_account import Account, account_of, open_to_service, starts_without_login
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.running_service import running_services
-from rkllm_mcp.surfaces.terminal import table, wants_color
+from rkllm_mcp.surfaces.terminal import wants_color
 
 UNIT_NAME = "rkllm-mcp.service"
 # What importing, connecting and closing may take beside what the configuration grants, seconds.
@@ -309,7 +309,7 @@ def restart(session: Session, is_user: _User = False) -> int:
 def _control(session: Session, verb: str, *, is_user: bool) -> int:
     unit = _installed(verb, is_user=is_user)
     unit.run(verb, UNIT_NAME, advice=unit.log_command)
-    session.status({"start": "Started.", "stop": "Stopped.", "restart": "Restarted."}[verb])
+    session.status("Started." if verb == "start" else "Stopped." if verb == "stop" else "Restarted.")
     return EXIT_DONE
 
 
@@ -355,8 +355,9 @@ def status(session: Session, is_user: _User = False, as_json: AsJson = False) ->
     # A kernel may count no memory. A service that ended has no process, and what it said last is over.
     absent = {"", "[not set]"} if is_active else {"", "[not set]", "0", values.get("StatusText")}
     shown = {name: values[name] for name, _ in _SHOWN if values.get(name, "") not in absent}
-    rows = [(label, _setting_line(name, shown[name])) for name, label in _SHOWN if name in shown]
-    session.show(shown, table((), rows, session.terminal.columns), as_json=as_json)
+    word = session.terminal.word
+    rows = [(word(label), word(_setting_line(name, shown[name]))) for name, label in _SHOWN if name in shown]
+    session.show(shown, session.terminal.table((), rows), as_json=as_json)
     if is_active:
         return EXIT_DONE
     session.status(f"Its log: {unit.log_command}")
@@ -577,11 +578,14 @@ async def keys_command(
         if revoke is not None and not await store.devices.revoke(revoke):
             raise UsageError(f"there is no device {revoke!r}; 'rkllm-mcp service keys' lists them")
         devices = await store.devices.all()
-    rows = [(device.id, moment(device.linked), ", ".join(device.rights) or "all", device.name) for device in devices]
+    rows = [
+        (device.id, moment(device.linked), ", ".join(device.rights) or session.terminal.word("all"), device.name)
+        for device in devices
+    ]
     none = "No device has a key; 'rkllm-mcp service link' links one."
     session.show(
         list(map(asdict, devices)),
-        table(("ID", "LINKED", "RIGHTS", "DEVICE"), rows, session.terminal.columns),
+        session.terminal.table(("ID", "LINKED", "RIGHTS", "DEVICE"), rows),
         as_json=as_json,
         none=none,
     )

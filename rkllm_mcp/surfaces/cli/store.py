@@ -11,7 +11,6 @@ from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.cli.options import AsJson, command, flag
 from rkllm_mcp.surfaces.invocation import Session
-from rkllm_mcp.surfaces.terminal import table
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -42,7 +41,7 @@ async def settings_command(
     rows = await agreed_limits(_shared(session), changes or ())
     heading = ("SETTING", "DATABASE", "THIS BOARD")
     settings = {name: {"database": there, "board": here or None} for name, there, here in rows}
-    session.show(settings, table(heading, rows, session.terminal.columns), as_json=as_json)
+    session.show(settings, session.terminal.table(heading, rows), as_json=as_json)
 
 
 @command(app, "migrate")

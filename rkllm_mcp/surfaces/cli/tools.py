@@ -13,7 +13,7 @@ import typer
 
 from rkllm_mcp.app.preview import forget_approvals, open_stored, set_switch
 from rkllm_mcp.app.tools import open_tools
-from rkllm_mcp.catalogue import read_catalogue, translate
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import GenerationError, UsageError
 from rkllm_mcp.events import Approval, Elicitation, ToolFinished, event_to_json
 from rkllm_mcp.generation import AnswerOptions
@@ -103,7 +103,7 @@ async def open_servers(session: Session) -> AsyncGenerator[ToolEnvironment, None
 
 
 _SAY_YES = "Say --yes to allow it."
-_NOT_RUN = f"Error: it was not run, because it may change something and no user could approve it. {_SAY_YES}"
+_NOT_RUN = f"it was not run, because it may change something and no user could approve it. {_SAY_YES}"
 
 
 async def switch(session: Session, names: Sequence[str], *, is_on: bool) -> None:
@@ -117,7 +117,7 @@ async def switch(session: Session, names: Sequence[str], *, is_on: bool) -> None
         await environment.toolbox.connected()
         for name in names:
             server, tool = set_switch(environment.toolbox, config, name, is_on=is_on)
-            session.status(switched_line(read_catalogue("en"), server, tool, is_on=is_on))
+            session.status(switched_line(session.phrases, server, tool, is_on=is_on))
         await environment.store.settled()
 
 
@@ -131,7 +131,7 @@ async def list_command(session: Session, as_json: AsJson = False) -> None:
     """List the tools that are offered to the model."""
     async with open_servers(session) as environment:
         tools, disabled = environment.toolbox.tools(), environment.toolbox.tools(disabled=True)
-    session.show(list(map(tool_dict, tools)), tool_table(tools, session.terminal.columns), as_json=as_json)
+    session.show(list(map(tool_dict, tools)), tool_table(tools, session.terminal), as_json=as_json)
     if disabled and not as_json:
         names = ", ".join(tool.name for tool in disabled)
         session.status(f"Switched off: {names}; 'rkllm-mcp tools enable NAME' switches one on.")
@@ -148,7 +148,7 @@ async def show_command(
     """Show one tool's description and arguments."""
     async with open_servers(session) as environment:
         tool = tool_named(environment, name)
-    session.show(tool_dict(tool), tool_text(tool, session.terminal.columns), as_json=as_json)
+    session.show(tool_dict(tool), tool_text(tool, session.terminal), as_json=as_json)
 
 
 @command(app, "call")
@@ -196,7 +196,7 @@ def call_command(
         if as_json:
             sys.stdout.write(f"{event_to_json(replace(result, ruling=''))}\n")
         elif result.is_error:
-            session.terminal.error(_NOT_RUN if result.ruling == "refused" else f"Error: {result.text}")
+            session.error(_NOT_RUN if result.ruling == "refused" else result.text)
         else:
             sys.stdout.write(f"{printable(result.text)}\n")
         sys.stdout.flush()
@@ -256,7 +256,7 @@ async def history_command(
     async with open_stored(session.config()) as store:
         calls = await store.calls.latest(limit, server=server, errors_only=errors)
     values = [{**asdict(call), "at": call_time(call).isoformat()} for call in calls]
-    listing = call_table(calls, session.terminal.columns)
+    listing = call_table(calls, session.terminal)
     session.show(values, listing, as_json=as_json, none="No calls are recorded.")
 
 
@@ -272,12 +272,12 @@ async def approvals_command(
     async with open_stored(session.config()) as store:
         for name in forget or ():
             for server, tool in await forget_approvals(store, name):
-                session.status(translate("chat.forgotten", tool=tool, server=server))
+                session.status(session.phrases.sentence("chat.forgotten", tool=tool, server=server))
         grants = [(grant.kind, server, tool) for server, tool, grant in await store.grants.all()]
     if forget:
         return
     values = [dict(zip(("decision", "server", "tool"), row, strict=True)) for row in grants]
-    listing = grant_table(grants, session.terminal.columns)
+    listing = grant_table(grants, session.terminal)
     session.show(values, listing, as_json=as_json, none="Nothing is allowed or refused for good.")
 
 

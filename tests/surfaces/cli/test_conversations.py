@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from rkllm_mcp.app.conversation_export import as_json, as_markdown, from_json
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import Picture, StoredTurn
 from rkllm_mcp.records import CallRecord, StoredConversation
@@ -347,7 +348,7 @@ def test_a_file_that_is_no_export_is_refused_with_the_field(text: str, reason: s
 
 def test_on_a_terminal_a_conversation_is_laid_out() -> None:
     console = Console(file=io.StringIO(), width=60, color_system=None)
-    console.print(layout(TRIP))
+    console.print(layout(TRIP, read_catalogue("en")))
     assert isinstance(console.file, io.StringIO)
     shown = [line.rstrip() for line in console.file.getvalue().splitlines()]
     assert [line for line in shown if line] == [
@@ -368,7 +369,9 @@ def test_on_a_terminal_a_conversation_is_laid_out() -> None:
 def test_on_a_terminal_nothing_of_an_answer_is_lost() -> None:
     answer = "if a<b and c>d: **「値」**です\n<details>more</details>\n\n[1]: http://x.test\n\n- one\n  1. two"
     console = Console(file=io.StringIO(), width=60, color_system=None)
-    console.print(layout(replace(TRIP, turns=(replace(TRIP.turns[1], thinking="", text=answer),))))
+    console.print(
+        layout(replace(TRIP, turns=(replace(TRIP.turns[1], thinking="", text=answer),)), read_catalogue("en"))
+    )
     assert isinstance(console.file, io.StringIO)
     shown = [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
     assert shown[-5:] == [

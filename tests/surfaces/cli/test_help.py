@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.surfaces.cli.main import app, hoisted, main
 from rkllm_mcp.surfaces.cli.options import examples
+from rkllm_mcp.surfaces.terminal import width
 from tests.support.command_line import all_commands
 
 if sys.version_info >= (3, 11):
@@ -25,6 +27,7 @@ else:
 
 
 WIDTH = 80
+KANA = re.compile("[ぁ-ゖァ-ヶ。]")
 
 
 @pytest.mark.parametrize("path", list(all_commands()), ids=lambda path: " ".join(path) or "rkllm-mcp")
@@ -36,14 +39,35 @@ def test_a_help_text_is_whole_and_in_plain_words(
         main([*path, "--help"])
     printed = capsys.readouterr().out
     assert ended.value.code == 0
-    assert max(map(len, printed.splitlines())) <= WIDTH
-    words = " ".join(re.sub("[│╭╮╰╯─]", " ", printed).split())
-    # Markup takes a word in brackets for a style and leaves it out; names of types are Python's.
-    wrong = re.findall(
-        r"\[\[|<(?:bool|str|int|float|list)\b|Default: *(?:\.(?!/)|\[)|of the configuration\. *of", words
-    )
+    # An example is there to be copied: it stays whole.
+    assert max(len(line) for line in printed.splitlines() if not line.startswith("  $ ")) <= WIDTH
+    words = " ".join(printed.split())
+    # Names of types are Python's.
+    wrong = re.findall(r"\[\[|<(?:bool|str|int|float|list)\b", words)
     assert wrong == [], printed
     assert "Usage: rkllm-mcp" in words
+
+
+# Words of English in a row, outside of what is typed.
+ENGLISH = re.compile(r"(?:\b[a-z]+\b[ ,;]+){3,}\b[a-z]+\b")
+TYPED = re.compile(r"^  \$ .*$|rkllm-mcp(?: [A-Za-z-]+)*|^(?:使い方:|  \S).*?(?:  |$)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", list(all_commands()), ids=lambda path: " ".join(path) or "rkllm-mcp")
+def test_a_help_text_is_japanese_in_a_japanese_locale(
+    path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    monkeypatch.setenv("LC_ALL", "ja_JP.UTF-8")
+    with pytest.raises(SystemExit):
+        main([*path, "--help"])
+    printed = capsys.readouterr().out
+    assert max(width(line) for line in printed.splitlines() if not line.startswith("  $ ")) <= WIDTH
+    assert ENGLISH.findall(TYPED.sub("", printed)) == []
+    command, phrase = all_commands()[path], read_catalogue("ja").phrase
+    texts = [part for each in (command, *command.params) for part in (each.help or "").split("\n\n") if part]
+    said = {text: phrase(" ".join(text.split())) for text in texts}
+    assert {text: words for text, words in said.items() if not KANA.search(words)} == {}
 
 
 @pytest.mark.parametrize("path", list(all_commands()), ids=lambda path: " ".join(path) or "rkllm-mcp")

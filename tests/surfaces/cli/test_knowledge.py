@@ -201,7 +201,7 @@ def test_messages_name_the_file(kb: Command, tmp_path: Path) -> None:
     assert [line.partition(": ")[2].partition(" ")[0] for line in failed.err.splitlines()] == [
         "empty.md",
         "a.zip",
-        "none.txt:",
+        "none.txt",  # the whole path, of which ``kb`` leaves the folder out
     ]
     kb("remove", "-b", name, "--all", "-y")
 

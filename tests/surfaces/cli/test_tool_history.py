@@ -60,7 +60,7 @@ def test_the_history_is_a_table_newest_first(typed: Typed) -> None:
     assert head.split() == ["TIME", "SERVER", "TOOL", "DECISION", "SECONDS", "RESULT", "ARGUMENTS"]
     assert latest.split(maxsplit=2)[2].split("  ")[0] == "files"
     assert "refused" in latest
-    assert "error: 'delete_file' was not" in latest
+    assert "Error: 'delete_file' was not" in latest
     assert first.split("  ")[-1].startswith('{"path":"a.txt","content":"xxx')
     assert first.endswith("x…")
     assert json.loads(typed("tools", "history", "--json", "--limit", "1")[1])[0]["tool"] == "delete_file"

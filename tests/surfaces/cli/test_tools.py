@@ -6,6 +6,7 @@ from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.surfaces.cli.tools import read_arguments
 from rkllm_mcp.surfaces.tables import tool_table, tool_text
+from rkllm_mcp.surfaces.terminal import Terminal
 
 SCHEMA = {
     "type": "object",
@@ -50,8 +51,8 @@ def test_arguments_that_cannot_be_read_say_how_to_write_them(words: list[str], s
 
 def test_a_tool_is_shown_with_its_arguments() -> None:
     tool = ToolSpec("get_weather", "The weather.\nOf a place.", SCHEMA, "weather")
-    assert tool_table([tool]) == "NAME         SERVER   DESCRIPTION\nget_weather  weather  The weather.\n"
-    assert tool_text(tool) == (
+    assert tool_table([tool], Terminal()) == "NAME         SERVER   DESCRIPTION\nget_weather  weather  The weather.\n"
+    assert tool_text(tool, Terminal()) == (
         "get_weather  (mcp__weather__get_weather)\n"
         "The weather.\nOf a place.\n\n"
         "location  string     required  A place\n"
@@ -59,4 +60,4 @@ def test_a_tool_is_shown_with_its_arguments() -> None:
         'unit      "C" | "F"\n'
         "any       any\n"
     )
-    assert tool_text(ToolSpec("now")) == "now  (now)\n\n\nno arguments\n"
+    assert tool_text(ToolSpec("now"), Terminal()) == "now  (now)\n\n\nno arguments\n"
