@@ -49,9 +49,12 @@ async def _call(http: httpx2.AsyncClient, server: str, tool: str, **arguments: A
 
 
 def _forgive_new_tools(scene: Scene) -> None:
-    """Drop what is found because a conversation was told of new tools: the emulated model has no rule for that."""
-    findings = scene.run.tally.findings
-    findings[:] = [finding for finding in findings if "no rule of the script fits" not in finding]
+    """Drop what is found because a conversation was told of new tools: the emulated model has no rule for that.
+
+    One with eyes has the last one, of ``bench.load_service``.
+    """
+    findings, without_rule = scene.run.tally.findings, ("no rule of the script fits", "foreign text 'I see.'")
+    findings[:] = [finding for finding in findings if not any(words in finding for words in without_rule)]
 
 
 async def _have_it_tested(server: str, tools: Sequence[str], scene: Scene) -> None:

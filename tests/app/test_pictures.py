@@ -16,6 +16,8 @@ from typing import Any
 import anyio
 import pytest
 
+from bench.probe import highest_mb, reset_highest
+from bench.tally import resident_mb
 from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.sections import Config
@@ -23,7 +25,7 @@ from rkllm_mcp.events import End, Status, Text, Usage
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.messages import Conversation, Message, Picture
 from tests.support.emulator import EVERY_VERSION, MACROS
-from tests.support.pictures import BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED_ABOVE_BLUE
+from tests.support.pictures import BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED_ABOVE_BLUE, bomb_png
 from tests.support.seeing_model import TOKENS_PER_PICTURE, seeing_model, without_eyes
 from tests.support.shared import REPOSITORY
 
@@ -325,6 +327,31 @@ rule
     async with asking(model, monkeypatch, sections=server) as chat:
         await chat.app.ready()
         assert (await chat.ask("take a photo")).text.strip() == "I was shown nothing."
+
+
+@pytest.mark.parametrize("size", [(1, 39_000_000), (39_000_000, 1)], ids=["a column", "a line"])
+async def test_a_picture_of_a_tool_that_would_take_gigabytes_takes_none_and_the_next_answer_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    rules = """
+rule
+  user photo
+  results 0
+  call take_photo {}
+rule
+  say Done.
+"""
+    (tmp_path / "garden.png").write_bytes(bomb_png(*size, bits=1, colour=0))
+    camera = {"name": "camera", "command": sys.executable, "args": ["-m", CAMERA, str(tmp_path / "garden.png")]}
+    server = {"servers": [{**camera, "env": {"PYTHONPATH": str(REPOSITORY)}, "always_allow": ["take_photo"]}]}
+    async with asking(seeing_model(tmp_path / "eyes", rules=rules), monkeypatch, sections=server) as chat:
+        await chat.app.ready()
+        reset_highest()
+        before = resident_mb()
+        assert (await chat.ask("take a photo")).end.reason == "answered"
+        assert chat.runs()[-1]["picture_tokens"] == 0
+        assert highest_mb() - before < 60
+        assert (await chat.ask("and now?")).text.strip() == "Done."
 
 
 @pytest.mark.parametrize("version", [*EVERY_VERSION, pytest.param("1.3.1", marks=pytest.mark.matrix)])

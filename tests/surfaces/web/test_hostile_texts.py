@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from urllib.parse import quote
 import httpx2
 
 from tests.support.browser import visiting
+from tests.support.pictures import RED_ABOVE_BLUE, bomb_png
 from tests.support.served import Served, scripted_model, served
 
 if TYPE_CHECKING:
@@ -105,6 +107,21 @@ def test_nothing_that_a_model_says_or_an_address_names_runs_or_asks_another_addr
                 assert [each for each in visit.addresses if not each.startswith(service.url)] == [], address
         servers = httpx2.get(f"{service.url}/v1/servers").json()["servers"]
     assert json.dumps(servers).count("outside.example") == 0
+
+
+def test_a_picture_of_a_few_kilobytes_and_millions_of_lines_is_not_decoded_by_the_page(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Another key of the owner may have stored it; the owner opens the conversation."""
+    pictures = [bomb_png(1, 39_000_000), bomb_png(39_000_000, 1, bits=1, colour=0), RED_ABOVE_BLUE]
+    with served(tmp_path, scripted_model(tmp_path / "model", "rule\n  say Hello.\n")) as service:
+        encoded = [base64.b64encode(picture).decode() for picture in pictures]
+        body = {"message": "what is it?", "pictures": encoded, "stream": False}
+        asked = httpx2.post(f"{service.url}/v1/execute", json=body, timeout=60).raise_for_status().json()
+        with visiting(browser, f"{service.url}/#/c/{asked['conversation']}") as visit:
+            visit.page.wait_for_function("document.querySelectorAll('.thumbnail-image.missing').length === 2")
+            visit.page.wait_for_selector(".thumbnail-image[src^=blob]")
+            assert visit.page.locator(".thumbnail-image[src]").count() == 1
 
 
 def _is_refused(page: Page, script: str) -> bool:

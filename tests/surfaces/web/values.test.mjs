@@ -8,7 +8,7 @@ import { fieldsOf, read } from "../../../rkllm_mcp/surfaces/web/js/forms/schema.
 import { bestLanguage } from "../../../rkllm_mcp/surfaces/web/js/i18n.js";
 import en from "../../../rkllm_mcp/surfaces/web/js/phrases.en.js";
 import ja from "../../../rkllm_mcp/surfaces/web/js/phrases.ja.js";
-import { sizeOf } from "../../../rkllm_mcp/surfaces/web/js/chat/photo.js";
+import { isTooLarge, sizeOf } from "../../../rkllm_mcp/surfaces/web/js/chat/picture_size.js";
 import { addressOf, codeOf, conversationOf } from "../../../rkllm_mcp/surfaces/web/js/router.js";
 import { secondsOf } from "../../../rkllm_mcp/surfaces/web/js/time.js";
 import { pieces } from "../../../rkllm_mcp/surfaces/web/js/words.js";
@@ -196,10 +196,18 @@ test("the size of a picture is read from its head", () => {
     head(letters("RIFF"), Array(4).fill(0), letters("WEBPVP8L"), Array(4).fill(0), [0x2f, 43, 193, 49, 0]),
     head(letters("RIFF"), Array(4).fill(0), letters("WEBPVP8 "), Array(10).fill(0), [44, 1, 200, 0]),
     head(jpeg),
+    head(Array(4).fill(0), letters("ftypavif"), Array(30).fill(0), letters("ispe"), Array(4).fill(0), [0, 0, 1, 44, 0, 0, 0, 200]),
   ])
     assert.deepEqual(sizeOf(data), size);
   for (const other of [head(letters("<svg")), head([0xff, 0xd8, 1, 2]), new DataView(new ArrayBuffer(3))])
     assert.equal(sizeOf(other), null);
+  for (const [width, height, isLarge] of [
+    [20_000, 2000, false],
+    [20_001, 1, true],
+    [1, 39_000_000, true],
+    [8000, 5001, true],
+  ])
+    assert.equal(isTooLarge({ width, height }), isLarge);
 });
 
 test("each word of a search is marked where it stands, and its signs mean nothing", () => {

@@ -8,6 +8,7 @@ import { api } from "../access.js";
 import { openDialog } from "../dialogs/dialog.js";
 import { h } from "../dom.js";
 import { named } from "../i18n.js";
+import { isTooLarge, sizeOf } from "./picture_size.js";
 
 export const MOST_PICTURES = 8;
 /** @type {WeakMap<Picture, Promise<string>>} the addresses in this window */
@@ -80,9 +81,15 @@ export function image(picture, style) {
   return node;
 }
 
-/** @param {Picture} picture */
+/**
+ * The address of a picture in this window. Whoever has a key may have stored one that no browser should decode.
+ *
+ * @param {Picture} picture
+ */
 async function addressOf(picture) {
   const bytes = Uint8Array.from(atob(await dataOf(picture)), (letter) => letter.charCodeAt(0));
+  const size = sizeOf(new DataView(bytes.buffer));
+  if (!size || isTooLarge(size)) throw new PictureRefused();
   return URL.createObjectURL(new Blob([bytes]));
 }
 
