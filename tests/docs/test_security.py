@@ -1,4 +1,4 @@
-"""The tables of docs/security.md: each limit has its number and its test, and each attack is repeated by what exists."""
+"""The tables of docs/security.md: each limit has its number and its test, and each attack what repeats it."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from mcp_types import TextContent
 from mcp_servers.cloud.server import create_server
 from mcp_servers.cloud.settings import NO_KEY, settings_from
 from tests.support.chat_service import ChatService, Reply, refusal
+from tests.support.outside import WITHOUT_END, hostile_server
 
 pytestmark = pytest.mark.anyio
 VENDORS = ("openai", "gemini", "anthropic")
@@ -75,6 +76,20 @@ async def test_the_tools_say_that_the_question_leaves_and_that_they_change_nothi
     assert tool.input_schema["properties"]["model"]["enum"] == ["gpt-x", "gpt-y"]
     assert tool.input_schema["properties"]["max_tokens"]["maximum"] == 8192
     assert "title" not in json.dumps(tool.input_schema)
+
+
+@pytest.mark.parametrize("way", [*WITHOUT_END, "many", "deep", "compressed"])
+@pytest.mark.parametrize("vendor", VENDORS)
+async def test_an_answer_without_end_is_one_error(vendor: str, way: str) -> None:
+    environment = {f"{vendor.upper()}_API_KEY": KEY, "CLOUD_TIMEOUT_S": "1"}
+    with hostile_server() as outside, anyio.fail_after(60):
+        outside.way = way
+        settings = settings_from({**environment, f"{vendor.upper()}_BASE_URL": outside.url})
+        async with Client(create_server(settings)) as client:
+            is_error, _ = await asked(client, vendor)
+        assert is_error
+        # It reads 2 MiB at most, and the buffers of the network hold some more.
+        assert outside.sent < 100_000_000
 
 
 QUESTION, SYSTEM = "Why is the sky blue?", "Be brief."

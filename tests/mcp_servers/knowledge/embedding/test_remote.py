@@ -13,6 +13,7 @@ from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.errors import BadArgumentError, EngineUnreachableError
 from mcp_servers.knowledge.service import embedder_from, reranker_from
 from tests.support.model_service import ModelService, vector
+from tests.support.outside import WITHOUT_END, hostile_server
 
 pytestmark = pytest.mark.anyio
 
@@ -61,6 +62,19 @@ async def test_a_service_is_asked_in_batches_with_its_key_and_answers_in_any_ord
     assert service.asked[0].body | {"input": []} == {"model": "words", "input": [], "encoding_format": "float"}
     assert embedder.name == "words"
     await embedder.aclose()
+
+
+@pytest.mark.parametrize("way", [*WITHOUT_END, "many", "deep", "compressed"])
+async def test_an_answer_without_end_is_one_error(way: str) -> None:
+    with hostile_server() as outside:
+        outside.way = way
+        embedder = embedder_from(f"{outside.url}#words", timeout_s=1)
+        assert embedder
+        with pytest.raises(EngineUnreachableError):
+            await embedder.embed_documents(["sea"])
+        await embedder.aclose()
+        # It reads 32 MiB at most, and the buffers of the network hold some more.
+        assert outside.sent < 100_000_000
 
 
 async def test_the_texts_and_the_time_of_a_request_can_be_chosen(service: ModelService) -> None:
