@@ -72,7 +72,7 @@ def _status(config: Config) -> dict[str, Any]:
     state, unit = service.readiness(config), _unit_state()
     # What answers there may be the assistant of another person or home, or another program.
     is_own = unit.startswith("active") or any(
-        urlsplit(each.address).port == config.service.port for each in running_services()
+        urlsplit(each.address).port == service.used_port(config) for each in running_services()
     )
     store = state_folder() / "state.db"
     return {

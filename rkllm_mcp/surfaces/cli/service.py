@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast
+from urllib.parse import urlsplit
 
 import anyio
 import typer
@@ -41,7 +42,7 @@ from rkllm_mcp.surfaces.cli.files import filled_template, write_whole
 from rkllm_mcp.surfaces.cli.options import AsJson, System, command, flag, option
 from rkllm_mcp.surfaces.cli.service_account import Account, account_of, open_to_service, starts_without_login
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
-from rkllm_mcp.surfaces.running_service import running_services
+from rkllm_mcp.surfaces.running_service import running_services, service_for
 from rkllm_mcp.surfaces.terminal import wants_color
 
 UNIT_NAME = "rkllm-mcp.service"
@@ -497,13 +498,19 @@ def system_data() -> Path:
     return folder / "rkllm-mcp"
 
 
+def used_port(config: Config) -> int:
+    """Return the port of the service that runs with this configuration, else the configured one."""
+    running = service_for(config)
+    return (urlsplit(running.address).port if running else None) or config.service.port
+
+
 def local_address(config: Config) -> str:
     """Return the address of the service as this machine reaches it."""
-    return own_web_address(config.service.host, config.service.port)
+    return own_web_address(config.service.host, used_port(config))
 
 
 def readiness(config: Config) -> str:
-    """Return the state that the service at the configured address reports, ``ok`` if it answers; empty if none does."""
+    """Return the state that the service at ``local_address`` reports, ``ok`` if it answers; empty if none does."""
     import httpx2
 
     limits = AnswerLimits(total_s=5.0, size_bytes=65_536)
@@ -530,7 +537,7 @@ def show_link(config: Config, *, is_system: bool) -> None:
             return await store.devices.new_code()
 
     host = config.service.host
-    address = f"{web_address(reached_host(host), config.service.port)}/#/link/{anyio.run(new_code)}"
+    address = f"{web_address(reached_host(host), used_port(config))}/#/link/{anyio.run(new_code)}"
     if not is_loopback(host) and sys.stdout.isatty():
         sys.stdout.write(qr_text(address, color=wants_color(sys.stdout)))
     sys.stdout.write(f"{address}\n")

@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ModelDownloadError, PromptTooLongError
 from rkllm_mcp.models.hub import Hub
@@ -236,6 +237,19 @@ def test_another_program_at_the_port_is_not_the_assistant(other_port: int, comma
     )
     with ServiceRecord(f"http://127.0.0.1:{other_port}", Config()).announced():
         assert json.loads(command("status", "--json").out)["state"] == "ok"
+
+
+def test_status_and_link_name_the_port_that_the_assistant_was_started_with(
+    other_port: int, tmp_path: Path, command: Command
+) -> None:
+    config = load_config()
+    (tmp_path / ".config/rkllm-mcp/config.toml").write_text("[service]\nport = 9\n", "utf-8")
+    assert config.origin.source is not None
+    with ServiceRecord(f"http://127.0.0.1:{other_port}", config).announced():
+        values = json.loads(command("status", "--json").out)
+        assert (values["state"], values["address"]) == ("ok", f"http://127.0.0.1:{other_port}")
+        assert command("service", "link").out.startswith(f"http://127.0.0.1:{other_port}/#/link/")
+    assert json.loads(command("status", "--json").out)["address"] == "http://127.0.0.1:9"
 
 
 def test_a_restore_waits_for_the_assistant_of_its_own_home_alone(
