@@ -19,7 +19,7 @@ Invariants, for any split of the input into chunks:
   is complete makes the first fail. Text that may be truncated or quoted is never passed to a tool.
 
 An answer is always in one ``AnswerState``. The class of the state owns its data, reads text, gives pieces to the
-``PieceWriter`` and returns what it has found, which leads to the next state by ``TRANSITIONS``.
+``PieceWriter`` and returns an event, which leads to the next state by ``TRANSITIONS``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from rkllm_mcp.toolcalls.openings import (
     ThinkingOpens,
     Vocabulary,
 )
-from rkllm_mcp.toolcalls.pieces import Piece, PieceWriter, Place
+from rkllm_mcp.toolcalls.pieces import Gap, Piece, PieceWriter
 from rkllm_mcp.toolcalls.resolve import CUT_OFF, INTERRUPTED, ResolvedPart, ToolCatalogue, refusal_of, resolve
 from rkllm_mcp.toolcalls.scanners import ScanState
 from rkllm_mcp.toolcalls.syntax import RESPONSES, ThinkingMarks, ThinkingTags, find_ending
@@ -90,14 +90,13 @@ class AnswerReader:
     def __init__(self, vocabulary: Vocabulary, thinking: ThinkingMode = "off", cuts: int = 0) -> None:
         self.vocabulary = vocabulary
         # Without tools no call can follow white space, and nothing has to be awaited.
-        place = Place.START if vocabulary.catalogue else Place.IN_TEXT
-        self.out = PieceWriter(place)
+        self.out = PieceWriter(Gap.START if vocabulary.catalogue else Gap.NONE)
         self.text = ""
         self.at = 0  # position in ``text`` up to which it was read
         self.cuts = cuts
         first: TextFollows | ThinkingFollows = TextFollows()
         if thinking == "open":
-            self.out, first = PieceWriter(Place.AFTER_THINKING, Thinking), ThinkingFollows(None)
+            self.out, first = PieceWriter(Gap.AFTER_THINKING, Thinking), ThinkingFollows(None)
         self.state = AnswerState.TEXT if thinking == "off" else AnswerState.BEGINNING
         self.reader: StateReader = READERS[self.state](first)
 
@@ -105,9 +104,9 @@ class AnswerReader:
         """Read the next text; with ``final`` it is the last. Return the pieces that it completes."""
         self.text = self.text[self.at :] + text
         self.at = 0
-        while (found := self.reader.read(self, final)) is not None:
-            self.state = TRANSITIONS[self.state][type(found)]
-            self.reader = READERS[self.state](found)
+        while (event := self.reader.read(self, final)) is not None:
+            self.state = TRANSITIONS[self.state][type(event)]
+            self.reader = READERS[self.state](event)
         if final:
             self._finish()
         return self.out.take()
@@ -122,7 +121,7 @@ class AnswerReader:
         return None
 
     def write_to_marker(self, markers: Markers) -> bool:
-        """Emit the text up to the next of ``markers``; return False if there is none."""
+        """Emit the text up to the next of ``markers``; return False if none follows."""
         marker = markers.search(self.text, self.at)
         position = len(self.text) if marker is None else marker[0]
         self.out.write(self.text[self.at : position])
@@ -135,32 +134,32 @@ class AnswerReader:
         self.at += 1
 
     def drop(self, raw: str) -> None:
-        """Leave out ``raw``, which stands here."""
+        """Leave out ``raw``, the next text."""
         self.out.drop(raw)
         self.at += len(raw)
 
     def drop_closers(self, raw: str) -> None:
-        """Leave out ``raw``, closers without a call that stand here."""
+        """Leave out ``raw``, the next text, which closes no call."""
         self.out.drop_closers(raw)
         self.at += len(raw)
 
     def begin_thinking(self, tags: ThinkingTags, lead: str = "") -> ThinkingBegins:
-        """Read the opener of thinking that stands here after ``lead``."""
-        self.out.begin(Place.AFTER_THINKING, Thinking)
+        """Read ``lead`` and the opener of thinking."""
+        self.out.begin(Gap.AFTER_THINKING, Thinking)
         self.drop(lead + tags.opener)
         return ThinkingBegins(tags)
 
     def end_thinking(self, mark: str, lead: str = "") -> TextFollows:
-        """Read the closer of thinking that stands here after ``lead``."""
+        """Read ``lead`` and the closer of thinking."""
         # A closer without an opener does not separate text.
-        if self.out.kind is Thinking or lead or self.out.place is not Place.IN_TEXT:
-            self.out.begin(Place.AFTER_THINKING, Text)
+        if self.out.kind is Thinking or lead or self.out.gap is not Gap.NONE:
+            self.out.begin(Gap.AFTER_THINKING, Text)
         self.drop(lead + mark)
         return TextFollows()
 
     def begin_response(self, mark: str, then: TextFollows | ThinkingFollows) -> ResponseBegins:
         """Read the opener of a tool's response."""
-        self.out.begin(Place.AFTER_CALL)
+        self.out.begin(Gap.AFTER_CALL)
         self.drop(mark)
         return ResponseBegins(RESPONSES[mark], then)
 
@@ -176,7 +175,7 @@ class AnswerReader:
             must_be_whole=vocabulary.must_be_whole(call_format),
         )
         if not (call.is_line or call.must_be_whole):
-            self.out.begin(Place.AFTER_CALL)
+            self.out.begin(Gap.AFTER_CALL)
         self.at = opening.body_at
         return BodyBegins(call)
 
@@ -214,7 +213,7 @@ class StateReader(Protocol):
     """Reader of one state; it owns the data of its state."""
 
     def read(self, answer: AnswerReader, final: bool) -> Found | None:
-        """Read ``answer`` and return what was found; None if more text is needed, which ``final`` excludes."""
+        """Read ``answer`` and return what leads to the next state; None if more text is needed (never with ``final``)."""
         ...
 
 
@@ -301,7 +300,7 @@ class TentativeCallState:
         if not final:
             return None
         # The thinking was never closed, so the call ended it; the answer follows.
-        answer.out.begin(Place.AFTER_THINKING, Text)
+        answer.out.begin(Gap.AFTER_THINKING, Text)
         answer.read_again("".join(self.chunks))
         return TextFollows()
 
@@ -433,14 +432,14 @@ class AfterCallState:
                 for part in call.parts:
                     self._write_text(part, answer)
                 return TextFollows()
-            answer.out.begin(Place.AFTER_CALL)
+            answer.out.begin(Gap.AFTER_CALL)
         self._resolve_parts(answer)
         return TextFollows()
 
     def _is_alone(self, answer: AnswerReader, final: bool) -> bool | None:
         """Return True if only what may follow the call follows it; None if more text is needed."""
         call = self.call
-        ends_turn = call.call_format.ends_turn and answer.out.place is Place.IN_TEXT
+        ends_turn = call.call_format.ends_turn and answer.out.gap is Gap.NONE
         following = answer.text[answer.at :].lstrip(" \t" if call.is_line and not ends_turn else None)
         if not following and not final:
             return None
@@ -482,7 +481,7 @@ class AfterCallState:
 
 
 class FencedAnswerState:
-    """The answer began with a call in a code fence: if there is nothing else, its calls count."""
+    """The answer began with a call in a code fence: its calls count if nothing else follows."""
 
     def __init__(self, _begins: FenceBegins) -> None:
         self.chunks: list[str] = []
@@ -503,7 +502,7 @@ class FencedAnswerState:
         pieces = [] if match is None else answer.read_apart(match[2])
         events = [event for piece in pieces for event in piece.events]
         if match is not None and pieces and not any(isinstance(event, Text) for event in events):
-            out.begin(Place.AFTER_CALL)
+            out.begin(Gap.AFTER_CALL)
             out.add_pieces(Piece(match[1]), *pieces, Piece(match[3]))
             return TextFollows()
         end = len(fenced) if following_text is None else len(fenced) - len(text) + following_text.end() - 1

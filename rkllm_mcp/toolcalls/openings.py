@@ -152,7 +152,7 @@ class Vocabulary:
     def opening_in_text(self, text: str, at: int, out: PieceWriter, *, final: bool) -> Opening | None:
         """Return what begins at the marker at ``at``; None if more text is needed, which ``final`` excludes."""
         marks, fences = self.marks.anywhere(), out.fences
-        mark = _standing(marks, text, at) if marks else ""
+        mark = _mark_at(marks, text, at) if marks else ""
         if mark and not fences.is_in_span:
             tags = self.marks.of(mark)
             return ThinkingOpens(tags) if mark == tags.opener else ThinkingCloses(mark)
@@ -169,14 +169,14 @@ class Vocabulary:
     ) -> Opening | None:
         """Like ``opening_in_text``, inside the thinking that ``tags`` began."""
         marks = self.marks.closers(tags)
-        mark = _standing(marks, text, at)
+        mark = _mark_at(marks, text, at)
         if mark:
             return ThinkingCloses(mark)
         response = out.has_calls and not out.fences.is_quoted and _RESPONSE_MARKS.at(text, at)
         return self._call(text, at, out, marks, final) if response is False else _response(text, at, response, final)
 
     def begins_marked_call(self, text: str, at: int) -> bool:
-        """Return True if the opener of a format with a marker stands at ``at``."""
+        """Return True if ``at`` is the opener of a format with a marker."""
         formats = self.openers.standing(text, at)
         return bool(formats) and any(not (call_format.bare or call_format.fenced) for call_format in formats)
 
@@ -266,12 +266,12 @@ class Vocabulary:
         return run.group() if is_line else ""
 
 
-def _standing(marks: Sequence[str], text: str, at: int) -> str:
+def _mark_at(marks: Sequence[str], text: str, at: int) -> str:
     return next((mark for mark in marks if text.startswith(mark, at)), "")
 
 
-def _response(text: str, at: int, stands: bool | None, final: bool) -> ResponseOpens | NothingOpens | None:
-    """Return the response whose mark stands at ``at``, or has begun there where ``stands`` is None."""
-    if stands:
-        return ResponseOpens(_standing(_RESPONSE_MARKS.literals, text, at))
+def _response(text: str, at: int, is_mark: bool | None, final: bool) -> ResponseOpens | NothingOpens | None:
+    """Return the response at ``at``; ``is_mark`` is None if only the beginning of its mark has arrived."""
+    if is_mark:
+        return ResponseOpens(_mark_at(_RESPONSE_MARKS.literals, text, at))
     return NOTHING if final else None

@@ -20,13 +20,13 @@ class Piece:
     events: tuple[DetectorEvent, ...] = ()
 
 
-class Place(Enum):
-    """Position of the next character; in all but ``IN_TEXT`` only white space has come since."""
+class Gap(Enum):
+    """The stretch of white space that the next text ends; ``NONE`` in the middle of text."""
 
     START = "start"
     AFTER_THINKING = "after thinking"
     AFTER_CALL = "after a call"
-    IN_TEXT = "in text"
+    NONE = "none"
 
 
 class MissedCall:
@@ -81,13 +81,13 @@ class PieceWriter:
     known: it is emitted with text, and dropped before a call, after thinking and at the end of an answer with calls.
     """
 
-    def __init__(self, place: Place, kind: type[Text] | type[Thinking] = Text) -> None:
-        self.place = place
+    def __init__(self, gap: Gap, kind: type[Text] | type[Thinking] = Text) -> None:
+        self.gap = gap
         self.kind = kind  # the event that running text becomes
         self.fences = CodeFenceState()
         self.missed = MissedCall()
         self.has_calls = False  # the answer has a call, valid or failed
-        self._held: _HeldObject | None = None
+        self._object: _HeldObject | None = None
         self._space: list[str] = []
         self._text: list[str] = []
         self._pieces: list[Piece] = []
@@ -95,13 +95,13 @@ class PieceWriter:
     @property
     def is_first(self) -> bool:
         """True if only white space precedes the next character in the answer, or after its thinking."""
-        place = self.place
-        return (place is Place.START or place is Place.AFTER_THINKING) and self.kind is Text
+        gap = self.gap
+        return (gap is Gap.START or gap is Gap.AFTER_THINKING) and self.kind is Text
 
     @property
     def is_in_plain_text(self) -> bool:
         """True if text that follows is emitted at once, and changes nothing but the state of code fences."""
-        return self.place is Place.IN_TEXT and self._held is None and self.missed.is_empty
+        return self.gap is Gap.NONE and self._object is None and self.missed.is_empty
 
     def take(self) -> list[Piece]:
         """Return the pieces since the last time."""
@@ -110,25 +110,25 @@ class PieceWriter:
         return pieces
 
     def finish(self) -> None:
-        """End the answer: decide about what was held."""
+        """End the answer: settle the object, and emit or drop the white space."""
         self._settle_object()
-        self._release_space(followed_by_text=self.place is Place.START)
+        self._release_space(followed_by_text=self.gap is Gap.START)
 
     def write(self, text: str) -> None:
         """Emit text or thinking; hold white space next to a call."""
-        if self._held is not None:
+        if self._object is not None:
             # White space does not decide whether the object is the whole answer.
-            self._held.raw += text
+            self._object.raw += text
             if not text.strip():
                 return
-            text, self._held = self._held.raw, None
-        if self.place is not Place.IN_TEXT:
+            text, self._object = self._object.raw, None
+        if self.gap is not Gap.NONE:
             bare = text.lstrip()
             self._space.append(text[: len(text) - len(bare)])
             if not bare:
                 return
-            self._release_space(followed_by_text=self.place is not Place.AFTER_THINKING)
-            self.place = Place.IN_TEXT
+            self._release_space(followed_by_text=self.gap is not Gap.AFTER_THINKING)
+            self.gap = Gap.NONE
             text = bare
         if text:
             self._text.append(text)
@@ -146,12 +146,12 @@ class PieceWriter:
         self._release_space(followed_by_text=False)
         self.drop(raw)
 
-    def begin(self, place: Place, kind: type[Text] | type[Thinking] | None = None) -> None:
-        """Go to a place where white space is held, and from now on emit ``kind`` if given."""
+    def begin(self, gap: Gap, kind: type[Text] | type[Thinking] | None = None) -> None:
+        """Begin a gap; text after it becomes ``kind``, if given."""
         self._settle_object()
         self._release_space(followed_by_text=False)
         self._end_text()
-        self.place = place
+        self.gap = gap
         self.fences = CodeFenceState()
         self.kind = kind or self.kind
 
@@ -169,14 +169,14 @@ class PieceWriter:
 
     def hold_object(self, raw: str, reason: str) -> None:
         """Hold an object that is a failed call if no text follows; ``reason`` tells why it is no call."""
-        self._held = _HeldObject((self._held.raw if self._held else "") + raw, reason)
+        self._object = _HeldObject((self._object.raw if self._object else "") + raw, reason)
 
     def _settle_object(self) -> None:
         """Make the object at the beginning of the answer a failed call: no text follows it."""
-        if self._held is not None:
-            held, self._held = self._held, None
+        if self._object is not None:
+            (raw, reason), self._object = (self._object.raw, self._object.reason), None
             self._release_space(followed_by_text=False)
-            self.add_call(held.raw, (ToolCallFailed(held.raw, held.reason),))
+            self.add_call(raw, (ToolCallFailed(raw, reason),))
 
     def _release_space(self, *, followed_by_text: bool) -> None:
         space = "".join(self._space)

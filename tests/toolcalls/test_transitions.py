@@ -41,10 +41,10 @@ def _steps(mode: ThinkingMode, text: str) -> Iterator[tuple[AnswerState, type[Fo
     answer = AnswerReader(Vocabulary(selection, ToolCatalogue(TOOLS), marks), mode)
     for at, character in enumerate(text):
         answer.text += character
-        while (found := answer.reader.read(answer, final=at == len(text) - 1)) is not None:
-            yield answer.state, type(found)
-            answer.state = TRANSITIONS[answer.state][type(found)]
-            answer.reader = READERS[answer.state](found)
+        while (event := answer.reader.read(answer, final=at == len(text) - 1)) is not None:
+            yield answer.state, type(event)
+            answer.state = TRANSITIONS[answer.state][type(event)]
+            answer.reader = READERS[answer.state](event)
 
 
 def test_every_row_of_the_table_is_taken() -> None:
