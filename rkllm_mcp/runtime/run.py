@@ -13,7 +13,7 @@ import codecs
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from rkllm_mcp.errors import ANSWER, EVALUATION, RkllmMcpError, RunRejectedError, WorkerDiedError
@@ -65,6 +65,76 @@ class TimedToken(Token):
     entered_ns: int
 
 
+@dataclass
+class RunLimits:
+    """What ends an answer by itself."""
+
+    stop_ids: frozenset[int]
+    tokens: int
+    reason: StopReason = StopReason.LENGTH  # to stop at ``tokens``
+    # The runtime goes on after the end: the prompt cache file of an aborted run is undefined.
+    may_overrun: bool = False
+
+    def apply_to_runtime(self, runtime_limit: int, *, saves_prompt_cache: bool) -> None:
+        """Take account of the limit that the runtime applies to every run."""
+        self.may_overrun = saves_prompt_cache
+        if runtime_limit > self.tokens and not self.may_overrun:
+            self.reason = StopReason.HOST_LIMIT
+        self.tokens = min(self.tokens, runtime_limit)
+
+
+@dataclass
+class RunMeasures:
+    """Times of a run (CLOCK_MONOTONIC, ns; 0 before the event) and what it shares with the KV cache."""
+
+    requested_ns: int
+    started_ns: int = 0
+    first_ns: int = 0  # the first token
+    last_ns: int = 0  # the last token
+    over_ns: int = 0
+    tokens: int = 0  # delivered
+    is_cold: bool = False
+    expected_prefill: int | None = None  # tokens of the prompt that are not known to be in the KV cache
+    own_tokens: int | None = None  # of these, those that no other owner shares; None if all are
+    gave_way: bool = False
+    report: RunReport = field(default_factory=RunReport)
+
+    def stats(self, finish: FinishReason) -> RunStats:
+        """Return the statistics of a run that has returned: the runtime's own, else measured ones."""
+        perf = self.report.perf
+        first_ns = self.first_ns or self.over_ns
+        first_callback_ns = self.report.first_ns or first_ns
+        return RunStats(
+            finish=finish,
+            prefilled_tokens=perf.prefill_tokens if perf else None,
+            prefill_ms=perf.prefill_ms if perf else _ms(first_callback_ns - self.started_ns),
+            decode_ms=perf.generate_ms if perf else _ms(self.last_ns - self.first_ns),
+            generated_tokens=self.tokens,
+            time_to_first_token_ms=_ms(first_ns - self.requested_ns),
+            queued_ms=_ms(self.started_ns - self.requested_ns),
+            memory_mb=perf.memory_mb if perf else None,
+            cold=self.is_cold,
+            expected_tokens=self.expected_prefill,
+            callback_ms=_ms(self.report.callback_ns),
+            own_tokens=self.own_tokens,
+            gave_way=self.gave_way,
+        )
+
+
+class TokenDecoder:
+    """Joins characters whose UTF-8 bytes come in several tokens; ``is_partial`` while one is incomplete."""
+
+    def __init__(self) -> None:
+        self.is_partial = False
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def decode(self, text: bytes) -> str:
+        """Return the text of a token, with the parts of earlier tokens."""
+        decoded = self._decoder.decode(text)
+        self.is_partial = bool(self._decoder.getstate()[0])
+        return decoded
+
+
 class Run:
     """One generation; ``timed`` delivers TimedToken."""
 
@@ -82,32 +152,18 @@ class Run:
         # All tokens that the runtime generated, including those that were not delivered.
         self.ids: array[int] = array("i")
         self.rows: RowsReport | None = None
-        self._stop_ids = options.stop_ids
-        self._limit = options.max_new_tokens
-        self._limit_reason = StopReason.LENGTH
-        self._may_overrun = False
-        self._is_cold = False
-        self._expected_prefill: int | None = None
-        self._own_tokens: int | None = None
+        self._limits = RunLimits(options.stop_ids, options.max_new_tokens)
+        self._measures = RunMeasures(time.monotonic_ns())
+        self._decoder = TokenDecoder()
         self._abort: Callable[[], object] | None = None
         self._timed = timed
         self._tokens: list[Token] = []
         self._waiting: asyncio.Future[None] | None = None
         self._feed: FeedTokens | None = None
         self._has_returned = asyncio.Event()
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._has_partial_character = False
-        self._count = 0
         # Set when the answer is complete; failures after that do not matter.
         self._finish: FinishReason | None = None
-        self._gave_way = False
         self._error: RkllmMcpError | None = None
-        self._report = RunReport()
-        self._requested_ns = time.monotonic_ns()
-        self._started_ns = 0
-        self._first_ns = 0
-        self._last_ns = 0
-        self._over_ns = 0
 
     @property
     def tokens(self) -> Sequence[int]:
@@ -121,10 +177,11 @@ class Run:
     @property
     def expected_prefill(self) -> int:
         """Prompt tokens that are not known to be in the KV cache, for the run's owner; 0 before the run starts."""
-        if self._expected_prefill is None:
+        measures = self._measures
+        if measures.expected_prefill is None:
             return 0
-        own_count = len(self.tokens) if self._own_tokens is None else self._own_tokens
-        return max(self._expected_prefill, len(self.tokens) - own_count)
+        own_count = len(self.tokens) if measures.own_tokens is None else measures.own_tokens
+        return max(measures.expected_prefill, len(self.tokens) - own_count)
 
     @property
     def has_ended(self) -> bool:
@@ -158,35 +215,31 @@ class Run:
         ``expected_prefill`` counts the prompt tokens that are not known to be in the KV cache.
         """
         self.state = _PREFILL
-        self._started_ns = time.monotonic_ns()
-        self._is_cold = is_cold
-        self._expected_prefill = expected_prefill
-        self._own_tokens = own_tokens
+        measures = self._measures
+        measures.started_ns = time.monotonic_ns()
+        measures.is_cold, measures.expected_prefill, measures.own_tokens = is_cold, expected_prefill, own_tokens
         self._abort = abort
         if runtime_limit is not None:
-            # The prompt cache file of an aborted run is undefined, so such a run goes on to the runtime's limit.
-            self._may_overrun = self.options.save_prompt_cache is not None
-            if runtime_limit > self._limit and not self._may_overrun:
-                self._limit_reason = StopReason.HOST_LIMIT
-            self._limit = min(self._limit, runtime_limit)
+            self._limits.apply_to_runtime(runtime_limit, saves_prompt_cache=self.options.save_prompt_cache is not None)
 
     def add(self, token_id: int, entered_ns: int, text: bytes) -> None:
         """Add a token (PREFILL → DECODE with the first); it is delivered unless the answer is complete or unwanted."""
         self.ids.append(token_id)
         if self.state is not _DECODE and not self._accepts_tokens():
             return
-        self._last_ns = entered_ns
-        self._count += 1
-        self._first_ns = self._first_ns or entered_ns
+        measures, limits = self._measures, self._limits
+        measures.last_ns = entered_ns
+        measures.tokens += 1
+        measures.first_ns = measures.first_ns or entered_ns
         try:
-            decoded = self._decode(text) if self._has_partial_character else text.decode()
+            decoded = self._decoder.decode(text) if self._decoder.is_partial else text.decode()
         except UnicodeDecodeError:
-            decoded = self._decode(text)
+            decoded = self._decoder.decode(text)
         self._tokens.append(TimedToken(token_id, decoded, entered_ns) if self._timed else Token(token_id, decoded))
-        if token_id in self._stop_ids:
+        if token_id in limits.stop_ids:
             self._complete(StopReason.STOP_TOKEN, "stop")
-        elif self._count >= self._limit:
-            self._complete(self._limit_reason, "length")
+        elif measures.tokens >= limits.tokens:
+            self._complete(limits.reason, "length")
 
     def hand_over(self) -> None:
         """Pass the new tokens to the consumer at once while it waits in ``deliver``; else wake it.
@@ -209,14 +262,14 @@ class Run:
 
     def end(self, ended: RunEnded, complaint: str = "") -> None:
         """Any → DONE or FAILED: the native run returned; ``complaint`` is the runtime's message about a failure."""
-        self._report = ended.report
+        self._measures.report = ended.report
         is_complete = self._finish is not None
         failure = f"{self.stop_detail}, and it was aborted" if self.stop_detail else ended.failure
         if self.stop_reason is StopReason.INVALID_OUTPUT:
-            self._error = RunRejectedError(self.stop_detail, self._count, self._task)
+            self._error = RunRejectedError(self.stop_detail, self._measures.tokens, self._task)
         elif failure and not is_complete:
             self._error = RunRejectedError(
-                f"{failure} ({complaint})" if complaint else failure, self._count, self._task
+                f"{failure} ({complaint})" if complaint else failure, self._measures.tokens, self._task
             )
         self._close()
 
@@ -224,7 +277,7 @@ class Run:
         """Any → FAILED, or DONE if the answer was complete: the native run will never return."""
         if self._finish is None:
             if isinstance(error, (RunRejectedError, WorkerDiedError)):
-                error.tokens_delivered = self._count
+                error.tokens_delivered = self._measures.tokens
             if isinstance(error, RunRejectedError):
                 error.task = self._task
             self._error = error
@@ -249,7 +302,7 @@ class Run:
     def give_way(self) -> None:
         """Any → STOPPING if the option is set and the answer is not complete: something else waits for the engine."""
         if self.options.gives_way and self._finish is None:
-            self._gave_way = True
+            self._measures.gave_way = True
             self.finish_early()
 
     # Called by the consumer
@@ -301,40 +354,17 @@ class Run:
 
     def stats(self) -> RunStats:
         """Return the statistics of a returned run: the runtime's own, else measured ones."""
-        report, perf = self._report, self._report.perf
-        first_ns = self._first_ns or self._over_ns
-        first_callback_ns = report.first_ns or first_ns
-        return RunStats(
-            finish=self._finish or "stop",
-            prefilled_tokens=perf.prefill_tokens if perf else None,
-            prefill_ms=perf.prefill_ms if perf else _ms(first_callback_ns - self._started_ns),
-            decode_ms=perf.generate_ms if perf else _ms(self._last_ns - self._first_ns),
-            generated_tokens=self._count,
-            time_to_first_token_ms=_ms(first_ns - self._requested_ns),
-            queued_ms=_ms(self._started_ns - self._requested_ns),
-            memory_mb=perf.memory_mb if perf else None,
-            cold=self._is_cold,
-            expected_tokens=self._expected_prefill,
-            callback_ms=_ms(report.callback_ns),
-            own_tokens=self._own_tokens,
-            gave_way=self._gave_way,
-        )
+        return self._measures.stats(self._finish or "stop")
 
     def _accepts_tokens(self) -> bool:
         """Handle a token outside DECODE; True if it is part of the answer."""
         if self.state is _PREFILL:
             self.state = _DECODE
         elif self.stop_reason is not StopReason.SILENT or self._finish is not None:
-            if self.stop_reason in _RUNTIME_RETURNS and not self._may_overrun:
+            if self.stop_reason in _RUNTIME_RETURNS and not self._limits.may_overrun:
                 self._stop(StopReason.OVERRUN)
             return False
         return True
-
-    def _decode(self, text: bytes) -> str:
-        """Decode a token that has a part of a character, with the parts of earlier tokens."""
-        decoded = self._decoder.decode(text)
-        self._has_partial_character = bool(self._decoder.getstate()[0])
-        return decoded
 
     def _stop(self, reason: StopReason) -> None:
         self.stop_reason = reason
@@ -349,7 +379,7 @@ class Run:
     def _close(self) -> None:
         self.state = RunState.DONE if self._error is None else RunState.FAILED
         self._abort = None
-        self._over_ns = time.monotonic_ns()
+        self._measures.over_ns = time.monotonic_ns()
         self._has_returned.set()
         self._wake()
 

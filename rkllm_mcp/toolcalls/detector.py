@@ -213,7 +213,7 @@ class StateReader(Protocol):
     """Reader of one state; it owns the data of its state."""
 
     def read(self, answer: AnswerReader, final: bool) -> Found | None:
-        """Read ``answer`` and return what leads to the next state; None if more text is needed (never with ``final``)."""
+        """Read text and return what leads to the next state; None if more text is needed, which ``final`` excludes."""
         ...
 
 
