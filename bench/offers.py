@@ -2,10 +2,10 @@
 
     python -m bench.offers [--fit] [--misses] [--kept-back]
 
-The weights of ``rkllm_mcp.agent.offers`` are fitted to the tasks of the set ``own`` that are not kept back, with
-``--fit``, by maximum likelihood with a small penalty on large weights. The threshold is chosen from the same tasks,
-each guessed with weights that were fitted to the others (five folds): the call is begun from where on about one in
-twenty is begun wrongly, and none of the tasks that need no tool. No model is asked; the search for tools and
+The weights of ``rkllm_mcp.agent.offers`` are fitted to both halves of the set ``own`` with ``--fit``, by maximum
+likelihood with a small penalty on large weights; ``fresh.txt`` is not among them. The threshold is chosen from the same
+tasks, each guessed with weights that were fitted to the others (five folds): the call is begun from where on about one
+in twenty is begun wrongly, and one in ten of the tasks that need no tool. No model is asked; the search for tools and
 the kinds of values are all that is measured.
 """
 
@@ -14,8 +14,9 @@ from __future__ import annotations
 import argparse
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
@@ -23,9 +24,9 @@ import anyio
 from bench.real_model import DIALOGUE, agency_of_today, configuration, read_tasks
 from rkllm_mcp.agent.offers import NO_TOOL, WEIGHTS, offer_of, parts_of, probabilities
 from rkllm_mcp.app.tools import open_tools
-from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import ToolEvidence
 from rkllm_mcp.tools.search import ToolSearch
+from rkllm_mcp.tools.toolbox import Toolbox
 
 # The servers' tools that can answer a task, by its kind.
 _TOOLS = {
@@ -58,24 +59,34 @@ class Case:
         return [parts_of(each, is_followed=each.tool.name == self.followed) for each in self.evidence]
 
 
-async def own_tools() -> tuple[ToolSpec, ...]:
-    """Return the tools of the set ``own``."""
+@asynccontextmanager
+async def open_own_tools() -> AsyncGenerator[Toolbox]:
+    """Open the tools of the set ``own``."""
     with tempfile.TemporaryDirectory() as folder, agency_of_today() as agency:
         config = await configuration(Path(folder), "demo", "emulator", "own", agency)
         async with open_tools(config) as environment:
             await environment.toolbox.started()
-            return environment.toolbox.tools()
+            yield environment.toolbox
 
 
-async def cases(*, kept_back: bool) -> list[Case]:
-    """Return the tasks of one half with their evidence; in dialogues the tool of a turn is not known."""
-    tools, search = await own_tools(), ToolSearch()
+async def cases(*, kept_back: bool | None) -> list[Case]:
+    """Return the tasks of one half, or all, with their evidence; in dialogues the tool of a turn is not known."""
+    search = ToolSearch()
     asked = [
         (task.turns[0].question, _TOOLS.get(task.kind, ()))
         for task in read_tasks().values()
-        if task.set == "own" and task.kept_back == kept_back and task.kind != DIALOGUE
+        if task.set == "own" and kept_back in {None, task.kept_back} and task.kind != DIALOGUE
     ]
-    return [Case(question, right, await search.evidence(question, tools)) for question, right in asked]
+    found: list[Case] = []
+    async with open_own_tools() as toolbox:
+        tools = [tool for tool in toolbox.tools() if not tool.on_demand]
+        for question, right in asked:
+            shares = await toolbox.shares_in_data(question)
+            evidence = await search.evidence(question, tools)
+            found.append(
+                Case(question, right, [replace(each, data=shares.get(each.tool.name, 0.0)) for each in evidence])
+            )
+    return found
 
 
 def fit(cases_to_fit: Sequence[Case]) -> tuple[dict[str, float], float]:
@@ -145,7 +156,7 @@ def main() -> None:
     parser.add_argument("--kept-back", action="store_true", help="measure the other half")
     options = parser.parse_args()
     if options.fit:
-        tuning = anyio.run(lambda: cases(kept_back=False))
+        tuning = anyio.run(lambda: cases(kept_back=None))
         weights, no_tool = fit(tuning)
         print({name: round(value, 2) for name, value in weights.items()}, round(no_tool, 2))
         report(cross_guesses(tuning), misses=options.misses)

@@ -20,6 +20,8 @@ T = TypeVar("T")
 TEXTS = "rkllm-mcp/texts"
 # Key of ``_meta`` for the argument of a tool that takes the user's own words.
 QUESTION_ARGUMENT = "rkllm-mcp/question"
+# Key of ``_meta`` that says of a result that its text answers the question as it is.
+ANSWER = "rkllm-mcp/answer"
 
 _CLOSE_S = 1.0
 

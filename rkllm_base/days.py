@@ -40,6 +40,11 @@ def day_in(text: str, today: date) -> date | None:
 
 def days_in(text: str, today: date) -> list[date]:
     """Return the days that a text names, in the order of the text."""
+    return [day for _, _, day in day_spans(text, today)]
+
+
+def day_spans(text: str, today: date) -> list[tuple[int, int, date]]:
+    """Return the days that a text names with their beginning and end in the text with its numbers in digits."""
     plain = with_digits(text).lower().replace("’", "'")
     taken: list[tuple[int, int, date]] = []
     for pattern, read in _patterns():
@@ -51,7 +56,7 @@ def days_in(text: str, today: date) -> list[date]:
             except (ValueError, OverflowError):
                 continue  # a 31st of February
             taken.append((match.start(), match.end(), day))
-    return [day for _, _, day in sorted(taken)]
+    return sorted(taken)
 
 
 def without_days(text: str) -> str:

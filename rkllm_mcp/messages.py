@@ -29,6 +29,8 @@ Ending: TypeAlias = EndReason | Literal["", "interrupted"]
 TEXTS = "rkllm-mcp/texts"
 # Key of ``_meta`` under which a server names the argument of a tool that takes the user's own words.
 QUESTION_ARGUMENT = "rkllm-mcp/question"
+# Key of ``_meta`` with which a server says of a result that its text answers the question as it is.
+ANSWER = "rkllm-mcp/answer"
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")
 
@@ -156,6 +158,7 @@ class ToolResult:
     pictures: tuple[Picture, ...] = ()  # shown to the model behind the results of the round
     notice: str = ""  # what people are shown where the text addresses the model
     sources: tuple[Source, ...] | None = None  # passages of a search; empty if it found none; None for other tools
+    is_answer: bool = False  # the text, of an own server, answers the question as it is
 
     @property
     def shown(self) -> str:

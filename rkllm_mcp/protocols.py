@@ -337,4 +337,7 @@ class ToolEvidence:
     words: float  # how well the texts of the tool match it, from 0 to about 1
     kinds: frozenset[str] = frozenset()  # kinds of values that the tool requires and the question has
     missing: frozenset[str] = frozenset()  # those that the question lacks
+    data: float = 0.0  # which part of its own words the data of the tool has, from 0 to 1
+    is_said: bool = False  # the question is a statement, which asks for nothing
+    strange: int = 0  # number of its own words that are in no text of the tool
     optional: frozenset[str] = frozenset()  # kinds that the tool may take, without requiring them, and the question has

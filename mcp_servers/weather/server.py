@@ -17,7 +17,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field
 
-from mcp_servers.program import QUESTION_ARGUMENT, TEXTS, read_texts, version, without_titles
+from mcp_servers.program import ANSWER, QUESTION_ARGUMENT, TEXTS, read_texts, version, without_titles
 from mcp_servers.weather.errors import WeatherError
 from mcp_servers.weather.service import MAX_DAYS, PlacesAnswer, WeatherAnswer, WeatherService, open_weather
 from mcp_servers.weather.settings import Clock, Settings
@@ -97,4 +97,5 @@ async def _result(answering: Awaitable[BaseModel]) -> CallToolResult:
     return CallToolResult(
         content=[TextContent(type="text", text=sentence or answer.model_dump_json(exclude_none=True))],
         structured_content=answer.model_dump(mode="json", exclude_none=True),
+        _meta={ANSWER: True} if sentence else None,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -65,6 +65,10 @@ class TurnTools(ToolCaller, Protocol):
         """Return the ``response_instruction`` for a tool, or an empty text."""
         ...
 
+    async def shares_in_data(self, question: str) -> Mapping[str, float]:
+        """Return by tool which part of a question's own words its data has, from 0 to 1, of tools that have data."""
+        ...
+
     def auto_context_tools(self) -> Sequence[ToolSpec]:
         """Return the tools to call with every question."""
         ...
@@ -79,6 +83,7 @@ class PreparedTurn:
     context: str  # precedes the question in its turn; may be empty
     instructions: ResponseInstructions  # without those that the turn contains already
     offer: Offer | None = None  # the tools that the question is shown with; None where they are listed
+    passages: tuple[str, ...] = ()  # in the context, the best first
 
 
 @dataclass(frozen=True)
@@ -132,37 +137,60 @@ class TurnPreparation:
             offer = NO_OFFER if self.shows_with_question else None
             return PreparedTurn(ToolSet(()), self._tools, request.asked.context, instructions, offer)
         parts: list[str] = []
+        passages: tuple[str, ...] = ()
         offer = NO_OFFER if self.shows_with_question else None
         if not request.options.continues:
             earlier_questions = [
                 message.text for message in conversation.messages if message.role == "user" and not message.foreign
             ]
-            words, allowed = (
-                with_earlier_words(request.asked.text, earlier_questions),
-                {tool.name for tool in request.tools},
-            )
+            before, followed = self._continued(conversation) if offer is not None else ("", "")
+            said = self._selection.search.continued(before, request.asked.text) if before else ""
+            words = said or with_earlier_words(request.asked.text, earlier_questions)
+            allowed = {tool.name for tool in request.tools}
             context_tools = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
             findings = await gather_context(context_tools, words, self._tools, context) if context_tools else []
+            passages = tuple(passage for finding in findings for passage in finding.passages)
             news = await self._tell_tools(conversation, request)
             if offer is not None:
-                offer = await self._offer(conversation, request, words, [finding.tool.name for finding in findings])
-                offer = replace(offer, language=language_of_text(request.asked.text))
+                offer = await self._offer(request, words, followed, [finding.tool.name for finding in findings])
+                language = language_of_text(request.asked.text)
+                offer = replace(offer, language=language, words=said or request.asked.text)
             standing = instruct(conversation, self._standing_instructions())
             server_instructions = instructions.after(finding.tool for finding in findings)
-            parts = [standing, news, request.asked.context, *map(_quoted, findings), *server_instructions]
+            parts = [
+                standing,
+                news,
+                request.asked.context,
+                *(_quoted(finding, language_of_text(request.asked.text)) for finding in findings),
+                *server_instructions,
+            ]
         elif not conversation.listed_tools:
             # The prompt stays as it is; after a restart the conversation gets its tool list again.
             await self._tell_tools(conversation, request)
         tool_set, caller = self._tool_set(conversation, request), self._caller(conversation, request)
-        return PreparedTurn(tool_set, caller, "\n\n".join(filter(None, parts)), instructions, offer)
+        return PreparedTurn(tool_set, caller, "\n\n".join(filter(None, parts)), instructions, offer, passages)
 
     @property
     def shows_with_question(self) -> bool:
         """True if a question is shown with the tools that it may need, in place of a list of all."""
         return self._selection.settings.with_question
 
-    async def _offer(self, conversation: Conversation, request: TurnRequest, words: str, asked: Sequence[str]) -> Offer:
-        """Return the offer for a question; ``asked`` names the tools whose results stand with it already."""
+    def _continued(self, conversation: Conversation) -> tuple[str, str]:
+        """Return the last question with a call, with what it left out itself, and the tool of that call."""
+        question = tool = asked = ""
+        for message in conversation.messages:
+            if message.role == "user" and not message.foreign:
+                asked = message.text
+            elif message.calls:
+                question = (self._selection.search.continued(question, asked) or asked) if asked else question
+                tool, asked = message.calls[-1].name, ""
+        return question, tool
+
+    async def _offer(self, request: TurnRequest, words: str, before: str, asked: Sequence[str]) -> Offer:
+        """Return the offer for a question; ``before`` is the tool of the question that it may continue.
+
+        ``asked`` names the tools whose results stand with it already.
+        """
         tools, choice, text = request.tools, request.options.tool_choice, request.asked.text
         if request.options.forced_tool is not None:
             return offer_of_all([tool for tool in tools if tool.name == request.options.forced_tool])
@@ -174,9 +202,12 @@ class TurnPreparation:
             # It is about what was asked before, if it asks at all.
             if not asks_on(text) and not search.kinds(text):
                 return NO_OFFER
-            before = (call.name for message in reversed(conversation.messages) for call in message.calls)
-            followed = next(before, "")
-        evidence = await search.evidence(words, [tool for tool in tools if tool.name not in asked])
+            followed = before
+        # Those on demand are found with find_tools, which there is only in a list.
+        offered = [tool for tool in tools if tool.name not in asked and not tool.on_demand]
+        shares = await self._tools.shares_in_data(words)
+        found = await search.evidence(words, offered)
+        evidence = [replace(each, data=shares.get(each.tool.name, 0.0)) for each in found]
         if choice == "required":
             ranked = sorted(evidence, key=lambda each: -each.words)
             return offer_of_all([each.tool for each in ranked])
@@ -185,8 +216,9 @@ class TurnPreparation:
             begun = next(each for each in evidence if each.tool.name == offer.begins)
             known = known_arguments(begun.tool, words, search.files(text), takes_more=bool(begun.optional))
             offer = replace(offer, arguments=known)
-        # With passages in its turn a question is answered from them.
-        return NO_OFFER if asked and not offer.begins else offer
+        # With passages in its turn a question is answered from them, unless it is about a tool in every word or value.
+        best = offer.guesses[0] if offer.begins else None
+        return offer if not asked or (best is not None and (best.has_value or best.is_explained)) else NO_OFFER
 
     def _standing_instructions(self) -> list[str]:
         two_steps = [translate("model.two_steps", self.language)] if self._selection.settings.two_steps else []
@@ -216,7 +248,8 @@ class TurnPreparation:
         return ToolFinder(self._tools, self._selection.search, find, request.tools, conversation.revealed_tools)
 
 
-def _quoted(finding: ContextResult) -> str:
+def _quoted(finding: ContextResult, language: Language) -> str:
     # The last line marks the end of the tool's text, which must not be able to contain it.
-    text = finding.text.replace("[End of", "[ End of")
-    return f"[What {finding.tool.name} says to the following question]\n{text}\n[End of {finding.tool.name}]"
+    beginning, end = translate("model.found", language).split("\n")
+    text = finding.text.replace(end, end.replace("[", "[ "))
+    return f"{beginning}\n{text}\n{end}"

@@ -59,10 +59,11 @@ TOGETHER_NOTE = "Call this again together with the others."
 # A longer result is read in its card.
 _MOST_RESULT_CHARS = 1000
 _MOST_SHOWN_CHARS = 300
-_FEW_PASSAGES = (1, 2)  # so many, if they are short, are shown behind the answer
+_FEW_PASSAGES = 2  # so many, if they are short, are shown behind the answer
 
-AnswersFrom: TypeAlias = Literal["conversation", "facts"]
-"""What an answer after results is made of: the conversation with its tools, or the question and the results alone."""
+AnswersFrom: TypeAlias = Literal["conversation", "facts", "sentences"]
+"""What an answer after results is made of: the conversation with its tools, or the question and the results alone; a
+sentence of an own tool may be the answer itself."""
 WithoutTools: TypeAlias = Literal["", "facts", "words", "failure"]
 """How a round is answered instead of being continued: from the results, in words, or by the sentence that says why
 calls failed; empty if it is continued."""
@@ -138,8 +139,10 @@ class RunCalls:
         instructions: ResponseInstructions | None = None,
         check: CallCheck | None = None,
         offer: Offer | None = None,
+        passages: Sequence[str] = (),
     ) -> None:
         self.tool_set = tool_set
+        self.passages = passages
         self.offer = offer
         self.shows_with_question = offer is not None
         self._failed_rounds = 0
@@ -255,15 +258,16 @@ class RunCalls:
             if tool is not None and call.name not in self._runner.told and not self._runner.finished[call.id].is_error:
                 yield tool
 
-    async def ask_in_words(self, conversation: Conversation, options: ModelOptions) -> None:
+    async def ask_in_words(self, conversation: Conversation, options: ModelOptions) -> str:
         """Call the likely tools that take the user's own words, or no values, one by one, until one reads them.
 
-        A call that fails leaves no trace in the conversation: the model writes one with arguments.
+        A call that fails leaves no trace in the conversation: the model writes one with arguments. The text is that of
+        a result that answers the question as it is; empty for none.
         """
         if self.offer is None or self.tool_set.two_steps or options.tool_choice != "auto" or options.continues:
-            return
+            return ""
         for tool in self.offer.asked_in_words():
-            arguments = {tool.question_argument: self._request} if tool.question_argument else {}
+            arguments = {tool.question_argument: self.offer.words} if tool.question_argument else {}
             call = ToolCall(conversation.next_call_id(), tool.name, arguments)
             self._sink.feed([ToolCallDetected(call.name, arguments, id=call.id, server=tool.server)])
             results = await self._runner.run([call])
@@ -271,7 +275,8 @@ class RunCalls:
                 conversation.add(Message("assistant", calls=(call,)))
                 notes = "\n".join(self._instructions.after([tool]))
                 conversation.add(Message("tool", notes, results=tuple(results)))
-                return
+                return results[0].text if results[0].is_answer and not notes else ""
+        return ""
 
     def begun(self, options: ModelOptions) -> ModelOptions:
         """Return the options of the first round, in which the host may begin a call."""
@@ -376,7 +381,7 @@ async def run_agent(
     later = replace(options, continues=False, tool_choice=options.tool_choice if calls.keeps_forced_tool else "auto")
     counter = _RoundCounter(settings)
     while counter.left:
-        if settings.answers_from == "facts" and calls_with_results(conversation, calls.tool_set.tool):
+        if settings.answers_from != "conversation" and calls_with_results(conversation, calls.tool_set.tool):
             turn = await _answer_without_tools("facts", model, conversation, calls, later, sink)
             return _end_of(turn), turn
         filtered = _ShownEvents(calls, sink, may_reveal=counter.reveals > 0)
@@ -502,14 +507,20 @@ def _results_behind(turn: Turn, conversation: Conversation) -> str:
     """Return the results to show behind an answer from them that may differ; empty if it does not."""
     answer, facts = turn.message.text.strip(), facts_of(conversation)
     passages = [source["passage"] for result in last_results(conversation) for source in result.sources or ()]
-    is_short = len(passages) in _FEW_PASSAGES and sum(map(len, passages)) <= _MOST_SHOWN_CHARS
-    if is_short and answer:
-        # A small model takes the number of the other passage; a person sees it here.
-        return _translate("answer.result", conversation, facts="\n".join(passages))
+    if passages and answer:
+        return _passages_behind(passages, conversation)
     is_data = answer.startswith(("{", "["))
     if is_data or not facts or not may_differ(answer, facts, last_question(conversation).text):
         return ""
     return _translate("answer.result", conversation, facts=shorten(facts, _MOST_SHOWN_CHARS))
+
+
+def _passages_behind(passages: Sequence[str], conversation: Conversation) -> str:
+    """Return the best passages for a person: a small model takes the number of another one."""
+    first, *others = passages[:_FEW_PASSAGES]
+    is_short = sum(map(len, passages[:_FEW_PASSAGES])) <= _MOST_SHOWN_CHARS
+    shown = [first, *others] if is_short else [shorten(first, _MOST_SHOWN_CHARS)]
+    return _translate("answer.result", conversation, facts="\n".join(shown))
 
 
 def _translate(key: str, conversation: Conversation, **values: str) -> str:
@@ -585,9 +596,17 @@ async def answer_with_tools(
     conversation.messages.extend(question)
     reason_for_open_calls = "the user stopped the answer before this call was finished"
     try:
-        await calls.ask_in_words(conversation, options)
+        sentence = await calls.ask_in_words(conversation, options)
+        if sentence and settings.answers_from == "sentences":
+            hand_over(conversation, "")
+            conversation.add(Message("assistant", sentence))
+            sink.feed([Text(sentence)])
+            return End("answered")
         begun = options if _has_results(conversation, start) else calls.begun(options)
         reason, turn = await run_agent(model, conversation, calls, begun, settings, sink)
+        if settings.answers_from == "sentences" and turn.has_text and not _has_results(conversation, start):
+            # Not in the conversation, where small models copy its form into their next answers.
+            sink.feed([Text(_passages_behind(calls.passages, conversation))] if calls.passages else [])
         reason_for_open_calls = CALLS_OVER
         return End(reason, stop_string=turn.stop_string)
     except GenerationError as error:
@@ -658,6 +677,7 @@ async def open_turn(
                 prepared.instructions,
                 check if prepared.offer is None else None,
                 prepared.offer,
+                prepared.passages,
             ),
         )
     finally:

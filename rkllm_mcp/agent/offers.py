@@ -5,7 +5,8 @@ with the question, and begins the call where the best of them is probable enough
 answer. The guess is made here and nowhere else. It acts only above thresholds, and its call is checked like a call of
 the model's own.
 
-The weights and thresholds are the output of ``python -m bench.offers``, for the tasks of bench/ that are not kept back.
+The weights and thresholds are the output of ``python -m bench.offers``, for the tasks of bench/own that are read while
+something is built: ``tuning.txt`` and ``kept_back.txt``.
 """
 
 from __future__ import annotations
@@ -21,16 +22,26 @@ from rkllm_mcp.protocols import ToolEvidence
 from rkllm_mcp.text import Language
 
 # What each part of the evidence adds to the logarithm of a tool's odds.
-WEIGHTS: Mapping[str, float] = {"words": 10.0, "read": 4.9, "kind": 1.2, "missing": -1.4, "followed": 3.0}
-NO_TOOL = 1.95  # the same for no tool at all
+WEIGHTS: Mapping[str, float] = {
+    "words": 7.4,
+    "read": 4.7,
+    "kind": 1.4,
+    "missing": -1.7,
+    "followed": 3.0,
+    "data": 2.6,
+    "said": -2.7,
+    "strange": -0.3,
+}
+NO_TOOL = 0.7  # the same for no tool at all
 # Kinds that are read from the question as a whole, and not only found in it.
 _READ = frozenset({"arithmetic", "quantity", "file"})
-BEGINS = 0.5  # from this probability on, of it and its siblings, the host begins the call of the best tool
-BEGINS_BY_WORDS = 0.7  # the same where the question has none of the kinds of values that the tool takes
-LEADS = 0.35  # the least probability of that tool, where others of its server would do as well
-IS_LIKELY = 0.2  # from this one on it is called after another has failed
-SHOWS = 0.2  # up to this one a tool is not shown
+BEGINS = 0.35  # from this probability on the host begins the call of the best tool
+BEGINS_BY_WORDS = 0.55  # the same where the question has no value that the tool takes, and no words of its data
+IS_LIKELY = 0.2  # from this one on a tool is called after another has failed
 MOST_SHOWN = 3
+_AGAINST = ("missing", "said", "strange")  # parts that speak for no tool
+_MOST_STRANGE = 3
+_IS_IN_DATA = 0.5  # from this part of its words on, a question is about the data of a tool
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,12 @@ class Guess:
     probability: float
     reasons: tuple[str, ...] = ()
     lacks: bool = False  # it requires a kind of value that the question does not have
+    is_explained: bool = False  # every word of the question's own is in its texts
+
+    @property
+    def has_value(self) -> bool:
+        """True if the question has a value for the tool, or words of its data."""
+        return bool(set(self.reasons) - {"words"})
 
 
 @dataclass(frozen=True)
@@ -52,12 +69,14 @@ class Offer:
         begins: the name of the tool whose call the host begins; empty if the model chooses.
         arguments: of that call, where the question gives them all; None if the model writes them.
         language: that of the question, in which the tools are shown.
+        words: the question in words, for the tools that take those; a follow-up with what it leaves out.
     """
 
     guesses: tuple[Guess, ...] = ()
     begins: str = ""
     arguments: Mapping[str, Any] | None = None
     language: Language = "en"
+    words: str = ""
 
     @property
     def cards(self) -> tuple[ToolSpec, ...]:
@@ -107,6 +126,9 @@ def parts_of(evidence: ToolEvidence, *, is_followed: bool) -> dict[str, float]:
         "kind": float(len(evidence.kinds - _READ)),
         "missing": float(len(evidence.missing)),
         "followed": float(is_followed),
+        "data": evidence.data,
+        "said": float(evidence.is_said),
+        "strange": float(min(evidence.strange, _MOST_STRANGE)) * (1 - evidence.data),
     }
 
 
@@ -117,7 +139,7 @@ def probabilities(parts: Sequence[Mapping[str, float]], weights: Mapping[str, fl
     """
     odds = [
         math.exp(sum(weights[name] * value for name, value in each.items()))
-        if any(value for name, value in each.items() if name != "missing")
+        if any(value for name, value in each.items() if name not in _AGAINST)
         else 0.0
         for each in parts
     ]
@@ -130,15 +152,17 @@ def offer_of(evidence: Sequence[ToolEvidence], followed: str = "") -> Offer:
     parts = [parts_of(each, is_followed=each.tool.name == followed) for each in evidence]
     found = zip(evidence, probabilities(parts, WEIGHTS, NO_TOOL), parts, strict=True)
     guesses = [
-        Guess(each.tool, probability, _reasons(each, is_followed=bool(named["followed"])), _lacks(each))
+        Guess(
+            each.tool, probability, _reasons(each, is_followed=bool(named["followed"])), _lacks(each), not each.strange
+        )
         for each, probability, named in found
-        if probability > SHOWS
+        if probability >= IS_LIKELY
     ]
     best = sorted(guesses, key=lambda guess: -guess.probability)
-    # A tool that may change something is called by the model's own choice.
-    is_probable = bool(best) and best[0].probability >= LEADS and _with_siblings(best) >= _needed(best[0])
-    is_begun = is_probable and best[0].tool.read_only is True
-    return Offer(tuple(best), best[0].tool.name if is_begun else "")
+    if best and best[0].probability >= _needed(best[0]) and best[0].tool.read_only is True:
+        return Offer(tuple(best), best[0].tool.name)
+    # Tools that may change something, and those that do not read a question themselves, are the model's own choice.
+    return Offer(tuple(guess for guess in best if not guess.tool.question_argument))
 
 
 def _lacks(evidence: ToolEvidence) -> bool:
@@ -151,19 +175,7 @@ def _needed(guess: Guess) -> float:
     """Return the probability from which on the host begins a call: more where words alone speak for the tool."""
     if guess.lacks and "followed" not in guess.reasons:
         return math.inf
-    return BEGINS if set(guess.reasons) - {"words"} else BEGINS_BY_WORDS
-
-
-def _with_siblings(best: Sequence[Guess]) -> float:
-    """Return the probability of the best tool, with those of its server that take the user's words as it does.
-
-    Each of them answers what is meant for another: a forecast what is asked of today's weather.
-    """
-    first = best[0].tool
-    if not first.question_argument:
-        return best[0].probability
-    siblings = (guess for guess in best if guess.tool.server == first.server and guess.tool.question_argument)
-    return sum(guess.probability for guess in siblings)
+    return BEGINS if guess.has_value else BEGINS_BY_WORDS
 
 
 def offer_of_all(tools: Sequence[ToolSpec]) -> Offer:
@@ -173,7 +185,8 @@ def offer_of_all(tools: Sequence[ToolSpec]) -> Offer:
 
 def _reasons(evidence: ToolEvidence, *, is_followed: bool) -> tuple[str, ...]:
     words = ["words"] if evidence.words else []
-    return (*(["followed"] if is_followed else []), *words, *sorted(evidence.kinds))
+    data = ["data"] if evidence.data >= _IS_IN_DATA else []
+    return (*(["followed"] if is_followed else []), *words, *data, *sorted(evidence.kinds))
 
 
 def card_of(tool: ToolSpec) -> ToolSpec:

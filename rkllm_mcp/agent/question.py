@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
+from rkllm_base.own_words import own_words
 from rkllm_mcp.agent.tool_runner import outcome, source_events
 from rkllm_mcp.agent.tool_set import ToolCaller
 from rkllm_mcp.catalogue import status_line
@@ -150,6 +149,7 @@ class ContextResult:
 
     tool: ToolSpec
     text: str
+    passages: tuple[str, ...] = ()  # of a search
 
 
 def text_argument(tool: ToolSpec) -> str | None:
@@ -191,27 +191,12 @@ async def gather_context(
     )
     texts = ((tool, results[tool.name]) for tool in tools if tool.name in results)
     return [
-        ContextResult(tool, result.text)
+        ContextResult(tool, result.text, tuple(source["passage"] for source in result.sources or ()))
         for tool, result in texts
         if not result.is_error and result.sources != () and result.text.strip()
     ]
 
 
-# Words that point to earlier messages: その条件は？ What about part-timers?
-_POINTER = re.compile(
-    r"(?:そ|こ|あ)(?:の|れ|こ|ちら)(?:ら|とき|時|場合|ほか|他|うち|ため)?|そう(?:いう|した)|同じ|同様|上記|前述|先ほど|さっき|場合|ほか|他|じゃあ?|では|もっと|詳し[いく]"
-    r"|\b(?:it|its|they|them|their|this|that|these|those|there|then|same|else|more|also|(?:what|how) about|and)\b"
-)
-# Words that say nothing without a subject: asking, polite and general ones.
-_WITHOUT_SUBJECT = re.compile(
-    r"(?:条件|金額|期限|期間|締め?切り?|日数|回数|人数|方法|手順|手続き?|対象者?|理由|場所|時間|費用|料金|値段|上限|下限|例外|担当者?|連絡先?|詳細|続き|内容|意味|必要|書類"
-    r"|何[日時分回個人円歳年月度本枚]?間?|誰|幾ら|具体的|教えて|ください|下さい|お願い|説明|して|しま[すし]|でしょう|です|ます|ました|いつ|どこ|どう|どの|どんな|どれ|だれ|なに|なぜ|なんで|いくら|いくつ"
-    r"|くらい|ぐらい|まで|から|について|とは|という|ある|あり|ない|なる|なり|できる?|する|すれば|したら|たら|よい|いい|もう|また|それで|^(?:はい|ええ)|もら[えう]る?|例えば|例|[はがをにでともやのかへねよ])"
-    r"|\b(?:what|when|where|who|which|why|how|much|many|long|often|far|is|are|was|were|do|does|did|can|could|may|must|should|will|would|have|has|be|to|of|in|on|at|for|from|by|with"
-    r"|the|an?|any|some|or|but|so|if|i|me|my|we|us|our|you|your|one|ones|please|tell|explain|give|show|say|yes|no|ok|okay|thanks|condition|amount|deadline|limit|price|cost|reason|details?|examples?"
-    r"|exceptions?|requirements?|conditions)\b"
-)
-_OWN_WORD = re.compile(rf"[{KANJI}]+|[{KATAKANA}]+|[{HIRAGANA}]{{2,}}|[^\W{HIRAGANA}{KATAKANA}{KANJI}]+")
 # Own words of a question that points back, such as 課長の場合は？
 _MOST_OWN_WORDS = 2
 _MOST_EARLIER = 5
@@ -243,22 +228,15 @@ def asks_on(text: str) -> bool:
     """
     if len(text) > _LONGEST_FOLLOW_UP_CHARS:
         return False
-    word_count, points_back = _own_words(text)
-    return 0 < word_count <= _MOST_OWN_WORDS and points_back and _ASKING.search(text) is not None
+    words, points_back = own_words(text)
+    return 0 < len(words) <= _MOST_OWN_WORDS and points_back and _ASKING.search(text) is not None
 
 
 def _is_follow_up(text: str) -> bool:
     if len(text) > _LONGEST_FOLLOW_UP_CHARS:
         return False
-    word_count, points_back = _own_words(text)
-    return word_count == 0 or (word_count <= _MOST_OWN_WORDS and points_back)
-
-
-def _own_words(text: str) -> tuple[int, bool]:
-    """Return the number of words that say what a text is about, and True if others point to earlier messages."""
-    plain = unicodedata.normalize("NFKC", text).lower()
-    without_pointers = _POINTER.sub(" ", plain)
-    return len(_OWN_WORD.findall(_WITHOUT_SUBJECT.sub(" ", without_pointers))), without_pointers != plain
+    words, points_back = own_words(text)
+    return not words or (len(words) <= _MOST_OWN_WORDS and points_back)
 
 
 # A prompt that ends with the assistant's turn has begun an answer, which the model takes up.

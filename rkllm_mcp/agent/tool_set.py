@@ -39,6 +39,10 @@ class Search(Protocol):
         """The names of files in a text."""
         ...
 
+    def continued(self, before: str, text: str) -> str:
+        """The question ``before`` with the value that a text consists of; empty if it is no such text."""
+        ...
+
     def have_common_words(self, text: str, values: str) -> bool:
         """Return True if two texts have a word in common that one of them writes in Japanese."""
         ...

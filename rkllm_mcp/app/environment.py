@@ -118,7 +118,7 @@ class ModelHost:
         return self.is_emulated and not self.has_weights
 
     @property
-    def answers_from(self) -> Literal["conversation", "facts"]:
+    def answers_from(self) -> Literal["conversation", "facts", "sentences"]:
         """What an answer after results is made of; the model's card decides."""
         return "conversation" if self.npu is None else self.npu.model.card.answers_from
 

@@ -54,7 +54,7 @@ def clock_of_question(now: Now = _system_now) -> Callable[[str], str]:
 
     def tell(question: str) -> str:
         here = now()
-        found = [zone for zone, _, _ in _places_in(question)]
+        found = [zone for zone, _, _ in places_in(question)]
         time = _time_in(question)
         if time is not None:
             source, target = _direction(question, time)
@@ -113,7 +113,7 @@ def _time_in(question: str) -> _SaidTime | None:
 def _direction(question: str, time: _SaidTime) -> tuple[str, str]:
     """Return the zone that a time is of, and the one in which it is wanted; empty for here."""
     text = _plain(question)
-    found = _places_in(question)
+    found = places_in(question)
     owners = [
         zone
         for zone, start, end in found
@@ -128,8 +128,8 @@ def _plain(question: str) -> str:
     return with_digits(question)
 
 
-def _places_in(question: str) -> list[tuple[str, int, int]]:
-    """Return the places that a text names, in its order: zone, beginning and end."""
+def places_in(question: str) -> list[tuple[str, int, int]]:
+    """Return the places that a text with its numbers in digits names, in its order: zone, beginning and end."""
     text = _plain(question)
     found = [(_place_zones()[match[0].lower()], *match.span()) for match in _place_names().finditer(text)]
     return sorted(found, key=lambda place: place[1])
@@ -257,7 +257,7 @@ def _now_sentence(question: str, moment: datetime, zone: str) -> str:
 
 def _place_name(question: str, zone: str) -> str:
     """Return a place in the words of the question."""
-    found = [(start, end) for each, start, end in _places_in(question) if each == zone]
+    found = [(start, end) for each, start, end in places_in(question) if each == zone]
     return _plain(question)[slice(*found[-1])].strip() if found else zone
 
 

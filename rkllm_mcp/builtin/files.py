@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from difflib import get_close_matches
@@ -21,8 +21,9 @@ from typing import Any, TypeAlias
 from unicodedata import normalize
 
 from rkllm_base.encodings import decode, is_binary
+from rkllm_base.own_words import own_words
 from rkllm_base.ranges import KANJI, KATAKANA
-from rkllm_mcp.builtin.function import QUESTION, LocalFunction, LocalToolError, definitions
+from rkllm_mcp.builtin.function import QUESTION, LocalFunction, LocalToolError, Sentence, definitions
 from rkllm_mcp.builtin.sentences import sentences_for
 
 # A tool result for the model is truncated much earlier; this bounds the memory and the time of a call.
@@ -46,6 +47,7 @@ _MOST_SUGGESTED = 5
 _MOST_LINES = 3
 _MOST_LISTED_NAMES = 12
 _SHORT_CHARS = 600
+_ENOUGH_WORDS = 2  # so many rare words of a question are sure to mean a file that has them
 
 # An entry of a folder: its name and its properties, of a link those of the link itself.
 _Entry: TypeAlias = "tuple[str, os.stat_result]"
@@ -66,7 +68,12 @@ def file_tools(folder: Path, *, write: bool) -> Iterator[LocalFunction]:
         tool = replace(definitions()[name], question_argument=QUESTION if asked is not None else "")
         if name in ("read_text_file", "search_files"):
             tool = replace(tool, keywords=f"{tool.keywords} {names}".strip())
-        yield LocalFunction(tool, partial(_run_tool, function, folder), of_question=asked)
+        share = partial(_SHARES[name], folder) if name in _SHARES else None
+        # A list is what was asked for; of a text the model says what answers the question.
+        is_answer = name == "list_directory"
+        yield LocalFunction(
+            tool, partial(_run_tool, function, folder), of_question=asked, is_answer=is_answer, share_in_data=share
+        )
 
 
 def _run_tool(function: Callable[..., str], folder: Path, *words: str, **arguments: Any) -> str:
@@ -119,13 +126,7 @@ def read_of_question(folder: Path, question: str) -> str:
 
 def search_of_question(folder: Path, question: str) -> str:
     """Return the lines that have most of a question's rare words, after the name of their file."""
-    texts: dict[str, str] = {}
-    left_bytes = 8 * MOST_READ_BYTES
-    for opened, parent, (name, status) in islice(_walk(folder), _MOST_SEARCHED):
-        left_bytes -= status.st_size
-        if left_bytes > 0:
-            with suppress(LocalToolError, OSError):
-                texts[f"{parent}{name}"] = _text_of(opened, name)[0]
+    texts = dict(_known_texts(folder))
     compared = [_comparable(f"{name}\n{text}") for name, text in texts.items()]
     weights: dict[str, float] = {}
     for word in _searched_words(question, compared):
@@ -139,12 +140,69 @@ def search_of_question(folder: Path, question: str) -> str:
     name = max(texts, key=lambda name: weight(f"{name}\n{texts[name]}"), default="")
     if not weights:
         names = normalize("NFC", ", ".join(islice(texts, _MOST_LISTED_NAMES)))
-        return sentences_for(question)["no_words"].format(names=names)
+        said = "no_words" if any(map(_WORD.fullmatch, own_words(question)[0])) else "files"
+        return Sentence(sentences_for(question)[said].format(names=names))
     lines = [line.strip()[:_SHOWN_LINE_CHARS] for line in texts[name].splitlines() if line.strip()]
     if len(texts[name]) > _SHORT_CHARS:
         best = sorted(range(len(lines)), key=lambda index: -weight(lines[index]))[:_MOST_LINES]
         lines = [lines[index] for index in sorted(best)]
     return normalize("NFC", "\n".join([f"{name}:", *lines]))
+
+
+def _share_in_texts(folder: Path, question: str) -> float:
+    """Return which part of a question's own words one file has in its name or text, the rare ones counting more."""
+    described = _comparable(" ".join(f"{tool.description} {tool.keywords}" for tool in definitions().values()))
+    words = [
+        word.rstrip("s")
+        for word in own_words(question)[0]
+        if len(word) > 1 and _WORD.fullmatch(word) and word not in described
+    ]
+    texts = [_comparable(f"{name}\n{text}") for name, text in _known_texts(folder)]
+    weights: dict[str, float] = {}
+    for word in words:
+        count = sum(word in text for text in texts)
+        weights[word] = (1.0 if word.isascii() else len(word) / 2) * log(1 + len(texts) / max(1, count))
+    found = (sum(weight for word, weight in weights.items() if word in text) for text in texts)
+    # One common word is no evidence.
+    return max(found, default=0.0) / max(sum(weights.values()), _ENOUGH_WORDS * log(1 + len(texts)), 1.0)
+
+
+def _share_in_names(folder: Path, question: str) -> float:
+    return min(1.0, max((_share_named(Path(entry[0]).stem, question) for _, _, entry in _walk(folder)), default=0.0))
+
+
+def _share_in_folders(folder: Path, question: str) -> float:
+    folders = {parent.split("/")[-2] for _, parent, _ in _walk(folder) if parent}
+    return min(1.0, max((_share_named(name, question) for name in folders), default=0.0))
+
+
+_SHARES: Mapping[str, Callable[[Path, str], float]] = {
+    "list_directory": _share_in_folders,
+    "read_text_file": _share_in_names,
+    "search_files": _share_in_texts,
+}
+
+
+def _known_texts(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each text file, read again only if it has changed."""
+    left_bytes = 8 * MOST_READ_BYTES
+    for opened, parent, (name, status) in islice(_walk(folder), _MOST_SEARCHED):
+        left_bytes -= status.st_size
+        if left_bytes <= 0:
+            continue
+        key, version = (str(folder), f"{parent}{name}"), (status.st_mtime_ns, status.st_size)
+        known = _TEXTS.get(key)
+        if known is None or known[0] != version:
+            text = ""
+            with suppress(LocalToolError, OSError):
+                text = _text_of(opened, name)[0]
+            if len(_TEXTS) >= _MOST_SEARCHED:
+                _TEXTS.clear()
+            known = _TEXTS[key] = (version, text)
+        yield f"{parent}{name}", known[1]
+
+
+_TEXTS: dict[tuple[str, str], tuple[tuple[int, int], str]] = {}
 
 
 def _searched_words(question: str, texts: Sequence[str]) -> Iterator[str]:

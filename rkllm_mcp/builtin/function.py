@@ -22,7 +22,7 @@ from pydantic_core import to_jsonable_python
 
 from rkllm_base.json_values import is_long
 from rkllm_mcp.events import to_json
-from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.messages import ANSWER, ToolSpec
 from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.toolcalls.arguments import ArgumentError, MismatchError, coerce_arguments
 from rkllm_mcp.toolcalls.results import text_result
@@ -34,6 +34,12 @@ _MAX_ERROR_CHARS = 400
 
 # Name of an argument that no schema lists: the user's question, of tools that find their values in it themselves.
 QUESTION = "question"
+
+
+class Sentence(str):
+    """A result that answers the user's own words as it is."""
+
+    __slots__ = ()
 
 
 class LocalToolError(ValueError):
@@ -106,12 +112,16 @@ class LocalFunction:
     function: Function  # takes the arguments by name; returns text, JSON values, or None
     threads: FunctionThreads = field(default_factory=FunctionThreads)
     of_question: Callable[[str], str] | None = None  # answers the user's own words; None if it does not read them
+    share_in_data: Callable[[str], float] | None = None  # the part of a question's own words that its data has
+    is_answer: bool = False  # what it answers to those is a sentence for a person
 
     async def call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Check the arguments and run the function; return the JSON of a ``tools/call`` result."""
         try:
             value = await self._value(arguments)
-            return text_result(value if isinstance(value, str) else _as_text(value))
+            result = text_result(value if isinstance(value, str) else _as_text(value))
+            is_answer = isinstance(value, Sentence) or (self.is_answer and set(arguments) == {QUESTION})
+            return {**result, "_meta": {ANSWER: True}} if is_answer else result
         except LocalToolError as error:
             return error.result()
         except ArgumentError as error:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 
@@ -14,7 +15,7 @@ _JAPANESE = re.compile(f"[{HIRAGANA}{KATAKANA}{KANJI}]")
 
 
 @cache
-def _sentences() -> Mapping[str, Mapping[str, str]]:
+def _sentences() -> Mapping[str, Mapping[str, Any]]:
     return json.loads(Path(__file__).with_name("sentences.json").read_text("utf-8"))
 
 
@@ -23,6 +24,6 @@ def language_of(question: str) -> str:
     return "ja" if _JAPANESE.search(question) else "en"
 
 
-def sentences_for(question: str) -> Mapping[str, str]:
+def sentences_for(question: str) -> Mapping[str, Any]:
     """Return the sentences in the language of a question."""
     return _sentences()[language_of(question)]

@@ -25,6 +25,7 @@ from rkllm_mcp.builtin.function import (
     validated,
 )
 from rkllm_mcp.builtin.python_tool import PythonTool
+from rkllm_mcp.builtin.sentences import sentences_for
 from rkllm_mcp.builtin.units import convert_question, convert_units
 from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool
 from rkllm_mcp.errors import ServerUnavailableError
@@ -36,13 +37,24 @@ DeviceReader: TypeAlias = Callable[[], Sequence[tuple[str, str]]]
 
 
 def _device_of(read_device: DeviceReader | None) -> Function:
-    def device_status() -> str:
-        lines = [f"{name}: {state}" for name, state in read_device()] if read_device else []
-        if not lines:
-            raise LocalToolError("This machine does not report its NPU, temperature or memory.")
-        return "\n".join(lines)
+    return lambda: _told(read_device, "")
 
-    return device_status
+
+def _device_of_question(read_device: DeviceReader | None) -> Callable[[str], str]:
+    """Return the function that tells the readings in the language of a question."""
+    return lambda question: _told(read_device, question)
+
+
+def _told(read_device: DeviceReader | None, question: str) -> str:
+    readings: Sequence[tuple[str, str]] = read_device() if read_device else ()
+    if not readings:
+        raise LocalToolError("This machine does not report its NPU, temperature or memory.")
+    names: Mapping[str, str] = sentences_for(question)["readings"] if question else {}
+    lines = [
+        f"{names.get(name, name)}: {state.removesuffix(' available') if question else state}"
+        for name, state in readings
+    ]
+    return "\n".join(lines)
 
 
 # Each makes the function of a tool from a device reader, which is None without readings.
@@ -54,11 +66,12 @@ MAKERS: Mapping[str, Callable[[DeviceReader | None], Function]] = {
 }
 
 
-# What answers the user's own words, of those that find their values in them.
-_OF_QUESTION: Mapping[str, Callable[[str], str]] = {
-    "clock": clock_of_question(),
-    "calculator": calculate_question,
-    "convert_units": convert_question,
+# Each makes what answers the user's own words, of the tools that find their values in them.
+_OF_QUESTION: Mapping[str, Callable[[DeviceReader | None], Callable[[str], str]]] = {
+    "clock": lambda _: clock_of_question(),
+    "calculator": lambda _: calculate_question,
+    "convert_units": lambda _: convert_question,
+    "device_status": _device_of_question,
 }
 
 
@@ -77,6 +90,14 @@ class LocalTools:
         """Run a tool; exceptions become error results."""
         del context  # local functions need no approval channel and send no headers
         return await self._functions[tool].call(arguments)
+
+    async def shares_in_data(self, question: str) -> dict[str, float]:
+        """Return by tool which part of a question's own words its data has, from 0 to 1, of tools that have data."""
+        found: dict[str, float] = {}
+        for name, function in self._functions.items():
+            if function.share_in_data is not None:
+                found[name] = await function.threads.run(partial(function.share_in_data, question))
+        return found
 
 
 @asynccontextmanager
@@ -122,8 +143,11 @@ def _loaded(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalF
     if isinstance(configured, PythonTool):
         base = LocalFunction(ToolSpec(configured.name), configured.function)
     elif configured.entry_point is None:
-        function, of_question = MAKERS[configured.name](read_device), _OF_QUESTION.get(configured.name)
-        base = LocalFunction(definitions()[configured.name], function, of_question=of_question)
+        function, make = MAKERS[configured.name](read_device), _OF_QUESTION.get(configured.name)
+        of_question = make(read_device) if make is not None else None
+        base = LocalFunction(
+            definitions()[configured.name], function, of_question=of_question, is_answer=of_question is not None
+        )
     else:
         base = LocalFunction(ToolSpec(configured.name), entry_point(configured.entry_point))
     tool = base.tool

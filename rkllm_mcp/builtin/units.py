@@ -76,6 +76,23 @@ def names_conversion(question: str) -> bool:
     return bool(quantities) and bool(wanted)
 
 
+def units_in(text: str) -> list[tuple[int, int]]:
+    """Return where a text names the units that it wants."""
+    found = [match.span() for match in _spellings().finditer(text)]
+    return [
+        (start, end)
+        for start, end in found
+        if not re.search(rf"{_NUMBER}[ -]?$", text[:start])
+        and (not _is_word(text[start:end]) or _WANTED.search(text[:start]))
+        and text[start:end].lower() not in _NEVER_WANTED
+    ]
+
+
+def _is_word(unit: str) -> bool:
+    """Return True if the name of a unit is also a word, as in or go."""
+    return unit.isascii() and (len(unit) <= _SHORT or unit.lower() in _ROMAJI)
+
+
 def _read(question: str) -> tuple[list[tuple[float, str]], list[str]]:
     """Return the quantities of a question, and the other units in it."""
     text = with_digits(question)
@@ -85,7 +102,7 @@ def _read(question: str) -> tuple[list[tuple[float, str]], list[str]]:
     others: list[str] = []
     for match in _spellings().finditer(text):
         unit, before = match[0], text[: match.start()]
-        is_word = unit.isascii() and (len(unit) <= _SHORT or unit.lower() in _ROMAJI)
+        is_word = _is_word(unit)
         if number := re.search(rf"({_NUMBER})[ -]?$", before):
             quantities.append((float(number[1]), unit))
         elif _ONE.search(before) and not is_word:

@@ -324,6 +324,11 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
             if not self._over.is_set():
                 return self._opened
 
+    async def shares_in_data(self, question: str) -> Mapping[str, float]:
+        """Return by tool which part of a question's own words its data has, from 0 to 1, of tools that have data."""
+        del question
+        return {}
+
     @abstractmethod
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
         """Call a tool by the server's own name; return the JSON of a ``tools/call`` result.

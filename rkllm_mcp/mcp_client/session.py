@@ -13,7 +13,7 @@ from rkllm_mcp.config.servers import MCPServerConfig, is_offered, matches_any
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.callbacks import visited
 from rkllm_mcp.mcp_client.message_filter import MOST_ITEMS, MOST_LIST_BYTES
-from rkllm_mcp.messages import QUESTION_ARGUMENT, TEXTS, ToolSpec, as_mapping
+from rkllm_mcp.messages import ANSWER, QUESTION_ARGUMENT, TEXTS, ToolSpec, as_mapping
 from rkllm_mcp.protocols import CallContext, OnProgress
 from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.text import LANGUAGES
@@ -222,8 +222,7 @@ async def call_tool(
     }
     if result.structured_content is not None:
         answer["structuredContent"] = result.structured_content
-    if result.meta and TEXTS in result.meta:
-        answer["_meta"] = {TEXTS: result.meta[TEXTS]}
+    answer["_meta"] = {key: value for key, value in (result.meta or {}).items() if key in (ANSWER, TEXTS)}
     return answer
 
 

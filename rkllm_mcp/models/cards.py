@@ -148,9 +148,10 @@ class ModelCard(Section):
     """Further tokens that end an answer, in addition to those of the template."""
     sampling: SamplingCard = SamplingCard()
     """Sampling parameters, as the publisher recommends them."""
-    answers_from: Literal["conversation", "facts"] = "conversation"
+    answers_from: Literal["conversation", "facts", "sentences"] = "conversation"
     """Answer after results from the whole conversation, where more calls may follow, or at once from the question and
-    the results alone; for models that repeat every call.
+    the results alone, for models that repeat every call; sentences: also give a sentence of the program's own tools as
+    the answer, without the model.
     """
     tools: Literal["listed", "with_question"] = "listed"
     """Where the model reads its tools: listed at the beginning of the prompt, or with each question those that it may

@@ -14,9 +14,9 @@ import anyio
 from rkllm_base.json_values import is_long
 from rkllm_mcp.config import secrets
 from rkllm_mcp.config.header_templates import redacted
-from rkllm_mcp.config.servers import ServerConfig
+from rkllm_mcp.config.servers import ServerConfig, is_own
 from rkllm_mcp.errors import ServerUnavailableError
-from rkllm_mcp.messages import TEXTS, ToolCall, ToolResult, ToolSpec, as_mapping
+from rkllm_mcp.messages import ANSWER, TEXTS, ToolCall, ToolResult, ToolSpec, as_mapping
 from rkllm_mcp.protocols import CallContext, Deadline
 from rkllm_mcp.records import CallRecord, CallRecorder
 from rkllm_mcp.tasks import run_costly
@@ -158,22 +158,26 @@ async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCa
             received = await server.call(tool.original_name, call.arguments, limited)
         except ServerUnavailableError as error:
             return ToolResult(call.id, call.name, str(error), is_error=True)
-        read = partial(_as_result, call, received, context.language or "")
+        read = partial(_as_result, call, received, context.language or "", is_own=is_own(server.spec))
         return await run_costly(read) if is_long(received) else read()
     text = f"Tool '{call.name}' did not answer within {timeout_s:g} s and was stopped."
     return ToolResult(call.id, call.name, text, is_error=True)
 
 
-def _as_result(call: ToolCall, received: Mapping[str, Any], language: str) -> ToolResult:
+def _as_result(call: ToolCall, received: Mapping[str, Any], language: str, *, is_own: bool) -> ToolResult:
     sources = sources_of(received)
     # Servers report a search without results as an error or not; it has not failed.
     is_error = bool(received.get("isError")) and sources != ()
     text, pictures = result_text(received), pictures_of(received)
     # A person reads the server's text in the own language, if it has one; the model reads the content.
-    texts = as_mapping(as_mapping(received.get("_meta")).get(TEXTS))
+    meta = as_mapping(received.get("_meta"))
+    texts = as_mapping(meta.get(TEXTS))
     said = as_mapping(texts.get(language)).get("text")
     notice = without_invisible(said[:_NOTICE_CHARS])[0] if is_error and isinstance(said, str) else ""
-    return ToolResult(call.id, call.name, text, is_error, pictures=pictures, notice=notice, sources=sources)
+    is_answer = is_own and not is_error and meta.get(ANSWER) is True
+    return ToolResult(
+        call.id, call.name, text, is_error, pictures=pictures, notice=notice, sources=sources, is_answer=is_answer
+    )
 
 
 def call_record(tool: ToolSpec, call: ToolCall, context: CallContext, result: ToolResult, at: float) -> CallRecord:

@@ -17,7 +17,7 @@ from functools import cache
 from itertools import pairwise
 
 from rkllm_base.days import days_in
-from rkllm_base.ranges import KANJI
+from rkllm_base.ranges import HIRAGANA, KANJI
 from rkllm_mcp.builtin.clock import places
 from rkllm_mcp.builtin.units import names_conversion
 from rkllm_mcp.builtin.worded_sums import expression_of
@@ -52,8 +52,9 @@ _ARITHMETIC = re.compile(
 _NAMED = re.compile(r"\b(?:in|at|to|from|for|near|around) ([A-Z][a-z]{2,})")
 _CALENDAR = frozenset(filter(None, (*calendar.month_name, *calendar.day_name, *calendar.month_abbr)))
 _DISTRICT = re.compile(rf"[{KANJI}]+(?:都|道|府|県|市|区|町|村)(?![{KANJI}])")
-_TIME = re.compile(r"\d{1,2}:\d\d|\d{1,2} ?(?:am|pm|a\.m\.|p\.m\.|o'clock)|\d{1,2}時", re.IGNORECASE)
+_TIME = re.compile(r"\d{1,2}:\d\d|\d{1,2} ?(?:am|pm|a\.m\.|p\.m\.|o'clock)|(?<![\d.])\d{1,2}時(?!間)", re.IGNORECASE)
 _ANY_DAY = date(2026, 1, 1)
+_SHORT_TEXT = 2  # words: "Place name" says the kind of a parameter
 _LONGEST_CODE = 3  # shorter names of zones are words: "est", "usa"
 _MOST_CHARS = 400  # a longer text is material, whose values say nothing about what is asked
 
@@ -95,9 +96,60 @@ def kinds_in(question: str) -> frozenset[str]:
     return frozenset(kinds)
 
 
+def times_in(text: str) -> list[tuple[int, int]]:
+    """Return where a text has times of day."""
+    return [match.span() for match in _TIME.finditer(text)]
+
+
+def named_places(text: str) -> list[tuple[int, int]]:
+    """Return where a text has names of places by their form: behind "in", or of a Japanese district."""
+    named = [match.span(1) for match in _NAMED.finditer(text) if match[1] not in _CALENDAR]
+    return [*named, *(match.span() for match in _DISTRICT.finditer(text))]
+
+
+# The ends of Japanese sentences that say something, and what asks or wants in them; the same of English beginnings.
+_SAYS = re.compile(
+    r"(?:です|ます|でした|ました|ません|だった|だ|[いたる])?(?:よね|ね|よ|な|わ|です|ます|でした|ました)[\s。．!！〜~ー…]*\Z"
+)
+_ASKS = re.compile(
+    r"[?？]|か[\s。]*\Z|何|なに|なん|いつ|どこ|どれ|どの|どう|いくら|いくつ|誰|だれ|たい|ほしい|欲しい|教え|ください|下さい|願い|ねがい"
+    rf"|[{HIRAGANA}]て[\s。]|でしょう|かな|っけ"
+)
+_SAYS_ENGLISH = re.compile(
+    r"(?:i|i'm|im|i've|we|we're|my|our|you|you're|youre|he|she|they|it|it's|its|that's|thats|this|that)"
+    r" (?!want|need|would|wish|wonder|forgot|must)\w",
+    re.IGNORECASE,
+)
+_ASKS_ENGLISH = re.compile(
+    r"\?|\b(?:what|whats|when|where|who|which|why|how|hows|is it|are you|can|could"
+    r"|should|would|please|pls|tell|show|check|want|need)\b",
+    re.IGNORECASE,
+)
+
+
+def is_statement(text: str) -> bool:
+    """Return True if a text, by its form, says something and asks or wants nothing."""
+    plain = unicodedata.normalize("NFKC", text.strip())
+    if plain.isascii():
+        return _SAYS_ENGLISH.match(plain) is not None and _ASKS_ENGLISH.search(plain) is None
+    return _SAYS.search(plain) is not None and _ASKS.search(plain) is None
+
+
 def files_in(question: str) -> list[str]:
     """Return the names of files in a question, each once."""
     return list(dict.fromkeys(_FILE.findall(question[:_MOST_CHARS])))
+
+
+def takes_words(tool: ToolSpec) -> bool:
+    """Return True if a tool takes words of any kind, as a search does; others take values, or nothing."""
+    properties = as_mapping(tool.input_schema.get("properties"))
+    texts = [name for name, schema in properties.items() if as_mapping(schema).get("type") == "string"]
+    return any(not kind_of_name(name) for name in texts)
+
+
+def kind_of_name(name: str) -> str:
+    """Return the kind of value that a parameter takes by its name; empty for none."""
+    return next((kind for kind, pattern in _PARAMETERS.items() if pattern.search(f" {name} ")), "")
 
 
 def kinds_of(tool: ToolSpec, *, optional: bool = False) -> frozenset[str]:
@@ -106,7 +158,8 @@ def kinds_of(tool: ToolSpec, *, optional: bool = False) -> frozenset[str]:
     properties, required = as_mapping(schema.get("properties")), as_list(schema.get("required"))
     kinds: set[str] = set()
     for name in (name for name in properties if name not in required) if optional else map(str, required):
-        kind = next((kind for kind, pattern in _PARAMETERS.items() if pattern.search(f" {name} ")), "")
+        described = str(as_mapping(properties.get(name)).get("description", ""))
+        kind = kind_of_name(name) or (kind_of_name(described) if len(described.split()) <= _SHORT_TEXT else "")
         if kind:
             kinds.add(kind)
         elif as_mapping(properties.get(name)).get("type") in ("number", "integer"):

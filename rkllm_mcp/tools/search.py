@@ -16,12 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from rkllm_base.own_words import own_words
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.messages import ToolSpec, as_mapping
 from rkllm_mcp.protocols import ToolEvidence
 from rkllm_mcp.records import PastCalls
 from rkllm_mcp.tasks import run_costly
-from rkllm_mcp.tools.kinds import files_in, kinds_in, kinds_of
+from rkllm_mcp.tools.follow_ups import continued_question, is_value_alone, without_values
+from rkllm_mcp.tools.kinds import files_in, is_statement, kinds_in, kinds_of, takes_words
 from rkllm_mcp.tools.loan_words import LoanWords
 from rkllm_mcp.tools.other_script import have_common_words
 from rkllm_mcp.tools.risk import risk_of_name
@@ -156,6 +158,7 @@ class _ToolIndex:
         self._by_root: dict[str, set[str]] = {}
         for word in dict.fromkeys(words):
             self._by_root.setdefault(root(word), set()).add(stem(word))
+        self._terms = [frozenset(term for field in _fields(tool, glossary) for term in field.terms) for tool in tools]
         self._only_reads = [_only_reads(tool) for tool in tools]
         self._names = [self._name_words(tool) for tool in tools]
 
@@ -195,6 +198,11 @@ class _ToolIndex:
         for number in best[_COMPARED:]:
             scores[number] *= _CHANGES_INSTEAD * (1 - unwanted)
         return scores
+
+    def strange_words(self, words: Iterable[str]) -> list[int]:
+        """Return for each tool how many of these words are in none of its texts, also by their meaning."""
+        terms_of_words = [frozenset(_flat(self.request_terms(word))) for word in dict.fromkeys(words)]
+        return [sum(terms.isdisjoint(known) for terms in terms_of_words) for known in self._terms]
 
     def similarity(self, first: frozenset[str], second: frozenset[str]) -> float:
         """Return the share of common terms of two requests, weighted by rarity, 0 to 1."""
@@ -280,11 +288,22 @@ class ToolSearch:
         matches = {tool.name: score for tool, score in scored}
         found = kinds_in(request)
         required = [kinds_of(tool) for tool in tools]
+        is_said = is_statement(request)
+        index = await self._index_of(tools)
+        strange = index.strange_words(own_words(without_values(request[:_REQUEST_CHARS]))[0])
         # A number is no evidence for a tool that may take one besides.
         optional = [kinds_of(tool, optional=True) - {"number"} for tool in tools]
         return [
-            ToolEvidence(tool, matches.get(tool.name, 0.0), (kinds | others) & found, kinds - found, others & found)
-            for tool, kinds, others in zip(tools, required, optional, strict=True)
+            ToolEvidence(
+                tool,
+                matches.get(tool.name, 0.0),
+                (kinds | others) & found,
+                kinds - found,
+                is_said=is_said,
+                strange=0 if takes_words(tool) else count,
+                optional=others & found,
+            )
+            for tool, kinds, others, count in zip(tools, required, optional, strange, strict=True)
         ]
 
     async def _index_of(self, tools: Sequence[ToolSpec]) -> _ToolIndex:
@@ -306,6 +325,10 @@ class ToolSearch:
     def files(self, text: str) -> list[str]:
         """Return the names of files in a text."""
         return files_in(text)
+
+    def continued(self, before: str, text: str) -> str:
+        """Return the question ``before`` with the value that a text consists of; empty if it is no such text."""
+        return continued_question(before, text) if before and is_value_alone(text) else ""
 
     def have_common_words(self, text: str, values: str) -> bool:
         """See ``other_script.have_common_words``."""

@@ -71,6 +71,11 @@ class LocalToolServer(ToolServer[ServerConfig, ToolImplementation]):
         loaded = await self.available()
         return await loaded.call(tool, arguments, context)
 
+    async def shares_in_data(self, question: str) -> Mapping[str, float]:
+        """See ``ToolServer``."""
+        shares = getattr(self._opened, "shares_in_data", None)
+        return {} if shares is None else await shares(question)
+
     async def _live_once(self) -> None:
         deadline = Deadline(self.spec.connect_timeout_s, anyio.current_time)
         error: Exception | None = None

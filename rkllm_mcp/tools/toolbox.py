@@ -236,6 +236,12 @@ class Toolbox:
         configured = {(c.spec.name, c.spec.auto_context_tool) for c in self.connections}
         return tuple(tool for tool in self.tools() if (tool.server, tool.wire_name) in configured)
 
+    async def shares_in_data(self, question: str) -> Mapping[str, float]:
+        """Return by tool which part of a question's own words its data has, from 0 to 1, of tools that have data."""
+        shares = {server.spec.name: await server.shares_in_data(question) for server in self.connections}
+        tools = ((tool, shares.get(tool.server, {})) for tool in self.tools())
+        return {tool.name: of_server[tool.wire_name] for tool, of_server in tools if tool.wire_name in of_server}
+
     def _tokens_of_others(self, server: str) -> frozenset[str]:
         claimed = {
             name: claimed_by(name, _headers_of(server_connection.spec))

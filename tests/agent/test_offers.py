@@ -63,7 +63,7 @@ def said(events: list[Event]) -> str:
     [
         ("Will it rain in Osaka?", ("get_weather", "-> get_weather")),
         ("17 * 23", ("calculate", "-> calculate")),
-        ("Read my file about the plan.", ("read_file", "-> None")),
+        ("Read my file about the plan.", ("read_file", "search_files", "-> None")),
         ("Thanks for today.", ("-> None",)),
         ("Tell me a joke.", ("-> None",)),
     ],
@@ -189,6 +189,30 @@ async def test_a_tool_that_takes_the_users_words_is_called_with_them_and_the_mod
     assert (said(events), table.cards) == ("Yes, rain.", [("-> None",)])
 
 
+async def test_a_sentence_of_an_own_tool_is_the_answer_and_a_value_alone_asks_the_same_of_something_else() -> None:
+    weather = replace(WEATHER, question_argument="location")
+    toolbox = ScriptedToolbox({"get_weather": "It rains."}, specs=(weather, CALCULATOR), answering={"get_weather"})
+    table = Table(toolbox=toolbox, settings=LoopSettings(answers_from="sentences"))
+    events = [*await table.ask("Will it rain in Osaka?"), *await table.ask("and in Paris?")]
+    asked = [event.arguments["location"] for event in events if isinstance(event, ToolCallDetected)]
+    assert asked == ["Will it rain in Osaka?", "Will it rain in Paris?"]
+    assert (said(events), table.model.asked) == ("It rains.It rains.", [])
+    assert [
+        message.text for message in table.conversation.messages if message.role == "assistant" and message.text
+    ] == [
+        "It rains.",
+        "It rains.",
+    ]
+
+
+async def test_a_sentence_is_no_answer_where_the_server_has_an_instruction_for_it() -> None:
+    weather = replace(WEATHER, question_argument="location", server="weather")
+    after = {"weather": "Say it kindly."}
+    toolbox = ScriptedToolbox({"get_weather": "It rains."}, specs=(weather,), after=after, answering={"get_weather"})
+    table = Table(toolbox=toolbox, settings=LoopSettings(answers_from="sentences"))
+    assert said(await table.ask("Will it rain in Osaka?", text("Sadly, rain."))).startswith("Sadly, rain.")
+
+
 async def test_where_a_tool_cannot_read_the_users_words_the_model_writes_the_arguments() -> None:
     calculator = replace(CALCULATOR, question_argument="question")
     table = Table(toolbox=ScriptedToolbox({}, specs=(calculator, WEATHER)))
@@ -244,6 +268,17 @@ async def test_passages_that_stand_with_a_question_are_not_searched_for_again() 
     await table.ask("Search the documents: what may a hotel cost?", text("9,000 yen."))
     assert table.cards == [("-> None",)]
     assert "9,000 yen" in table.questions[0].context
+
+
+async def test_the_best_passage_that_stands_with_a_question_is_shown_behind_the_answer() -> None:
+    search = takes("search_documents", "Search documents for passages.", "knowledge", read_only=True, query="string")
+    passage = "A hotel: 9,000 yen."
+    toolbox = ScriptedToolbox({"search_documents": passage}, specs=(search,), automatic=["search_documents"])
+    toolbox.sources["search_documents"] = (Source(document="rules.md", page=None, passage=passage, score=0.9),)
+    table = Table(toolbox=toolbox, settings=LoopSettings(answers_from="sentences"))
+    events = await table.ask("what may a hotel cost?", text("8,000 yen."))
+    assert said(events) == f"8,000 yen.{translate('answer.result', facts=passage)}"
+    assert table.conversation.messages[-1].text == "8,000 yen."
 
 
 def test_a_card_has_the_required_parameters_or_the_first_one_and_no_values_to_copy() -> None:

@@ -18,6 +18,7 @@ from rkllm_mcp.builtin.units import convert_question
 from rkllm_mcp.builtin.worded_sums import expression_of
 from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool
 from rkllm_mcp.mcp_client.wire_log import LastLines
+from rkllm_mcp.messages import ANSWER
 from rkllm_mcp.protocols import NO_CONTEXT
 
 pytestmark = pytest.mark.anyio
@@ -183,8 +184,9 @@ async def test_a_built_in_tool_takes_the_question_and_an_error_has_its_suggestio
     )
     async with open_builtin(spec, LastLines().add) as tools:
         assert {tool.name: tool.question_argument for tool in tools.tools} == {
-            **dict.fromkeys(("list_directory", "read_text_file", "search_files", "calculator"), QUESTION),
-            "device_status": "",
+            **dict.fromkeys(
+                ("list_directory", "read_text_file", "search_files", "calculator", "device_status"), QUESTION
+            )
         }
         answered = await tools.call("calculator", {QUESTION: "18% of 50"}, NO_CONTEXT)
         missing = await tools.call("read_text_file", {"path": "plans.txt"}, NO_CONTEXT)
@@ -193,3 +195,22 @@ async def test_a_built_in_tool_takes_the_question_and_an_error_has_its_suggestio
     assert missing["content"][0]["text"] == "There is no plans.txt; there is plan.md."
     assert missing["structuredContent"] == {"kind": "not_found", "what": "plans.txt", "suggestions": ["plan.md"]}
     assert (unclear["isError"], unclear["structuredContent"]["kind"]) == (True, "unclear")
+
+
+async def test_a_question_is_about_the_files_that_have_its_words_and_a_sentence_is_marked_as_an_answer(
+    folder: Path,
+) -> None:
+    (folder / "trip.txt").write_text("Hotel: booking number KM-3381")
+    spec = BuiltinServer(name="b", folder=folder, tools=(BuiltinTool(name="calculator"),))
+    async with open_builtin(spec, LastLines().add) as tools:
+        about = await tools.shares_in_data("what's my booking number for the hotel")
+        named = await tools.shares_in_data("what's in my plan?")
+        other = await tools.shares_in_data("who painted the mona lisa")
+        (folder / "trip.txt").write_text("The Mona Lisa was painted by Leonardo, it says.")
+        changed = await tools.shares_in_data("who painted the mona lisa")
+        answered = await tools.call("calculator", {QUESTION: "18% of 50"}, NO_CONTEXT)
+        calculated = await tools.call("calculator", {"expression": "18*50"}, NO_CONTEXT)
+    assert about["search_files"] == 1
+    assert named["read_text_file"] == 1
+    assert (other["search_files"], changed["search_files"]) == (0, 1)
+    assert (answered.get("_meta"), calculated.get("_meta")) == ({ANSWER: True}, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -80,6 +80,7 @@ class ScriptedTools:
         error: what a call raises, against the rules of the port.
         progress: each call reports this many steps first.
         sources: the passages that each tool finds.
+        answering: tools whose texts answer a question as they are.
     """
 
     texts: dict[str, str]
@@ -88,6 +89,7 @@ class ScriptedTools:
     error: Exception | None = None
     progress: int = 0
     sources: dict[str, tuple[Source, ...]] = field(default_factory=dict[str, tuple[Source, ...]])
+    answering: Collection[str] = ()
 
     async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
         self.calls.append(call)
@@ -102,4 +104,5 @@ class ScriptedTools:
             raise self.error
         if call.name not in self.texts:
             return ToolResult(call.id, call.name, "it broke\nbadly", is_error=True)
-        return ToolResult(call.id, call.name, self.texts[call.name], sources=self.sources.get(call.name))
+        text, is_answer = self.texts[call.name], call.name in self.answering
+        return ToolResult(call.id, call.name, text, sources=self.sources.get(call.name), is_answer=is_answer)

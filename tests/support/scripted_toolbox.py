@@ -47,5 +47,10 @@ class ScriptedToolbox(ScriptedTools):
     def response_instruction(self, name: str) -> str:
         return next((self.after.get(tool.server, "") for tool in self.specs if tool.name == name), "")
 
+    async def shares_in_data(self, question: str) -> Mapping[str, float]:
+        """See ``TurnTools``: these tools have no data."""
+        del question
+        return {}
+
     def auto_context_tools(self) -> Sequence[ToolSpec]:
         return [tool for tool in self.specs if tool.name in self.automatic]

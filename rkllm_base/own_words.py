@@ -1,0 +1,31 @@
+"""The words of a question that say what it is about, without those that ask, are polite or point back."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
+
+# Words that point to earlier messages: その条件は？ What about part-timers?
+_POINTER = re.compile(
+    r"(?:そ|こ|あ)(?:の|れ|こ|ちら)(?:ら|とき|時|場合|ほか|他|うち|ため)?|そう(?:いう|した)|同じ|同様|上記|前述|先ほど|さっき|場合|ほか|他|じゃあ?|では|もっと|詳し[いく]"
+    r"|\b(?:it|its|they|them|their|this|that|these|those|there|then|same|else|more|also|(?:what|how) about|and)\b"
+)
+# Words that say nothing without a subject: asking, polite and general ones.
+_WITHOUT_SUBJECT = re.compile(
+    r"(?:条件|金額|期限|期間|締め?切り?|日数|回数|人数|方法|手順|手続き?|対象者?|理由|場所|時間|費用|料金|値段|上限|下限|例外|担当者?|連絡先?|詳細|続き|内容|意味|必要|書類"
+    r"|何[日時分回個人円歳年月度本枚]?間?|誰|幾ら|具体的|教えて|ください|下さい|お願い|説明|して|しま[すし]|でしょう|です|ます|ました|いつ|どこ|どう|どの|どんな|どれ|だれ|なに|なぜ|なんで|いくら|いくつ"
+    r"|くらい|ぐらい|まで|から|について|とは|という|ある|あり|ない|なる|なり|できる?|する|すれば|したら|たら|よい|いい|もう|また|それで|^(?:はい|ええ)|もら[えう]る?|例えば|例|[はがをにでともやのかへねよ])"
+    r"|\b(?:what|when|where|who|which|why|how|much|many|long|often|far|is|are|was|were|do|does|did|can|could|may|must|should|will|would|have|has|be|to|of|in|on|at|for|from|by|with"
+    r"|the|an?|any|some|or|but|so|if|i|me|my|we|us|our|you|your|one|ones|please|tell|explain|give|show|say|yes|no|ok|okay|thanks|condition|amount|deadline|limit|price|cost|reason|details?|examples?"
+    r"|exceptions?|requirements?|conditions)\b"
+)
+_OWN_WORD = re.compile(rf"[{KANJI}]+|[{KATAKANA}]+|[{HIRAGANA}]{{2,}}|[^\W{HIRAGANA}{KATAKANA}{KANJI}]+")
+
+
+def own_words(text: str) -> tuple[list[str], bool]:
+    """Return the words of a text that say what it is about, and True if others point to earlier messages."""
+    plain = unicodedata.normalize("NFKC", text).lower()
+    without_pointers = _POINTER.sub(" ", plain)
+    return _OWN_WORD.findall(_WITHOUT_SUBJECT.sub(" ", without_pointers)), without_pointers != plain

@@ -1,0 +1,103 @@
+"""Questions that continue the one before with another value: "and of 380?", 大阪は？, "tomorrow?".
+
+Such a question is asked as the one before with its value in the place of the value of the same kind. The values are
+recognised by form and by lists of the data, as in ``kinds``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from rkllm_base.days import day_spans
+from rkllm_base.numbers import with_digits
+from rkllm_base.ranges import HIRAGANA, KATAKANA
+from rkllm_mcp.builtin.clock import places_in
+from rkllm_mcp.builtin.units import units_in
+from rkllm_mcp.tools.kinds import named_places, times_in
+
+_NUMBER = re.compile(r"(?<![\w.])[$€£¥]?\d+(?:\.\d+)?(?: ?(?:%|percent\b|パーセント|割))?", re.ASCII)
+_COUNTED = re.compile(rf" ?[A-Za-z]+|[{KATAKANA}]+|[^\W\d_A-Za-z]?")
+_ANY_DAY = date(2026, 1, 1)
+_MOST_CHARS = 60  # a longer text asks for itself
+# What stands around the values of such a question.
+_AROUND = re.compile(
+    rf"(?:そ|こ|あ)(?:れ|の)|じゃあ?|では|だと|なら|だったら|の?場合|何|[{HIRAGANA}]|[^\w\s]|\s|_"
+    r"|\b(?:and|or|but|so|then|ok|okay|what|how|about|if|it|its|is|it's|in|at|on|of|for|to|from|by|with|into|as|the|an?|same)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class _Value:
+    kind: str
+    start: int
+    end: int
+
+
+def continued_question(before: str, text: str) -> str:
+    """Return the question ``before`` with the values of ``text`` in the place of its own; empty if that has none."""
+    said, asked = with_digits(text), with_digits(before)
+    values, places = _values_in(said), _values_in(asked)
+    edits: list[tuple[int, int, str]] = []
+    more: list[str] = []
+    for value in values:
+        taken = {start for start, _, _ in edits}
+        same = [place for place in places if place.kind == value.kind and place.start not in taken]
+        word = said[value.start : value.end]
+        if not same:
+            more.append(word)
+            continue
+        best = max(same, key=lambda place: (_likeness((said, value), (asked, place)), place.start))
+        edits.append((best.start, best.end, word))
+    for start, end, word in sorted(edits, reverse=True):
+        asked = f"{asked[:start]}{word}{asked[end:]}"
+    return " ".join([asked, *more]) if values else ""
+
+
+def is_value_alone(text: str) -> bool:
+    """Return True if a text has a value and nothing else that says what it asks."""
+    said = with_digits(text)
+    values = _values_in(said) if len(said) <= _MOST_CHARS else ()
+    for value in sorted(values, key=lambda value: -value.start):
+        # With what it counts: 15個, 12.5 kg.
+        counted = _COUNTED.match(said, value.end) if value.kind == "number" else None
+        said = f"{said[: value.start]} {said[counted.end() if counted else value.end :]}"
+    return bool(values) and not _AROUND.sub("", said)
+
+
+def without_values(text: str) -> str:
+    """Return a text, with its numbers in digits, without its values."""
+    said = with_digits(text)
+    for value in sorted(_values_in(said), key=lambda value: -value.start):
+        said = f"{said[: value.start]} {said[value.end :]}"
+    return said
+
+
+def _values_in(text: str) -> Sequence[_Value]:
+    found: list[_Value] = []
+    for value in _all_values(text):
+        if not any(value.start < other.end and other.start < value.end for other in found):
+            found.append(value)
+    return sorted(found, key=lambda value: value.start)
+
+
+def _all_values(text: str) -> Iterator[_Value]:
+    """Yield the values of a text with its numbers in digits, the more exact kinds first."""
+    yield from (_Value("day", start, end) for start, end, _ in day_spans(text, _ANY_DAY))
+    yield from (_Value("time", start, end) for start, end in times_in(text))
+    yield from (_Value("place", start, end) for _, start, end in places_in(text))
+    yield from (_Value("number", *match.span()) for match in _NUMBER.finditer(text))
+    yield from (_Value("unit", start, end) for start, end in units_in(text))
+    yield from (_Value("place", start, end) for start, end in named_places(text))
+
+
+def _likeness(first: tuple[str, _Value], second: tuple[str, _Value]) -> int:
+    """Return how alike two values are by their sign and by what follows them: 20% and 8%, 12個 and 15個."""
+    (text, value), (other_text, other) = first, second
+    words, others = text[value.start : value.end], other_text[other.start : other.end]
+    is_percent = [re.search(r"%|percent|パーセント|割", each) is not None for each in (words, others)]
+    following = [each.lstrip()[:1] for each in (text[value.end :], other_text[other.end :])]
+    return 2 * (is_percent[0] == is_percent[1]) + (following[0] == following[1] != "" and following[0].isalpha())

@@ -1,0 +1,33 @@
+"""Questions that continue the one before with another value."""
+
+from __future__ import annotations
+
+import pytest
+
+from rkllm_mcp.tools.follow_ups import continued_question, is_value_alone
+
+
+@pytest.mark.parametrize(
+    ("before", "text", "asked"),
+    [
+        ("whats 17.5% of 240", "and of 380?", "whats 17.5% of 380"),
+        ("whats 17.5% of 240", "and 20%?", "whats 20% of 240"),
+        ("98円が12個でいくら", "15個なら？", "98円が15個でいくら"),
+        ("what time is it in london", "and in sydney?", "what time is it in sydney"),
+        ("明日の東京の天気は", "大阪は？", "明日の大阪の天気は"),
+        ("東京の天気", "明日は？", "東京の天気 明日"),
+        ("5 foot 10 in cm?", "and in inches?", "5 foot 10 in inches?"),
+        ("10 kg in pounds", "12.5 kg?", "12.5 kg in pounds"),
+        ("10マイル走った。何キロ？", "じゃあ15マイルは？", "15マイル走った。何キロ?"),
+    ],
+)
+def test_a_value_alone_takes_the_place_of_the_one_of_its_kind(before: str, text: str, asked: str) -> None:
+    assert is_value_alone(text)
+    assert continued_question(before, text) == asked
+
+
+@pytest.mark.parametrize(
+    "text", ["ok thanks", "really?", "おやすみなさい", "3人兄弟の末っ子です", "how hot is it in Paris?", "", "?"]
+)
+def test_a_text_with_words_of_its_own_is_no_value_alone(text: str) -> None:
+    assert not is_value_alone(text)

@@ -1,0 +1,42 @@
+"""Statements, and tools that take words of any kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from rkllm_mcp.builtin.function import definitions
+from rkllm_mcp.tools.kinds import is_statement, kinds_in, takes_words
+
+
+@pytest.mark.parametrize("text", ["i love tokyo", "you're cool!", "時間がたつのは早いですね", "東京タワーが好きです"])
+def test_a_statement_asks_for_nothing(text: str) -> None:
+    assert is_statement(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("东京", "weather tokyo", "i want to know the time in paris", "my train leaves when?", "what time is it"),
+        *(
+            "今何時ですか",
+            "東京の天気が知りたいです",
+            "温度を見て",
+            "明日の天気教えてね",
+            "東京の天気",
+            "会議はいつでしたか",
+        ),
+    ],
+)
+def test_a_question_and_a_wish_are_no_statements(text: str) -> None:
+    assert not is_statement(text)
+
+
+def test_a_number_of_hours_is_no_time_of_day() -> None:
+    assert kinds_in("2.5時間は何分") == {"number", "quantity"}
+    assert "time" in kinds_in("日本の9時はパリで何時")
+
+
+def test_a_search_takes_words_and_a_clock_does_not() -> None:
+    assert [name for name in ("clock", "search_files", "calculator") if takes_words(definitions()[name])] == [
+        "search_files"
+    ]
