@@ -15,6 +15,7 @@ from pathlib import Path
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from mcp_servers.knowledge.importing.documents import Cell, DocumentBuilder, DocumentFullError, expand_spans, some_names
+from mcp_servers.knowledge.importing.equations import raised_mark
 from mcp_servers.knowledge.importing.plain_text import CJK
 from mcp_servers.knowledge.importing.word_numbers import number_text
 from mcp_servers.knowledge.types import Passage
@@ -58,7 +59,7 @@ _ATTRIBUTES = frozenset(
 _RAW = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"})
 # Elements without an end, or whose end may be left out.
 _WITHOUT_END = frozenset(_ELEMENTS["without_end"])
-_RAISED, _SIGNS = frozenset({"sup", "sub"}), frozenset("+-−–")
+_RAISED = frozenset({"sup", "sub"})
 _GROUPS = frozenset({"span", "div", "p", "section", "td", "li", "dd"})
 _LIST_KINDS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _MAX_SPAN, _MAX_NUMBER_DIGITS = 1_000, 6
@@ -274,7 +275,7 @@ class HtmlReader:
         elif tag == "br":
             self._text.append(_BREAK)
         elif tag in _RAISED:
-            self._text.append(_raised_mark(node, _last_character(self._text)))
+            self._text.append(_raised(node, self._text))
         elif tag == "a" and (target := _attribute(node, "href")) and _SITE_LINK.match(target):
             self._links += 1
             self._letters_in_links += _count_letters(node.text())
@@ -402,21 +403,13 @@ def _inline(node: LexborNode) -> str:
         elif inner.tag == "br" or inner.tag in _BLOCKS:
             parts.append(" ")
         elif inner.tag in _RAISED:
-            parts.append(_raised_mark(inner, _last_character(parts)))
+            parts.append(_raised(inner, parts))
     return "".join(parts)
 
 
-def _last_character(parts: list[str]) -> str:
-    return next((part[-1] for part in reversed(parts) if part), "")
-
-
-def _raised_mark(node: LexborNode, before: str) -> str:
-    """Return ``^`` or ``_`` where raised or lowered digits would become part of the number before them."""
-    text = (node.text() or "").strip()
-    if node.tag == "sub":
-        return "_" if before.isdecimal() and text[:1].isdecimal() else ""
-    is_value = text[:1].isdecimal() or text[:1] in _SIGNS or (len(text) == 1 and text.isalpha())
-    return "^" if text and is_value and before.isalnum() else ""
+def _raised(node: LexborNode, parts: list[str]) -> str:
+    before = next((part[-1] for part in reversed(parts) if part), "")
+    return raised_mark(node.text() or "", before, is_lowered=node.tag == "sub")
 
 
 def _normalize_space(text: str) -> str:

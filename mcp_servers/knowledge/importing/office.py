@@ -1,22 +1,16 @@
-"""Word and PowerPoint -> title and passages, and the entry for all zipped XML documents.
-
-Word is read through HTML. Headers, footers, comments, charts and diagrams follow its text. Images are omitted, and
-there are no page numbers: pagination depends on the printer. A slide is a page.
-"""
+"""PowerPoint -> title and passages, a slide being a page, and the entry for all zipped XML documents."""
 
 from __future__ import annotations
 
-import io
 import re
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias
 from xml.etree import ElementTree as ET
 
-from mcp_servers.knowledge.errors import DamagedDocumentError, EncryptedDocumentError, TooLargeError
+from mcp_servers.knowledge.errors import DamagedDocumentError
 from mcp_servers.knowledge.importing.archives import (
-    ENTITIES,
     chart_table,
     checked_archive,
     embedded_warnings,
@@ -41,58 +35,22 @@ from mcp_servers.knowledge.importing.documents import (
     HiddenParts,
     ParseLimits,
     expand_spans,
-    table_passage,
 )
 from mcp_servers.knowledge.importing.open_document import read_flat_document, read_open_document
 from mcp_servers.knowledge.importing.spreadsheet import read_workbook
-from mcp_servers.knowledge.importing.word_numbers import with_numbers
-from mcp_servers.knowledge.importing.word_repairs import (
-    heading_styles,
-    repaired_text,
-    without_faulty_lists,
-    without_faulty_styles,
-)
+from mcp_servers.knowledge.importing.word import read_word
 from mcp_servers.knowledge.types import Passage
 
 _Parsed: TypeAlias = tuple[str, list[Passage], tuple[str, ...]]
 # The document's own title and warnings.
 _Reader: TypeAlias = Callable[[zipfile.ZipFile, DocumentBuilder, Blob], tuple[str, list[str]]]
 
-# The run below the reading takes the place of both.
-_RUBY = re.compile(
-    rb"<w:ruby>(?:(?!<w:rubyBase>|</?w:ruby>).)*<w:rubyBase>((?:(?!</w:rubyBase>|<w:ruby>).)*)</w:rubyBase>\s*</w:ruby>",
-    re.DOTALL,
-)
-# The library knows no equations: their characters become text.
-_EQUATION = re.compile(rb"<m:oMath(?:\s[^<>]*)?>((?:(?!<m:oMath[\s>]).)*?)</m:oMath>", re.DOTALL)
-_EQUATION_PARAGRAPH = re.compile(
-    rb"</?m:oMathPara(?:\s[^<>]*)?>|<m:oMathParaPr>(?:(?!<m:oMathParaPr>).)*?</m:oMathParaPr>", re.DOTALL
-)
-_EQUATION_TEXT = re.compile(rb"<m:t(?:\s[^<>]*)?>([^<]*)</m:t>")
-# The library reads neither the text of a drawing that has no older form beside it, nor that of an old round shape, nor
-# that of a simple field, such as the number of a caption, or of a run whose direction is stated.
-_DRAWING = re.compile(rb"<w:drawing(?:\s[^<>]*)?>(?:(?!</?w:drawing[\s>]).)*</w:drawing>", re.DOTALL)
-_BOX = re.compile(rb"<w:txbxContent>(?:(?!</w:txbxContent>).)*</w:txbxContent>", re.DOTALL)
-_ROUND = re.compile(rb"(</?v:)(?:oval|line|polyline|arc|curve)(?=[\s/>])")
-_FIELD = re.compile(rb"</?w:(?:fldSimple|dir|bdo)(?:\s[^<>]*)?>")
-_BESIDE = r"[wW]ord/(?:(?:header|footer)\d*|comments|diagrams/data\d*)\.xml"
-_CHARTS = r"word/charts/chart\d*\.xml"
 _EMBEDDED = re.compile(r"/embeddings/[^/]+$")
 _CHART_PART = re.compile(r"(?:word|ppt|xl)/charts/[^/]+\.xml")
-_IGNORED = "An unrecognised element was ignored: "
-_NOTES = frozenset({"footnotes", "endnotes"})
-_STYLES = "\n".join(
-    (
-        "p[style-name='Title'] => h1:fresh",
-        "p[style-name='Subtitle'] => p:fresh",
-        "p[style-name='表題'] => h1:fresh",
-        *(f"p[style-name='見出し {level}'] => h{level}:fresh" for level in range(1, 7)),
-    )
-)
 
 
 def read_office(blob: Blob, kind: str, limits: ParseLimits) -> _Parsed:
-    """Return title (may be empty), passages and warnings of an ``xlsx``, ``pptx``, ``odt``, ``fodt`` or ``epub`` file.
+    """Return title (may be empty), passages and warnings of a zipped document, or a flat one; ``kind`` is its reader.
 
     Raises TooLargeError, EncryptedDocumentError or DamagedDocumentError.
     """
@@ -178,92 +136,9 @@ def _slide_cells(row: ET.Element) -> Iterator[Cell]:
 
 _TRUE, _FALSE = frozenset({"1", "true", "on"}), frozenset({"0", "false", "off"})
 _READERS: dict[str, tuple[_Reader, str]] = {
+    "docx": (read_word, "docProps/core.xml"),
     "xlsx": (_read_sheets, "docProps/core.xml"),
     "pptx": (_read_slides, "docProps/core.xml"),
     "odt": (read_open_document, "meta.xml"),
     "epub": (read_book, ""),
 }
-
-
-def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage], tuple[str, ...]]:
-    """Return title (may be empty), passages and warnings of a Word document.
-
-    Raises TooLargeError, EncryptedDocumentError or DamagedDocumentError.
-    """
-    import mammoth
-
-    from mcp_servers.knowledge.importing.html import read_html
-
-    try:
-        library = cast("Any", mammoth)
-        with checked_archive(blob, limits) as archive:
-            title = title_in(archive, "docProps/core.xml")
-            content = _readable(archive)
-            side_texts = dict.fromkeys(text_lines(archive, part) for part in numbered_parts(archive, _BESIDE))
-            embedded = _embedded_warnings(archive)
-            charts = [chart_table(archive, part) for part in numbered_parts(archive, _CHARTS)]
-            main = main_part(archive, "word/document.xml")
-            levels = (f"{style} => h{level}:fresh" for style, level in heading_styles(archive, main))
-            styles = "\n".join((_STYLES, *levels))
-        without_pictures = library.images.img_element(_without_picture)
-        try:
-            page = library.convert_to_html(content, style_map=styles, convert_image=without_pictures)
-        except Exception as error:  # mammoth raises exceptions of all kinds
-            with zipfile.ZipFile(content) as repaired:
-                lines = text_lines(repaired, main)
-            if not lines:
-                raise
-            fault = f"It is damaged ({type(error).__name__}: {error}"[:200]
-            plain = [Passage(text) for text in (lines, *side_texts) if text]
-            return title, plain, (f"{fault}): its text was read without headings and tables.", *embedded)
-        heading, passages = read_html(str(page.value))
-    except (DamagedDocumentError, EncryptedDocumentError, TooLargeError):
-        raise
-    except Exception as error:  # mammoth raises exceptions of all kinds
-        raise DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]) from error
-    messages: set[str] = {message.message for message in page.messages}
-    ignored = sorted(message.removeprefix(_IGNORED) for message in messages if message.startswith(_IGNORED))
-    warnings = (*([f"Parts of it were not read: {', '.join(ignored)}."] if ignored else []), *embedded)
-    passages += [Passage(text) for text in side_texts if text]
-    passages += [table_passage([[name], *rows] if name else rows) for name, rows in charts if rows]
-    return title or heading, passages, warnings
-
-
-def _boxes(drawing: re.Match[bytes]) -> bytes:
-    """Return the text boxes of a drawing in their older form; a drawing without any as it is."""
-    boxes = _BOX.findall(drawing[0])
-    return b"<w:pict>" + b"".join(boxes) + b"</w:pict>" if boxes else drawing[0]
-
-
-def _equation(match: re.Match[bytes]) -> bytes:
-    text = b" ".join(_EQUATION_TEXT.findall(match[1]))
-    return b'<w:r><w:t xml:space="preserve">' + text + b"</w:t></w:r>"
-
-
-def _without_picture(_: object) -> dict[str, str]:
-    return {}
-
-
-def _readable(archive: zipfile.ZipFile) -> io.BytesIO:
-    """Return a copy of the archive with equations, numbers, boxes and fields as text, and without ruby."""
-    copy = io.BytesIO()
-    main = main_part(archive, "word/document.xml")
-    texts = {main} | {name for kind, name in relations(archive, main).values() if kind in _NOTES}
-    with zipfile.ZipFile(copy, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as written:
-        for part in archive.infolist():
-            content = archive.read(part)
-            if part.filename.endswith((".xml", ".rels")) and ENTITIES.search(content):
-                raise ValueError(f"{part.filename} declares entities")
-            if part.filename in texts:
-                content = repaired_text(archive, part.filename, content)
-                content = _FIELD.sub(b"", _ROUND.sub(rb"\1rect", _DRAWING.sub(_boxes, content)))
-                content = _EQUATION.sub(_equation, _EQUATION_PARAGRAPH.sub(b"", _RUBY.sub(rb"\1", content)))
-            if part.filename == main:
-                content = with_numbers(archive, main, content)
-            elif part.filename.endswith("/styles.xml"):
-                content = without_faulty_styles(content)
-            elif part.filename.endswith("/numbering.xml"):
-                content = without_faulty_lists(content)
-            written.writestr(part.filename, content)
-    copy.seek(0)
-    return copy

@@ -363,9 +363,9 @@ def _html(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
 
 
 def _office(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:
-    from mcp_servers.knowledge.importing.office import read_docx, read_office
+    from mcp_servers.knowledge.importing.office import read_office
 
-    return read_docx(blob, limits) if file_format.reader == "docx" else read_office(blob, file_format.reader, limits)
+    return read_office(blob, file_format.reader, limits)
 
 
 def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:

@@ -1,16 +1,13 @@
-"""Automatic numbers of Word: the number that a style or list gives a paragraph becomes part of its text.
-
-Word stores "第%1条" and a counter, not "第2条". A bullet stays a list item of the library that reads the document.
-"""
+"""Automatic numbers of Word, which stores "第%1条" and a counter, not "第2条"."""
 
 from __future__ import annotations
 
-import zipfile
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
-from mcp_servers.knowledge.importing.archives import attribute, local_name, named, parse_part, relations, whole_number
+from mcp_servers.knowledge.importing.archives import attribute, local_name, named, whole_number
 
+BULLET = "-"
 _LEVELS = 9
 _DIGITS, _LEGAL = "〇一二三四五六七八九", "零壱弐参四五六七八九"
 _ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"))
@@ -29,19 +26,6 @@ class _Level(NamedTuple):
     start: int
     is_legal: bool  # levels above are written in digits
     restart: int  # level after which it begins again; 0 never
-
-
-def with_numbers(archive: zipfile.ZipFile, part: str, content: bytes) -> bytes:
-    """Return the XML of a document's main part with its automatic numbers written into the paragraphs."""
-    targets = {kind: name for kind, name in relations(archive, part).values() if name in archive.namelist()}
-    if "numbering" not in targets:
-        return content
-    lists = _lists(parse_part(archive, targets["numbering"]))
-    styles = _style_numbers(parse_part(archive, targets["styles"])) if "styles" in targets else {}
-    root = ET.fromstring(content)  # noqa: S314  # checked by the caller
-    if _write_numbers(root, lists, styles):
-        return ET.tostring(root, encoding="utf-8")
-    return content
 
 
 class _List(NamedTuple):
@@ -112,71 +96,49 @@ def _number_of(element: ET.Element) -> tuple[str, int] | None:
     return None
 
 
-def _write_numbers(root: ET.Element, lists: dict[str, _List], styles: dict[str, tuple[str, int]]) -> bool:
-    counters: dict[str, dict[int, int]] = {}
-    started: set[tuple[str, int]] = set()
-    is_changed = False
-    for paragraph in list(named(root, "p")):
-        properties = next((child for child in paragraph if local_name(child) == "pPr"), None)
-        if properties is None or not paragraph.tag.startswith("{"):
-            continue
-        style = next((attribute(child, "val") for child in properties if local_name(child) == "pStyle"), "")
-        of_style = styles.get(style)
-        direct_number = _number_of(paragraph)
-        number = (
-            direct_number
-            if direct_number and direct_number[0]
-            else (of_style[0], direct_number[1])
-            if direct_number and of_style
-            else of_style
-        )
-        if not number or number[0] not in lists:
-            continue
-        text = _next_number(lists[number[0]], number, counters, started)
-        if text:
-            _insert(paragraph, properties, text)
-            is_changed = True
-    return is_changed
+class Numbering:
+    """Counts the paragraphs of a document in their order; either tree may be missing."""
 
+    def __init__(self, numbering: ET.Element | None, styles: ET.Element | None) -> None:
+        self._lists = {} if numbering is None else _lists(numbering)
+        self._styles = {} if styles is None else _style_numbers(styles)
+        self._counters: dict[str, dict[int, int]] = {}
+        self._started: set[tuple[str, int]] = set()
 
-def _next_number(
-    numbered: _List, number: tuple[str, int], counters: dict[str, dict[int, int]], started: set[tuple[str, int]]
-) -> str:
-    """Count a paragraph; return its number as text, empty for a bullet."""
-    at = min(number[1], _LEVELS - 1)
-    counts = counters.setdefault(numbered.abstract or number[0], {})
-    level = numbered.levels.get(at)
-    if level is None:
-        return ""
-    if at in numbered.starts and number not in started:
-        counts[at] = numbered.starts[at]
-        started.add((number[0], at))
-    else:
-        counts[at] = counts[at] + 1 if at in counts else level.start
-    for deeper in [depth for depth in counts if depth > at]:
-        restart = numbered.levels[deeper].restart if deeper in numbered.levels else -1
-        if restart == -1 or at < restart:
-            del counts[deeper]
-    if level.format in {"bullet", "none"} or not level.text:
-        return ""
-    text = level.text
-    for above, placeholder in enumerate(_PLACES[: at + 1]):
-        shape = numbered.levels.get(above)
-        value = counts.get(above, shape.start if shape else 1)
-        number_format = "decimal" if level.is_legal else shape.format if shape else "decimal"
-        text = text.replace(placeholder, number_text(value, number_format))
-    return text.strip()
+    def mark(self, paragraph: ET.Element, style: str) -> str:
+        """Count a paragraph with a style; return the number or bullet that it begins with, empty for none."""
+        number, of_style = _number_of(paragraph), self._styles.get(style)
+        if number and not number[0] and of_style:
+            number = (of_style[0], number[1])
+        number = number or of_style
+        return self._count(self._lists[number[0]], number) if number and number[0] in self._lists else ""
 
-
-def _insert(paragraph: ET.Element, properties: ET.Element, text: str) -> None:
-    """Write a number as the first run, and take the paragraph out of its list."""
-    space = paragraph.tag.rpartition("}")[0] + "}"
-    for number in [child for child in properties if local_name(child) == "numPr"]:
-        properties.remove(number)
-    run = ET.Element(f"{space}r")
-    written = ET.SubElement(run, f"{space}t", {"{http://www.w3.org/XML/1998/namespace}space": "preserve"})
-    written.text = f"{text} "
-    paragraph.insert(list(paragraph).index(properties) + 1, run)
+    def _count(self, numbered: _List, number: tuple[str, int]) -> str:
+        at = min(number[1], _LEVELS - 1)
+        counts = self._counters.setdefault(numbered.abstract or number[0], {})
+        level = numbered.levels.get(at)
+        if level is None:
+            return ""
+        if at in numbered.starts and number not in self._started:
+            counts[at] = numbered.starts[at]
+            self._started.add((number[0], at))
+        else:
+            counts[at] = counts[at] + 1 if at in counts else level.start
+        for deeper in [depth for depth in counts if depth > at]:
+            restart = numbered.levels[deeper].restart if deeper in numbered.levels else -1
+            if restart == -1 or at < restart:
+                del counts[deeper]
+        if level.format == "bullet":
+            return BULLET
+        if level.format == "none":
+            return ""
+        text = level.text
+        for above, placeholder in enumerate(_PLACES[: at + 1]):
+            shape = numbered.levels.get(above)
+            value = counts.get(above, shape.start if shape else 1)
+            number_format = "decimal" if level.is_legal else shape.format if shape else "decimal"
+            text = text.replace(placeholder, number_text(value, number_format))
+        return text.strip()
 
 
 def number_text(value: int, shape: str) -> str:

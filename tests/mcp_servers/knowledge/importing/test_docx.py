@@ -10,6 +10,7 @@ from tests.support.imported import docx, paragraph, redact_url, table
 DRAWN = 'xmlns:wps="wps"'
 VML = 'xmlns:v="urn:schemas-microsoft-com:vml"'
 BOTH = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
+MATH = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
 BODY = (
     paragraph("序文です。")
     + paragraph("契約", heading=1)
@@ -48,22 +49,25 @@ def test_text_boxes_of_every_form_and_simple_fields_are_part_of_the_text() -> No
     forms = f"<mc:Choice>{drawing}</mc:Choice><mc:Fallback>{shape}</mc:Fallback>"
     both = f"<mc:AlternateContent {BOTH}>{forms}</mc:AlternateContent>"
     field = '<w:fldSimple w:instr=" SEQ 図 "><w:r><w:t>3</w:t></w:r></w:fldSimple>'
-    body = "".join(f"<w:p><w:r>{inside}</w:r></w:p>" for inside in (drawing, both))
+    body = "".join(f"<w:p><w:r>{inside}</w:r></w:p>" for inside in (drawing, shape, both))
     caption = f"<w:p><w:r><w:t>図</w:t></w:r>{field}</w:p>"
     turned = '<w:p><w:dir w:val="rtl"><w:r><w:t>آذار</w:t></w:r></w:dir></w:p>'
-    assert [text for text, _ in read(docx(body + caption + turned))] == ["縦書きの案内", "丸の中", "図3", "آذار"]
+    read_texts = [text for text, _ in read(docx(body + caption + turned))]
+    assert read_texts == ["縦書きの案内", "丸の中", "縦書きの案内", "図3", "آذار"]
 
 
 def test_equations_are_text_and_headers_comments_and_charts_follow_it() -> None:
     names = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" xmlns:c="c"'
-    equation = "<m:oMathPara><m:oMath><m:r><m:t>E=</m:t></m:r><m:r><m:t>mc</m:t></m:r></m:oMath></m:oMathPara>"
+    equation = f"<m:oMathPara {MATH}><m:oMath><m:r><m:t>E=</m:t></m:r><m:r><m:t>mc</m:t></m:r></m:oMath></m:oMathPara>"
     said = {
         f"word/{part}.xml": f"<d {names}><w:p><w:r><w:t>{text}</w:t></w:r></w:p></d>".encode()
-        for part, text in (("header1", "社外秘"), ("header2", "社外秘"), ("footer1", "3"), ("comments", "要確認"))
+        for part, text in (("header1", "社外秘"), ("header2", "社外秘"), ("footer1", "3"))
     }
+    comment = '<w:comment w:id="0"><w:p><w:r><w:t>要確認</w:t></w:r></w:p></w:comment>'
+    said["word/comments.xml"] = f"<d {names}>{comment}</d>".encode()
     chart = f"<d {names}><c:ser><c:tx><c:v>額</c:v></c:tx><c:val><c:pt idx='1'><c:v>7</c:v></c:pt></c:val></c:ser></d>"
     content = docx(f"<w:p>{equation}</w:p>", extra={**said, "word/charts/chart1.xml": chart.encode()})
-    assert sorted(text for text, _ in read(content)) == ["E= mc", "社外秘", "要確認", "額 |  | 7"]
+    assert sorted(text for text, _ in read(content)) == ["E=mc", "社外秘", "要確認", "額 |  | 7"]
 
 
 @pytest.mark.parametrize(("title", "called"), [("見積書 & 契約", "見積書 & 契約"), ("", "契約")])
@@ -105,3 +109,99 @@ def test_a_document_with_a_wrong_byte_becomes_a_sentence_or_text(place: int) -> 
 def test_a_document_of_pictures_only_has_no_text() -> None:
     with pytest.raises(NoTextError, match=r"a\.docx has no text"):
         read(docx("<w:p/>"))
+
+
+def run(text: str, properties: str = "") -> str:
+    return f"<w:r><w:rPr>{properties}</w:rPr><w:t>{text}</w:t></w:r>"
+
+
+def maths(inside: str) -> str:
+    return f"<w:p><m:oMath {MATH}>{inside}</m:oMath></w:p>"
+
+
+def sign(text: str) -> str:
+    return f"<m:r><m:t>{text}</m:t></m:r>"
+
+
+_POWER = f"<m:sSup><m:e>{sign('10')}</m:e><m:sup>{sign('3')}</m:sup></m:sSup>"
+_SUM = f"{sign('a')}{sign('+')}{sign('b')}"
+_NARY = '<m:nary><m:naryPr><m:chr m:val="∑"/></m:naryPr>{}</m:nary>'
+
+
+@pytest.mark.parametrize(
+    ("equation", "text"),
+    [
+        (f"<m:f><m:num>{sign('1')}</m:num><m:den>{sign('2')}</m:den></m:f>", "1/2"),
+        (f"<m:f><m:num>{_SUM}</m:num><m:den>{_POWER}</m:den></m:f>", "(a+b)/(10^3)"),
+        (_POWER, "10^3"),
+        (f"<m:sSub><m:e>{sign('x')}</m:e><m:sub>{sign('ij')}</m:sub></m:sSub>", "x_ij"),
+        (
+            f"<m:sSubSup><m:e>{sign('x')}</m:e><m:sub>{sign('1')}</m:sub><m:sup>{_SUM}</m:sup></m:sSubSup>",
+            "x_1^(a+b)",
+        ),
+        (f"<m:rad><m:deg/><m:e>{sign('2')}</m:e></m:rad>", "√2"),
+        (f"<m:rad><m:deg>{sign('3')}</m:deg><m:e>{_SUM}</m:e></m:rad>", "∛(a+b)"),
+        (_NARY.format(f"<m:sub>{sign('i=1')}</m:sub><m:sup>{sign('n')}</m:sup><m:e>{sign('i')}</m:e>"), "∑_(i=1)^n i"),
+        (f"<m:d><m:dPr><m:begChr m:val='['/><m:endChr m:val=']'/></m:dPr><m:e>{_SUM}</m:e></m:d>", "[a+b]"),
+        (f"<m:d><m:e>{sign('a')}</m:e><m:e>{sign('b')}</m:e></m:d>", "(a|b)"),
+        (f"<m:func><m:fName>{sign('sin')}</m:fName><m:e>{sign('x')}</m:e></m:func>", "sin x"),
+        (
+            f"<m:m><m:mr><m:e>{sign('1')}</m:e><m:e>{sign('0')}</m:e></m:mr><m:mr><m:e>{sign('0')}</m:e></m:mr></m:m>",
+            "1, 0; 0",
+        ),
+    ],
+)
+def test_an_equation_is_written_on_one_line(equation: str, text: str) -> None:
+    assert read(docx(maths(equation))) == [(text, ())]
+
+
+def test_hidden_text_is_left_out_with_a_warning_unless_it_is_asked_for() -> None:
+    shown = run("文", '<w:vanish w:val="0"/>')
+    body = f"<w:p>{run('見える')}{run('隠した', '<w:vanish/>')}{shown}</w:p>"
+    parsed = parse_blob(Blob(docx(body), "a.docx"), ParseLimits())
+    assert redact_url(parsed.passages) == [("見える文", ())]
+    assert "hidden text" in parsed.warnings[0]
+    assert read(docx(body), ParseLimits(include_hidden=True)) == [("見える隠した文", ())]
+
+
+def test_deleted_text_is_left_out_and_a_deleted_mark_joins_its_paragraphs() -> None:
+    deleted = "<w:del><w:r><w:delText>古い</w:delText></w:r></w:del>"
+    joined = f"<w:p><w:pPr><w:rPr><w:del/></w:rPr></w:pPr>{run('前半')}</w:p><w:p>{run('後半')}</w:p>"
+    row = f"<w:tr><w:trPr><w:del/></w:trPr><w:tc>{paragraph('x')}</w:tc><w:tc>{paragraph('y')}</w:tc></w:tr>"
+    kept = f"<w:tr><w:tc>{paragraph('A')}</w:tc><w:tc>{paragraph('B')}</w:tc></w:tr>"
+    body = f"<w:p>{deleted}<w:ins>{run('新しい')}</w:ins></w:p>{joined}<w:tbl>{row}{kept}</w:tbl>"
+    assert [text for text, _ in read(docx(body))] == ["新しい", "前半後半", "A | B"]
+
+
+def test_symbols_of_fonts_raised_digits_and_descriptions_of_pictures_are_text() -> None:
+    symbols = '<w:r><w:sym w:font="Wingdings" w:char="F0FC"/><w:sym w:font="Symbol" w:char="F061"/></w:r>'
+    private = run("\uf0b3", '<w:rFonts w:ascii="Symbol"/>')
+    raised = run("10") + run("3", '<w:vertAlign w:val="superscript"/>') + run(" m")
+    drawing = '<w:r><w:drawing><d:inline xmlns:d="d"><d:docPr descr="{}"/></d:inline></w:drawing></w:r>'
+    pictures = (drawing.format(text) for text in ("棚の写真", "IMG_2031.jpg", "image12"))
+    lines = (symbols + private, raised, *pictures)
+    body = "".join(f"<w:p>{line}</w:p>" for line in lines)
+    assert [text for text, _ in read(docx(body))] == ["✓α≥", "10^3 m", "棚の写真"]
+
+
+def test_notes_and_comments_follow_their_paragraph() -> None:
+    names = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+    note = "<w:{0}s {1}><w:{0} w:id='2'>{2}</w:{0}></w:{0}s>"
+    parts = {
+        f"word/{kind}s.xml": note.format(kind, names, paragraph(text)).encode()
+        for kind, text in (("footnote", "脚注"), ("endnote", "文末"), ("comment", "要確認"))
+    }
+    marks = "".join(f"<w:r><w:{kind}Reference w:id='2'/></w:r>" for kind in ("footnote", "endnote", "comment"))
+    body = f"<w:p>{run('本文')}{marks}</w:p>{paragraph('次')}"
+    assert [text for text, _ in read(docx(body, extra=parts))] == ["本文[1][2]", "[1] 脚注", "[2] 文末", "要確認", "次"]
+
+
+def test_a_table_of_contents_is_left_out_unless_there_is_nothing_else() -> None:
+    lines = "".join(f"<w:p><w:hyperlink w:anchor='_{name}'>{run(name)}</w:hyperlink></w:p>" for name in "甲乙丙")
+    assert [text for text, _ in read(docx(lines + paragraph("本文")))] == ["本文"]
+    assert [text for text, _ in read(docx(lines))] == ["甲", "乙", "丙"]
+
+
+def test_a_field_that_never_ends_takes_no_text_with_it() -> None:
+    begun = '<w:r><w:fldChar w:fldCharType="begin"/><w:instrText>PAGE</w:instrText></w:r>'
+    assert [text for text, _ in read(docx(f"<w:p>{begun}{run('前')}</w:p>{paragraph('後')}"))] == ["前", "後"]

@@ -148,13 +148,11 @@ def test_a_word_document_that_word_repairs_is_read(body: str, parts: dict[str, b
     assert _read(docx(body, extra=parts), "a.docx") == read
 
 
-def test_a_word_document_that_the_library_does_not_know_is_read_as_text() -> None:
-    parsed = parse_blob(
-        Blob(docx(paragraph("文") + "<w:p><w:r><w:t>次</w:t></w:r></w:p>", extra={"word/styles.xml": b"<a"}), "a.docx"),
-        ParseLimits(),
-    )
-    assert [passage.text for passage in parsed.passages] == ["文\n次"]
-    assert "read without headings and tables" in parsed.warnings[0]
+def test_a_word_document_with_a_damaged_part_is_read_without_it() -> None:
+    body = paragraph("節", heading=1) + paragraph("文")
+    parsed = parse_blob(Blob(docx(body, extra={"word/styles.xml": b"<a"}), "a.docx"), ParseLimits())
+    assert [(passage.headings, passage.text) for passage in parsed.passages] == [((), "節"), ((), "文")]
+    assert "its text was read without its styles" in parsed.warnings[0]
 
 
 def _cells(cells: str, **parts: str) -> Mapping[str, str]:
