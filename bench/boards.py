@@ -1,6 +1,7 @@
 """Several boards before one proxy, simulated: how long people wait for the first word under each rule of routing.
 
     python -m bench.boards [FILE.cfg] [--people 30] [--boards 10] [--hours 2] [--persons-asked 0.1]
+                           [--long-answers 0.05]
 
 A configuration file of HAProxy adds its own rule, as ``rule_of`` reads it, to the built-in ones. Times are seconds to
 the first token; ``read`` is the number of prefilled tokens over the least possible. Nothing is measured here: speeds
@@ -37,6 +38,7 @@ class Load:
     shared_tokens: int = 1500  # system text and tools, which every board has in its KV cache
     think_s: float = 60.0  # between an answer and the next question, on average
     persons_asked: float = 0.0  # share of tool calls that wait for a person's approval, 20 s on average
+    long_answers: float = 0.0  # share of answers of 2,000 tokens
     conversations_cached: int = 1  # KV caches of a board
 
 
@@ -46,6 +48,8 @@ class Rule:
 
     name: str
     at_once: int = 1  # answers that a board is given at the same time (``maxconn``)
+    # A board is given one more while an answer there waits for a person (``agent-check``).
+    counts_persons: bool = False
     # A conversation goes to its own board if fewer answers than this are under way there; None: no affinity.
     own_below: int | None = None
     # It waits for its own board, behind at most so many others; None: it does not wait there.
@@ -63,6 +67,7 @@ RULES = (
     Rule("own board if it is free, one at a time", own_below=1),
     Rule("own board if it is free, two at a time", own_below=1, at_once=2),
     COMMON_QUEUE,
+    replace(COMMON_QUEUE, name="common queue, one more while a person is asked", at_once=2, counts_persons=True),
 )
 
 
@@ -80,6 +85,7 @@ def rule_of(configuration: str) -> Rule:
     return Rule(
         "the file",
         at_once=int(at_once[1]) if at_once else 1_000_000,
+        counts_persons="agent-check" in servers,
         own_below=1 if is_pinned else own_below,
         waits_for_own=(int(waiting[1]) if waiting else 1_000_000) if is_pinned else None,
     )
@@ -116,6 +122,7 @@ class _Board:
 
     def __init__(self) -> None:
         self.under_way = 0
+        self.asking = 0  # answers that wait for a person
         self.waiting: deque[_Question] = deque()
         self.cached: dict[int, int] = {}  # conversation -> tokens, the least recently used first
         self.is_busy = False
@@ -162,8 +169,13 @@ class Simulation:
         roll, new = self._random, self._random.randint(15, 60)
         calls = roll.randint(0, 3) if roll.random() < 0.6 else 0
         rounds = [(roll.randint(20, 40), roll.randint(150, 500), self._tool_s()) for _ in range(calls)]
-        rounds.append((roll.randint(40, 120), 0, 0.0))
+        is_long = self._load.long_answers > 0 and roll.random() < self._load.long_answers
+        rounds.append((2000 if is_long else roll.randint(40, 120), 0, 0.0))
         self._arrive(_Question(conversation, tokens + new, new, self._now, rounds, end))
+
+    def _takes(self, board: _Board) -> int:
+        """Return how many answers a board is given at the same time now."""
+        return min(self._rule.at_once, 1 + board.asking) if self._rule.counts_persons else self._rule.at_once
 
     def _tool_s(self) -> float:
         is_asked = self._random.random() < self._load.persons_asked
@@ -179,27 +191,34 @@ class Simulation:
             return
         if own is not None and rule.own_below is not None:
             if rule.waits_for_own is None:
-                if own.under_way < min(rule.at_once, rule.own_below):
+                if own.under_way < min(self._takes(own), rule.own_below):
                     self._give(own, question)
                     return
-            elif own.under_way < rule.at_once or len(own.waiting) < rule.waits_for_own:
+            elif own.under_way < self._takes(own) or len(own.waiting) < rule.waits_for_own:
                 self._give_or_wait(own, question)
                 return
         turn = next(self._turn)
-        least = min(range(len(self._boards)), key=lambda n: (self._boards[n].under_way, (n - turn) % len(self._boards)))
-        if self._boards[least].under_way < rule.at_once:
+        free = [number for number, board in enumerate(self._boards) if board.under_way < self._takes(board)]
+        if free:
+            least = min(free, key=lambda n: (self._boards[n].under_way, (n - turn) % len(self._boards)))
             self._give(self._boards[least], question)
         else:
             self._queue.append(question)
 
     def _give_or_wait(self, board: _Board, question: _Question) -> None:
-        if board.under_way < self._rule.at_once:
+        if board.under_way < self._takes(board):
             self._give(board, question)
         else:
             board.waiting.append(question)
 
     def _leave(self, board: _Board) -> None:
         board.under_way -= 1
+        self._fill(board)
+
+    def _fill(self, board: _Board) -> None:
+        """Give a board the next question if it takes one now."""
+        if board.under_way >= self._takes(board):
+            return
         if board.waiting:
             self._give(board, board.waiting.popleft())
         elif self._queue:
@@ -231,7 +250,11 @@ class Simulation:
             while len(board.cached) > self._load.conversations_cached:
                 del board.cached[next(iter(board.cached))]
             self._release(board)
+            is_asking = pause_s > 2
+            board.asking += is_asking
+            self._fill(board)
             yield pause_s
+            board.asking -= is_asking
             total, new = total + result, result
         question.end(total)
         self._leave(board)
@@ -279,6 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--boards", type=int, default=10, help="boards")
     parser.add_argument("--hours", type=float, default=2.0, help="simulated time")
     parser.add_argument("--persons-asked", type=float, default=0.0, help="share of tool calls that wait for a person")
+    parser.add_argument("--long-answers", type=float, default=0.0, help="share of answers of 2,000 tokens")
     parser.add_argument("--conversations-cached", type=int, default=1, help="KV caches of a board")
     given = vars(parser.parse_args(arguments))
     file = given.pop("file")

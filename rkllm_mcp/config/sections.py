@@ -153,6 +153,10 @@ class ServiceSection(Section):
     """Origins of web pages that may use it, such as `https://chat.example.org`; `*` for all, which needs a key."""
     parallel: Positive = 2
     """Concurrent answers; the NPU generates one at a time, others may wait for a tool or an approval meanwhile."""
+    agent_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Port at which HAProxy's agent-check learns how many requests this board takes at once: one, and one more for each
+    answer that waits for a person. For `agent_port` of `[[boards]]`.
+    """
     queue: NotNegative = 32
     """Answers that may wait per key, and 32 times as many evaluations; further requests get a Retry-After."""
     body_mb: Positive = 8
@@ -294,7 +298,9 @@ class BoardSection(Section):
     answers no questions.
     """
     parallel: Positive | None = None
-    """Its answers at a time; service.parallel when not given."""
+    """The most requests that it is given at a time; one when not given, with `agent_port` what its service takes."""
+    agent_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """The `agent_port` of its service, which HAProxy asks twice a second how many requests it takes now."""
     url: Annotated[str, Field(pattern=r"^https?://[^/?#@\s]+$")] | None = None
     """Where the other boards and `boards status` ask it for its models and its state, such as
     `https://board1.example.org:8443` for one that TLS protects; `http://` and the address when not given.

@@ -26,6 +26,7 @@ from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 app = typer.Typer(no_args_is_help=True)
 # Text of a request with an image, by API: OpenAI's chat and responses, Anthropic's, Ollama's.
 _IMAGES = """'"image_url"' '"input_image"' '"image"' '"images"' '"pictures"'"""
+_AGENT = "agent-check agent-port {} agent-inter 500ms"
 _CHECK = "check inter 1s fastinter 300ms downinter 1s fall 2 rise 1 observe layer4 error-limit 1 on-error mark-down"
 # The board that had a chat or a conversation last, by its number.
 _THREAD = "var(txn.thread),table_server_id(threads)"
@@ -121,9 +122,11 @@ def haproxy_configuration(config: Config, certificate: str | None = None) -> str
     for backend in backends:
         servers: list[str] = []
         for name, board in backend.boards.items():
-            at_once = board.parallel or config.service.parallel
+            # The NPU makes one answer at a time; a second one may go on while the first waits for a person.
+            at_once = board.parallel or (1 if board.agent_port is None else config.service.parallel)
             looks = f"track {checked[name]}/{name}" if name in checked else _CHECK
-            servers.append(_server(name, board, numbers[name], f"maxconn {at_once} {looks}"))
+            agent = "" if board.agent_port is None else f" {_AGENT.format(board.agent_port)}"
+            servers.append(_server(name, board, numbers[name], f"maxconn {at_once} {looks}{agent}"))
             checked.setdefault(name, backend.name)
         values = {
             "NAME": backend.name,

@@ -9,11 +9,14 @@ the service with the reason, unless a fallback answers in its place.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import signal
 import socket
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timezone
 from functools import partial
 from typing import Literal, TextIO
@@ -100,6 +103,31 @@ def serve(session: Session, host: str | None, port: int | None) -> int:
         logging.getLogger().removeHandler(handler)
 
 
+@asynccontextmanager
+async def _answer_agent_checks(service: ServiceState, host: str) -> AsyncGenerator[None, None]:
+    """Tell HAProxy's agent-check at ``[service] agent_port`` how many requests the service takes; nothing without it.
+
+    Source: HAProxy's manual, "agent-check". A UsageError if the port cannot be used.
+    """
+    port = service.config.service.agent_port
+    if port is None:
+        yield
+        return
+
+    async def tell(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            writer.write(f"maxconn:{service.free_places}\n".encode("ascii"))
+            await writer.drain()
+        writer.close()
+
+    with open_socket(host, port) as listening:
+        server = await asyncio.start_server(tell, sock=listening)
+        try:
+            yield
+        finally:
+            server.close()
+
+
 def check_key(host: str, config: Config) -> None:
     """Raise a UsageError if other machines can connect without a key, or with one that can be guessed."""
     if not is_loopback(host) and (problem := problem_off_loopback(config.key_entries)):
@@ -156,8 +184,9 @@ class _Serving:
             self._say_where(listening, service)
             tasks.start_soon(self._watch, service)
             tasks.start_soon(self._notifier.feed, lambda: tenants.failure is not None)
-            with record.announced():
-                await listener.serve([listening])
+            async with _answer_agent_checks(service, self._host):
+                with record.announced():
+                    await listener.serve([listening])
 
     def _say_where(self, listening: socket.socket, service: ServiceState) -> None:
         status, host, port = self._session.status, self._host, listening.getsockname()[1]

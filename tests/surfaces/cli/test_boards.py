@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ CONFIGURATIONS = {
     "embeddings only": configured([{"address": "[fd00::1]:8080", "embeddings": True}]),
     "tools for every chat": configured(ALIKE, service={"mcp": True, "parallel": 4}),
     "one store": configured(ALIKE, store={"url": "postgresql://db.lan/rkllm"}),
+    "boards that say how much they take": configured([{**board, "agent_port": 8079} for board in ALIKE]),
     "a hundred": configured([{"address": f"board{number}.lan:8080", "models": ["m"]} for number in range(100)]),
     "models without a list beside others": configured([{**ALIKE[0], "models": ["a"]}, *ALIKE[1:]]),
 }
@@ -100,13 +102,26 @@ LOADS = {
     "12 people, 3 boards": Load(12, 3, hours=1),
     "50 people, 3 boards": Load(50, 3, hours=1, think_s=180),
     "persons are asked": Load(30, 10, hours=1, persons_asked=0.1),
+    "one answer in twenty is long": Load(12, 3, hours=1, long_answers=0.05),
 }
+AGENTS: Sequence[Json] = [{**board, "agent_port": 8079} for board in ALIKE]
 
 
 @pytest.mark.parametrize("load", LOADS)
 def test_the_generated_rule_is_as_quick_as_one_common_queue(load: str) -> None:
     generated = simulate(rule_of(haproxy_configuration(configured(ALIKE))), LOADS[load])
     assert generated.percentile(0.95) <= 1.2 * simulate(COMMON_QUEUE, LOADS[load]).percentile(0.95)
+
+
+def test_a_board_that_says_how_much_it_takes_is_given_more_while_a_person_is_asked_and_not_during_an_answer() -> None:
+    agents = rule_of(haproxy_configuration(configured(AGENTS)))
+    two = replace(agents, counts_persons=False)
+    assert (agents.at_once, agents.counts_persons) == (2, True)
+    asked, long = Load(40, 10, hours=1, persons_asked=0.3), LOADS["one answer in twenty is long"]
+    assert simulate(agents, asked).percentile(0.95) < 0.8 * simulate(COMMON_QUEUE, asked).percentile(0.95)
+    assert simulate(agents, long).percentile(0.95) <= 1.3 * simulate(COMMON_QUEUE, long).percentile(0.95)
+    # Two answers at a time leave short questions waiting for a long one.
+    assert simulate(two, long).percentile(0.99) > 1.3 * simulate(agents, long).percentile(0.99)
 
 
 def test_a_rule_that_pins_conversations_is_not(tmp_path: Path) -> None:

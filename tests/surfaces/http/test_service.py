@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -93,6 +94,36 @@ def test_it_names_its_address_sleeps_when_idle_ends_when_terminated_and_leaves_n
         it.process.send_signal(signal.SIGTERM)
         assert it.process.wait(60) == 0
         assert [pid for pid in children if is_alive(pid)] == []
+
+
+def test_a_proxy_learns_that_a_board_takes_one_more_while_an_answer_waits_for_a_person(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    rules = 'rule\n  user write\n  results 0\n  call write_file {"path": "a.txt", "content": "b"}\nrule\n  say Done.\n'
+    model = scripted_model(tmp_path / "parrot", rules)
+    (tmp_path / "files").mkdir()
+    files = f'[[servers]]\nname = "files"\nfolder = "{tmp_path / "files"}"\nwrite = true\n'
+    demo = make_demo(tmp_path / "home", [], path=model, extra=f"[service]\nagent_port = {port}\n{files}", speed="flat")
+
+    def takes() -> str:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as agent:
+            return agent.makefile().read()
+
+    with started(demo) as it:
+        assert takes() == "maxconn:1\n"
+        body = {"message": "write it", "approvals": "ask"}
+        with httpx2.stream("POST", f"{it.url}/v1/execute", json=body, timeout=60) as answer:
+            lines = answer.iter_lines()
+            for line in lines:
+                if '"approval"' in line and takes() == "maxconn:2\n":
+                    break
+            else:
+                pytest.fail("the answer that waits for a person holds the only place")
+            question = httpx2.get(f"{it.url}/v1/questions").json()["questions"][0]["id"]
+            decided = httpx2.post(f"{it.url}/v1/approvals/{question}", json={"decision": "once"})
+            assert decided.status_code == 200
+            assert any('"answered"' in line for line in lines)
+        assert takes() == "maxconn:1\n"
 
 
 def test_a_terminated_service_lets_answers_end_and_takes_no_more(demo: Demo) -> None:
