@@ -72,6 +72,65 @@ async def test_a_statement_that_forgets_the_tenant_reaches_its_own_rows_only(
         assert [turn.text for turn in stored.turns] == ["secret", "of secret"]
 
 
+async def test_every_table_with_rows_of_tenants_shows_a_tenant_its_own_alone(postgres: PostgresServer) -> None:
+    url = postgres.new_database()
+    async with boards(url, 1):
+        pass
+    name = url.partition("@/")[2].partition("?")[0]
+    with_tenant = "SELECT table_name FROM information_schema.columns WHERE column_name = 'tenant' ORDER BY 1"
+    guarded = """SELECT c.relname FROM pg_class AS c JOIN pg_policy AS p ON p.polrelid = c.oid
+        WHERE c.relrowsecurity AND c.relforcerowsecurity AND p.polcmd = '*' AND p.polpermissive
+        AND pg_get_expr(p.polqual, c.oid) = '(tenant = current_setting(''rkllm.tenant''::text))' ORDER BY 1"""
+    assert postgres.run(guarded, name).split() == postgres.run(with_tenant, name).split()
+    assert "pictures" in postgres.run(guarded, name).split()
+
+
+NAMES = (
+    "",
+    "a' OR '1'='1",
+    'b"; DROP TABLE messages; --',
+    "%",
+    "_",
+    "kitchen",
+    "kitchen ",
+    "KITCHEN",
+    "台所",
+    "\u202e",
+    "$1",
+)
+
+
+async def test_odd_names_of_tenants_and_conversations_are_names_and_tenants_at_once_see_nothing_of_each_other(
+    postgres: PostgresServer,
+) -> None:
+    url = postgres.new_database()
+    ids = ("c%", "c_", "c1'; DELETE FROM messages; --", "c1", "会話")
+    async with AsyncExitStack() as stack:
+        views: dict[str, Conversations] = {}
+        for tenant in NAMES:
+            opening = open_postgres(url, tenant, on_problem=pytest.fail, required=True)
+            views[tenant] = Conversations(await stack.enter_async_context(opening))
+
+        async def use(tenant: str, number: int) -> None:
+            for each in ids:
+                await saved(views[tenant], Conversation(each), *exchange(f"{number} {each}"), tenant=tenant)
+                assert [found.id for found in await views[tenant].matching(tenant, each)] == [each]
+            for each in ids:
+                stored = await views[tenant].get(tenant, each)
+                assert stored is not None
+                assert stored.turns[0].text == f"{number} {each}"
+
+        async with anyio.create_task_group() as tasks:
+            for number, tenant in enumerate(NAMES):
+                tasks.start_soon(use, tenant, number)
+        assert {await views[tenant].count(tenant) for tenant in NAMES} == {len(ids)}
+        assert await views["%"].delete_all("%") == len(ids)
+        assert [await views[tenant].count(tenant) for tenant in NAMES].count(len(ids)) == len(NAMES) - 1
+        with pytest.raises(StoreError):
+            async with open_postgres(url, "a\0b", on_problem=pytest.fail, required=True):
+                pass
+
+
 async def test_a_role_that_sees_every_tenant_is_refused(postgres: PostgresServer) -> None:
     url = postgres.new_database().replace("board@", "root@")
     with pytest.raises(StoreError, match="create a role without SUPERUSER"):
