@@ -11,11 +11,16 @@ here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 package=${1:-}
 if [ -z "$package" ]; then
     package=rkllm-mcp
-    if grep -q '^name = "rkllm-mcp"' "$here/pyproject.toml" 2>/dev/null; then package=$here; fi
+    # Another user may lay a project next to the script, as in /tmp, or into the folder where it is read from a pipe.
+    owners=$(stat -c %u "$0" "$here/pyproject.toml" 2>/dev/null | sort -u | wc -l)
+    case $(stat -c %A "$here") in ????????w?) owners=0 ;; esac
+    if [ -f "$0" ] && [ "$owners" -eq 1 ] && grep -q '^name = "rkllm-mcp"' "$here/pyproject.toml" 2>/dev/null; then
+        package=$here
+    fi
 fi
 [ -n "${HOME:-}" ] || stop "HOME is not set; set it to your home folder"
 
-runs() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; }
+runs() { "$1" -I -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; }
 PATH=$PATH:$HOME/.local/bin
 
 if ! command -v uv >/dev/null && ! command -v pipx >/dev/null; then

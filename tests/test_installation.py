@@ -139,3 +139,29 @@ def test_no_page_and_no_message_installs_a_package_by_another_command() -> None:
     command = ["git", "grep", "-nE", r"rkllm-mcp\[|pip install (pillow|psycopg|onnx)|pip install \{e\.", "--", *places]
     found = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert found.stdout == ""
+
+
+@pytest.mark.skipif(shutil.which("grep") is None, reason="install.sh needs grep")
+@pytest.mark.parametrize("place", ["checkout", "shared folder", "pipe", "other owner"])
+def test_the_installer_takes_a_checkout_and_nothing_that_another_user_laid_beside_it(
+    tmp_path: Path, place: str
+) -> None:
+    if place == "other owner" and os.geteuid() != 0:
+        pytest.skip("only root gives a file to another user")
+    folder, home = tmp_path / "folder", tmp_path / "home"
+    folder.mkdir()
+    (home / ".local" / "bin").mkdir(parents=True)
+    script = shutil.copy(REPOSITORY / "install.sh", folder)
+    (folder / "pyproject.toml").write_text('name = "rkllm-mcp"\n', "utf-8")
+    if place == "other owner":
+        os.chown(folder / "pyproject.toml", 65534, 65534)
+    folder.chmod(0o1777 if place == "shared folder" else 0o755)
+    for name in ("uv", "rkllm-mcp"):
+        program = home / ".local" / "bin" / name
+        program.write_text(f'#!/bin/sh\necho "$@" >> {home}/{name}.log\necho {home}/.local/bin\n', "utf-8")
+        program.chmod(0o755)
+    environment = {"HOME": str(home), "PATH": f"{home}/.local/bin:{os.environ['PATH']}"}
+    words, given = (["sh"], Path(script).read_text("utf-8")) if place == "pipe" else (["sh", script], None)
+    subprocess.run(words, cwd=folder, env=environment, input=given, text=True, check=True, capture_output=True)
+    asked = (home / "uv.log").read_text("utf-8").splitlines()[0].split()[-1]
+    assert asked == (str(folder) if place == "checkout" else "rkllm-mcp")
