@@ -231,7 +231,7 @@ class Terminal:
         """A line for a person who waits."""
         if self.quiet:
             return
-        line = self._lines(text)
+        line = f"{self.broken(text)}\n"
         if self._region is None:
             self.end_line()
             self._write(self._err, line, style)
@@ -248,7 +248,7 @@ class Terminal:
     def error(self, text: str, style: str = RED) -> None:
         """A line that is shown also with ``quiet``."""
         self.end_line()
-        self._write(self._err, self._lines(text), style)
+        self._write(self._err, f"{self.broken(text)}\n", style)
 
     def prompt(self, text: str) -> None:
         """The beginning of a line that a person ends by typing, also with ``quiet``; see ``entered``."""
@@ -259,18 +259,22 @@ class Terminal:
         """The person has ended the line of ``prompt``."""
         self._open = None
 
-    def _lines(self, text: str) -> str:
-        """Return whole lines; on a screen they are broken between words, with their indentation."""
+    def broken(self, text: str) -> str:
+        """Return a text as it is written to standard error: on a screen broken between words, with its indentation.
+
+        A line with an address that is longer than the screen stays whole, so that it can be copied.
+        """
         text = printable(text)
         if self._plain or not wants_color(self._err(), self._env):
-            return f"{text}\n"
+            return text
         columns = size_of(self._err())[0] - 1
         lines: list[str] = []
         for line in text.split("\n"):
             indent = line[: len(line) - len(line.lstrip())]
-            fits = width(line) <= columns
-            lines += [line] if fits else [f"{indent}{part}" for part in wrapped(line, columns - len(indent))]
-        return "\n".join([*lines, ""])
+            room = columns - len(indent)
+            fits = width(line) <= columns or any(word.isascii() and len(word) > room for word in line.split())
+            lines += [line] if fits else [f"{indent}{part}" for part in wrapped(line, room)]
+        return "\n".join(lines)
 
     def end_line(self) -> None:
         """Go to the beginning of a line, on the stream that stands in the middle of one."""

@@ -48,17 +48,24 @@ _HEADING = ("NAME", "STATE", "SPEED", "MEMORY", "TOOLS", "FITS", "DESCRIPTION")
 
 
 def _row(
-    sources: ModelSources, folder: ModelFolder, phrases: Catalogue, terminal: Terminal, *, is_recommended: bool
+    sources: ModelSources,
+    folder: ModelFolder,
+    phrases: Catalogue,
+    terminal: Terminal,
+    common: str,
+    *,
+    is_recommended: bool,
 ) -> tuple[str, ...]:
     speed, memory = figures(folder)
     tools, fits = folder.card.tool_calls, sources.fitness_of(folder)
+    reason = "" if fits.reason == common else phrases.translated("models.phrases", fits.reason)
     return (
         f"{folder.name} *" if is_recommended else folder.name,
         terminal.word(state_of(folder)),
         f"{speed:g} tok/s" if speed else "",
         f"{memory} MB" if memory else "",
         f"{tools.single_percent:.0f} %" if tools and tools.single_percent is not None else "",
-        ": ".join(filter(None, (terminal.word(fits.verdict), phrases.translated("models.phrases", fits.reason)))),
+        ": ".join(filter(None, (terminal.word(fits.verdict), reason))),
         phrases.translated("models.phrases", folder.card.description),
     )
 
@@ -256,8 +263,16 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
     # Installed models first: the catalogue is longer.
     folders.sort(key=lambda folder: bool(folder.missing))
     phrases = _phrases(session)
-    rows = [_row(sources, folder, phrases, session.terminal, is_recommended=folder in best) for folder in folders]
+    # What keeps every model of a board from running on a PC is told once.
+    refused = [fits.reason for fits in map(sources.fitness_of, folders) if fits.verdict == "no"]
+    common = refused[0] if len(refused) > 1 and len(set(refused)) == 1 else ""
+    rows = [
+        _row(sources, folder, phrases, session.terminal, common, is_recommended=folder in best) for folder in folders
+    ]
     sys.stdout.write(session.terminal.table(_HEADING, rows))
+    if common:
+        reason = phrases.translated("models.phrases", common)
+        session.status(f"Models that do not fit: {reason}. For this machine's CPU: rkllm-mcp setup --cpu")
     for folder in best:
         use = f"models pull {folder.folder.name}" if folder.missing else f"models use {folder.folder.name}"
         session.status(f"* is the one to begin with on this board: rkllm-mcp {use}")

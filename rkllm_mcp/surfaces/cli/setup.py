@@ -57,7 +57,7 @@ from rkllm_mcp.surfaces.cli.service import (
     uninstall,
 )
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, run_async
-from rkllm_mcp.surfaces.terminal import BOLD, DIM, is_interactive, width, wrapped
+from rkllm_mcp.surfaces.terminal import BOLD, DIM, is_interactive
 
 if TYPE_CHECKING:
     from rkllm_mcp.models.cards import ModelFolder
@@ -151,16 +151,8 @@ class _Setup:
     # --- words and questions ----------------------------------------------------------------------------------------
 
     def say(self, text: str, style: str = "") -> None:
-        """A line for the person, broken between words where the terminal ends; a long address stays whole."""
-        columns = self.session.terminal.columns
-        lines: list[str] = []
-        for line in text.split("\n"):
-            indent = " " * (len(line) - len(line.lstrip()))
-            fits = columns is None or any(width(word) > columns - len(indent) for word in line.split())
-            lines += (
-                [line] if fits or columns is None else [indent + part for part in wrapped(line, columns - len(indent))]
-            )
-        self.session.terminal.note("\n".join(lines), style)
+        """A line for the person."""
+        self.session.terminal.note(text, style)
 
     def tell(self, key: str, **values: object) -> None:
         """A line of the texts."""
