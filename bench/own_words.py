@@ -3,6 +3,10 @@
     python -m bench.own_words --office [--show]
     python -m bench.own_words DOCUMENTS [--manuals DOCUMENTS] [--embedder none|universal-sentence-encoder|…] [--show]
     python -m bench.own_words DOCUMENTS --manuals DOCUMENTS --train     the coefficients of the score
+    python -m bench.own_words --unseen DOCUMENTS [--kept-back]
+
+``--unseen`` has those of ``tests/data/knowledge/unseen`` (README.md there); a third of its questions is asked with
+``--kept-back`` only.
 
 ``DOCUMENTS`` has a folder for each corpus that ``about.json`` beside the questions names, with the HTML files of its
 packages; the knowledge base is made in ``DOCUMENTS/.base`` at the first start. ``--manuals`` has those of the other 100
@@ -55,6 +59,7 @@ from mcp_servers.knowledge.types import Hit, KnowledgeBase, NewChunk, NewDocumen
 QUESTIONS = SHARED / "cases" / "ownwords" / "dev.json"
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data" / "knowledge"
 MANUALS = DATA / "manuals" / "questions.json"
+UNSEEN = DATA / "unseen" / "questions.json"
 OFFICE, OFFICE_LATER = DATA / "questions.txt", DATA / "later_questions.txt"
 NO_DOCUMENT = "-"
 FOLLOWUPS = "followups*.json"
@@ -167,6 +172,11 @@ class Answer:
         """True if the first result is not marked weak."""
         return bool(self.hits) and not self.hits[0].is_weak
 
+    @property
+    def is_warned(self) -> bool:
+        """True if the results say that no passage is likely to answer, or there are none."""
+        return not self.hits or self.hits[0].is_unanswered
+
 
 def is_right(hit: Hit, gold: Sequence[Mapping[str, str] | str]) -> bool:
     """Return whether a result is one of the answers: a part of the path, and an expression for what the chunk says."""
@@ -205,7 +215,9 @@ def print_figures(name: str, answers: Sequence[Answer], unanswerable: Sequence[A
     print(
         f"{name}: of {len(answers)} first {sum(first)}, top 3 {sum(any(each.rights[:_REVIEW]) for each in answers)}, "
         f"confident right {sum(confident)}, confident wrong {len(confident) - sum(confident)}; "
-        f"of {len(unanswerable)} unanswerable answered {sum(each.is_confident for each in unanswerable)}"
+        f"of {len(unanswerable)} unanswerable answered {sum(each.is_confident for each in unanswerable)}; warned: "
+        f"{sum(each.is_warned for each in answers if any(each.rights[:_REVIEW]))} with the answer in the top 3, "
+        f"{sum(each.is_warned for each in unanswerable)} unanswerable"
     )
 
 
@@ -307,10 +319,23 @@ def is_kept_back(question: Mapping[str, Any]) -> bool:
 
 
 async def ask_all(
-    documents: Path, file: Path, embedder: Embedder | None, *, is_shown: bool = False
+    documents: Path,
+    file: Path,
+    embedder: Embedder | None,
+    *,
+    is_kept_back: bool | None = None,
+    is_shown: bool = False,
 ) -> tuple[list[Answer], list[Answer]]:
-    """Ask the questions of a file and the follow-ups beside it; return the answers, first of those with an answer."""
+    """Ask the questions of a file and the follow-ups beside it; return the answers, first of those with an answer.
+
+    ``is_kept_back`` chooses the third whose CRC-32 is divisible by three, or the others.
+    """
     asked: dict[str, list[dict[str, Any]]] = json.loads(await anyio.Path(file).read_text("utf-8"))
+    if is_kept_back is not None:
+        asked = {
+            kind: [each for each in every if (zlib.crc32(each["question"].encode()) % 3 == 0) is is_kept_back]
+            for kind, every in asked.items()
+        }
     async with open_library(documents / ".base", LibrarySettings(embedder)) as library:
         bases = await load(library, documents)
         # Python 3.10 takes no comprehension that awaits inside another.
@@ -347,15 +372,20 @@ async def _main() -> None:
     parser.add_argument("documents", type=Path, nargs="?", help="a folder for each corpus")
     parser.add_argument("--office", action="store_true", help="the short documents of an office")
     parser.add_argument("--manuals", type=Path, help="the same for the questions about other manuals")
+    parser.add_argument("--unseen", type=Path, help="the same for the questions over unseen documents")
+    parser.add_argument("--kept-back", action="store_true", help="the third of these that is kept back, not the others")
     parser.add_argument("--embedder", default="none")
     parser.add_argument("--show", action="store_true", help="each question with its first results")
     parser.add_argument("--train", action="store_true", help="write the coefficients of the score")
     given = parser.parse_args()
     if given.office:
         await ask_office(is_shown=given.show)
+    embedder = embedder_from(given.embedder)
+    if given.unseen:
+        answers = await ask_all(given.unseen, UNSEEN, embedder, is_kept_back=given.kept_back, is_shown=given.show)
+        print_figures(f"unseen{', kept back' if given.kept_back else ''}", *answers)
     if given.documents is None:
         return
-    embedder = embedder_from(given.embedder)
     answers = await ask_all(given.documents, QUESTIONS, embedder, is_shown=given.show)
     print_figures(QUESTIONS.stem, *answers)
     own = [each for group in answers for each in group]

@@ -15,8 +15,6 @@ from typing import Literal
 DEFAULT_COLLECTION = "default"
 
 DEFAULT_THRESHOLD = 0.6
-# Without a threshold, of the best result: below it no passage is likely to answer the question.
-NO_ANSWER = 0.15
 DEFAULT_RESULTS = 10
 MAX_RESULTS = 50
 # Read of one document; the rest is omitted with a warning.
@@ -165,6 +163,7 @@ class Hit:
     page: int | None  # first page, from 1
     scores: Scores
     is_weak: bool = False  # less probable than not; returned because no threshold was given
+    is_unanswered: bool = False  # as the first result it says that no passage is likely to answer the question
     figures: tuple[float, ...] = ()  # what the score is made of
 
 
@@ -209,7 +208,7 @@ class SearchResult:
     @property
     def is_unlikely(self) -> bool:
         """True if not even the best passage is likely to answer the question."""
-        return bool(self.hits) and self.request.threshold is None and self.hits[0].score < NO_ANSWER
+        return bool(self.hits) and self.request.threshold is None and self.hits[0].is_unanswered
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.embedding.models import words_weight
 from mcp_servers.knowledge.errors import EngineUnreachableError, KnowledgeError
 from mcp_servers.knowledge.search import ranking
-from mcp_servers.knowledge.search.probability import PassageFigures, probability
+from mcp_servers.knowledge.search.probability import NO_ANSWER, PassageFigures, is_unanswered, probability
 from mcp_servers.knowledge.search.question import FollowUp, UnderstoodQuery, follow_up, is_follow_up, understand
 from mcp_servers.knowledge.search.ranking import CANDIDATES_PER_SEARCH
 from mcp_servers.knowledge.search.vector_index import NO_NEIGHBOURS, NearestChunks, VectorIndex
@@ -136,6 +136,7 @@ class _ScoredChunk:
     score: float
     scores: Scores
     figures: tuple[float, ...]
+    is_unanswered: bool
 
 
 class Pipeline:
@@ -155,12 +156,29 @@ class Pipeline:
     ) -> tuple[Hit, ...]:
         """Return the hits of a checked request in ``bases``, all visible to the caller.
 
-        A question that may continue the one before is searched together with it.
+        A question that may continue the one before is searched together with it and alone, and the results whose first
+        one is more likely are taken.
         """
-        continued = None
-        if request.previous and is_follow_up(request.query):
-            continued = follow_up(request.previous, request.query)
-            request = replace(request, query=continued.joined)
+        if not (request.previous and is_follow_up(request.query)):
+            return await self._search(bases, request, access, trace, None)
+        continued = follow_up(request.previous, request.query)
+        tries: list[tuple[tuple[Hit, ...], Trace]] = []
+        for query, context in ((continued.joined, continued), (request.query, None)):
+            own = Trace(trace.is_enabled)
+            tries.append((await self._search(bases, replace(request, query=query), access, own, context), own))
+        found, taken = max(tries, key=lambda each: each[0][0].score if each[0] else -1.0)
+        trace.stages += taken.stages
+        trace.problems += taken.problems
+        return found
+
+    async def _search(
+        self,
+        bases: Sequence[StoredBase],
+        request: SearchRequest,
+        access: Access,
+        trace: Trace,
+        continued: FollowUp | None,
+    ) -> tuple[Hit, ...]:
         visible = document_filter(access, request.collection, request.fields)
         vectors = QueryVectors(request.query, self._embedders)
         query = _Query(request, access, understand(request.query), continued, visible, vectors, trace)
@@ -286,7 +304,12 @@ class Pipeline:
                 query.trace.problems.append(stage.left_out)
                 return ranked
             head = [
-                replace(scored, score=score, scores=replace(scored.scores, cross_encoder=score))
+                replace(
+                    scored,
+                    score=score,
+                    scores=replace(scored.scores, cross_encoder=score),
+                    is_unanswered=score < NO_ANSWER,
+                )
                 for scored, score in zip(head, scores, strict=True)
             ]
             head.sort(key=lambda scored: -scored.score)
@@ -419,13 +442,15 @@ class Pipeline:
             chunk, share = chunks[at], float(shares[at])
             shared = (share, float(covered[row]), weights.absent, float(in_heading[row]), size)
             figures = PassageFigures(*shared, rivals=rivals, words=float(in_words[row]), terms=weights.terms)
+            figures = replace(figures, absent_words=weights.absent_words)
             if deviations is not None:
                 deviations_behind = float(deviations.max() - deviations[at])
                 figures = replace(figures, deviation=float(deviations[at]), behind=deviations_behind)
             stages = Scores(words.found.get(chunk), cosines.get(chunk), candidates[chunk], share)
             # No score is above that of a better rank.
             least = min(least, probability(figures, base.base.embedder))
-            ranked.append(_ScoredChunk(now, chunk, least, stages, figures.values))
+            is_beyond = is_unanswered(figures, least)
+            ranked.append(_ScoredChunk(now, chunk, least, stages, figures.values, is_beyond))
         return ranked
 
 
@@ -439,6 +464,7 @@ def _hit(scored: _ScoredChunk, location: ChunkLocation) -> Hit:
         content=location.text,
         score=scored.score,
         is_weak=scored.score < WEAK,
+        is_unanswered=scored.is_unanswered,
         # Derived from document, version and position, so it is not stored.
         chunk_id=_chunk_id(location.document_id, f"{location.version}/{location.position}"),
         chunk_index=location.position,

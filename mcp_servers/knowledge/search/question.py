@@ -66,12 +66,14 @@ _POINTER = re.compile(
     rf"(?<![{_HIRAGANA}])(?:そ|こ|あ)(?:の|れ|こ|ちら|っち)|(?<![{_HIRAGANA}])(?:そう|じゃあ|では)|同じ|上記|さっき|先ほど"
     r"|\b(?:it|its|they|them|their|this|that(?=[?.!]*$)|these|those|there|then|same|one|ones|else|more|also|again|and)\b"
 )
-# Words that say something of a subject; a single kanji is one, because 鍵 is.
-_CONTENT = re.compile(rf"[{KANJI}]+|[\u30a1-\u30fa\u30fc]{{2,}}|[{_HIRAGANA}]{{3,}}|[a-z0-9][a-z0-9._+-]+")
+# Words that say something of a subject; a single kanji is one, because 鍵 is. Hiragana behind kanji are its ending.
+_CONTENT = re.compile(
+    rf"[{KANJI}]+[{_HIRAGANA}]*|[\u30a1-\u30fa\u30fc]{{2,}}|[{_HIRAGANA}]{{3,}}|[a-z0-9][a-z0-9._+-]+"
+)
 _EMPTY = re.compile(
     "(?:です|ます|でしょう|します|ました|ください|たい|ない|いい|よい|とき|ときは|には|のは|たら|する|なる|どう|どの)+[かねよはの]*"
 )
-_MIN_CONTENT_WORDS, _MIN_WITH_POINTER = 3, 5
+_MIN_CONTENT_WORDS, _MIN_ENGLISH_WORDS, _MIN_WITH_POINTER = 3, 4, 5
 # A longer question has a subject of its own, and the words of a longer one before would drown those of this one.
 _MAX_FOLLOW_UP, _MAX_PREVIOUS = 200, 500
 
@@ -122,7 +124,8 @@ def is_follow_up(text: str) -> bool:
     plain = unified(text)
     words = _CONTENT.findall(_ASKING.sub(" ", plain))
     meaningful = [word for word in words if not _EMPTY.fullmatch(word) and (not word.isascii() or analyze(word).terms)]
-    return len(meaningful) < (_MIN_WITH_POINTER if _POINTER.search(plain) else _MIN_CONTENT_WORDS)
+    least = _MIN_ENGLISH_WORDS if plain.isascii() else _MIN_CONTENT_WORDS
+    return len(meaningful) < (_MIN_WITH_POINTER if _POINTER.search(plain) else least)
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,7 @@ class QueryWeights:
     absent: float = 0.0  # share of the weights of terms that no chunk has, nor an alternative of them
     words: Sequence[WordWeight] = ()
     terms: int = 0  # different terms of the query
+    absent_words: int = 0  # words that no chunk has, nor an alternative of them
 
 
 def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks: int) -> QueryWeights:
@@ -219,7 +220,15 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
     reachable = max(best + total, _EPSILON) * (K1 + 1)
     words = [_word(word, concepts, indices, weights, rarity) for word in query.words if word.terms]
     share = absent / max(total, _EPSILON)
-    return QueryWeights(np.array(ordered, np.uint32), values, concepts, reachable, share, words, len(rarity))
+    known = {term for concept, _ in present for term in concept.own.terms}
+    absent_words = sum(_is_absent(word, frequencies) and known.isdisjoint(word.terms) for word in query.words)
+    ordered_keys = np.array(ordered, np.uint32)
+    return QueryWeights(ordered_keys, values, concepts, reachable, share, words, len(rarity), absent_words)
+
+
+def _is_absent(word: Analysis, frequencies: Mapping[str, int]) -> bool:
+    """Return True if no chunk has a part of a word; one of a single kanji is part of others."""
+    return any(not frequencies.get(term) for term in word.terms if len(term) > 1 or term.isascii())
 
 
 def _frequency(alternatives: Sequence[Alternative], frequencies: Mapping[str, int], size: int) -> int:

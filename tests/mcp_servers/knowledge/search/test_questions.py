@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from bench.own_words import NO_DOCUMENT, outcomes, read_office
 from mcp_servers.knowledge.library import Library, open_library
 from mcp_servers.knowledge.results import NO_ANSWER_WARNING, search_output
 from mcp_servers.knowledge.search.pipeline import LEAST_RESULTS, WEAK
+from mcp_servers.knowledge.search.probability import PassageFigures, is_unanswered
 from mcp_servers.knowledge.search.question import is_follow_up, understand
 from mcp_servers.knowledge.types import DEFAULT_THRESHOLD, Hit, NewChunk, NewDocument, SearchRequest
 
@@ -181,6 +183,10 @@ def test_a_question_as_long_as_a_book_page_has_a_bounded_number_of_concepts() ->
         ("And how do I switch it off again?", True),
         ("How do I update it later?", True),
         ("what about part-timers?", True),
+        ("色は変えられる？", True),
+        ("うるさいから止めたい", True),
+        ("もっと大きくできる？", True),
+        ("Can I change the colour later?", True),
         ("相手がエクセルしか持っていないので、その形で渡したい", False),
         ("リモートワーク手当の金額と申請の期限は？", False),
         ("For how many years will I get fixes for one version?", False),
@@ -220,3 +226,10 @@ async def test_a_search_says_when_no_passage_is_likely_to_answer(tmp_path: Path)
     assert NO_ANSWER_WARNING in search_output(doubtful, base_id).warnings
     assert NO_ANSWER_WARNING in search_output(doubtful, base_id).passages()
     assert search_output(sure, base_id).warnings == []
+
+
+def test_a_question_is_said_to_have_no_answer_only_if_the_best_passage_has_little_of_it() -> None:
+    weak = PassageFigures(share=0.45, covered=0.5, absent=0.2, heading=0.0, size=7.0, terms=8)
+    strange = replace(weak, share=0.2, absent_words=2)
+    assert [is_unanswered(figures, 0.05) for figures in (weak, strange)] == [False, True]
+    assert not is_unanswered(strange, 0.4)
