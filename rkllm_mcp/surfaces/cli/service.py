@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -63,6 +63,11 @@ _SHOWN = (
 )
 
 
+_REFERENCE = re.compile(r"(?<!\\)\$\{([A-Za-z_][A-Za-z0-9_]*)")
+# Variables that a service has as well, or that every configuration has.
+_HANDED_OVER = frozenset({"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "PYTHON"})
+
+
 @dataclass(frozen=True)
 class UnitOptions:
     """Settings of a unit."""
@@ -76,6 +81,8 @@ class UnitOptions:
     readable: Sequence[Path] = ()  # files and folders that the service reads, mainly those below /home
     writable: Sequence[Path] = ()  # folders that tools may change
     credentials: Sequence[tuple[str, Path]] = ()  # names, and the files that hold the secrets
+    # Variables that the configuration refers to and that only this environment has, each a credential to be written.
+    unsaved: Sequence[str] = ()
     user: str = ""  # the account of the system's unit; empty for one that exists only while the service runs
     environment: Sequence[tuple[str, str]] = ()  # further variables
     namespaces: bool = False  # tool servers run in a sandbox, which needs namespaces
@@ -210,6 +217,8 @@ def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptio
     if config.origin.source is None:
         raise UsageError("there is no configuration file; 'rkllm-mcp setup' makes one")
     source = config.origin.source.absolute()
+    unsaved = _unsaved(source, dict(pairs))
+    pairs += tuple((name, source.parent / "credentials" / name) for name in unsaved)
     devices = npu_devices()
     account = account_of(source)
     return UnitOptions(
@@ -222,6 +231,7 @@ def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptio
         readable=tuple(dict.fromkeys(_readable(config, source, account))),
         writable=tuple(dict.fromkeys(_writable(config, source, account))),
         credentials=pairs,
+        unsaved=unsaved,
         namespaces=_uses_sandbox(config),
         user=account.user,
         environment=tuple(_environment(config, account)),
@@ -252,6 +262,10 @@ def install(
         return EXIT_DONE
     unit = UnitLocation(is_user)
     _need_systemctl("install")
+    for name, file in wishes.credentials:
+        if name in wishes.unsaved:
+            write_whole(file, f"{os.environ[name]}\n", unit.advice)
+            session.status(f"Wrote {file}: the service reads {name} there, and no other account can")
     if not is_user:
         open_to_service(account_of(wishes.config), wishes.config, wishes.readable)
     write_whole(unit.file, text, unit.advice, 0o644)
@@ -371,6 +385,12 @@ def _credential(text: str) -> tuple[str, Path]:
     if not equals or not _CREDENTIAL.fullmatch(name) or not path.is_file():
         raise UsageError(f"--credential {text!r} is not NAME=FILE with a file that exists, as in API_KEY=/etc/api.key")
     return name, path
+
+
+def _unsaved(source: Path, given: Mapping[str, Path]) -> list[str]:
+    """Return the variables of a configuration that only this environment has, and the service would not."""
+    referred = dict.fromkeys(_REFERENCE.findall(source.read_text("utf-8")))
+    return [name for name in referred if name in os.environ and name not in given and name not in _HANDED_OVER]
 
 
 def _program() -> tuple[str, ...]:

@@ -88,6 +88,27 @@ def test_a_service_that_only_root_may_start_with_the_machine_says_so(machine: Ma
     assert "sudo loginctl enable-linger" in machine.demo.run_here("service", "install", "--user").stderr
 
 
+def test_a_secret_of_this_environment_is_written_for_the_service_alone(machine: Machine) -> None:
+    demo = machine.demo
+    demo.config.write_text(f'{demo.config.read_text("utf-8")}[service]\napi_keys = ["${{BOARD_KEY}}"]\n', "utf-8")
+    words = ("service", "install", "--user")
+    assert "BOARD_KEY" in demo.run_here(*words).stderr
+    secret = demo.config.parent / "credentials" / "BOARD_KEY"
+    assert not secret.exists()
+    shown = demo.run_here(*words, "--print", environment={"BOARD_KEY": "s3cret"})
+    assert not secret.exists()
+    done = demo.run_here(*words, environment={"BOARD_KEY": "s3cret"})
+    assert done.returncode == 0, done.stderr
+    assert f"Wrote {secret}" in done.stderr
+    assert (secret.read_text("utf-8"), secret.stat().st_mode & 0o777) == ("s3cret\n", 0o600)
+    for unit in (shown.stdout, machine.unit.read_text("utf-8")):
+        assert f"LoadCredential=BOARD_KEY:{secret}" in unit
+        assert "s3cret" not in unit
+    # The service has it without this environment.
+    checked = demo.run_here("config", "check", environment={"CREDENTIALS_DIRECTORY": str(secret.parent)})
+    assert checked.returncode == 0, checked.stderr
+
+
 def test_install_may_leave_the_start_to_its_owner(machine: Machine) -> None:
     done = machine.demo.run_here("service", "install", "--user", "--no-start")
     assert done.returncode == 0
