@@ -21,7 +21,7 @@ from rkllm_mcp.agent.markup_filter import MarkupFilter
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.recorder import AnswerRecord
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
-from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError
+from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError, UsageError
 from rkllm_mcp.events import End, Event, Status
 from rkllm_mcp.messages import Conversation, Ending
 from rkllm_mcp.protocols import EventSink, Step, feed_through
@@ -188,3 +188,66 @@ class Answer:
         self._is_saved = True
         if self.record is not None and (notice := await self.record.save(ending, is_refused=is_refused)):
             self.feed((Status(notice),))
+
+
+class OpenAnswers:
+    """The answers of one assistant that are being made, one for a conversation at most."""
+
+    def __init__(self) -> None:
+        self._by_conversation: dict[str, Answer] = {}
+        self._idle = anyio.Event()
+        self._is_closed = False
+
+    def __bool__(self) -> bool:
+        return bool(self._by_conversation)
+
+    def check_free(self, conversation: Conversation) -> None:
+        """Refuse a question to a conversation with an answer, and every question after ``close``.
+
+        Raises:
+            UsageError: the conversation has a running answer, or the assistant is closed.
+        """
+        if conversation.id in self._by_conversation:
+            raise UsageError("this conversation has an answer under way; wait for it or cancel it")
+        if self._is_closed:
+            raise UsageError("this assistant is closed; ask while its 'async with open_app(...)' block runs")
+
+    def add(self, answer: Answer) -> None:
+        """Add an answer; from now on its conversation has a running one."""
+        self._by_conversation[answer.conversation.id] = answer
+
+    def remove(self, conversation_id: str) -> None:
+        """Remove an answer that has ended."""
+        del self._by_conversation[conversation_id]
+        if not self._by_conversation:
+            self._idle.set()
+
+    def is_making(self, conversation_id: str) -> bool:
+        """Return True if a conversation has a running answer."""
+        return conversation_id in self._by_conversation
+
+    def cancel(self, conversation_id: str) -> bool:
+        """Cancel a running answer, whose last event is ``End("cancelled")``; False if it has ended."""
+        answer = self._by_conversation.get(conversation_id)
+        if answer is None or answer.is_ending:
+            return False
+        answer.scope.cancel()
+        return True
+
+    async def stop(self, conversation_id: str) -> None:
+        """Cancel the running answer, if any, and wait until it is over and saved."""
+        if (answer := self._by_conversation.get(conversation_id)) is not None:
+            answer.scope.cancel()
+            await answer.done.wait()
+
+    async def idle(self) -> None:
+        """Wait until no answer runs; the next one may begin before the caller goes on."""
+        while self._by_conversation:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    def close(self) -> None:
+        """Cancel every answer and take no more."""
+        self._is_closed = True
+        for answer in self._by_conversation.values():
+            answer.scope.cancel()

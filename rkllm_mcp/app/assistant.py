@@ -5,8 +5,7 @@ question ─▶ model and servers ready ─▶ turn ─▶ rounds of model and t
 
 from __future__ import annotations
 
-import math
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,11 +24,12 @@ from rkllm_mcp.agent.system_text import system_text
 from rkllm_mcp.agent.tool_runner import finished_event
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.agent.usage import UsageCounter
-from rkllm_mcp.app.answer import Answer, EventQueue
+from rkllm_mcp.app.answer import Answer, EventQueue, OpenAnswers
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, restored_turns
+from rkllm_mcp.app.server_wait import ServerWait
 from rkllm_mcp.app.settings import starting_lines
 from rkllm_mcp.app.titles import Titles
-from rkllm_mcp.catalogue import status_line, translate
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import End, Event, ToolProgress
@@ -45,7 +45,7 @@ from rkllm_mcp.protocols import (
 )
 from rkllm_mcp.providers.prefill_progress import PromptProgress
 from rkllm_mcp.records import PastCalls, StoredConversation
-from rkllm_mcp.text import Language, language_of_setting
+from rkllm_mcp.text import language_of_setting
 
 if TYPE_CHECKING:
     from rkllm_mcp.agent.sampling import ModelSampler
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from rkllm_mcp.app.model_form import PromptListing
     from rkllm_mcp.app.models import ModelSwitch
     from rkllm_mcp.app.warmup import WarmUp
-    from rkllm_mcp.mcp_client.lifecycle import AnyToolServer
     from rkllm_mcp.runtime.engine import Engine
     from rkllm_mcp.store import Store
     from rkllm_mcp.store.tables import KeyValue
@@ -66,28 +65,8 @@ HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with a
 
 NO_RIGHT = "This key may not approve calls; the owner of the service can allow the tool with always_allow."
 
-# A server whose tools do not fit a question is waited for this long: then the list of tools is usually complete.
-# A server whose known tools fit the question, or that adds to each question, is waited for so long in all.
-_FIT_WAIT_S = 8.0
-_UNFIT_WAIT_S = 1.0
 # The stored texts about the person, and the key of the only one.
 PERSON, _ABOUT = "person", "about"
-
-
-def _names_of(servers: Sequence[AnyToolServer], among: Collection[str] | None = None) -> str:
-    names = [server.spec.name for server in servers]
-    return ", ".join(f"'{name}'" for name in names if among is None or name in among)
-
-
-def _has_named(server: AnyToolServer, tool_names: Collection[str]) -> bool:
-    """Return True if a server may have one of ``tool_names``."""
-    server_names = {name for tool in server.remembered_tools for name in (tool.wire_name, tool.qualified_name)}
-    return any(name in server_names or name.startswith(f"mcp__{server.spec.name}__") for name in tool_names)
-
-
-def _adds_context(server: AnyToolServer) -> bool:
-    """Return True if a server adds to each question, and did not fail in an earlier run."""
-    return server.spec.auto_context_tool is not None and not server.failed_before
 
 
 @dataclass(frozen=True)
@@ -106,6 +85,7 @@ class App:
         model_host: the model that answers.
         toolbox: the tools of all servers.
         store: the store, with tool calls and conversations.
+        answers: the answers that are being made.
         tenant: the tenant's name; empty for the owner.
         recorder: saves answers.
         usage: counts the tokens of its answers.
@@ -141,14 +121,11 @@ class App:
         self._sampler = sampler
         self._new_warm_up = new_warm_up
         self._warm_up: WarmUp | None = None
-        self._answers: dict[str, Answer] = {}
+        self.answers = OpenAnswers()
         self._titles = Titles(
-            tools.store.conversations, tenant, usage, tasks, lambda: not self._answers, is_on=writes_titles
+            tools.store.conversations, tenant, usage, tasks, lambda: not self.answers, is_on=writes_titles
         )
-        # Servers that were still starting when an answer went on without them.
-        self._waited_for: set[str] = set()
-        self._idle = anyio.Event()
-        self._is_closed = False
+        self._server_wait = ServerWait(tools.toolbox, config.agent.wait_for_servers_s)
         self.pending = PendingRequests(config.security.question_timeout_s, tools.store.leases, tenant)
         self._prepare_turns()
         self._has_announced = False
@@ -186,9 +163,7 @@ class App:
 
     def close(self) -> None:
         """Cancel every answer and take no more; ``open_app`` does this at the end."""
-        self._is_closed = True
-        for answer in self._answers.values():
-            answer.scope.cancel()
+        self.answers.close()
         self._tasks.cancel_scope.cancel()
 
     @property
@@ -254,9 +229,9 @@ class App:
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
         """
-        self._check_free(conversation)
-        answer = Answer(conversation, sink, self.usage, partial(self._remove, conversation.id), steps)
-        self._answers[conversation.id] = answer
+        self.answers.check_free(conversation)
+        answer = Answer(conversation, sink, self.usage, partial(self.answers.remove, conversation.id), steps)
+        self.answers.add(answer)
         async with answer.making():
             yield answer
 
@@ -306,37 +281,13 @@ class App:
             result = await self.toolbox.call(ToolCall("call_1", tool.name, arguments), context)
         sink.feed([finished_event(result)])
 
-    def cancel(self, conversation_id: str) -> bool:
-        """Cancel a running answer, whose last event is ``End("cancelled")``; False if it has ended."""
-        running = self._answers.get(conversation_id)
-        if running is None or running.is_ending:
-            return False
-        running.scope.cancel()
-        return True
-
-    async def stopped(self, conversation_id: str) -> None:
-        """Cancel the running answer, if any, and wait until it is over and saved."""
-        if (running := self._answers.get(conversation_id)) is not None:
-            running.scope.cancel()
-            await running.done.wait()
-
-    def is_answering(self, conversation_id: str) -> bool:
-        """Return True if a conversation has a running answer."""
-        return conversation_id in self._answers
-
-    async def idle(self) -> None:
-        """Wait until no answer runs; the next one may begin before the caller goes on."""
-        while self._answers:
-            self._idle = anyio.Event()
-            await self._idle.wait()
-
     def prefill_progress(self, conversation_id: str) -> PromptProgress | None:
         """Return the progress of the prefill for a running answer; None outside of a prefill."""
         npu = self.model_host.npu
         if npu is None:
             return None
         tokens = self._warm_up.prefill_tokens if self._warm_up else 0
-        if tokens and conversation_id in self._answers:
+        if tokens and self.answers.is_making(conversation_id):
             return npu.prefill_progress.estimate(tokens)
         return npu.prefill_progress.of(conversation_id)
 
@@ -360,61 +311,11 @@ class App:
 
     async def _ready_to_warm_up(self) -> None:
         await self.model_host.ready()
-        await self.toolbox.wait(lambda _: self.config.agent.wait_for_servers_s)
+        await self._server_wait.before_question()
 
     async def servers_ready(self, text: str, options: AnswerOptions, sink: EventSink) -> frozenset[str]:
-        """Wait for the servers that are starting as long as a question is worth it; ``sink`` receives status lines.
-
-        ============================================  ======================================
-        a server that is starting                     is waited for up to
-        ============================================  ======================================
-        with a tool that the request names            its ``connect_timeout_s``
-        whose known tools fit the question            8 s, as one that adds to each question
-        whose known tools do not fit it               1 s
-        of which nothing is known                     ``agent.wait_for_servers_s``
-        that is waited for already                    not again
-        ============================================  ======================================
-
-        Returns:
-            The names of the servers without which the question is answered.
-        """
-        starting = [server for server in self.toolbox.connections if server.is_starting]
-        if not starting or not options.tools:
-            return frozenset()
-        patience_s = self.config.agent.wait_for_servers_s
-        tools = [*self.toolbox.tools(), *(tool for server in starting for tool in server.remembered_tools)]
-        fitting = {tool.server for tool in await self._preparation.fitting(text, tools)}
-        tool_names = {name for name in (options.model.forced_tool, *(options.allowed_tools or ())) if name}
-        tool_names -= {name for name in tool_names if self.toolbox.resolve(name) is not None}
-        named = {server.spec.name for server in starting if _has_named(server, tool_names)}
-        if tool_names and not named:
-            # One of them may have the tool that the request names.
-            named = {server.spec.name for server in starting if not server.remembered_tools}
-        needed = named | {server.spec.name for server in starting if _adds_context(server)} | fitting
-
-        def first_limit_s(server: AnyToolServer) -> float:
-            name = server.spec.name
-            if name not in needed and name in self._waited_for:
-                return 0.0
-            return patience_s if name in needed or not server.remembered_tools else min(patience_s, _UNFIT_WAIT_S)
-
-        def further_limit_s(server: AnyToolServer) -> float:
-            name = server.spec.name
-            return math.inf if name in named else max(0.0, _FIT_WAIT_S - patience_s) if name in needed else 0.0
-
-        late = await self.toolbox.wait(first_limit_s)
-        if hopeful := [server for server in late if further_limit_s(server)]:
-            sink.feed([status_line("waiting", names=_names_of(hopeful))])
-            late = await self.toolbox.wait(further_limit_s)
-        names = frozenset(server.spec.name for server in late)
-        news = [server for server in late if server.spec.name not in self._waited_for]
-        self._waited_for |= names
-        if news:
-            sink.feed([status_line("left_out" if options.is_single else "join_later", names=_names_of(news))])
-        return names
-
-    def _language_of(self, options: AnswerOptions) -> Language:
-        return options.language or self.config.agent.person_language
+        """Wait for the servers that are starting; return the names of those left out, see ``ServerWait``."""
+        return await self._server_wait.for_question(text, options, self._preparation.fitting, sink)
 
     def tools(self, options: AnswerOptions | None = None) -> tuple[ToolSpec, ...]:
         """Return the tools that an answer with these options is shown."""
@@ -432,12 +333,6 @@ class App:
         lists = self._preparation.beginnings(conversation, self.tools())
         return self.model_host.board.chat_model.head(conversation, lists)
 
-    def _check_free(self, conversation: Conversation) -> None:
-        if conversation.id in self._answers:
-            raise UsageError("this conversation has an answer under way; wait for it or cancel it")
-        if self._is_closed:
-            raise UsageError("this assistant is closed; ask while its 'async with open_app(...)' block runs")
-
     def _open_answer(
         self,
         conversation: Conversation,
@@ -447,23 +342,18 @@ class App:
         steps: Sequence[Step] = (),
     ) -> Answer:
         """Return the answer that ``_make_answer`` makes; from now on the conversation has a running answer."""
-        self._check_free(conversation)
+        self.answers.check_free(conversation)
         markup = MarkupFilter(self.config.agent.person_language)
         record: AnswerRecord | None = None
         if options.save:
             text, secrets = question if isinstance(question, str) else "", tuple(options.tokens.values())
             pictures = options.pictures
             record = AnswerRecord(self.recorder, conversation, text, secrets, markup.words, options.begun, pictures)
-        on_end = partial(self._remove, conversation.id)
-        language = self._language_of(options)
+        on_end = partial(self.answers.remove, conversation.id)
+        language = options.language or self.config.agent.person_language
         answer = Answer(conversation, sink, self.usage, on_end, steps, markup, record, language)
-        self._answers[conversation.id] = answer
+        self.answers.add(answer)
         return answer
-
-    def _remove(self, conversation_id: str) -> None:
-        del self._answers[conversation_id]
-        if not self._answers:
-            self._idle.set()
 
     async def _make_answer(self, answer: Answer, question: str | PromptQuestion, options: AnswerOptions) -> None:
         """Answer the question with the model and the servers' tools."""

@@ -108,4 +108,4 @@ async def open_app(
             app.close()
             with anyio.CancelScope(shield=True):
                 # Answers that run in their caller's task still use the tools and the model.
-                await app.idle()
+                await app.answers.idle()

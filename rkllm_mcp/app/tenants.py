@@ -361,5 +361,5 @@ def _auxiliary(config: Config) -> tuple[str, ...]:
 async def _close_drained(opened: _OpenContext[App], drain_s: float) -> None:
     """Close an assistant, after its answers if they end in time."""
     with anyio.move_on_after(drain_s):
-        await opened.value.idle()
+        await opened.value.answers.idle()
     await opened.close()

@@ -44,7 +44,7 @@ async def test_no_run_waits_for_the_next_round_of_an_answer_that_ended_in_its_to
                         announced = bool(app.engine.expected)
                         if leaves:
                             break
-                        app.cancel(conversation.id)
+                        app.answers.cancel(conversation.id)
             assert announced
             assert not app.engine.expected
 
@@ -60,7 +60,7 @@ async def test_an_answer_may_be_left_or_stopped_at_any_event_and_its_one_end_say
                 async with aclosing(app.reply(conversation, QUESTION)) as stream:
                     for _ in range(number):
                         await anext(stream)
-                assert not app.cancel(conversation.id)
+                assert not app.answers.cancel(conversation.id)
             else:
                 seen, is_cancelled = await stopped_at(app, conversation, number, pushed="pushed" in how)
                 ends = [event for event in seen if isinstance(event, End)]
@@ -77,7 +77,7 @@ async def stopped_at(app: App, conversation: Conversation, number: int, *, pushe
 
     def take(event: Event) -> None:
         if len(seen) == number:
-            results.append(app.cancel(conversation.id))
+            results.append(app.answers.cancel(conversation.id))
         seen.append(event)
 
     if pushed:
@@ -99,7 +99,7 @@ async def test_an_answer_that_is_stopped_before_it_began_ends_as_cancelled(tmp_p
 
         async with anyio.create_task_group() as group:
             group.start_soon(read)
-            while not app.cancel(conversation.id):
+            while not app.answers.cancel(conversation.id):
                 await anyio.lowlevel.checkpoint()
         assert ends == [End("cancelled")]
         assert (await reply_of(app, "Hello", conversation))[-1] == End("answered")
@@ -110,7 +110,7 @@ async def test_an_answer_whose_reader_stalls_can_be_stopped_and_the_others_go_on
         stalled = app.new_conversation()
         async with aclosing(app.reply(stalled, "Hello")) as stream:
             await anext(stream)
-            assert app.cancel(stalled.id)
+            assert app.answers.cancel(stalled.id)
             assert (await reply_of(app, "Hello"))[-1] == End("answered")
             rest = [event async for event in stream]
         assert rest[-1] == End("cancelled")
@@ -152,7 +152,7 @@ async def test_an_answer_that_is_pushed_is_over_when_its_end_comes(tmp_path: Pat
         @FunctionSink
         def sink(event: Event) -> None:
             seen.append(event)
-            is_answering.append(app.is_answering(conversation.id))
+            is_answering.append(app.answers.is_making(conversation.id))
 
         await app.answer(conversation, QUESTION, sink)
         assert is_answering == [True] * (len(is_answering) - 1) + [False]
@@ -189,10 +189,10 @@ async def test_an_answer_that_is_pushed_ends_with_its_cancellation(tmp_path: Pat
         if how == "leave":
             scope.cancel()
         elif how == "cancel":
-            assert app.cancel(conversation.id)
+            assert app.answers.cancel(conversation.id)
         if how != "close":
             await is_over.wait()
-            assert not app.is_answering(conversation.id)
+            assert not app.answers.is_making(conversation.id)
             assert (await reply_of(app, "こんにちは", conversation))[-1] == End("answered")
     ends = [event for event in seen if isinstance(event, End)]
     assert ends == ([] if how == "leave" else [End("cancelled")])
@@ -254,7 +254,7 @@ async def test_answers_stopped_in_the_middle_cost_nothing_twice_on_any_runtime(t
                     assert not (isinstance(event, Status) and event.text.startswith("[NPU: prefilled")), number
                     seen += 1
                     if seen == stop_at:
-                        app.cancel(conversation.id)
+                        app.answers.cancel(conversation.id)
                     if isinstance(event, Usage):
                         usages.append(event)
             assert_ready(conversation)

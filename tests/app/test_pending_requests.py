@@ -72,7 +72,7 @@ async def test_an_answer_may_be_left_or_stopped_while_its_question_is_open(tmp_p
                         asked = event.id
                         if not stops:
                             break
-                        assert app.cancel(conversation.id)
+                        assert app.answers.cancel(conversation.id)
             await app.pending.settled(asked)
             assert (asked != "", app.pending.open(), app.pending.decide(asked, "once")) == (True, (), False)
             async with aclosing(app.reply(conversation, "Hello", ASK)) as stream:

@@ -129,7 +129,7 @@ async def test_a_question_waits_for_a_known_server_if_it_fits_its_tools_and_the_
                             act(conversation.id)
             return events
 
-        cancelled = await water(app.cancel, language="ja")
+        cancelled = await water(app.answers.cancel, language="ja")
         assert lines(cancelled) == ["[MCP: この質問に必要かもしれない 'garden' の起動を待っています]"]
         assert cancelled[-1] == End("cancelled")
         assert said(await ask(app, "Hello")) == "Hello there."

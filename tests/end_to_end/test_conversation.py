@@ -68,9 +68,9 @@ async def test_an_answer_can_be_cancelled_and_the_next_question_works(tmp_path: 
             async for event in stream:
                 events.append(event)
                 if isinstance(event, Text):
-                    assert app.cancel(conversation.id) or isinstance(events[-2], Text)
+                    assert app.answers.cancel(conversation.id) or isinstance(events[-2], Text)
         assert events[-1] == End("cancelled")
-        assert not app.cancel(conversation.id)
+        assert not app.answers.cancel(conversation.id)
         events = await reply_of(app, "こんにちは", conversation)
         assert events[-1] == End("answered")
         assert "エミュレート" in "".join(event.text for event in events if isinstance(event, Text))

@@ -194,7 +194,7 @@ class LocalHost:
         self.new_conversation = app.new_conversation
         self.resume = app.resume
         self.reply = app.reply
-        self.cancel = app.cancel
+        self.cancel = app.answers.cancel
         self.settled = app.pending.settled
 
     @property

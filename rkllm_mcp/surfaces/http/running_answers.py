@@ -238,16 +238,16 @@ class RunningAnswers:
         """End the answer of a conversation, waiting or running; False if there is none, or its ``End`` is decided."""
         answer = self.find(app.tenant, conversation)
         if answer is None:
-            return app.cancel(conversation)
+            return app.answers.cancel(conversation)
         # A changed configuration may have replaced ``app``.
         if answer.assistant is not None:
-            return answer.assistant.cancel(conversation)
+            return answer.assistant.answers.cancel(conversation)
         answer.scope.cancel()
         return True
 
     async def stopped(self, app: App, conversation: str) -> None:
         """End the answer of a conversation, if any, and wait until it is over; nothing of it can be read any more."""
-        await app.stopped(conversation)
+        await app.answers.stop(conversation)
         if (answer := self.find(app.tenant, conversation)) is not None:
             answer.scope.cancel()
             await answer.done.wait()

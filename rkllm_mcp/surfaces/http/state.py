@@ -89,7 +89,9 @@ class OpenConversations:
 
     async def _is_current(self, app: App, conversation: Conversation) -> bool:
         """Return False for a conversation that went on on another board meanwhile."""
-        is_resting = conversation.draft is None and not conversation.unkept and not app.is_answering(conversation.id)
+        is_resting = (
+            conversation.draft is None and not conversation.unkept and not app.answers.is_making(conversation.id)
+        )
         if not app.store.is_shared or not is_resting or not conversation.kept_turns:
             return True
         try:
@@ -140,7 +142,7 @@ class OpenConversations:
         resting = [
             candidate
             for candidate in candidates
-            if candidate[1].draft is None and not candidate[0].is_answering(candidate[1].id)
+            if candidate[1].draft is None and not candidate[0].answers.is_making(candidate[1].id)
         ] or candidates
         app, conversation, _ = resting[evict_fairly([(app.tenant, size) for app, _, size in resting])]
         return app, conversation.id

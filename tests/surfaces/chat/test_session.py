@@ -90,7 +90,7 @@ async def test_stopping_the_answer_does_not_report_its_question_as_over(
 
             tasks.start_soon(follow)
             await absent.asked.wait()
-            assert app.cancel(conversation.id)
+            assert app.answers.cancel(conversation.id)
     assert reasons == ["cancelled"]
     assert "Who are you?" in screen.getvalue()
     assert read_catalogue("en").sentence("answer.too_late") not in screen.getvalue()

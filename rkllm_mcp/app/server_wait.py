@@ -1,0 +1,112 @@
+"""How long a question waits for the servers that are still starting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rkllm_mcp.catalogue import status_line
+from rkllm_mcp.generation import AnswerOptions
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.protocols import EventSink
+
+if TYPE_CHECKING:
+    from rkllm_mcp.mcp_client.lifecycle import AnyToolServer
+    from rkllm_mcp.tools.toolbox import Toolbox
+
+# A server whose tools do not fit a question is waited for this long: then the list of tools is usually complete.
+# A server whose known tools fit the question, or that adds to each question, is waited for so long in all.
+_FIT_WAIT_S = 8.0
+_UNFIT_WAIT_S = 1.0
+
+
+class ServerWait:
+    """Waiting for servers; ``patience_s`` is the time for one of which nothing is known."""
+
+    def __init__(self, toolbox: Toolbox, patience_s: float) -> None:
+        self._toolbox = toolbox
+        self._patience_s = patience_s
+        self._left_out: set[str] = set()  # servers without which an answer went on
+
+    async def before_question(self) -> None:
+        """Wait for the servers before the first question is known."""
+        await self._toolbox.wait(lambda _: self._patience_s)
+
+    async def for_question(
+        self,
+        text: str,
+        options: AnswerOptions,
+        fitting: Callable[[str, Sequence[ToolSpec]], Awaitable[Iterable[ToolSpec]]],
+        sink: EventSink,
+    ) -> frozenset[str]:
+        """Wait for the servers that are starting as long as a question is worth it.
+
+        ============================================  ======================================
+        a server that is starting                     is waited for up to
+        ============================================  ======================================
+        with a tool that the request names            its ``connect_timeout_s``
+        whose known tools fit the question            8 s, as one that adds to each question
+        whose known tools do not fit it               1 s
+        of which nothing is known                     ``agent.wait_for_servers_s``
+        that is waited for already                    not again
+        ============================================  ======================================
+
+        Args:
+            text: the question.
+            options: the options of its answer.
+            fitting: returns the tools that fit a question.
+            sink: receives status lines.
+
+        Returns:
+            The names of the servers without which the question is answered.
+        """
+        starting = [server for server in self._toolbox.connections if server.is_starting]
+        if not starting or not options.tools:
+            return frozenset()
+        toolbox, patience_s = self._toolbox, self._patience_s
+        tools = [*toolbox.tools(), *(tool for server in starting for tool in server.remembered_tools)]
+        fit = {tool.server for tool in await fitting(text, tools)}
+        tool_names = {name for name in (options.model.forced_tool, *(options.allowed_tools or ())) if name}
+        tool_names -= {name for name in tool_names if toolbox.resolve(name) is not None}
+        named = {server.spec.name for server in starting if _has_named(server, tool_names)}
+        if tool_names and not named:
+            # One of them may have the tool that the request names.
+            named = {server.spec.name for server in starting if not server.remembered_tools}
+        needed = named | {server.spec.name for server in starting if _adds_context(server)} | fit
+
+        def first_limit_s(server: AnyToolServer) -> float:
+            name = server.spec.name
+            if name not in needed and name in self._left_out:
+                return 0.0
+            return patience_s if name in needed or not server.remembered_tools else min(patience_s, _UNFIT_WAIT_S)
+
+        def further_limit_s(server: AnyToolServer) -> float:
+            name = server.spec.name
+            return math.inf if name in named else max(0.0, _FIT_WAIT_S - patience_s) if name in needed else 0.0
+
+        late = await toolbox.wait(first_limit_s)
+        if hopeful := [server for server in late if further_limit_s(server)]:
+            sink.feed([status_line("waiting", names=_names_of(hopeful))])
+            late = await toolbox.wait(further_limit_s)
+        names = frozenset(server.spec.name for server in late)
+        news = [server for server in late if server.spec.name not in self._left_out]
+        self._left_out |= names
+        if news:
+            sink.feed([status_line("left_out" if options.is_single else "join_later", names=_names_of(news))])
+        return names
+
+
+def _names_of(servers: Sequence[AnyToolServer]) -> str:
+    return ", ".join(f"'{server.spec.name}'" for server in servers)
+
+
+def _has_named(server: AnyToolServer, tool_names: Collection[str]) -> bool:
+    """Return True if a server may have one of ``tool_names``."""
+    server_names = {name for tool in server.remembered_tools for name in (tool.wire_name, tool.qualified_name)}
+    return any(name in server_names or name.startswith(f"mcp__{server.spec.name}__") for name in tool_names)
+
+
+def _adds_context(server: AnyToolServer) -> bool:
+    """Return True if a server adds to each question, and did not fail in an earlier run."""
+    return server.spec.auto_context_tool is not None and not server.failed_before
