@@ -1,9 +1,10 @@
-"""The words of a question that say what it is about, without those that ask, are polite or point back."""
+"""The words of a question that say what it is about, and follow-ups, which leave these out."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 
@@ -29,3 +30,45 @@ def own_words(text: str) -> tuple[list[str], bool]:
     plain = unicodedata.normalize("NFKC", text).lower()
     without_pointers = _POINTER.sub(" ", plain)
     return _OWN_WORD.findall(_WITHOUT_SUBJECT.sub(" ", without_pointers)), without_pointers != plain
+
+
+# Own words of a question that points back, such as 課長の場合は？
+_MOST_OWN_WORDS = 2
+_MOST_EARLIER = 5
+_EARLIER_CHARS = 500
+_LONGEST_FOLLOW_UP_CHARS = 1000  # a longer text has a subject, and matching megabytes would block the event loop
+
+
+def with_earlier_words(text: str, earlier: Sequence[str]) -> str:
+    """Return the words to search with: those of a follow-up question come behind the question that it continues.
+
+    ``earlier`` are the previous questions, oldest first. A follow-up has no word of its own that says what it is about,
+    or points back and has few.
+    """
+    if not _is_follow_up(text):
+        return text
+    recent = [question for question in reversed(earlier) if question.strip()][:_MOST_EARLIER]
+    subject = next((question for question in recent if not _is_follow_up(question)), recent[-1] if recent else "")
+    return f"{subject[:_EARLIER_CHARS]}\n{text}" if subject else text
+
+
+# The end of a question: 大阪は？ じゃあ大阪は And in Osaka?
+_ASKING = re.compile(r"(?:[?？]|は|か|の|って|では|だと)[\s。…]*\Z")
+
+
+def asks_on(text: str) -> bool:
+    """Return True if a text asks what was asked before about something else: it points back and has a word of its own.
+
+    "And tomorrow?" does, "And what else?" and "What can you do?" do not.
+    """
+    if len(text) > _LONGEST_FOLLOW_UP_CHARS:
+        return False
+    words, points_back = own_words(text)
+    return 0 < len(words) <= _MOST_OWN_WORDS and points_back and _ASKING.search(text) is not None
+
+
+def _is_follow_up(text: str) -> bool:
+    if len(text) > _LONGEST_FOLLOW_UP_CHARS:
+        return False
+    words, points_back = own_words(text)
+    return not words or (len(words) <= _MOST_OWN_WORDS and points_back)

@@ -1,7 +1,7 @@
 """``CallCheck``: a question against the calls that a model makes of it, as cheap as a search for tools.
 
 Small models call a tool when the user says thank you, with values that they invent. Such a call has nothing to do with
-the question, and neither has any tool. Behind a result that does not answer it they tell which tool could be called.
+the question, and neither has any tool.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from rkllm_base.own_words import with_earlier_words
 from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 from rkllm_mcp.agent.facts import call_key, last_question, plain
-from rkllm_mcp.agent.question import with_earlier_words
 from rkllm_mcp.agent.tool_set import ToolSet, is_host_tool
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 
@@ -20,14 +20,6 @@ from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 _WORD = re.compile(rf"[{KANJI}]{{2,}}|[{KATAKANA}]{{2,}}|[{HIRAGANA}]{{2,}}|[^\W_{HIRAGANA}{KATAKANA}{KANJI}]{{2,}}")
 # Of a longer text the beginning is compared.
 _COMPARED_CHARS = 20_000
-# A longer text is an answer that mentions a tool.
-_LONGEST_DESCRIPTION = 400
-# Around the name of a tool: "you can use the `get_forecast` function", get_forecast を使うと.
-_BEFORE_NAME = (
-    r"\b(?:us(?:e|ing)|call(?:ing)?|invok(?:e|ing)|run(?:ning)?|try)\s+(?:the\s+)?(?:(?:tool|function)\s+)?[`'\"]?"
-)
-_BEHIND_NAME = r"[`'\"」』]?\s*(?:という)?(?:関数|ツール)?(?:を(?:使|呼|実行|利用)|で(?:確認|調べ|検索|取得))"
-
 Fitting: TypeAlias = Callable[[str, Sequence[ToolSpec]], Awaitable[Sequence[ToolSpec]]]
 """Returns the tools that have to do with a request."""
 
@@ -91,23 +83,6 @@ class CallCheck:
         if not all(self._is_repeated(call.name, call.arguments) for call in calls):
             asked = with_earlier_words(asked, earlier)
         return not await self._fitting(asked, self._tool_set.tools)
-
-    def described_call(self, text: str) -> str:
-        """Return the tool that a short text says could be called, in place of a call of it; empty for none.
-
-        It is a read-only one that the question does not name.
-        """
-        question = last_question(self._conversation).text
-        names = [
-            tool.name
-            for tool in self._tool_set.tools
-            if tool.read_only and not is_host_tool(tool) and tool.name in text[:_LONGEST_DESCRIPTION]
-        ]
-        if len(text) > _LONGEST_DESCRIPTION or len(names) != 1 or names[0] in question:
-            return ""
-        name = re.escape(names[0])
-        pattern = rf"{_BEFORE_NAME}{name}(?![\w-])|(?<![\w-]){name}{_BEHIND_NAME}"
-        return names[0] if re.search(pattern, text, re.IGNORECASE) else ""
 
     def _is_repeated(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Return True if the same call was made before the last question."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from rkllm_base.own_words import asks_on, with_earlier_words
 from rkllm_mcp.agent.offers import NO_OFFER, Offer, offer_of, offer_of_all
-from rkllm_mcp.agent.question import ContextResult, Question, asks_on, gather_context, with_earlier_words
-from rkllm_mcp.agent.repairs import known_arguments
+from rkllm_mcp.agent.question import ContextResult, Question, gather_context
+from rkllm_mcp.agent.rounds import ResponseInstructions
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolFinder, ToolSelection, ToolSet
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.generation import ModelOptions
@@ -31,27 +32,6 @@ def instruct(conversation: Conversation, instructions: Sequence[str]) -> str:
     system = Message("system", "\n\n".join([*(message.text for message in messages), *new]))
     conversation.replace([system])
     return ""
-
-
-class ResponseInstructions:
-    """Instructions that follow tool results, each server's once.
-
-    ``of_tool`` returns the ``response_instruction`` for a tool's name, or an empty text.
-    """
-
-    def __init__(self, of_tool: Callable[[str], str] = lambda _: "") -> None:
-        self._of_tool = of_tool
-        self._sent: set[str] = set()
-
-    def after(self, tools: Iterable[ToolSpec]) -> list[str]:
-        """Return the instructions of these tools' servers that were not returned before."""
-        new: list[str] = []
-        for tool in tools:
-            instruction = self._of_tool(tool.name)
-            if instruction and tool.server not in self._sent:
-                self._sent.add(tool.server)
-                new.append(instruction)
-        return new
 
 
 class TurnTools(ToolCaller, Protocol):
@@ -154,7 +134,12 @@ class TurnPreparation:
             if offer is not None:
                 offer = await self._offer(request, words, followed, [finding.tool.name for finding in findings])
                 language = language_of_text(request.asked.text)
-                offer = replace(offer, language=language, words=said or request.asked.text)
+                offer = replace(
+                    offer,
+                    language=language,
+                    words=said or request.asked.text,
+                    files=self._selection.search.files(request.asked.text),
+                )
             standing = instruct(conversation, self._standing_instructions())
             server_instructions = instructions.after(finding.tool for finding in findings)
             parts = [
@@ -212,10 +197,6 @@ class TurnPreparation:
             ranked = sorted(evidence, key=lambda each: -each.words)
             return offer_of_all([each.tool for each in ranked])
         offer = offer_of(evidence, followed)
-        if offer.begins:
-            begun = next(each for each in evidence if each.tool.name == offer.begins)
-            known = known_arguments(begun.tool, words, search.files(text), takes_more=bool(begun.optional))
-            offer = replace(offer, arguments=known)
         # With passages in its turn a question is answered from them, unless it is about a tool in every word or value.
         best = offer.guesses[0] if offer.begins else None
         return offer if not asked or (best is not None and (best.has_value or best.is_explained)) else NO_OFFER

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rkllm_mcp.agent.repairs import known_arguments
 from rkllm_mcp.catalogue import read_catalogue, translate
 from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
 from rkllm_mcp.protocols import ToolEvidence
@@ -52,6 +53,7 @@ class Guess:
     probability: float
     reasons: tuple[str, ...] = ()
     lacks: bool = False  # it requires a kind of value that the question does not have
+    takes_more: bool = False  # the question has a value that it may take, without requiring it
     is_explained: bool = False  # every word of the question's own is in its texts
 
     @property
@@ -67,21 +69,21 @@ class Offer:
     Attributes:
         guesses: the tools that may be needed, the most probable first.
         begins: the name of the tool whose call the host begins; empty if the model chooses.
-        arguments: of that call, where the question gives them all; None if the model writes them.
         language: that of the question, in which the tools are shown.
         words: the question in words, for the tools that take those; a follow-up with what it leaves out.
+        files: the names of files in it.
     """
 
     guesses: tuple[Guess, ...] = ()
     begins: str = ""
-    arguments: Mapping[str, Any] | None = None
     language: Language = "en"
     words: str = ""
+    files: Sequence[str] = ()
 
     @property
     def cards(self) -> tuple[ToolSpec, ...]:
         """The tools to show: the one whose call is begun, or those that the model chooses from."""
-        shown = self.guesses[: (1 if self.arguments is None else 0) if self.begins else MOST_SHOWN]
+        shown = self.guesses[: 1 if self.begins else MOST_SHOWN]
         return tuple(card_of(guess.tool.in_language(self.language)) for guess in shown)
 
     def has(self, name: str) -> bool:
@@ -99,13 +101,15 @@ class Offer:
         percent = round(100 * best.probability)
         return translate("answer.begins", language, tool=best.tool.name, percent=percent, evidence=evidence)
 
-    def asked_in_words(self) -> Iterator[ToolSpec]:
-        """Yield the likely tools that take the user's own words or no values, if the host begins a call."""
+    def known_calls(self) -> Iterator[tuple[ToolSpec, Mapping[str, Any]]]:
+        """Yield the likely tools whose arguments the question gives, with these, if the host begins a call."""
         for guess in self.guesses if self.begins else ():
             tool = guess.tool
-            takes_words = bool(tool.question_argument) or not tool.input_schema.get("properties")
-            if guess.probability >= IS_LIKELY and tool.read_only is True and takes_words:
-                yield tool
+            if guess.probability >= IS_LIKELY and tool.read_only is True:
+                asked = {tool.question_argument: self.words} if tool.question_argument else None
+                known = asked or known_arguments(tool, self.words, self.files, takes_more=guess.takes_more)
+                if known is not None:
+                    yield tool, known
 
     def after(self, tried: Sequence[str]) -> ToolSpec | None:
         """Return the tool to call after those that were ``tried`` and failed: a likely other one, else the last."""
@@ -153,7 +157,12 @@ def offer_of(evidence: Sequence[ToolEvidence], followed: str = "") -> Offer:
     found = zip(evidence, probabilities(parts, WEIGHTS, NO_TOOL), parts, strict=True)
     guesses = [
         Guess(
-            each.tool, probability, _reasons(each, is_followed=bool(named["followed"])), _lacks(each), not each.strange
+            each.tool,
+            probability,
+            _reasons(each, is_followed=bool(named["followed"])),
+            _lacks(each),
+            bool(each.optional),
+            not each.strange,
         )
         for each, probability, named in found
         if probability >= IS_LIKELY

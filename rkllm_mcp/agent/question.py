@@ -9,7 +9,6 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from rkllm_base.own_words import own_words
 from rkllm_mcp.agent.tool_runner import outcome, source_events
 from rkllm_mcp.agent.tool_set import ToolCaller
 from rkllm_mcp.catalogue import status_line
@@ -195,48 +194,6 @@ async def gather_context(
         for tool, result in texts
         if not result.is_error and result.sources != () and result.text.strip()
     ]
-
-
-# Own words of a question that points back, such as 課長の場合は？
-_MOST_OWN_WORDS = 2
-_MOST_EARLIER = 5
-_EARLIER_CHARS = 500
-_LONGEST_FOLLOW_UP_CHARS = 1000  # a longer text has a subject, and matching megabytes would block the event loop
-
-
-def with_earlier_words(text: str, earlier: Sequence[str]) -> str:
-    """Return the words to search with: those of a follow-up question come behind the question that it continues.
-
-    ``earlier`` are the previous questions, oldest first. A follow-up has no word of its own that says what it is about,
-    or points back and has few.
-    """
-    if not _is_follow_up(text):
-        return text
-    recent = [question for question in reversed(earlier) if question.strip()][:_MOST_EARLIER]
-    subject = next((question for question in recent if not _is_follow_up(question)), recent[-1] if recent else "")
-    return f"{subject[:_EARLIER_CHARS]}\n{text}" if subject else text
-
-
-# The end of a question: 大阪は？ じゃあ大阪は And in Osaka?
-_ASKING = re.compile(r"(?:[?？]|は|か|の|って|では|だと)[\s。…]*\Z")
-
-
-def asks_on(text: str) -> bool:
-    """Return True if a text asks what was asked before about something else: it points back and has a word of its own.
-
-    "And tomorrow?" does, "And what else?" and "What can you do?" do not.
-    """
-    if len(text) > _LONGEST_FOLLOW_UP_CHARS:
-        return False
-    words, points_back = own_words(text)
-    return 0 < len(words) <= _MOST_OWN_WORDS and points_back and _ASKING.search(text) is not None
-
-
-def _is_follow_up(text: str) -> bool:
-    if len(text) > _LONGEST_FOLLOW_UP_CHARS:
-        return False
-    words, points_back = own_words(text)
-    return not words or (len(words) <= _MOST_OWN_WORDS and points_back)
 
 
 # A prompt that ends with the assistant's turn has begun an answer, which the model takes up.

@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rkllm_mcp.agent.loop import LoopSettings, ReturnCalls, run_agent
+from rkllm_mcp.agent.handlers import ReturnCalls
+from rkllm_mcp.agent.loop import run_agent
+from rkllm_mcp.agent.rounds import LoopSettings
 from rkllm_mcp.agent.tool_set import ToolSet, named
 from rkllm_mcp.app.assistant import App
 from rkllm_mcp.catalogue import status_line, translate

@@ -9,11 +9,13 @@ import pytest
 
 from rkllm_mcp.agent.call_check import CallCheck
 from rkllm_mcp.agent.facts import words_conversation
-from rkllm_mcp.agent.loop import LoopSettings, RunCalls, answer_with_tools
+from rkllm_mcp.agent.handlers import RunCalls
+from rkllm_mcp.agent.loop import answer_with_tools
+from rkllm_mcp.agent.rounds import LoopSettings
 from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.events import Event, Text, ToolCallDetected, ToolCallFailed
-from rkllm_mcp.generation import ForcedTool, ModelOptions
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.other_script import have_common_words
@@ -121,67 +123,6 @@ async def test_an_unasked_call_is_neither_shown_nor_run_and_answered_in_words() 
     messages, listed, _ = model.asked[1]
     assert (messages, listed) == ([BEFORE[0], BEFORE[3], *thanks], ())
     assert conversation.messages[-2:] == [*thanks, Message("assistant", "Gladly!")]
-
-
-DESCRIPTION = "To get the time in Osaka, you can use the `clock` function with the timezone set to Asia/Tokyo."
-
-
-@pytest.mark.parametrize(
-    ("question", "text", "name"),
-    [
-        ("What time is it there?", DESCRIPTION, "clock"),
-        ("そこは何時？", "clock関数を使って確認できます。", "clock"),
-        ("そこは何時？", "`clock` を呼び出してください。", "clock"),
-        ("What does clock do?", DESCRIPTION, ""),
-        ("What time is it there?", "I do not use an o'clock time.", ""),
-        ("What time is it there?", "The clock says noon.", ""),
-        ("Is it dark?", "You can use the `switch_light` function.", ""),
-        ("And then?", "Use `clock` and then `calculate`.", ""),
-        ("What time is it there?", DESCRIPTION + " It is noon." * 40, ""),
-    ],
-)
-def test_a_call_is_described_where_a_short_text_says_which_tool_could_be_called(
-    question: str, text: str, name: str
-) -> None:
-    conversation = Conversation(messages=[*BEFORE, Message("user", question)])
-    check = CallCheck(conversation, ToolSet(TOOLS), fitting, have_common_words)
-    assert check.described_call(text) == name
-
-
-@pytest.mark.parametrize("last", ["Rain, and it is noon.", "You can use the `clock` tool."])
-async def test_behind_a_result_a_call_that_is_only_described_is_made_and_no_part_of_the_conversation(last: str) -> None:
-    events: list[Event] = []
-    sink, conversation, tool_set = FunctionSink(events.append), Conversation(), ToolSet(TOOLS)
-    weather, clock = ToolCallDetected("get_weather", {"location": "Osaka"}), ToolCallDetected("clock", {"time": "now"})
-    answer = [Round([Text(last)]), Round([Text("It is noon in the rain.")])]
-    model = ScriptedModel([Round([weather]), Round([Text(DESCRIPTION)]), Round([clock]), *answer])
-    tools = ScriptedTools({"get_weather": "rain", "clock": "noon"})
-    check = CallCheck(conversation, tool_set, fitting, have_common_words, accepts_calls=True)
-    calls = RunCalls(tools, tool_set, CallContext(sink=sink), check=check)
-    question = [Message("user", "How is the weather in Osaka, and what time is it?")]
-    options = ModelOptions(tool_choice=ForcedTool("get_weather", opens_arguments=True))
-    with anyio.fail_after(60):
-        await answer_with_tools(model, conversation, question, calls, options, LoopSettings(), sink)
-    assert [call.name for call in tools.calls] == ["get_weather", "clock"]
-    choices = [options.tool_choice for _, _, options in model.asked[:4]]
-    assert choices == [options.tool_choice, "auto", ForcedTool("clock"), "auto"]
-    assert model.asked[2][0][-1].role == "tool"
-    assert not any(DESCRIPTION in message.text for message in conversation.messages)
-    # A second description is followed by an answer from the results, without the tools.
-    is_described = "clock" in last
-    assert (status_line("facts") in events) is is_described
-    assert conversation.messages[-1].text.endswith("It is noon in the rain." if is_described else last)
-
-
-async def test_a_first_answer_that_describes_a_call_is_an_answer() -> None:
-    sink, conversation, tool_set = FunctionSink(lambda _: None), Conversation(), ToolSet(TOOLS)
-    model = ScriptedModel([Round([Text(DESCRIPTION)])])
-    check = CallCheck(conversation, tool_set, fitting, have_common_words)
-    calls = RunCalls(ScriptedTools({}), tool_set, CallContext(sink=sink), check=check)
-    question = [Message("user", "How do I get the time?")]
-    with anyio.fail_after(60):
-        await answer_with_tools(model, conversation, question, calls, ModelOptions(), LoopSettings(), sink)
-    assert len(model.asked) == 1
 
 
 async def test_calls_that_the_host_has_chosen_are_accepted() -> None:

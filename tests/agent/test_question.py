@@ -7,7 +7,8 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from rkllm_mcp.agent.question import text_argument, with_earlier_words
+from rkllm_base.own_words import with_earlier_words
+from rkllm_mcp.agent.question import text_argument
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Text, ToolCallDetected
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec

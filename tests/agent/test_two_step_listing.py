@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rkllm_mcp.agent.loop import LoopSettings
+from rkllm_mcp.agent.rounds import LoopSettings
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSet, named
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.events import End, Text, ToolCallDetected, ToolFinished

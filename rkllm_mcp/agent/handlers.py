@@ -1,0 +1,241 @@
+"""Handlers of the calls of an answer: those of the host's tools are run, those of a client's are returned to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from rkllm_mcp.agent.call_check import CallCheck
+from rkllm_mcp.agent.facts import (
+    call_key,
+    calls_with_results,
+)
+from rkllm_mcp.agent.failures import has_failed
+from rkllm_mcp.agent.offers import Offer, card_of
+from rkllm_mcp.agent.rounds import ResponseInstructions, RoundOutcome
+from rkllm_mcp.agent.tool_runner import CallRunner, Parallel
+from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
+from rkllm_mcp.catalogue import status_line, translate
+from rkllm_mcp.events import Event, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.generation import ForcedTool, ModelOptions
+from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.prompt.tool_list import signature
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EventSink, Turn
+from rkllm_mcp.text import language_of_text
+
+CALLS_OVER = "no more tools are run for this answer"
+CALL_NOTE = "The answer has to be a call of one of the tools. Call one now."
+TOGETHER_NOTE = "Call this again together with the others."
+
+
+class RunCalls:
+    """Runs the calls on ``tools``, with ``context``; ``instructions`` follow the results.
+
+    Calls of the first round that ``check`` finds unasked are neither shown nor run.
+    """
+
+    keeps_forced_tool = False
+    has_last_round = True
+
+    def __init__(
+        self,
+        tools: ToolCaller,
+        tool_set: ToolSet,
+        context: CallContext = NO_CONTEXT,
+        parallel: Parallel = "auto",
+        instructions: ResponseInstructions | None = None,
+        check: CallCheck | None = None,
+        offer: Offer | None = None,
+        passages: Sequence[str] = (),
+    ) -> None:
+        self.tool_set = tool_set
+        self.passages = passages
+        self.offer = offer
+        self.shows_with_question = offer is not None
+        self._failed_rounds = 0
+        self._request = context.request
+        self._check = check
+        self._withheld: list[ToolCallDetected] = []
+        self._is_forced = False
+        self._sink = context.sink
+        self._instructions = instructions or ResponseInstructions()
+        self._runner = CallRunner(tools, tool_set, context, parallel)
+
+    def shown(self, event: Event, *, may_call: bool, may_reveal: bool) -> Event | None:
+        """Return a call with its server, or as a failure in the last round; a doubtful one is withheld."""
+        del may_reveal
+        if not isinstance(event, ToolCallDetected):
+            return event
+        if not may_call:
+            return ToolCallFailed(event.raw, CALLS_OVER)
+        tool = self.tool_set.tool(event.name)
+        event = replace(event, server=tool.server if tool else "")
+        is_offered = self.offer is None or self.offer.has(event.name) or self._is_forced
+        if self._withheld or not is_offered or self._is_doubtful(event):
+            # The calls keep their order.
+            self._withheld.append(event)
+            return None
+        return event
+
+    def _is_doubtful(self, event: ToolCallDetected) -> bool:
+        is_first = self._check is not None and not self._runner.finished
+        return is_first and self._check is not None and self._check.is_doubtful(event.name, event.arguments)
+
+    async def resolve(self, turn: Turn, *, may_reveal: bool) -> RoundOutcome:
+        """Run the calls."""
+        del may_reveal
+        withheld, self._withheld = self._withheld, []
+        is_unasked = bool(withheld) and len(withheld) == len(turn.calls)
+        if is_unasked and (self._check is None or await self._check.are_unasked(turn.calls)):
+            return RoundOutcome(without_tools="words")
+        if withheld:
+            self._sink.feed(withheld)
+        is_first = not self._runner.finished
+        is_failure = bool(turn.failures) and not turn.calls and not turn.has_text
+        is_unneeded = self._check is not None and is_first and is_failure and await self._check.fits_none()
+        if is_unneeded or (is_failure and self.offer is not None and not self.offer.guesses and not self._is_forced):
+            # A correction would only lead to another call.
+            return RoundOutcome(without_tools="words")
+        count = len(turn.calls)
+        if not count and not turn.failures:
+            if not turn.has_text:
+                self._sink.feed([status_line("silence")])
+            return RoundOutcome()
+        if count:
+            self._sink.feed([status_line("detected" if count > 1 else "detected_one", count=count)])
+        is_repetition = count > 0 and not turn.failures and all(map(self._runner.has_result, turn.calls))
+        news_before = self._runner.news
+        results = (*await self._runner.run(turn.calls), *_refusals(turn.failures))
+        if results and (failure := self._after_failure(turn, results, is_repetition=is_repetition)) is not None:
+            return failure
+        if is_repetition:
+            has_facts = any(not result.is_error for result in self._runner.finished.values())
+            return RoundOutcome(without_tools="facts") if has_facts else RoundOutcome(results, without_tools="failure")
+        notes = self._instructions.after(self._answering(turn.calls))
+        has_news = self._runner.news > news_before
+        return RoundOutcome(results, tuple(notes), tuple(self._runner.told), has_news)
+
+    def _after_failure(self, turn: Turn, results: Sequence[ToolResult], *, is_repetition: bool) -> RoundOutcome | None:
+        """Return the outcome of a round of nothing but failed calls, where the host offers the tools."""
+        has_succeeded = any(not result.is_error for result in self._runner.finished.values())
+        if self.offer is None or has_succeeded or not all(map(has_failed, results)):
+            return None
+        self._failed_rounds += 1
+        tried = [call.name for call in turn.calls]
+        following = self.offer.after(tried or [self.offer.begins])
+        if self._failed_rounds > 1 and not self._runner.finished and not self._is_forced:
+            # The host's guess is taken back: the model did not write a call in two rounds.
+            return RoundOutcome(without_tools="words")
+        if self._failed_rounds > 1 or is_repetition or following is None:
+            return RoundOutcome(tuple(results), without_tools="failure")
+        language = language_of_text(self._request)
+        card = card_of(following.in_language(language))
+        other = translate("model.other_tool", language, tool=signature(card))
+        is_shown = following.name in tried
+        notes = () if is_shown else (other,)
+        return RoundOutcome(tuple(results), notes, begins=following.name)
+
+    def _answering(self, calls: Sequence[ToolCall]) -> Iterator[ToolSpec]:
+        """Yield the tools of ``calls`` that ran without an error."""
+        for call in calls:
+            tool = self.tool_set.tool(call.name)
+            if tool is not None and call.name not in self._runner.told and not self._runner.finished[call.id].is_error:
+                yield tool
+
+    async def call_known(self, conversation: Conversation, options: ModelOptions) -> str:
+        """Make the likely calls whose arguments the question gives, one by one, until one succeeds.
+
+        A call that fails leaves no trace in the conversation: the model writes one. The text is that of a result that
+        answers the question as it is; empty for none.
+        """
+        if self.offer is None or self.tool_set.two_steps or options.tool_choice != "auto" or options.continues:
+            return ""
+        for tool, arguments in self.offer.known_calls():
+            call = ToolCall(conversation.next_call_id(), tool.name, arguments)
+            self._sink.feed([ToolCallDetected(call.name, arguments, id=call.id, server=tool.server)])
+            results = await self._runner.run([call])
+            if not any(result.is_error for result in results):
+                conversation.add(Message("assistant", calls=(call,)))
+                notes = "\n".join(self._instructions.after([tool]))
+                conversation.add(Message("tool", notes, results=tuple(results)))
+                return results[0].text if results[0].is_answer and not notes else ""
+        return ""
+
+    def begun(self, options: ModelOptions) -> ModelOptions:
+        """Return the options of the first round, in which the host may begin a call."""
+        self._is_forced = options.tool_choice != "auto"
+        if self._is_forced or self.offer is None or not self.offer.begins:
+            return options
+        return replace(options, tool_choice=ForcedTool(self.offer.begins, opens_arguments=True))
+
+    def close_open_calls(self, conversation: Conversation, reason: str) -> None:
+        """Give every call of the last turn a result: chat templates and services require one."""
+        last = conversation.messages[-1] if conversation.messages else None
+        if last is not None and last.calls:
+            refused = (ToolResult(call.id, call.name, reason, is_error=True) for call in last.calls)
+            results = tuple(self._runner.finished.get(result.call_id, result) for result in refused)
+            conversation.add(Message("tool", results=results))
+
+
+class ReturnCalls:
+    """Returns the calls to a client that runs its own tools; the first returned call ends the answer.
+
+    With ``must_call``, an answer without a call is returned to the model like a failed call. Without it, a round that
+    only repeats calls of the last round is not returned. A call whose parameters
+    have to be revealed first is not returned, so the calls of such a tool set are withheld to the end of the round.
+    """
+
+    keeps_forced_tool = True
+    has_last_round = False
+    shows_with_question = False
+
+    def __init__(self, conversation: Conversation, tool_set: ToolSet, sink: EventSink, *, must_call: bool) -> None:
+        self.tool_set = tool_set
+        self._conversation = conversation
+        self._sink = sink
+        self._must_call = must_call
+        self._withheld: list[ToolCallDetected] = []
+        self._with_results = frozenset[str]() if must_call else calls_with_results(conversation, tool_set.tool)
+
+    def shown(self, event: Event, *, may_call: bool, may_reveal: bool) -> Event | None:
+        """Return the event, without failed calls and without withheld calls."""
+        if isinstance(event, ToolCallDetected) and not may_call:
+            return None
+        if isinstance(event, ToolCallDetected) and self._is_withheld(event, may_reveal=may_reveal):
+            self._withheld.append(event)
+            return None
+        return None if isinstance(event, ToolCallFailed) else event
+
+    async def resolve(self, turn: Turn, *, may_reveal: bool) -> RoundOutcome:
+        """Reveal parameters, return the calls, or ask for a correction."""
+        withheld, self._withheld = self._withheld, []
+        if turn.calls and not turn.failures and all(map(self._is_repeated, turn.calls)):
+            self._conversation.calls_made -= len(withheld)
+            return RoundOutcome(without_tools="facts")
+        if turn.calls:
+            parameters = [self.tool_set.parameters_before(call) for call in turn.calls] if may_reveal else []
+            if any(parameters):
+                # The client never receives these calls, so they must not use up call ids.
+                self._conversation.calls_made -= len(withheld)
+                revealed = [
+                    ToolResult(call.id, call.name, text or TOGETHER_NOTE)
+                    for call, text in zip(turn.calls, parameters, strict=True)
+                ]
+                return RoundOutcome(tuple(revealed), revealed=tuple(result.name for result in revealed))
+            if withheld:
+                self._sink.feed(withheld)
+            return RoundOutcome()
+        if turn.failures or not self._must_call:
+            return RoundOutcome(_refusals(turn.failures))
+        return RoundOutcome((ToolResult("", "tool_call", CALL_NOTE, is_error=True),))
+
+    def _is_withheld(self, call: ToolCallDetected, *, may_reveal: bool) -> bool:
+        # The calls keep their order.
+        return bool(self._withheld) or (self.tool_set.two_steps and may_reveal) or self._is_repeated(call)
+
+    def _is_repeated(self, call: ToolCall | ToolCallDetected) -> bool:
+        return call_key(call.name, call.arguments, self.tool_set.tool(call.name)) in self._with_results
+
+
+def _refusals(failures: Sequence[ToolCallFailed]) -> tuple[ToolResult, ...]:
+    return tuple(ToolResult("", "tool_call", failure.reason, is_error=True) for failure in failures)
