@@ -292,7 +292,10 @@ class Terminal:
         if self._open is not None and self._open is not stream:
             other, self._open = self._open, None
             self._write(other, "\n", "")
-        self._write_to(stream, styled(text, style) if wants_color(stream(), self._env) else text)
+        # A line ends behind its style: what shows progress meanwhile writes line by line.
+        line = text.removesuffix("\n")
+        shown = f"{styled(line, style)}{text[len(line) :]}" if line and wants_color(stream(), self._env) else text
+        self._write_to(stream, shown)
         self._open = None if text.endswith("\n") else stream
 
     def _write_to(self, stream: Callable[[], TextIO], text: str) -> None:

@@ -20,6 +20,8 @@ from rkllm_mcp.surfaces.running_service import RunningService, ServiceRecord, ru
 from tests.end_to_end.test_chat import answer, ask, leave, started
 from tests.support.demo_app import Demo, command_line, descendants, events_of, make_demo, text_of
 from tests.support.feature_demo import DESK, NOTES, make_features
+from tests.support.pictures import RED_ABOVE_BLUE
+from tests.support.seeing_page import seeing_board
 from tests.support.started import Started
 from tests.support.started import started as served
 
@@ -81,6 +83,24 @@ def test_run_and_tools_call_use_the_service_and_load_nothing(tmp_path: Path) -> 
         assert "there is no model 'nobody' here" in unknown.stderr
         alone = demo.run("run", "--alone", "What is the capital of France?")
         assert "Loading model 'secretary'" in alone.stderr
+
+
+def test_pictures_and_the_name_of_another_model_go_over_the_wire(tmp_path: Path) -> None:
+    board = seeing_board(tmp_path)
+    (board.folder / "flag.png").write_bytes(RED_ABOVE_BLUE)
+    with served(board) as service:
+        done = board.run("run", "What is it?", "-f", "flag.png")
+        assert (done.returncode, done.stdout) == (0, "◆ It is red above, blue below.\n")
+        assert attached(service) in done.stderr.splitlines()
+        with started(board, "chat") as terminal:
+            ask(terminal, "What is it? @flag.png")
+            terminal.expect_exact("It is red above, blue below.")
+            ask(terminal, "still?")
+            terminal.expect_exact("Still red above, blue below.")
+            assert leave(terminal) == 0
+        other = board.run("--model", "blind", "run", "Hello")
+        assert (other.returncode, other.stdout) == (0, "◆ You said Hello\n")
+        assert attached(service) in other.stderr.splitlines()
 
 
 def test_a_chat_has_approvals_commands_and_resume_over_the_wire(tmp_path: Path) -> None:

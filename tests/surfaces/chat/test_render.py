@@ -151,7 +151,7 @@ def test_every_ending_is_shown(end: End, line: str) -> None:
 
 def test_colours_are_for_terminals_whose_owner_wants_them() -> None:
     events = (Status("[s]"), Text("a"), End("failed", "e"))
-    assert shown(events, tty=True) == ("◆ a\n", "\x1b[2m[s]\n\x1b[0m\x1b[31mError: e\n\x1b[0m")
+    assert shown(events, tty=True) == ("◆ a\n", "\x1b[2m[s]\x1b[0m\n\x1b[31mError: e\x1b[0m\n")
     for env in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         assert shown(events, tty=True, env=env) == ("◆ a\n", "[s]\nError: e\n")
 
