@@ -68,6 +68,16 @@ class ConversationPrompt:
         self._pictures = NO_PICTURES
         self._stops = stop_ids(tokenizer, template)
 
+    @property
+    def tokens(self) -> int:
+        """The number of tokens so far."""
+        return len(self._ledger)
+
+    @property
+    def text(self) -> str:
+        """The prompt so far as the model has read and written it, control tokens by name."""
+        return self._tokenizer.decode(self._ledger)
+
     def copied(self) -> ConversationPrompt:
         """Return the prompt of a conversation that begins as this one and continues separately."""
         other: ConversationPrompt = copy(self)

@@ -348,6 +348,10 @@ class RkllmModel:
         self.over(conversation_id)
         self._prompts.pop(conversation_id, None)
 
+    def prompt_of(self, conversation_id: str) -> ConversationPrompt | None:
+        """Return the prompt of a conversation; None if it is not in memory."""
+        return self._prompts.get(conversation_id)
+
     def branch(self, conversation_id: str, new_id: str) -> None:
         """See ``StatefulModel.branch``."""
         if (prompt := self._prompts.get(conversation_id)) is not None:

@@ -25,7 +25,7 @@ from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.owner import check_own
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.running_answers import read_elsewhere
-from rkllm_mcp.surfaces.http.state import run_work, service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import OWNER, run_work, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import EventStream
 
 if TYPE_CHECKING:
@@ -223,6 +223,30 @@ async def show_version(request: Request) -> object:
         if stored is not None and opened is not None:
             replace_turns(stored, body.position, opened)
     return await show.handler(request)
+
+
+class PromptText(DocumentedModel):
+    """What the model has of a conversation."""
+
+    text: str = Field(description="As the model has read and written it, with its control tokens.")
+    tokens: int
+
+
+@Route("GET", "/v1/conversations/{id}/prompt", answers=(RouteResponse(PromptText),), problems=(403, 404))
+async def prompt(request: Request) -> PromptText:
+    """Read what was sent to the model: system text, tools, passages, turns and results, as far as it is in memory.
+
+    Only for the owner, whose system text it is.
+    """
+    (app, conversation_id), service = _conversation_named(request), service_of(request)
+    if app.tenant != OWNER:
+        raise HTTPError(403, "what was sent to the model has the owner's texts; this takes a key of the owner")
+    npu = app.model_host.npu
+    is_open = npu is not None and service.open_conversations.opened(app, conversation_id) is not None
+    read = npu.chat_model.prompt_of(conversation_id) if npu is not None and is_open else None
+    if read is None:
+        raise HTTPError(404, "the model does not have this conversation in memory; ask in it, then look again")
+    return PromptText(text=read.text, tokens=read.tokens)
 
 
 @Route(

@@ -68,6 +68,7 @@ TABLE: Mapping[tuple[str, str], Row] = {
     ("DELETE", "/v1/conversations/{id}"): CHAT,
     ("POST", "/v1/conversations/{id}/cancel"): CHAT,
     ("GET", "/v1/conversations/{id}/export"): CHAT,
+    ("GET", "/v1/conversations/{id}/prompt"): APPROVE,
     ("GET", "/v1/conversations/{id}/pictures/{sha256}"): CHAT,
     ("GET", "/v1/conversations/{id}/stream"): CHAT,
     ("POST", "/v1/conversations/{id}/versions"): CHAT,

@@ -139,3 +139,15 @@ def test_a_pinned_conversation_comes_first_and_settings_hold_for_all_its_questio
     assert "tool_call" in [event["kind"] for event in answer["events"]]
     assert "Say little." in Tokenizer.from_file(str(DEMO_TOKENIZER)).decode(service.runs()[-1]["prompt"])
     assert client.patch(path, json={"settings": {"temperature": 3}}).status_code == 422
+
+
+def test_what_was_sent_to_the_model_is_read_back_as_it_read_it(client: httpx2.Client) -> None:
+    conversation = ask(client, "Hello")["conversation"]
+    ask(client, "And again", conversation=conversation)
+    sent = client.get(f"/v1/conversations/{conversation}/prompt").raise_for_status().json()
+    places = [sent["text"].find(words) for words in ("delete_file", "Hello", "You said Hello", "And again")]
+    assert -1 not in places
+    assert places == sorted(places), sent["text"]
+    assert sent["tokens"] == len(Tokenizer.from_file(str(DEMO_TOKENIZER)).encode(sent["text"]).ids)
+    missing = client.get("/v1/conversations/nothing/prompt")
+    assert (missing.status_code, "ask in it" in missing.text) == (404, True)

@@ -176,6 +176,10 @@ def asks_again_without_tools_and_compares(person: Person, _: Demo) -> None:
     person.sees("In London it is", "In London it is")
     person.press("Later version", "次の版")
     person.sees("I have no clock.", "時計がありません。")
+    person.press("Ask again", "もう一度尋ねる")
+    person.press("What was sent to the model", "モデルに送った内容", "menuitem")
+    person.sees("<|im_start|>", "<|im_start|>", "dialog")
+    person.press("Close", "閉じる", within="dialog")
 
 
 def edits_the_first_of_five_questions_and_goes_back(person: Person, _: Demo) -> None:

@@ -89,6 +89,8 @@ export default {
   "chat.again_same": "The same question",
   "chat.again_bare": "Without tools",
   "chat.again_with": "With {name}",
+  "chat.sent": "What was sent to the model",
+  "chat.sent_title": "What was sent to the model: {n} tokens",
   "model.name": "{name}",
   "model.ready": "ready",
   "model.loads": "is loaded first",

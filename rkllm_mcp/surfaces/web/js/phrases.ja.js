@@ -89,6 +89,8 @@ export default {
   "chat.again_same": "同じ質問を尋ねる",
   "chat.again_bare": "ツールを使わずに尋ねる",
   "chat.again_with": "{name} に尋ねる",
+  "chat.sent": "モデルに送った内容",
+  "chat.sent_title": "モデルに送った内容（{n} トークン）",
   "model.name": "{name}",
   "model.ready": "準備完了",
   "model.loads": "読み込みが必要",
