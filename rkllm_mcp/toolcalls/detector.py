@@ -225,7 +225,7 @@ class BeginningState:
 
     def read(self, answer: AnswerReader, final: bool) -> Found | None:
         """Read white space and a mark of thinking."""
-        bare = answer.text.lstrip().lstrip("\ufeff").lstrip()
+        bare = answer.text.lstrip().lstrip("\ufeff\u200b\u2060").lstrip()
         lead = answer.text[: len(answer.text) - len(bare)]
         if len(lead) > _MAX_LEADING_SPACE:
             return self.text

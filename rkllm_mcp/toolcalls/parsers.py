@@ -25,6 +25,11 @@ _WHOLE = re.compile(r"[+-]?\d{1,400}", re.ASCII)
 _WORD = re.compile(r"[A-Za-z]+(?![\w.])")
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 _KEY = re.compile(r"[^\s\"'{}\[\](),:=<>][^\s\"'{}\[\](),:=<>]{0,255}")
+# What stands behind a value: the next key, or the end of the braces or of the text. An address is no key.
+_VALUE_END = re.compile(
+    r"""\s*(?:,\s*(?:(?:<\|"\|>|<escape>|["'])?[^\s"'{}\[\](),:=<>]{1,256}(?:<\|"\|>|<escape>|["'])?\s*:(?!//)|[}\]])|[}\]]|\Z)"""
+)
+_BARE_MARK = re.compile(r"[{}\[\],]")
 _BARE = re.compile(r"[^,{}\[\]]+")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\\": "\\", '"': '"', "'": "'", "/": "/", "\n": ""}
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U(00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4})|(.))", re.DOTALL)
@@ -125,8 +130,49 @@ class LiteralReader:
                 raise UnreadableError("a value in braces has no key; write a list, such as [1, 2], for a set")
             if key in result:
                 raise UnreadableError(f"'{key}' is given twice")
-            result[key] = self.value(depth + 1)
+            result[key] = self._value_of_key(depth + 1)
         return result
+
+    def _value_of_key(self, depth: int) -> Any:
+        """Return the value before the next key; where words need no quotes, it may hold commas, quotes and braces."""
+        self.skip_space()
+        start, repaired, error = self.at, self.repaired, None
+        try:
+            value = self.value(depth)
+        except UnreadableError as unreadable:
+            value, error = None, unreadable
+        is_whole = error is None and _VALUE_END.match(self.text, self.at) is not None
+        if is_whole or not self._bare_text or self.text[start : start + 1] in ("", "{", "[", "}"):
+            if error is not None:
+                raise error
+            return value
+        if any(self.text.startswith(mark, start) for mark in self._delimiters):
+            # A string between delimiters has its end there, whatever follows.
+            if error is not None:
+                raise error
+            return value
+        self.at, self.repaired = start, repaired
+        return self._bare_to_next_key()
+
+    def _bare_to_next_key(self) -> str:
+        start, depth = self.at, 0
+        for mark in _BARE_MARK.finditer(self.text, start):
+            depth += mark.group() in ("{", "[")
+            if mark.group() == ",":
+                is_end = depth == 0 and _VALUE_END.match(self.text, mark.start()) is not None
+            else:
+                is_end = depth == 0 and mark.group() in ("}", "]")
+            depth -= mark.group() in ("}", "]")
+            if is_end:
+                self.at = mark.start()
+                break
+        else:
+            self.at = len(self.text)
+        text = self.text[start : self.at]
+        cut = min((at for mark in self._delimiters if (at := text.find(mark)) >= 0), default=len(text))
+        self.at, self.repaired = start + cut, True
+        self._skip_delimiters()
+        return text[:cut].strip()
 
     def items(self, closer: str) -> Iterator[None]:
         """Yield where each item up to ``closer`` is to be read, and read the commas behind them and ``closer``."""

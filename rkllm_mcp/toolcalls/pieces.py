@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,6 +19,10 @@ class Piece:
 
     raw: str
     events: tuple[DetectorEvent, ...] = ()
+
+
+# White space at the beginning of a text, with the invisible characters that models write before a call.
+_BLANK = re.compile(r"\A[\s\u200b\u2060\ufeff]*")
 
 
 class Gap(Enum):
@@ -119,11 +124,11 @@ class PieceWriter:
         if self._object is not None:
             # White space does not decide whether the object is the whole answer.
             self._object.raw += text
-            if not text.strip():
+            if not _BLANK.sub("", text, count=1):
                 return
             text, self._object = self._object.raw, None
         if self.gap is not Gap.NONE:
-            bare = text.lstrip()
+            bare = _BLANK.sub("", text, count=1)
             self._space.append(text[: len(text) - len(bare)])
             if not bare:
                 return

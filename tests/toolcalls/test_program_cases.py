@@ -185,3 +185,29 @@ def test_a_file_whose_last_line_may_be_a_closing_tag_is_not_written_shorter(writ
         "'body' has </parameter> twice at its end; if one of them is a part of the value, "
         "write an empty line behind that one."
     )
+
+
+@pytest.mark.parametrize(("syntax", "call"), [("hermes", "<tool_call>\n{}\n</tool_call>"), (None, "{}")])
+def test_an_invisible_character_before_a_call_is_white_space(syntax: str | None, call: str) -> None:
+    text = "\u200b" + call.replace("{}", '{"name": "get_weather", "arguments": {"city": "Oslo"}}')
+    events = events_of(text, [ToolSpec("get_weather", "", CITY)], [syntax] if syntax else None)
+    assert [getattr(event, "arguments", event) for event in events] == [{"city": "Oslo"}]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Hello, world and more",
+        'He said "hi", then left',
+        '"hi", he said',
+        "<b>bold</b>, <i>it</i>",
+        "a {b} c",
+        "3 apples, 4 pears",
+        "see http://a.example, https://b.example",
+    ],
+)
+def test_a_value_without_quotes_in_gemmas_braces_holds_commas_quotes_and_markup(value: str) -> None:
+    text = f"<|tool_call>call:get_weather{{city:{value},days:3}}<tool_call|>"
+    (call,) = events_of(text, [ToolSpec("get_weather", "", CITY)], ["gemma4"])
+    assert isinstance(call, ToolCallDetected)
+    assert call.arguments == {"city": value, "days": 3}

@@ -305,6 +305,94 @@ REQUESTS: list[tuple[str, str, Json, int, str]] = [
         ("use-agent-os/agent-os PR 2042", OLLAMA, {"messages": [HELLO, _call(sent), _result("x"), HELLO]}, 200, HEARD)
         for sent in (None, "", "null")
     ),
+    (
+        "ericc-ch/copilot-api#273",
+        MESSAGES,
+        {"max_tokens": 60, "messages": [HELLO, {"role": "system", "content": "do x"}]},
+        200,
+        HEARD,
+    ),
+    (
+        "BerriAI/litellm PR 41095",
+        MESSAGES,
+        {"max_tokens": 60, "messages": [{"role": "user", "content": [{"type": "never_heard_of", "x": 1}]}]},
+        400,
+        "never_heard_of",
+    ),
+    (
+        "stdapi-ai/stdapi.ai#255",
+        OLLAMA,
+        {
+            "stream": False,
+            "messages": [
+                HELLO,
+                {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
+                {"role": "tool", "tool_name": "f", "content": "", "images": [PIXEL]},
+            ],
+        },
+        200,
+        "It says [image, not shown]",
+    ),
+    *(
+        ("am17an/llama.cpp#50", RESPONSES, {"input": [{"type": "reasoning", "id": "r1", **empty}, HELLO]}, 200, HEARD)
+        for empty in ({"summary": None}, {"summary": []}, {"summary": [], "content": []})
+    ),
+    (
+        "browseros-ai/BrowserOS PR 2357",
+        CHAT,
+        {"messages": [HELLO, {"role": "assistant", "content": None}, HELLO]},
+        200,
+        HEARD,
+    ),
+    (
+        "CommandCodeAI/command-code#754",
+        CHAT,
+        {
+            "messages": [
+                HELLO,
+                {"role": "assistant", "content": [{"type": "reasoning", "text": "x"}, _TEXT], "reasoning_content": "x"},
+                HELLO,
+            ]
+        },
+        200,
+        HEARD,
+    ),
+    (
+        "aliou/pi-neuralwatt#102",
+        CHAT,
+        {"messages": [HELLO, {"role": "assistant", "content": "hi", "reasoning": "x", "reasoning_content": ""}, HELLO]},
+        200,
+        HEARD,
+    ),
+    ("xorbitsai/xagent PR 1503", CHAT, {"messages": [HELLO, _call(""), _result("4")]}, 200, "It says 4"),
+    *(
+        (
+            report,
+            RESPONSES,
+            {
+                "store": False,
+                "include": ["reasoning.encrypted_content"],
+                "input": [{"type": "reasoning", "id": "rs_03ede", "encrypted_content": "gAAAAABqX1a78B"}, HELLO],
+            },
+            200,
+            HEARD,
+        )
+        for report in ("maximhq/bifrost#5410", "QwenLM/qwen-code PR 11596")
+    ),
+    (
+        "nguyenphutrong/quotio#460",
+        CHAT,
+        {"messages": [HELLO], "stream": True, "stream_options": {"include_usage": False}},
+        200,
+        '"finish_reason":"stop"}]}\n\ndata: [DONE]',
+    ),
+    (
+        "ROCm/ATOM PR 1711",
+        CHAT,
+        {"messages": [HELLO], "stream": True, "stream_options": {"include_usage": True}},
+        200,
+        '"choices":[],"usage":{',
+    ),
 ]
 HALVES = [
     (CHAT, b'{"model":"parrot","messages":[{"role":"user","content":"\\ud83d hello"}]}'),
