@@ -46,6 +46,7 @@ _TITLE_CHARS = 500
 _DESCRIPTION_CHARS = 16_000
 _RESULT_FIELDS = ("content", "isError", "structuredContent", "resultType", "_meta")
 _TASK_SUPPORT = ("forbidden", "optional", "required")
+_CANCELLED = "notifications/cancelled"
 _OLDEST_REVISION = "2024-11-05"
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _BLOCK_FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -89,6 +90,8 @@ class _FilteredWrite(AsyncResource):
             self.handshake = item
         if isinstance(item.message, sdk.types.JSONRPCRequest) and item.message.method in _REPAIRS:
             self.methods[item.message.id] = item.message.method
+        if isinstance(item.message, sdk.types.JSONRPCNotification) and item.message.method == _CANCELLED:
+            self.methods.pop((item.message.params or {}).get("requestId", ""), None)
         if self.listener.wire is not None:
             self.listener.wire("sent", _as_json(item))
         await self.inner.send(item)
@@ -154,8 +157,11 @@ class _FilteredRead(AsyncResource):
         if self.listener.wire is not None:
             self.listener.wire("received", _as_json(item))
         message = item.message
-        if isinstance(message, sdk.types.JSONRPCError) and message.id is not None:
-            self.methods.pop(message.id, None)
+        if isinstance(message, sdk.types.JSONRPCError):
+            if message.id is None and len(self.methods) == 1:
+                # It can only be about the one request that is open, which would wait for its time limit otherwise.
+                message.id = next(iter(self.methods))
+            self.methods.pop(message.id or "", None)
         elif isinstance(message, sdk.types.JSONRPCResponse) and (method := self.methods.pop(message.id, "")):
             message.result = _REPAIRS[method](message.result, note)
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
+from mcp.shared.message import SessionMessage
 from mcp_types import (
     CallToolResult,
+    ErrorData,
     GetPromptResult,
     InitializeResult,
+    JSONRPCError,
+    JSONRPCRequest,
     ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -17,6 +24,8 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from rkllm_mcp.mcp_client.message_filter import (
+    MessageListener,
+    filter_messages,
     mend_call_result,
     mend_handshake,
     mend_prompt,
@@ -192,3 +201,24 @@ def test_a_prompt_of_another_shape_is_read() -> None:
         ("assistant", "a"),
         ("assistant", '{"type": "new", "x": 1}'),
     ]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("open_calls", "id_"), [([7], 7), ([7, 8], None), ([], None)])
+async def test_an_error_without_an_id_is_about_the_only_open_request(open_calls: list[int], id_: int | None) -> None:
+    calls = [JSONRPCRequest(jsonrpc="2.0", id=each, method="tools/call", params={"name": "x"}) for each in open_calls]
+    error = JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=-32603, message="broken"))
+
+    @asynccontextmanager
+    async def transport() -> AsyncGenerator[Any]:
+        server, incoming = anyio.create_memory_object_stream[Any](9)
+        outgoing, _kept = anyio.create_memory_object_stream[Any](9)
+        with server, incoming, outgoing, _kept:
+            await server.send(SessionMessage(error))
+            yield incoming, outgoing
+
+    async with filter_messages(transport(), MessageListener(lambda: None, lambda _: None)) as (read, write):
+        for call in calls:
+            await write.send(SessionMessage(call))
+        item: Any = await read.receive()
+    assert item.message.id == id_

@@ -120,8 +120,11 @@ def mended_message(message: object) -> object:
     if not isinstance(message, dict):
         return message
     mended: dict[str, Any] = {"jsonrpc": "2.0", **cast("dict[str, Any]", message)}
-    if "method" in mended or mended.get("id") is None:
+    is_about_one = mended.get("id") is not None
+    # An error without an id may belong to the only open request (see the message filter); a log has errors as well.
+    if "method" in mended or not (is_about_one or ("jsonrpc" in message and mended.get("error") is not None)):
         return mended
+    mended.setdefault("id", None)
     if (error := mended.get("error")) is None:
         mended.pop("error", None)
         if "result" in mended and not isinstance(mended["result"], dict):

@@ -7,11 +7,13 @@ Follows MCP specification 2025-11-25 and 2026-07-28, transports, stdio.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import anyio
@@ -59,6 +61,38 @@ class LineSplitter:
             self._pieces.append(piece)
 
 
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+# Of a message over several lines, and of a line of it.
+_MOST_LINES = 20_000
+_MOST_LINE_BYTES = 64 * 1024
+
+
+class MessageLines:
+    """Joins the lines of a message that a server writes over several of them, which the protocol does not allow."""
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+        self._depth = 0
+
+    def feed(self, line: bytes) -> list[bytes]:
+        """Return the messages, or lines of anything else, that are complete now."""
+        bare = line.strip()
+        if not self._held and (not bare.startswith((b"{", b"[")) or bare.endswith((b"}", b"]"))):
+            return [line]
+        if self._held and bare.startswith(b'{"jsonrpc"') and bare.endswith(b"}"):
+            # What was held is no beginning of a message.
+            held, self._held = self._held, []
+            return [*held, line]
+        inside = _STRING.sub(b"", bare)
+        self._depth = self._depth * bool(self._held) + sum(map(inside.count, (b"{", b"[")))
+        self._depth -= sum(map(inside.count, (b"}", b"]")))
+        self._held.append(line)
+        if self._depth > 0 and len(self._held) < _MOST_LINES and sum(map(len, self._held[-2:])) < _MOST_LINE_BYTES:
+            return []
+        held, self._held = self._held, []
+        return [b"\n".join(held)] if self._depth == 0 else held
+
+
 @dataclass
 class _Program:
     child: Child
@@ -86,7 +120,7 @@ class _Program:
 
     async def read_messages(self, session: Incoming) -> None:
         """Deliver the lines of the program's stdout to a session."""
-        splitter = LineSplitter(MAX_MESSAGE_BYTES)
+        splitter, joined = LineSplitter(MAX_MESSAGE_BYTES), MessageLines()
         with session:
             while chunk := await self.child.receive():
                 try:
@@ -94,7 +128,7 @@ class _Program:
                 except LineTooLongError:
                     self.has_line_too_long = True
                     return
-                for line in lines:
+                for line in chain.from_iterable(map(joined.feed, lines)):
                     count = await delivered(line, session, self.notes, "stdout")
                     if count is None:
                         return

@@ -28,6 +28,9 @@ MESSAGES: list[tuple[object, list[dict[str, Any]]]] = [
     ({**RESULT, "error": None}, [RESULT]),
     ({"id": 1, "result": "12 degrees"}, [{**RESULT, "result": {"content": "12 degrees"}}]),
     ({"id": 1, "error": "broken"}, error(-32603, "broken")),
+    # A log may have errors; a message of the protocol without an id is about the request that is open.
+    ({"error": "broken"}, []),
+    ({"jsonrpc": "2.0", "error": {"code": 5, "message": "broken"}}, [{**error(5, "broken")[0], "id": None}]),
     (
         {"id": 1, "error": {"message": "broken", "data": {"argument": "city"}}},
         error(-32603, "broken", data={"argument": "city"}),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from rkllm_mcp.mcp_client.transports.stdio import LineSplitter, LineTooLongError
+from rkllm_mcp.mcp_client.transports.stdio import LineSplitter, LineTooLongError, MessageLines
 from rkllm_mcp.mcp_client.wire_log import LastLines
 
 TEXT = "first\n\n天気\r\nlast".encode()
@@ -23,6 +25,26 @@ def test_a_line_that_outgrows_its_limit_is_refused_before_it_ends() -> None:
     assert splitter.feed(b"0123456789\n0123456789") == [b"0123456789"]
     with pytest.raises(LineTooLongError):
         splitter.feed(b"x")
+
+
+MESSAGE = {"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": 'a } "b" ['}]}}
+WHOLE = json.dumps(MESSAGE).encode()
+
+
+@pytest.mark.parametrize("indent", [0, 2])
+def test_a_message_over_several_lines_is_one(indent: int) -> None:
+    lines = json.dumps(MESSAGE, indent=indent).encode().split(b"\n")
+    joined = MessageLines()
+    messages = [message for line in [b"starting", *lines, WHOLE] for message in joined.feed(line)]
+    assert messages[0] == b"starting"
+    assert [json.loads(message) for message in messages[1:]] == [MESSAGE, MESSAGE]
+
+
+def test_what_only_looks_like_the_beginning_of_a_message_holds_no_message_back() -> None:
+    joined = MessageLines()
+    assert [joined.feed(line) for line in (b"{debug", b"on", WHOLE)] == [[], [], [b"{debug", b"on", WHOLE]]
+    assert joined.feed(b"[info] ready: {") == []
+    assert joined.feed(WHOLE)[-1] == WHOLE
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
