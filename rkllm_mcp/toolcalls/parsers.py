@@ -57,7 +57,7 @@ class LiteralReader:
         self, text: str, delimiters: tuple[str, ...] = (), *, bare_text: bool = False, raw_quotes: bool = False
     ) -> None:
         self.text = text
-        self.at = 0
+        self.at: int = 0
         self.repaired = False
         self.guessed = False
         self._delimiters = delimiters

@@ -65,6 +65,7 @@ ITEMS: list[tuple[str, Json, str, str]] = [
     ("CommandCodeAI/command-code#893", {"type": "tool_search_call", "call_id": "c"}, "hello", HEARD),
     ("CommandCodeAI/command-code#893", {"type": "tool_search_output", "tools": [TOOL]}, "hello", HEARD),
 ]
+_EMPTY: list[Json] = [{"summary": None}, {"summary": []}, {"summary": [], "content": []}]
 # Report, path, body, status, text of the answer.
 REQUESTS: list[tuple[str, str, Json, int, str]] = [
     (
@@ -335,7 +336,7 @@ REQUESTS: list[tuple[str, str, Json, int, str]] = [
     ),
     *(
         ("am17an/llama.cpp#50", RESPONSES, {"input": [{"type": "reasoning", "id": "r1", **empty}, HELLO]}, 200, HEARD)
-        for empty in ({"summary": None}, {"summary": []}, {"summary": [], "content": []})
+        for empty in _EMPTY
     ),
     (
         "browseros-ai/BrowserOS PR 2357",
