@@ -167,7 +167,9 @@ SEPARATE = (
     *(("rkllm_base", other) for other in ("rkllm_mcp", "mcp_servers")),
 )
 
-BASE_WITH_IO = frozenset(f"rkllm_base.{name}" for name in ("answers", "lines", "listener", "memory"))
+BASE_WITH_IO = frozenset(
+    f"rkllm_base.{name}" for name in ("answers", "lines", "listener", "memory", "postgres", "sqlite", "uploads")
+)
 
 Rule = Callable[[Graph, Layers], list[str]]
 

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-import anyio
 from mcp.server.transport_security import DEFAULT_MAX_REQUEST_BODY_SIZE, TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, UploadFile
@@ -23,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mcp_servers.knowledge.access import TokenVerifier
 from mcp_servers.knowledge.errors import BadArgumentError, InvalidTokenError, KnowledgeError
@@ -37,6 +36,7 @@ from mcp_servers.knowledge.types import UNRESTRICTED, Access
 from mcp_servers.knowledge.validation import ToolArguments, check_may_write
 from rkllm_base.addresses import is_loopback
 from rkllm_base.listener import Listener, ListenError, listening_socket
+from rkllm_base.uploads import bounded
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,6 @@ _ROUTES = (
     ("POST", "/normalize", "normalize_ocr_text", ""),
 )
 _OK, _CREATED, _INTERNAL = 200, 201, 500
-_SILENCE_S = 30.0
 _FORM_BYTES = 100_000
 _CREATES = frozenset({"create_knowledge_base", "add_document"})
 
@@ -116,7 +115,7 @@ async def _call_tool(service: KnowledgeService, tool: str, id_argument: str, req
 async def _add_file(service: KnowledgeService, request: Request, access: Access) -> ToolOutput:
     """Add the document of a form; large files are spooled to a file without a name."""
     limit = service.uploads.max_bytes + _FORM_BYTES
-    form = Request(request.scope, _bounded(request.receive, limit)).form(max_files=1, max_fields=20)
+    form = _bounded(request, limit).form(max_files=1, max_fields=20)
     try:
         async with form as fields:
             file = fields.get("file")
@@ -137,29 +136,20 @@ async def _add_file(service: KnowledgeService, request: Request, access: Access)
     return await service.add_file(request.path_params["id"], blob, ToolArguments(form_values), access)
 
 
-def _bounded(receive: Receive, limit: int) -> Receive:
-    """Return ``receive`` with limits on the size of a body and on pauses in it."""
-    size = 0
-
-    async def bounded() -> Message:
-        nonlocal size
-        try:
-            with anyio.fail_after(_SILENCE_S):
-                message = await receive()
-        except TimeoutError:
-            raise KnowledgeError("BodyStalled", seconds=_SILENCE_S) from None
-        size += len(message.get("body", b""))
-        if size > limit:
-            raise _too_large(limit)
-        return message
-
-    return bounded
+def _bounded(request: Request, limit: int) -> Request:
+    """Return the request with limits on the size of its body and on its time."""
+    receive = bounded(
+        request.receive,
+        limit,
+        too_large=lambda: _too_large(limit),
+        stalled=lambda words: KnowledgeError("BodyStalled", words=words),
+    )
+    return Request(request.scope, receive)
 
 
 async def _body(request: Request) -> dict[str, Any]:
     """Return the JSON object of a request, or an empty one without a body."""
-    bounded = Request(request.scope, _bounded(request.receive, DEFAULT_MAX_REQUEST_BODY_SIZE))
-    content = await bounded.body()
+    content = await _bounded(request, DEFAULT_MAX_REQUEST_BODY_SIZE).body()
     if not content:
         return {}
     try:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
-import re
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +18,9 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import anyio
 
+from rkllm_base.databases import Fault, NewerSchemaError, migrations_of
 from rkllm_base.folders import user_folder
+from rkllm_base.sqlite import create_private, fault_of, migrate, steps_taken
 from rkllm_mcp.errors import StoreError
 
 FILE_NAME = "state.db"
@@ -28,7 +28,6 @@ OVERRIDE = "RKLLM_MCP_STATE"
 DAY_S = 86400.0
 # The clock of a board without a battery can start anywhere. A larger step between two times is a clock correction.
 CLOCK_WAS_SET_S = 365 * DAY_S
-_SCHEMA = Path(__file__).with_name("migrations.sql")
 
 
 def state_file(env: Mapping[str, str], tenant: str = "") -> Path:
@@ -44,49 +43,7 @@ def state_file(env: Mapping[str, str], tenant: str = "") -> Path:
     return folder / FILE_NAME
 
 
-def migrations_of(schema: Path) -> tuple[tuple[str, ...], ...]:
-    """Return the statements of each migration of a file, in order."""
-    return tuple(
-        tuple(filter(None, map(str.strip, migration.split(";\n"))))
-        for migration in re.split(r"^-- migration \d+$", schema.read_text("utf-8"), flags=re.MULTILINE)[1:]
-    )
-
-
-MIGRATIONS = migrations_of(_SCHEMA)
-
-
-class NewerSchemaError(Exception):
-    """The file was written by a later version of this program."""
-
-
-def migrate(connection: sqlite3.Connection) -> None:
-    """Apply the missing migrations; the connection must be in autocommit mode (``isolation_level=None``).
-
-    A NewerSchemaError if this version does not know those of the file; a sqlite3.Error if it is no usable database.
-    """
-    if steps_taken(connection) == len(MIGRATIONS):
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        # Another process may have applied them while this one waited for the lock.
-        for step in range(steps_taken(connection), len(MIGRATIONS)):
-            for statement in MIGRATIONS[step]:
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {step + 1}")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-
-
-def steps_taken(connection: sqlite3.Connection) -> int:
-    """Return the number of applied migrations; a NewerSchemaError if this version knows fewer, or a sqlite3.Error."""
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > len(MIGRATIONS):
-        raise NewerSchemaError
-    return version
-
-
+MIGRATIONS = migrations_of(Path(__file__).with_name("migrations.sql"))
 _IN_MEMORY = ":memory:"
 _SMALL_TABLES = ("grants", "switches", "texts")
 
@@ -98,7 +55,7 @@ def _tables(transaction: Transaction) -> set[str]:
 @cache
 def _expected_tables() -> frozenset[str]:
     with closing(sqlite3.connect(_IN_MEMORY, isolation_level=None)) as connection:
-        migrate(connection)
+        migrate(connection, MIGRATIONS)
         return frozenset(_tables(connection))
 
 
@@ -332,9 +289,7 @@ class SQLiteDatabase:
 
     def _open_file(self) -> None:
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # SQLite would create it world-readable; its side files inherit this file's mode.
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            create_private(self.path)
         except OSError as error:
             raise StoreError(str(self.path), error.strerror or str(error), _ELSEWHERE) from None
         try:
@@ -349,13 +304,13 @@ class SQLiteDatabase:
         connection = sqlite3.connect(where, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
         try:
             # Before anything else: a file with a newer schema must not be changed.
-            steps_taken(connection)
+            steps_taken(connection, MIGRATIONS)
             connection.execute("PRAGMA journal_mode = WAL")
             # In WAL mode a power failure can lose the last moments, but cannot damage the file.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA secure_delete = ON")
-            migrate(connection)
+            migrate(connection, MIGRATIONS)
             _check_tables(connection)
         except BaseException:
             connection.close()
@@ -448,9 +403,7 @@ class SQLiteDatabase:
     # --- failures ---------------------------------------------------------------------------------------------------
 
     def _failure(self, error: sqlite3.Error) -> StoreError:
-        text = str(error)
-        remedy = next((remedy for part, remedy in _REMEDIES if part in text), _ELSEWHERE)
-        return StoreError(str(self.path), text, remedy)
+        return StoreError(str(self.path), str(error), _REMEDIES.get(fault_of(error, self.path), _ELSEWHERE))
 
     def _note_failure(self, future: Future[object]) -> None:
         error = None if future.cancelled() else future.exception()
@@ -472,13 +425,12 @@ class SQLiteDatabase:
 
 REPORT = "report this with the output of --debug"
 _ELSEWHERE = f"name another folder in {OVERRIDE}"
-_REMEDIES = (
-    ("not a database", "move it away; a new one is made"),
-    ("malformed", "move it away; a new one is made"),
-    ("full", "make room on that disk"),
-    ("disk I/O error", "look whether that disk is full or damaged"),
-    ("locked", "another rkllm-mcp is using it; end that process"),
-)
+_REMEDIES = {
+    Fault.DAMAGED: "move it away; a new one is made",
+    Fault.FULL: "make room on that disk",
+    Fault.DISK: "look whether that disk is full or damaged",
+    Fault.BUSY: "another rkllm-mcp is using it; end that process",
+}
 
 
 @asynccontextmanager

@@ -25,11 +25,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 
+from rkllm_base.databases import Fault, NewerSchemaError, migrations_of
 from rkllm_base.installation import install_command
+from rkllm_base.postgres import CONNECT_TIMEOUT_S, connecting, fault_of, migrate, reason_of, storable, with_placeholders
 from rkllm_mcp.config.secrets import redacted_text
 from rkllm_mcp.errors import StoreAwayError, StoreError
 from rkllm_mcp.store.conversations import LIKES, NEXT_CHANGE, TEXT_OF_EVENTS, WRITTEN_AT
-from rkllm_mcp.store.database import REPORT, Rows, Topics, Transaction, Values, Work, migrations_of
+from rkllm_mcp.store.database import REPORT, Rows, Topics, Transaction, Values, Work
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -39,20 +41,14 @@ MIGRATIONS = migrations_of(Path(__file__).with_name("postgres.sql"))
 # The lock of those who migrate; any number that no other program uses.
 _MIGRATION_LOCK = 7263_0038
 _CONNECTIONS = 4
-_CONNECT_TIMEOUT_S = 3.0
 # A database that did not answer is not asked again for so long: an answer makes several writes.
 _PAUSE_S = 2.0
 _RECONNECT_S = 4.0
 _CLOSE_TIMEOUT_S = 10.0
-# A board without power is noticed by the server after 15 s, and a lost server by the board.
-_KEEPALIVE = {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 10_000}
-_CONNECTING: Mapping[str, Any] = {
-    "connect_timeout": round(_CONNECT_TIMEOUT_S),
-    "application_name": "rkllm-mcp",
-    **_KEEPALIVE,
-}
+_CONNECTING = connecting("rkllm-mcp")
 _CHANNEL = "rkllm_mcp"
 _GONE = "DELETE FROM boards WHERE id = ?"
+_FULL = "make room on the disk of PostgreSQL"
 _REMEDY = "see whether PostgreSQL runs and the board reaches it"
 # Text of an event: in the value of "text", and anywhere in "arguments".
 _TEXT_OF_EVENTS = """
@@ -75,7 +71,6 @@ _REWRITTEN = (
 )
 _REPLACE = re.compile(r"INSERT OR REPLACE INTO (\w+) \(([^)]*)\) VALUES \(([^)]*)\)")
 _KEYS = {"grants": ("server", "tool"), "switches": ("server", "tool"), "texts": ("kind", "key")}
-_MARK = re.compile(r"\?|(?<!:):([a-z_]+)")
 
 _Result = TypeVar("_Result")
 
@@ -86,7 +81,7 @@ def translated(statement: str) -> str:
     for written, rewritten in _REWRITTEN:
         statement = statement.replace(written, rewritten)
     statement = _REPLACE.sub(_upsert, statement)
-    return _MARK.sub(lambda match: f"%({match[1]})s" if match[1] else "%s", statement.replace("%", "%%"))
+    return with_placeholders(statement)
 
 
 def _upsert(match: re.Match[str]) -> str:
@@ -103,10 +98,8 @@ def database_time(transaction: Transaction) -> tuple[str, float]:
 
 
 def _storable(value: Any) -> Any:
-    # PostgreSQL has no NUL in texts, and is strict about booleans where SQLite has numbers.
-    if isinstance(value, str):
-        return value.replace("\0", "\ufffd")
-    return int(value) if isinstance(value, bool) else value
+    # Strict about booleans where SQLite has numbers.
+    return int(value) if isinstance(value, bool) else storable(value)
 
 
 class _Transaction:
@@ -215,16 +208,17 @@ class _Server:
                 raise self.failure
             pool = self._opened()
         try:
-            with pool.connection(_CONNECT_TIMEOUT_S) as connection:
+            with pool.connection(CONNECT_TIMEOUT_S) as connection:
                 if not self._is_migrated:
                     self._migrate(connection)
                 yield connection
         except psycopg_pool.PoolTimeout as error:
             raise self._failed(_POOL_LOG.reason or str(error)) from None
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            raise self._failed(str(error)) from None
         except psycopg.Error as error:
-            raise StoreError(self.name, _one_line(error), REPORT) from None
+            fault = fault_of(error)
+            if fault is Fault.OTHER:
+                raise StoreError(self.name, reason_of(error), REPORT) from None
+            raise self._failed(str(error), _FULL if fault is Fault.FULL else _REMEDY) from None
         except UnicodeError:
             raise StoreError(self.name, "a name is not valid Unicode", "use another one") from None
         self.failure = None
@@ -235,7 +229,7 @@ class _Server:
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
-            pool.close(_CONNECT_TIMEOUT_S)
+            pool.close(CONNECT_TIMEOUT_S)
 
     def _opened(self) -> ConnectionPool[Any]:
         if self._pool is None:
@@ -250,12 +244,12 @@ class _Server:
                 # The pause between two attempts doubles until then; afterwards the next work begins with a short one.
                 reconnect_timeout=_RECONNECT_S,
                 check=ConnectionPool.check_connection,
-                kwargs={**_CONNECTING},
+                kwargs=_CONNECTING,
             )
         return self._pool
 
-    def _failed(self, text: str) -> StoreAwayError:
-        self.failure = StoreAwayError(self.name, _one_line(text), _REMEDY)
+    def _failed(self, text: str, remedy: str = _REMEDY) -> StoreAwayError:
+        self.failure = StoreAwayError(self.name, reason_of(text), remedy)
         self._failed_at = time.monotonic()
         return self.failure
 
@@ -266,23 +260,13 @@ class _Server:
         if row and row[0]:
             advice = "create a role without SUPERUSER and BYPASSRLS for rkllm-mcp (docs/deploy.md)"
             raise StoreError(self.name, "its role sees the rows of every tenant", advice)
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
-        connection.execute("CREATE TABLE IF NOT EXISTS schema_versions (version bigint PRIMARY KEY)")
-        row = connection.execute("SELECT COALESCE(MAX(version), 0) FROM schema_versions").fetchone()
-        applied = int(row[0]) if row else 0
-        if applied > len(MIGRATIONS) + 1:
+        try:
+            migrate(connection, MIGRATIONS, table="schema_versions", lock=_MIGRATION_LOCK, ahead=1)
+        except NewerSchemaError:
             found = "it was written by a version of rkllm-mcp that is newer by more than one release"
-            raise StoreError(self.name, found, "update rkllm-mcp on this board")
-        for step in range(applied, len(MIGRATIONS)):
-            for statement in MIGRATIONS[step]:
-                connection.execute(cast("Any", statement))
-            connection.execute("INSERT INTO schema_versions VALUES (%s)", (step + 1,))
+            raise StoreError(self.name, found, "update rkllm-mcp on this board") from None
         connection.commit()
         self._is_migrated = True
-
-
-def _one_line(error: object) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 class PostgresDatabase:

@@ -179,7 +179,8 @@ KILLED_MIGRATION = """
 import os, shutil, signal, sqlite3, sys
 from itertools import count
 from pathlib import Path
-from rkllm_mcp.store.database import migrate, steps_taken
+from rkllm_base.sqlite import migrate, steps_taken
+from rkllm_mcp.store.database import MIGRATIONS
 
 old, path, reports = Path(sys.argv[1]), Path(sys.argv[2]), []
 for number in count(1, 11):
@@ -190,14 +191,14 @@ for number in count(1, 11):
         connection.execute("PRAGMA journal_mode = WAL")
         # Called for each instruction of SQLite's machine.
         connection.set_progress_handler(lambda: next(left, None) is None and os.kill(os.getpid(), signal.SIGKILL), 1)
-        migrate(connection)
+        migrate(connection, MIGRATIONS)
         os._exit(0)
     if os.waitpid(child, 0)[1] == 0:
         break
     connection = sqlite3.connect(path, isolation_level=None)
-    reports.append((steps_taken(connection), connection.execute("PRAGMA integrity_check").fetchone()[0]))
-    migrate(connection)
-    reports.append((steps_taken(connection), connection.execute("SELECT text FROM texts").fetchone()[0]))
+    reports.append((steps_taken(connection, MIGRATIONS), connection.execute("PRAGMA integrity_check").fetchone()[0]))
+    migrate(connection, MIGRATIONS)
+    reports.append((steps_taken(connection, MIGRATIONS), connection.execute("SELECT text FROM texts").fetchone()[0]))
     connection.close()
     for suffix in ("", "-journal", "-wal", "-shm"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
@@ -36,27 +36,18 @@ from mcp_servers.knowledge.errors import (
     StorageNewerError,
 )
 from mcp_servers.knowledge.storage.database import BATCH_S, BUSY_TIMEOUT_S, NO_CHUNKS, ChunkKeys, Database, Rows
+from rkllm_base.databases import Fault, NewerSchemaError, migrations_of
+from rkllm_base.postgres import connecting, fault_of, migrate, reason_of, storable, with_placeholders
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-# One SQL file for each migration.
-_MIGRATIONS = ("postgres.sql",)
+_MIGRATIONS = migrations_of(Path(__file__).with_name("postgres.sql"))
 _SCHEMA = "knowledge"
 # The locks of those who write and of those who migrate; any numbers that no other program uses.
 _WRITE_LOCK, _MIGRATION_LOCK = 7263_0039, 7263_0040
 # More threads than these wait for each other.
 _CONNECTIONS = 8
-# A server without power is noticed after 10 s.
-_CONNECTING: dict[str, Any] = {
-    "connect_timeout": 3,
-    "application_name": "rkllm-mcp-knowledge",
-    "client_encoding": "utf-8",
-    "keepalives_idle": 5,
-    "keepalives_interval": 3,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
-}
 _LONGEST_STATEMENT_S = 300
 _DELETED_ROWS = 5000
 # A B-tree has no room for longer ones.
@@ -64,15 +55,8 @@ _TERM_BYTES = 400
 _REPLACED = -1
 
 
-@lru_cache(maxsize=500)
-def translated(statement: str) -> str:
-    """Return a statement of the store as psycopg reads it."""
-    return statement.replace("%", "%%").replace("?", "%s")
-
-
-def _storable(value: Any) -> Any:
-    # PostgreSQL has no NUL in texts.
-    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
+# Searches use the same ones again.
+_placeholders = lru_cache(maxsize=500)(with_placeholders)
 
 
 def _stored_term(term: str) -> str:
@@ -210,13 +194,13 @@ class PostgresTransaction:
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
         """See ``Transaction``."""
-        values = tuple(map(_storable, parameters))
-        return cast("Rows", self._connection.execute(cast("Any", translated(sql)), values, binary=True))
+        values = tuple(map(storable, parameters))
+        return cast("Rows", self._connection.execute(cast("Any", _placeholders(sql)), values, binary=True))
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> None:
         """See ``Transaction``."""
         with self._connection.cursor() as cursor:
-            cursor.executemany(cast("Any", translated(sql)), [tuple(map(_storable, row)) for row in parameters])
+            cursor.executemany(cast("Any", _placeholders(sql)), [tuple(map(storable, row)) for row in parameters])
 
 
 class PostgresDatabase(Database):
@@ -305,7 +289,7 @@ class PostgresDatabase(Database):
                 connection.close()
             else:
                 return connection
-        connection = psycopg.connect(self._url, autocommit=True, **_CONNECTING)
+        connection = psycopg.connect(self._url, autocommit=True, **connecting("rkllm-mcp-knowledge"))
         try:
             connection.execute(cast("Any", f"SET statement_timeout = '{_LONGEST_STATEMENT_S}s'"))
             self._migrate(connection)
@@ -327,39 +311,29 @@ class PostgresDatabase(Database):
         if self._is_migrated:
             return
         with connection.transaction():
+            # Also held while the schema is made.
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
             # IF NOT EXISTS needs the right to create one.
             if connection.execute("SELECT to_regnamespace(%s)", (_SCHEMA,)).fetchone() == (None,):
                 connection.execute(cast("Any", f"CREATE SCHEMA {_SCHEMA}"))
             connection.execute(cast("Any", f"SET LOCAL search_path = {_SCHEMA}"))
-            connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version integer PRIMARY KEY)")
-            row = connection.execute("SELECT COALESCE(MAX(version), 0) FROM schema_version").fetchone()
-            version = int(row[0]) if row else 0
-            if version > len(_MIGRATIONS):
-                reason = f"layout {version}, this program knows {len(_MIGRATIONS)}"
-                raise StorageNewerError(self.name, reason)
-            for number, step in enumerate(_MIGRATIONS[version:], version + 1):
-                connection.execute(cast("Any", Path(__file__).with_name(step).read_text("utf-8")))
-                connection.execute("INSERT INTO schema_version VALUES (%s)", (number,))
+            migrate(connection, _MIGRATIONS, table="schema_version", lock=_MIGRATION_LOCK)
         self._is_migrated = True
 
     @contextmanager
     def _translated_errors(self) -> Generator[None, None, None]:
         import psycopg
-        from psycopg import errors
 
         try:
             yield
-        except errors.DiskFull as error:
-            raise StorageFullError(self.name, _one_line(error)) from error
-        except (errors.LockNotAvailable, errors.QueryCanceled, errors.TransactionRollback) as error:
-            raise StorageBusyError(self.name, _one_line(error)) from error
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            raise StorageAwayError(self.name, _one_line(error)) from error
         except psycopg.Error as error:
-            raise StorageError(self.name, _one_line(error)) from error
+            raise _ERRORS.get(fault_of(error), StorageError)(self.name, reason_of(error)) from error
+        except NewerSchemaError as error:
+            raise StorageNewerError(self.name, str(error)) from None
 
 
-def _one_line(error: object) -> str:
-    # The first line names the reason; further ones are hints, or repeat it for each address of a name.
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
+_ERRORS: Mapping[Fault, type[StorageError]] = {
+    Fault.FULL: StorageFullError,
+    Fault.BUSY: StorageBusyError,
+    Fault.AWAY: StorageAwayError,
+}

@@ -1,4 +1,6 @@
--- Migration 1. Released migrations never change; another one is added as a further file.
+-- Released migrations never change; another one is added at the end.
+
+-- migration 1
 CREATE TABLE base (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     uuid TEXT NOT NULL UNIQUE,

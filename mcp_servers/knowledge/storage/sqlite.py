@@ -4,7 +4,6 @@
 * ``synchronous = FULL``: committed data survives a power failure, which is frequent on boards.
 * Folder and files are accessible to the owner only (0700, 0600).
 * SQLite errors become StorageError. A damaged file is never repaired or deleted.
-* ``PRAGMA user_version`` counts migrations. Released migrations never change; newer files are left untouched.
 
 Each base has a contentless FTS5 table ``text_<base>`` (one table for all bases is seven times slower for a small base,
 docs/knowledge.md). It stores no positions and ranks nothing: searches read the chunks of each term. Terms come from
@@ -19,11 +18,10 @@ Requires SQLite 3.37 (Ubuntu 22.04). References: SQLite, "Write-Ahead Logging", 
 from __future__ import annotations
 
 import errno
-import os
 import sqlite3
 import threading
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -37,35 +35,10 @@ from mcp_servers.knowledge.errors import (
     StorageNewerError,
 )
 from mcp_servers.knowledge.storage.database import BATCH_S, BUSY_TIMEOUT_S, NO_CHUNKS, ChunkKeys, Database
+from rkllm_base.databases import Fault, NewerSchemaError, migrations_of
+from rkllm_base.sqlite import create_private, fault_of, migrate, steps_taken
 
-# One SQL file for each migration.
-_MIGRATIONS = ("schema.sql",)
-
-
-def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Run the missing migrations; raise StorageNewerError or sqlite3.Error."""
-    if schema_version(connection, path) == len(_MIGRATIONS):
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        # Checked again: another process may have migrated meanwhile.
-        version = schema_version(connection, path)
-        for number, step in enumerate(_MIGRATIONS[version:], version + 1):
-            for statement in Path(__file__).with_name(step).read_text("utf-8").split(";\n"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {number}")
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-
-
-def schema_version(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the number of migrations in the file; raise StorageNewerError if this version knows fewer."""
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > len(_MIGRATIONS):
-        raise StorageNewerError(str(path), f"layout {version}, this program knows {len(_MIGRATIONS)}")
-    return version
+MIGRATIONS = migrations_of(Path(__file__).with_name("schema.sql"))
 
 
 class FullTextTables:
@@ -193,8 +166,6 @@ FILE_NAME = "knowledge.sqlite3"
 _DELETED_PAGES, _MERGED_PAGES = 50, 8
 # Cache for frequently used pages. Memory mapping is not used: a read error of the card would kill the process.
 _CACHE_KIB = 16_384
-# SQLite reports a disk without room for its side files as an I/O error.
-_SIDE_FILES_BYTES = 65_536
 # Imports rewrite the same index pages; checkpoints at 16 MiB save writes.
 _LOG_BYTES = 16 << 20
 # Of 4 KB each. The background work makes the checkpoints, so that imports do not wait for one, unless it falls behind.
@@ -211,16 +182,14 @@ class SQLiteDatabase(Database):
         self._idle_lock = threading.Lock()
         self._is_closed = False
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # SQLite would create it world-readable; its side files inherit this mode.
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            create_private(self.path)
         except OSError as error:
             kind = StorageFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
             raise kind(str(self.path), error.strerror or str(error)) from error
         with self._translate_errors():
             connection = self._connect()
             try:
-                migrate(connection, self.path)
+                migrate(connection, MIGRATIONS)
             except BaseException:
                 connection.close()
                 raise
@@ -310,7 +279,7 @@ class SQLiteDatabase(Database):
         )
         try:
             # Checked first: a newer file must not be modified.
-            schema_version(connection, self.path)
+            steps_taken(connection, MIGRATIONS)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
@@ -326,34 +295,14 @@ class SQLiteDatabase(Database):
         try:
             yield
         except sqlite3.Error as error:
-            raise _storage_error(str(self.path), error) from error
+            kind = _ERRORS.get(fault_of(error, self.path), StorageError)
+            raise kind(str(self.path), str(error)) from error
+        except NewerSchemaError as error:
+            raise StorageNewerError(str(self.path), str(error)) from None
 
 
-def _storage_error(path: str, error: sqlite3.Error) -> StorageError:
-    # Python 3.10 has no sqlite_errorcode; SQLite's messages have been stable for ten years.
-    text = str(error)
-    # SQLite's message if the disk has no space even for its side files.
-    if "disk I/O error" in text and _is_full(path):
-        return StorageFullError(path, text)
-    for words, kind in _ERROR_CLASSES:
-        if words in text:
-            return kind(path, text)
-    return StorageError(path, text)
-
-
-def _is_full(path: str) -> bool:
-    try:
-        disk = os.statvfs(Path(path).parent)
-        return disk.f_bavail * disk.f_frsize < _SIDE_FILES_BYTES
-    except OSError:
-        return False
-
-
-_ERROR_CLASSES: tuple[tuple[str, type[StorageError]], ...] = (
-    ("disk is full", StorageFullError),
-    ("malformed", StorageDamagedError),
-    ("not a database", StorageDamagedError),
-    ("vtable constructor failed", StorageDamagedError),
-    ("locked", StorageBusyError),
-    ("busy", StorageBusyError),
-)
+_ERRORS: Mapping[Fault, type[StorageError]] = {
+    Fault.FULL: StorageFullError,
+    Fault.DAMAGED: StorageDamagedError,
+    Fault.BUSY: StorageBusyError,
+}

@@ -18,13 +18,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
-import anyio
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
-from starlette.types import Message
 
+from rkllm_base import uploads
 from rkllm_base.answers import MOST_VALUES, count_values
+from rkllm_base.uploads import SILENCE_S
 from rkllm_mcp.app.admission import UNCOUNTED_BYTES
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http.errors import OLLAMA, HTTPError
@@ -35,11 +35,6 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-# The longest silence in the middle of a body, seconds.
-SILENCE_S = 30.0
-# A body holds its room while it comes, so beyond a minute it has to come at this rate on average; a modem is as fast.
-_SLOW_START_S = 60.0
-_LEAST_BYTES_PER_S = 4_096
 # Longer bodies are checked in a thread; what is shorter takes 5 ms at most, even when it is nothing but small parts.
 _LONG_BYTES = 8_192
 _MOST_ERRORS = 10_000
@@ -213,22 +208,13 @@ def bounded(
 
     Reading raises HTTPError: 408, or ``problem``, a 413, for a body that is too long.
     """
-    size, started = 0, anyio.current_time()
-
-    async def receive() -> Message:
-        nonlocal size
-        left_s = started + _SLOW_START_S + size / _LEAST_BYTES_PER_S - anyio.current_time()
-        try:
-            with anyio.fail_after(min(silence_s, left_s)):
-                message = await request.receive()
-        except TimeoutError:
-            problem_s = f"stopped coming for {silence_s:g} seconds" if silence_s <= left_s else "comes too slowly"
-            raise HTTPError(408, f"the body {problem_s}; send it again") from None
-        size += len(message.get("body", b""))
-        if size > (most or limit):
-            raise problem or _too_large(limit)
-        return message
-
+    receive = uploads.bounded(
+        request.receive,
+        most or limit,
+        too_large=lambda: problem or _too_large(limit),
+        stalled=lambda words: HTTPError(408, f"the body {words}; send it again"),
+        silence_s=silence_s,
+    )
     return Request(request.scope, receive)
 
 
