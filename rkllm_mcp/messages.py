@@ -234,6 +234,8 @@ class Conversation:
     draft: range | None = None  # positions in the store of an exchange that is not over, replaced by the next save
     answer_number: int = 0  # of the draft, among the answers of the boards that share the store
     draft_at: float = field(default=0.0, compare=False)  # time of the draft's question, by which its row is known
+    # The question that is being asked and its time, from before its draft is written: a disk may end that late.
+    asked: tuple[str, float] = field(default=("", 0.0), compare=False)
     replaces: int | None = None  # position in the store of the question of which the next exchange is a new version
     settings: str = ""  # options of its questions, as the surface that stores them encodes them
     # The last question in the store and the text of its answer, if any, if that was broken off with its process.

@@ -133,7 +133,10 @@ class AnswerRecord(Step):
         self._question = Message("user", question, pictures=pictures) if question else None
         self._secrets = secrets
         self._visible = visible
-        self._asked_at = recorder.clock()
+        # A record that was given up on may be stored all the same, and is known by its time.
+        words, asked_at = conversation.asked
+        self._asked_at = asked_at if asked_at and words == question else recorder.clock()
+        conversation.asked = (question, self._asked_at)
         messages = _without_system(conversation.messages)
         questions = [index for index, message in enumerate(messages) if message.role == "user"]
         self._before = questions[-1] if earlier_events else len(messages)
@@ -214,6 +217,7 @@ class AnswerRecord(Step):
             async with self._writing:
                 pass
         self._question = None if is_refused else self._question
+        self._conversation.asked = ("", 0.0)
         self._conversation.unkept.extend(self._turns(ending))
         return await self._recorder.save(self._conversation)
 

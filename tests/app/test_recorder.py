@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -395,6 +396,38 @@ async def test_a_question_whose_answer_was_broken_off_is_asked_again_in_its_plac
             keeping, conversation, answering(conversation, Message("user", "Why?"), Message("assistant", "So."))
         )
     assert it.stored() == [("Why?", "", ""), ("So.", "", "answered")]
+
+
+async def test_a_draft_that_the_disk_ends_after_it_was_given_up_is_the_same_question_for_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One record is made when a question gets its place in the queue, and one when its turn has come."""
+    monkeypatch.setattr("rkllm_mcp.app.recorder.SAVE_TIMEOUT_S", 2.0)
+    times = iter(range(1000))
+    async with open_database(tmp_path / "state.db", on_problem=pytest.fail) as database:
+        conversations, conversation = Conversations(database), Conversation("c1")
+        recorder, really_begin = Recorder(conversations, "", clock=lambda: NOW + next(times)), conversations.begin
+
+        async def begin_without_telling(tenant: str, begun: Conversation, turns: Sequence[StoredTurn]) -> bool:
+            await really_begin(tenant, replace(begun), turns)
+            await anyio.sleep_forever()
+            return True
+
+        monkeypatch.setattr(conversations, "begin", begin_without_telling)
+        assert await AnswerRecord(recorder, conversation, "Why?", ()).begin()
+        assert conversation.draft is None
+        monkeypatch.setattr(conversations, "begin", really_begin)
+        record = AnswerRecord(recorder, conversation, "Why?", ())
+        assert await record.begin()
+        conversation.messages += [Message("user", "Why?"), Message("assistant", "So.")]
+        assert await record.save("answered") == ""
+        # The same question again is another one.
+        again = AnswerRecord(recorder, conversation, "Why?", ())
+        conversation.messages += [Message("user", "Why?"), Message("assistant", "As I said.")]
+        assert await again.save("answered") == ""
+        stored = await conversations.get("", "c1")
+        assert stored is not None
+        assert [turn.text for turn in stored.turns] == ["Why?", "So.", "Why?", "As I said."]
 
 
 FULL = ("max_page_count = 1", "max_page_count = 4294967294", "database or disk is full", "make room on that disk")
