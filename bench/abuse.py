@@ -24,7 +24,7 @@ from pathlib import Path
 import anyio
 import httpx2
 
-from bench.abuse_frame import IDLE_S, Attack, Scene
+from bench.abuse_frame import OWN_SLOWDOWN, Attack, Scene
 from bench.abuse_guests import GUESTS
 from bench.abuse_servers import SERVERS
 from bench.load_clients import HOSTILE_WAYS, Client, Hostile, Run
@@ -74,6 +74,7 @@ class Outcome:
     host_mb: float = 0.0  # memory of the service at its highest, above that before
     all_mb: float = 0.0  # the same of all its processes
     healthz_s: float = 0.0  # the slowest /healthz
+    slowdown: float = 1.0  # of the machine, see ``bench.probe``
     others: int = 0  # answers that friendly clients got meanwhile, each compared
     longest_wait_s: float = 0.0  # the longest of them, refusals for now included
     remained: list[str] = field(default_factory=list[str])  # what the service holds more than before
@@ -119,10 +120,11 @@ async def _carry_out(attack: Attack, scene: Scene) -> Outcome:
     outcome.host_mb = round(max(0.0, figures.host_mb - before.host_mb), 1)
     outcome.all_mb = round(figures.all_mb - figures.before_mb, 1)
     outcome.healthz_s = max(figures.healthz_s, default=0.0)
+    outcome.slowdown = figures.slowdown
     after = await holdings_at_rest(service, run.tally.find, before, GROWTH_AFTER_ABUSE_MB)
     outcome.remained = list(growth(before, after, GROWTH_AFTER_ABUSE_MB))
     limits = {"host_mb": attack.host_mb, "all_mb": attack.all_mb, "healthz_s": attack.healthz_s}
-    limits["healthz_s"] *= max(1.0, figures.idle_s / IDLE_S)
+    limits["healthz_s"] *= max(1.0, figures.slowdown / OWN_SLOWDOWN)
     for what, most in limits.items():
         if (value := getattr(outcome, what)) > most:
             run.tally.find(f"{what} was {value:g}, and may be {most:g}")
@@ -184,10 +186,11 @@ def main(only: str, seed: int, *, as_json: bool) -> int:
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """Return the outcomes for people: a line each, and lines of what was found."""
-    row = "{:<44} {:>5} {:>8} {:>8} {:>9} {:>6} {:>6}  {}"
-    lines = [row.format("attack", "s", "host MB", "all MB", "healthz s", "others", "wait s", "remained")]
+    row = "{:<44} {:>5} {:>8} {:>8} {:>9} {:>5} {:>6} {:>6}  {}"
+    lines = [row.format("attack", "s", "host MB", "all MB", "healthz s", "busy", "others", "wait s", "remained")]
     for each in outcomes:
-        figures = (each.seconds, each.host_mb, each.all_mb, each.healthz_s, each.others, each.longest_wait_s)
+        memory, times = (each.host_mb, each.all_mb), (each.healthz_s, each.slowdown)
+        figures = (each.seconds, *memory, *times, each.others, each.longest_wait_s)
         lines.append(row.format(each.attack, *figures, "; ".join(each.remained) or "nothing"))
         lines += [f"    found: {finding}" for finding in each.findings]
     return "\n".join(lines)

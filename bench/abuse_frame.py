@@ -15,9 +15,9 @@ from bench.load_clients import Run
 from bench.load_service import KEYS, LoadedService
 
 PATIENCE_S = 60.0
-# The slowest of twenty ``/healthz`` that nobody disturbs takes no longer on a quiet machine; where it does, by so much
-# longer may the slowest one of an attack take.
-IDLE_S = 0.05
+# An attack slows down other work on a quiet machine with two cores by so much; where more slows it down, ``/healthz``
+# may take longer by as much.
+OWN_SLOWDOWN = 4.0
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from bench.tally import processes, resident_mb
 
 _HEALTHZ_PAUSE_S, _MEMORY_PAUSE_S = 0.1, 0.02
 _PATIENCE_S = 60.0
-_IDLE_QUESTIONS = 20
+_WORK_PAUSE_S, _WORK_STEPS = 0.2, 50_000
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Figures:
     host_mb: float = 0.0  # memory of the service itself at its highest, by the kernel's count
     all_mb: float = 0.0  # memory of all its processes at their highest
     healthz_s: list[float] = field(default_factory=list[float])  # what each question to ``/healthz`` took
-    idle_s: float = 0.0  # the slowest of some questions to ``/healthz`` before that: how busy the machine is
+    slowdown: float = 1.0  # how many times longer a piece of work took at most than at its fastest: the machine is busy
     failed: int = 0  # questions to ``/healthz`` that had another answer than 200, or none
 
 
@@ -84,6 +84,20 @@ def _ask(url: str, figures: Figures, over: threading.Event) -> None:
         over.wait(_HEALTHZ_PAUSE_S)
 
 
+def _compare(figures: Figures, over: threading.Event) -> None:
+    """Do the same work again and again, as anything else on this machine has to."""
+    fastest = min(_time_work() for _ in range(10))
+    while not over.wait(_WORK_PAUSE_S):
+        figures.slowdown = max(figures.slowdown, round(_time_work() / fastest, 1))
+
+
+def _time_work() -> float:
+    began = time.monotonic()
+    for _ in range(_WORK_STEPS):
+        pass
+    return time.monotonic() - began
+
+
 def _weigh(pid: int, figures: Figures, over: threading.Event) -> None:
     while not over.wait(_MEMORY_PAUSE_S):
         figures.all_mb = max(figures.all_mb, _memory_mb(pid))
@@ -113,9 +127,9 @@ def main() -> None:
     url, pid = sys.argv[1], int(sys.argv[2])
     reset_highest(pid)
     before = _memory_mb(pid)
-    idle_s = max(_time_healthz(url)[0] for _ in range(_IDLE_QUESTIONS))
-    figures, over = Figures(before_mb=before, all_mb=before, idle_s=idle_s), threading.Event()
+    figures, over = Figures(before_mb=before, all_mb=before), threading.Event()
     threads = [threading.Thread(target=work, args=(at, figures, over)) for work, at in ((_ask, url), (_weigh, pid))]
+    threads.append(threading.Thread(target=_compare, args=(figures, over)))
     for thread in threads:
         thread.start()
     sys.stdout.write("\n")
