@@ -101,7 +101,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         if spec.lazy:
             self.state, self.tools = "waiting", self._memory.tools or ()
         if spec.lazy and self._memory.tools is not None:
-            self._first.set()
+            self._life.first.set()
 
     @property
     def remembered_tools(self) -> Sequence[ToolSpec]:
@@ -116,7 +116,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
     @property
     def life_over(self) -> anyio.Event:
         """Event that is set when the present connection has to close; each connection has its own."""
-        return self._over
+        return self._life.over
 
     async def request(
         self, operation: Callable[[Client], Awaitable[_Result]], context: CallContext = NO_CONTEXT
@@ -132,7 +132,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         is_again = False
         while True:
             client = await self.available()
-            over, ended = self._over, self._ended
+            over, ended = self._life.over, self._life.ended
             try:
                 with self._use.during(context):
                     result = await operation(client)
@@ -185,7 +185,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         """Try one protocol revision and transport; ``_opened`` is set afterwards if the attempt had succeeded."""
         error: Exception | None = None
         channel: Channel | None = None
-        self._over = anyio.Event()  # set by an earlier attempt, which must not end this one
+        self._life.over = anyio.Event()  # set by an earlier attempt, which must not end this one
         with deadline.bind(anyio.CancelScope()) as self._scope:
             try:
                 async with open_channel(
@@ -211,20 +211,19 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
             self._protocol_version = str(client.protocol_version)
             self._connect_seconds = deadline.elapsed_s
             self._become("ready")
-            self._first.set()
-            self._settled.set()
+            self._life.settle()
             async with anyio.create_task_group() as following:
                 following.start_soon(self._follow_changes, client)
                 following.start_soon(self._ping_regularly, client)
                 if self.spec.idle_stop_s is not None:
                     following.start_soon(self._close_when_idle, self.spec.idle_stop_s)
-                await self._over.wait()
+                await self._life.over.wait()
                 following.cancel_scope.cancel()
 
     def _make_client(self, channel: Channel, era: ProtocolRevision) -> Client:
         wire = self._host.wire.of(self.spec.name, self._clean) if self._host.wire else None
         # Bound to this connection's event: a late signal must not close the next connection.
-        listener = MessageListener(self._over.set, self._note_stderr, wire, self._secrets)
+        listener = MessageListener(self._life.over.set, self._note_stderr, wire, self._secrets)
         callbacks = self._host.callbacks_for(self.spec, self.in_flight, self._note_stderr)
         return sdk.mcp.Client(
             channel.served if channel.streams is None else filter_messages(channel.streams(), listener),
@@ -280,13 +279,13 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
             await self._use.none()
             if not await answers(client, self._ping_patience_s):
                 self._verdict = f"did not answer a ping within {self._ping_patience_s:g} s"
-                self._over.set()
+                self._life.over.set()
                 return
 
     async def _close_when_idle(self, idle_stop_s: float) -> None:
         await self._use.none_for(idle_stop_s)
         self._unused = True
-        self._over.set()
+        self._life.over.set()
 
     async def _follow_changes(self, client: Client) -> None:
         """List the tools again after each change, with a subscription where it is needed."""

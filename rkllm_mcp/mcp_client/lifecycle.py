@@ -198,6 +198,42 @@ def open_connection_services(
             wire.close()
 
 
+class ConnectionLife:
+    """Events of a server's connections, one after the other.
+
+    ``first``: the first attempt to connect is over. Of the present connection: ``settled`` once it is ready or has
+    failed, ``over`` when it has to close, ``ended`` when it is cleaned up. ``start_requested``: another is wanted.
+    """
+
+    def __init__(self) -> None:
+        self.settled, self.over, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
+        self.start_requested, self.first = anyio.Event(), self.settled
+
+    def begin(self) -> None:
+        """Begin an attempt to connect."""
+        self._unsettle()
+        self.ended, self.start_requested = anyio.Event(), anyio.Event()
+
+    def request(self) -> None:
+        """Request another connection: callers that arrive from here on wait for the same attempt."""
+        self._unsettle()
+        self.over = anyio.Event()
+        self.start_requested.set()
+
+    def settle(self) -> None:
+        """Note that the connection is ready."""
+        self.first.set()
+        self.settled.set()
+
+    def end(self) -> None:
+        """Note that the connection is cleaned up, or that none was made."""
+        for event in (self.over, self.first, self.settled, self.ended):
+            event.set()
+
+    def _unsettle(self) -> None:
+        self.settled = anyio.Event() if self.settled.is_set() else self.settled
+
+
 _Spec_co = TypeVar("_Spec_co", bound=ServerBase, covariant=True)
 _Opened = TypeVar("_Opened")
 
@@ -232,9 +268,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         self._scope = anyio.CancelScope()
         self._stopping = False
         self._backoff = Backoff(restart_pause_s)
-        # One connection: settled once ready or failed, over when it has to close, ended when it is cleaned up.
-        self._settled, self._over, self._ended = anyio.Event(), anyio.Event(), anyio.Event()
-        self._start_requested, self._first = anyio.Event(), self._settled
+        self._life = ConnectionLife()
 
     def describe(self) -> ServerState:
         """Return the server's current state."""
@@ -258,37 +292,36 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         try:
             if self.state == "waiting":
                 self._become("waiting", "it is started when it is first used")
-                await self._start_requested.wait()
+                await self._life.start_requested.wait()
             while not self._stopping:
-                self._settled = anyio.Event() if self._settled.is_set() else self._settled
-                self._ended, self._start_requested = anyio.Event(), anyio.Event()
+                self._life.begin()
                 self._become("connecting")
                 await self._live_once()
-                self._settle_all()
+                self._life.end()
                 if not self._stopping:
-                    await self._start_requested.wait()
+                    await self._life.start_requested.wait()
         finally:
             self._become("stopped", "it was stopped")
-            self._settle_all()
+            self._life.end()
 
     def stop(self) -> None:
         """Make ``run`` close everything and return; may be called any number of times."""
         self._stopping = True
-        self._over.set()
-        self._start_requested.set()
+        self._life.over.set()
+        self._life.start_requested.set()
         if self._opened is None:
             self._scope.cancel()
 
     async def settled(self) -> None:
         """Wait for the end of the first attempt to connect; a lazy server without a stored tool list is connected."""
-        if self.state == "waiting" and not self._first.is_set():
+        if self.state == "waiting" and not self._life.first.is_set():
             self._want()
-        await self._first.wait()
+        await self._life.first.wait()
 
     @property
     def is_starting(self) -> bool:
         """True during the first attempt to connect."""
-        return self.state == "connecting" and not self._first.is_set()
+        return self.state == "connecting" and not self._life.first.is_set()
 
     @property
     def remembered_tools(self) -> Sequence[ToolSpec]:
@@ -313,15 +346,15 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
     async def available(self) -> _Opened:
         """Connect the server if necessary and return what was opened; a ServerUnavailableError if that fails."""
         while True:
-            if self._over.is_set() and self._opened is not None:
-                await self._ended.wait()
+            if self._life.over.is_set() and self._opened is not None:
+                await self._life.ended.wait()
             if self.state == "waiting" or (self.state in ("died", "failed") and self._restarts):
                 self._want_restart()
-            await self._settled.wait()
+            await self._life.settled.wait()
             if self._opened is None:
                 raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
             # The connection may have closed during the wait, for example after the idle timeout.
-            if not self._over.is_set():
+            if not self._life.over.is_set():
                 return self._opened
 
     async def shares_in_data(self, question: str) -> Mapping[str, float]:
@@ -338,7 +371,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         """
 
     async def _live_once(self) -> None:
-        """Open the server, serve calls until ``_over`` is set, and close it; for ``run``."""
+        """Open the server, serve calls until ``_life.over`` is set, and close it; for ``run``."""
 
     def _want_restart(self) -> None:
         wait_s = self._backoff.wait_s()
@@ -348,15 +381,8 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         self._want()
 
     def _want(self) -> None:
-        # Callers that arrive from here on wait for the same attempt.
         self.state = "connecting"
-        self._settled = anyio.Event() if self._settled.is_set() else self._settled
-        self._over = anyio.Event()
-        self._start_requested.set()
-
-    def _settle_all(self) -> None:
-        for event in (self._over, self._first, self._settled, self._ended):
-            event.set()
+        self._life.request()
 
     def _become(self, state: State, reason: str = "") -> None:
         self.state, self.reason = state, self._clean(reason)

@@ -60,7 +60,7 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
         )
         self.tools = ServerCache(spec, self._host.remembered).tools or ()
         # Nothing is connected before a request brings a token.
-        self._first.set()
+        self._life.first.set()
         self._sessions: dict[_Headers, _Session] = {}
         self._last: ServerState | None = None
         self._tasks: TaskGroup | None = None
@@ -83,7 +83,7 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
         try:
             async with anyio.create_task_group() as self._tasks:
                 self._running.set()
-                await self._over.wait()
+                await self._life.over.wait()
                 for session in self._sessions.values():
                     session.connection.stop()
         finally:

@@ -86,9 +86,8 @@ class LocalToolServer(ToolServer[ServerConfig, ToolImplementation]):
                     self.tools = self._offered(loaded.tools)
                     self._opened, self._connect_seconds = loaded, deadline.elapsed_s
                     self._become("ready")
-                    self._first.set()
-                    self._settled.set()
-                    await self._over.wait()
+                    self._life.settle()
+                    await self._life.over.wait()
             except Exception as caught:  # noqa: BLE001  (a failure of one server must not end the others)
                 error = caught
         self._opened = None
