@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from reportlab.pdfgen.canvas import Canvas
 
 from tests.support.demo_app import (
     NO_VARIABLES,
@@ -154,3 +155,19 @@ def test_a_command_that_is_stopped_leaves_nothing_running(
         assert end == {"kind": "end", "reason": "cancelled", "error": None}
         assert process.wait(60) == code
         assert [pid for pid in children if is_alive(pid)] == []
+
+
+def test_a_document_that_is_too_long_is_refused_with_a_way_that_works(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, ())
+    report = Canvas(str(tmp_path / "big.pdf"))
+    for page in range(30):
+        for line in range(50):
+            report.drawString(
+                40, 780 - 14 * line, f"The revenue of branch {line} in month {page} was {page * line} euros."
+            )
+        report.showPage()
+    report.save()
+    refused = demo.run_here("run", "-f", "big.pdf", "What was the revenue?")
+    assert refused.returncode == 1
+    assert "for a long file: 'rkllm-mcp knowledge add FILE'" in refused.stderr, refused.stderr
+    assert demo.run_here("knowledge", "add", "big.pdf").returncode == 0
