@@ -275,12 +275,9 @@ def _mark(levels: _Levels, numbers: Sequence[int]) -> str:
         return ""
     first = max(len(numbers) - levels_of_list.shown, 0)
     shapes = (levels.get(at + 1, levels_of_list).shape for at in range(first, len(numbers)))
-    written = ".".join(map(_numbered, numbers[first:], shapes))
+    formats = (_SHAPES.get(shape[:1], "decimal") for shape in shapes)
+    written = ".".join(map(number_text, numbers[first:], formats))
     return f"{levels_of_list.prefix}{written}{levels_of_list.suffix}".strip() + " "
-
-
-def _numbered(number: int, shape: str) -> str:
-    return number_text(number, _SHAPES.get(shape[:1], "decimal"))
 
 
 def _read_table(table: ET.Element, builder: DocumentBuilder, page: int | None) -> None:

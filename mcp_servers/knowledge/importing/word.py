@@ -19,6 +19,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 from mcp_servers.knowledge.importing.archives import (
+    MAX_GAP,
     attribute,
     chart_table,
     embedded_warnings,
@@ -486,7 +487,7 @@ class _Reader:
         # Column -> row and place of the cell that the next one below may continue.
         above: dict[int, tuple[int, int]] = {}
         for row, of_row in zip(rows, cells, strict=True):
-            column = whole_number(_value(row, "trPr", "gridBefore"), 0)
+            column = min(max(whole_number(_value(row, "trPr", "gridBefore"), 0), 0), MAX_GAP)
             read = [Cell("")] * column
             going_on: dict[int, tuple[int, int]] = {}
             for cell in of_row:

@@ -205,3 +205,11 @@ def test_a_table_of_contents_is_left_out_unless_there_is_nothing_else() -> None:
 def test_a_field_that_never_ends_takes_no_text_with_it() -> None:
     begun = '<w:r><w:fldChar w:fldCharType="begin"/><w:instrText>PAGE</w:instrText></w:r>'
     assert [text for text, _ in read(docx(f"<w:p>{begun}{run('前')}</w:p>{paragraph('後')}"))] == ["前", "後"]
+
+
+def test_a_row_may_begin_after_any_number_of_columns() -> None:
+    row = "<w:tr><w:trPr><w:gridBefore w:val='{}'/></w:trPr><w:tc>{}</w:tc><w:tc>{}</w:tc></w:tr>"
+    rows = (row.format(before, paragraph("A"), paragraph("B")) for before in ("1", "-1", "999999999"))
+    ((text, _),) = read(docx(f"<w:tbl>{''.join(rows)}</w:tbl>"))
+    assert text.splitlines()[:2] == [" | A | B", "A | B"]
+    assert len(text) < 1000
