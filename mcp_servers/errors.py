@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+# Names of the field with the value that cannot be used.
+_WHAT = ("query", "name", "area", "base_id", "document_id", "field", "days", "host")
+
 
 class CatalogError(Exception):
     """An error whose texts are in a table, ``errors.json`` next to the server's own errors.
@@ -26,6 +29,11 @@ class CatalogError(Exception):
         super().__init__(kind)
         self.kind = kind
         vars(self).update(values)
+
+    def structured(self) -> dict[str, Any]:
+        """Return the error for programs: its kind, the value that cannot be used, and values that can."""
+        what = next((str(value) for name in _WHAT if (value := getattr(self, name, ""))), "")
+        return {"kind": self.kind, "what": what, "suggestions": list(getattr(self, "suggestions", ()))}
 
     def text(self, name: str) -> str:
         """Return one of the texts of the table."""

@@ -206,7 +206,9 @@ def _result(answer: ToolOutput, form: TextForm) -> CallToolResult:
 
 def _error_result(problem: KnowledgeError) -> CallToolResult:
     content = [TextContent(type="text", text=str(problem))]
-    return CallToolResult(content=[*content], is_error=True, _meta={STATUS: problem.status})
+    return CallToolResult(
+        content=[*content], is_error=True, structured_content=problem.structured(), _meta={STATUS: problem.status}
+    )
 
 
 async def serve_stdio(server: Server[Any]) -> None:

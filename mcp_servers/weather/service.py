@@ -276,7 +276,9 @@ def _not_found(name: str, match: PlaceMatch) -> WeatherError:
     names = [place.full_name for place in match.suggestions]
     if not names:
         return WeatherError("PlaceNotFound", query=name)
-    return WeatherError("SimilarPlaces", query=name, japanese_names="、".join(names), names=", ".join(names))
+    return WeatherError(
+        "SimilarPlaces", query=name, japanese_names="、".join(names), names=", ".join(names), suggestions=names
+    )
 
 
 @asynccontextmanager

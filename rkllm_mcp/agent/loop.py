@@ -38,6 +38,7 @@ from rkllm_mcp.events import End, EndReason, Status, Text
 from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.protocols import CallContext, ChatModel, EventSink, Turn
+from rkllm_mcp.text import language_of_text
 
 
 async def run_agent(
@@ -164,6 +165,9 @@ async def open_turn(
     question = request.asked
     context = replace(context, request=question.text, untrusted_texts=conversation.untrusted_texts)
     prepared = await preparation.prepare(conversation, request, context)
+    if prepared.offer is not None:
+        # A failed call may become the answer, which has the language of the question.
+        context = replace(context, language=language_of_text(question.text))
     length = len(conversation.messages)
     user = Message(
         "user",

@@ -222,7 +222,8 @@ async def call_tool(
     }
     if result.structured_content is not None:
         answer["structuredContent"] = result.structured_content
-    answer["_meta"] = {key: value for key, value in (result.meta or {}).items() if key in (ANSWER, TEXTS)}
+    if own := {key: value for key, value in (result.meta or {}).items() if key in (ANSWER, TEXTS)}:
+        answer["_meta"] = own
     return answer
 
 

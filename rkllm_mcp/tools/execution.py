@@ -173,6 +173,8 @@ def _as_result(call: ToolCall, received: Mapping[str, Any], language: str, *, is
     meta = as_mapping(received.get("_meta"))
     texts = as_mapping(meta.get(TEXTS))
     said = as_mapping(texts.get(language)).get("text")
+    if is_own and is_error and isinstance(said, str):
+        text = said  # in one language
     notice = without_invisible(said[:_NOTICE_CHARS])[0] if is_error and isinstance(said, str) else ""
     is_answer = is_own and not is_error and meta.get(ANSWER) is True
     return ToolResult(

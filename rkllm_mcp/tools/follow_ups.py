@@ -15,12 +15,14 @@ from rkllm_base.days import day_spans
 from rkllm_base.numbers import with_digits
 from rkllm_base.ranges import HIRAGANA, KATAKANA
 from rkllm_mcp.builtin.clock import places_in
-from rkllm_mcp.builtin.units import units_in
+from rkllm_mcp.builtin.units import names_conversion, units_in
+from rkllm_mcp.builtin.worded_sums import expression_of
 from rkllm_mcp.tools.kinds import named_places, times_in
 
 _NUMBER = re.compile(r"(?<![\w.])[$€£¥]?\d+(?:\.\d+)?(?: ?(?:%|percent\b|パーセント|割))?", re.ASCII)
 _COUNTED = re.compile(rf" ?[A-Za-z]+|[{KATAKANA}]+|[^\W\d_A-Za-z]?")
 _ANY_DAY = date(2026, 1, 1)
+_ADDED = frozenset({"place", "day", "time"})
 _MOST_CHARS = 60  # a longer text asks for itself
 # What stands around the values of such a question.
 _AROUND = re.compile(
@@ -38,7 +40,10 @@ class _Value:
 
 
 def continued_question(before: str, text: str) -> str:
-    """Return the question ``before`` with the values of ``text`` in the place of its own; empty if that has none."""
+    """Return the question ``before`` with the values of ``text`` in the place of its own.
+
+    It is empty if there are none, or one that nothing in ``before`` is alike: a question may leave out where and when.
+    """
     said, asked = with_digits(text), with_digits(before)
     values, places = _values_in(said), _values_in(asked)
     edits: list[tuple[int, int, str]] = []
@@ -47,6 +52,8 @@ def continued_question(before: str, text: str) -> str:
         taken = {start for start, _, _ in edits}
         same = [place for place in places if place.kind == value.kind and place.start not in taken]
         word = said[value.start : value.end]
+        if not same and value.kind not in _ADDED:
+            return ""
         if not same:
             more.append(word)
             continue
@@ -60,7 +67,10 @@ def continued_question(before: str, text: str) -> str:
 def is_value_alone(text: str) -> bool:
     """Return True if a text has a value and nothing else that says what it asks."""
     said = with_digits(text)
-    values = _values_in(said) if len(said) <= _MOST_CHARS else ()
+    # It asks for itself: "18% of 245?", "10 kg in pounds".
+    if len(said) > _MOST_CHARS or expression_of(text) or names_conversion(text):
+        return False
+    values = _values_in(said)
     for value in sorted(values, key=lambda value: -value.start):
         # With what it counts: 15個, 12.5 kg.
         counted = _COUNTED.match(said, value.end) if value.kind == "number" else None

@@ -27,7 +27,22 @@ def test_a_value_alone_takes_the_place_of_the_one_of_its_kind(before: str, text:
 
 
 @pytest.mark.parametrize(
-    "text", ["ok thanks", "really?", "おやすみなさい", "3人兄弟の末っ子です", "how hot is it in Paris?", "", "?"]
+    "text",
+    [
+        "18% of 245?",
+        "10 kg in pounds",
+        "ok thanks",
+        "really?",
+        "おやすみなさい",
+        "3人兄弟の末っ子です",
+        "how hot is it in Paris?",
+        "",
+        "?",
+    ],
 )
 def test_a_text_with_words_of_its_own_is_no_value_alone(text: str) -> None:
     assert not is_value_alone(text)
+
+
+def test_a_number_does_not_continue_a_question_without_one() -> None:
+    assert continued_question("what time is it in london", "and 380?") == ""
