@@ -174,56 +174,78 @@ class QueryWeights:
 def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks: int) -> QueryWeights:
     """Return the weights of a query; ``frequencies`` are document frequencies of all its terms."""
     size = chunks + SURROUNDING_CHUNKS
-    analysis = query.analysis
-    rarity = {term: _rarity(frequencies[term], size) for term in set(analysis.terms)}
-    pairs = [term for term in rarity if len(term) > 1]
-    # Alternatives count if all their terms occur in the base.
-    usable = (
-        (concept, [a for a in concept.alternatives if all(map(frequencies.get, a.terms))]) for concept in query.concepts
-    )
-    present = [(concept, alternatives) for concept, alternatives in usable if alternatives]
+    rarity = {term: _rarity(frequencies[term], size) for term in set(query.analysis.terms)}
+    present = _present_alternatives(query, frequencies)
     # A word that no chunk has is as rare as its alternatives together.
     replaced = {
         term: _rarity(_frequency(alternatives, frequencies, size), size)
         for concept, alternatives in present
         for term in concept.own.terms
     }
-    weights: dict[int, float] = {}
-    best = absent = 0.0
-    for term, count in Counter(analysis.terms).items():
-        # A lone kanji is searched as a prefix of bigrams, and counted as a kanji below.
-        if len(term) > 1 or term not in analysis.kanji:
-            # The bigrams of a run that no chunk has as a whole count instead of it.
-            unknown = rarity[term] * (ABSENT_WORD if term.isascii() else ABSENT_BIGRAM * (len(term) <= _BIGRAM))
-            weight = rarity[term] if frequencies[term] else replaced.get(term, unknown)
-            weight *= math.sqrt(count) * (PARTICLE_WEIGHT if _PARTICLE.search(term) else 1.0)
-            weight *= GENERIC_WEIGHT if term in query.generic else 1.0
-            weights[term_hash(term)] = weight
-            absent += 0.0 if frequencies[term] or term in replaced else weight
-            best -= (1 - MIXED_SHARE) * weight if _MIXED.fullmatch(term) else 0.0
-    for kanji, count in Counter(analysis.kanji).items():
-        around = [pair for pair in pairs if kanji in pair]
-        weight = min(map(rarity.__getitem__, around), default=_rarity(round(size * _LONE_KANJI_SHARE), size))
-        # A kanji between hiragana is a word by itself.
-        weight *= 1.0 if all(map(_MIXED.fullmatch, around)) else KANJI_WEIGHT
-        weights[kanji_hash(kanji)] = weight * math.sqrt(count)
-    keys = set(weights)
-    for _, alternatives in present:
-        keys.update(key for alternative in alternatives for key in _keys(alternative))
-    ordered = sorted(keys)
+    by_term = _term_weights(query, frequencies, rarity, replaced)
+    weights = {term_hash(term): weight for term, weight in by_term.items()}
+    weights |= _kanji_weights(query.analysis, rarity, size)
+    keys = {key for _, alternatives in present for alternative in alternatives for key in _keys(alternative)}
+    ordered = sorted(keys.union(weights))
     indices = {key: at for at, key in enumerate(ordered)}
     values = np.array([weights.get(key, 0.0) for key in ordered])
     concepts = [
         _concept(concept, alternatives, indices, values, frequencies, size) for concept, alternatives in present
     ]
     total = float(values.sum()) + sum(concept.value for concept in concepts if not concept.own.size)
-    reachable = max(best + total, _EPSILON) * (K1 + 1)
-    words = [_word(word, concepts, indices, weights, rarity) for word in query.words if word.terms]
-    share = absent / max(total, _EPSILON)
-    known = {term for concept, _ in present for term in concept.own.terms}
-    absent_words = sum(_is_absent(word, frequencies) and known.isdisjoint(word.terms) for word in query.words)
-    ordered_keys = np.array(ordered, np.uint32)
-    return QueryWeights(ordered_keys, values, concepts, reachable, share, words, len(rarity), absent_words)
+    mixed = sum((1 - MIXED_SHARE) * weight for term, weight in by_term.items() if _MIXED.fullmatch(term))
+    absent = sum(weight for term, weight in by_term.items() if not frequencies[term] and term not in replaced)
+    return QueryWeights(
+        np.array(ordered, np.uint32),
+        values,
+        concepts,
+        best=max(total - mixed, _EPSILON) * (K1 + 1),
+        absent=absent / max(total, _EPSILON),
+        words=[_word(word, concepts, indices, weights, rarity) for word in query.words if word.terms],
+        terms=len(rarity),
+        absent_words=sum(
+            _is_absent(word, frequencies) and replaced.keys().isdisjoint(word.terms) for word in query.words
+        ),
+    )
+
+
+def _present_alternatives(
+    query: UnderstoodQuery, frequencies: Mapping[str, int]
+) -> list[tuple[Concept, list[Alternative]]]:
+    """Return the concepts with an alternative whose terms all occur in the base, and these alternatives."""
+    pairs = (
+        (concept, [a for a in concept.alternatives if all(map(frequencies.get, a.terms))]) for concept in query.concepts
+    )
+    return [(concept, alternatives) for concept, alternatives in pairs if alternatives]
+
+
+def _term_weights(
+    query: UnderstoodQuery, frequencies: Mapping[str, int], rarity: Mapping[str, float], replaced: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the weights of the terms; ``replaced`` is the rarity of those with an alternative in the base."""
+    weights: dict[str, float] = {}
+    for term, count in Counter(query.analysis.terms).items():
+        # A lone kanji is searched as a prefix of bigrams, and has the weight of a kanji.
+        if len(term) > 1 or term not in query.analysis.kanji:
+            # The bigrams of a run that no chunk has as a whole count instead of it.
+            unknown = rarity[term] * (ABSENT_WORD if term.isascii() else ABSENT_BIGRAM * (len(term) <= _BIGRAM))
+            weight = rarity[term] if frequencies[term] else replaced.get(term, unknown)
+            weight *= math.sqrt(count) * (PARTICLE_WEIGHT if _PARTICLE.search(term) else 1.0)
+            weights[term] = weight * (GENERIC_WEIGHT if term in query.generic else 1.0)
+    return weights
+
+
+def _kanji_weights(analysis: Analysis, rarity: Mapping[str, float], size: int) -> dict[int, float]:
+    """Return the weights of single kanji, by hash."""
+    pairs = [term for term in rarity if len(term) > 1]
+    weights: dict[int, float] = {}
+    for kanji, count in Counter(analysis.kanji).items():
+        around = [pair for pair in pairs if kanji in pair]
+        weight = min(map(rarity.__getitem__, around), default=_rarity(round(size * _LONE_KANJI_SHARE), size))
+        # A kanji between hiragana is a word by itself.
+        weight *= 1.0 if all(map(_MIXED.fullmatch, around)) else KANJI_WEIGHT
+        weights[kanji_hash(kanji)] = weight * math.sqrt(count)
+    return weights
 
 
 def _is_absent(word: Analysis, frequencies: Mapping[str, int]) -> bool:
