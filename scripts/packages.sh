@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# Read by the scripts that get other people's work: axe, clients, clients_js, conformance, github_openapi, programs, release, setup, third_party.
+# Read by the scripts that get other people's work: agents, axe, clients, clients_js, conformance, github_openapi, programs, release, setup, third_party.
 # They have changed to the repository's folder before.
 #
 # pip tries again and again where its index cannot be reached, npm for ten minutes. So both are asked for one package

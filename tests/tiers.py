@@ -34,6 +34,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/conformance/",
         "tests/end_to_end/test_clients.py",
         "tests/end_to_end/test_programs.py",
+        "tests/end_to_end/test_agents.py",
         "tests/end_to_end/test_litellm.py",
         "tests/mcp_servers/knowledge/importing/test_real_files.py",
         "tests/mcp_servers/knowledge/importing/test_oracle.py",
