@@ -21,8 +21,8 @@ FILE = Path(__file__).with_name("probability.json")
 _MAX_LOGIT = 30.0
 _LEAST_SHARE = 0.05
 _MOST_ABSENT = 2
-# Score of a passage below which nothing is likely to answer a question, with vectors or a cross-encoder.
-NO_ANSWER = 0.15
+# Score of a passage below which nothing is likely to answer a question, with a cross-encoder and with vectors.
+NO_ANSWER, _NO_ANSWER_BY_VECTORS = 0.15, 0.08
 # With words alone a passage of at least this score may be the answer.
 _UNSURE = 0.3
 
@@ -77,8 +77,10 @@ def is_unanswered(figures: PassageFigures, score: float) -> bool:
     With words alone at most 1 in 20 of the questions whose answer is among the first three results is beyond the line,
     on each set: docs/knowledge.md.
     """
-    if figures.deviation is not None or score >= _UNSURE:
-        return score < NO_ANSWER
+    if figures.deviation is not None:
+        return score < _NO_ANSWER_BY_VECTORS
+    if score >= _UNSURE:
+        return False
     line = _coefficients()["warning"]
     return line.bias + sum(w * value for w, value in zip(line.weights, figures.warning_values, strict=True)) < 0
 
