@@ -118,24 +118,28 @@ def fuse(*searches: Sequence[int], maximum: int = MAX_CANDIDATES) -> dict[int, f
     return dict(sorted(fused.items(), key=lambda item: -item[1])[:maximum])
 
 
-K1, B = 0.9, 0.6
-KANJI_WEIGHT = 0.5
-SURROUNDING_CHUNKS = 200
-# A kanji outside all bigrams is treated as a word in 1 % of the chunks.
-_LONE_KANJI_SHARE = 0.01
+# The constants of the weights, with the section of docs/knowledge.md where each was measured ("own words": Questions in
+# a person's own words, Over real manuals); "chosen": no measurement of it alone is recorded.
+K1, B = 0.9, 0.6  # Weights; own words: 1.3, 0.3 and 0.8 are worse
+SURROUNDING_CHUNKS = 200  # chosen: words in a base of ten chunks must not look common
+KANJI_WEIGHT = 0.5  # Weights; own words: 1.0 for a kanji that is a word by itself
+_LONE_KANJI_SHARE = 0.01  # chosen: a kanji outside all bigrams is treated as a word in 1 % of the chunks
+PARTICLE_WEIGHT = 0.5  # Search quality
+GENERIC_WEIGHT = 0.5  # chosen
+MIXED_SHARE = 0.3  # chosen: of a bigram of a word and its particle, which a chunk need not have for a full score
+ABSENT_WORD, ABSENT_BIGRAM = 0.5, 0.8  # chosen: of terms that no chunk has; every example query finds its document
+SYNONYM_WEIGHT = 0.85  # own words: of the word's weight; 0.8 and 0.6 are worse
+SPELLING_WEIGHT, LONE_KANJI_WEIGHT = 0.95, 0.35  # chosen: the same for spellings, and for a synonym of one kanji
+KNOWN_SHARE = 0.7  # own words: of the weight of an alternative, if chunks have the word itself
+# Own words: of the best chunk of the same document for each term, so that a passage of a page on the subject comes
+# before a passing mention.
+DOCUMENT_WEIGHT = 0.3
 _HALF = np.uint32(0xFFFF)
 Figures = NDArray[np.float64]
 
 
-# What a chunk need not have for a full score: bigrams of a word and its particle, and terms that no chunk has.
-MIXED_SHARE, ABSENT_WORD, ABSENT_BIGRAM = 0.3, 0.5, 0.8
-PARTICLE_WEIGHT, GENERIC_WEIGHT = 0.5, 0.5
 _PARTICLE = re.compile("^[はがをにでとのもへやか].$|^.[はがをにでとのもへやか]$")
 _EPSILON, _BIGRAM = 1e-9, 2
-# Share of a word's weight that an alternative reaches.
-SYNONYM_WEIGHT, SPELLING_WEIGHT, LONE_KANJI_WEIGHT = 0.85, 0.95, 0.35
-# The same if chunks have the word itself.
-KNOWN_SHARE = 0.7
 _MIXED = re.compile("[\u3041-\u3096].|.[\u3041-\u3096]")
 
 
@@ -312,10 +316,6 @@ def _word(
         terms for concept in concepts if related & set(concept.own.tolist()) for terms, _ in concept.alternatives
     ]
     return WordWeight(np.array(own, np.intp), value, alternatives)
-
-
-# Of the best chunk of the same document for each term: a passage of a page on the subject before a passing mention.
-DOCUMENT_WEIGHT = 0.3
 
 
 def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], counts: Figures, average_length: float) -> Figures:
