@@ -266,7 +266,8 @@ def mend_handshake(result: dict[str, Any], note: Callable[[str], None]) -> dict[
 
 def mend_tool_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
     """Repair a ``tools/list`` result so that every tool can be parsed; drop tools without a name."""
-    tools = result.get("tools")
+    # A list in place of the result has become its content.
+    tools = result.get("tools", result.get("content"))
     if _is_object(tools):
         # A map of the tools by their names.
         tools = [{"name": name, **as_mapping(tool)} for name, tool in tools.items()]
@@ -368,6 +369,9 @@ def _mend_block(block: Any, note: Callable[[str], None]) -> Any:
         block = mend_extras(block)
         if "type" not in block and isinstance(block.get("text"), str):
             block["type"] = "text"
+        if block.get("type") == "text" and not isinstance(block.get("text", ""), (str, type(None))):
+            # A number or an object, whose words are its JSON.
+            block["text"] = to_json(block["text"])
     kind = block.get("type") if _is_object(block) else None
     if kind == "resource" and _is_object(resource := block.get("resource")):
         block["resource"] = resource = mend_extras(resource)

@@ -222,3 +222,13 @@ async def test_an_error_without_an_id_is_about_the_only_open_request(open_calls:
             await write.send(SessionMessage(call))
         item: Any = await read.receive()
     assert item.message.id == id_
+
+
+def test_a_list_in_place_of_a_tool_list_and_a_text_that_is_none_are_read() -> None:
+    notes: list[str] = []
+    listed = mend_tool_list({"content": [{"name": "look", "inputSchema": {"type": "object"}}]}, notes.append)
+    assert [tool["name"] for tool in listed["tools"]] == ["look"]
+    blocks = [{"type": "text", "text": 12}, {"type": "text", "text": {"temp": 12}}]
+    result = mend_call_result({"content": blocks}, notes.append)
+    assert [block["text"] for block in result["content"]] == ["12", '{"temp":12}']
+    assert notes == []
