@@ -44,7 +44,7 @@ class Agent:
 
     Args:
         name: its name.
-        tool: a tool of its own; empty for one that adds a message of its own behind the question.
+        tool: a tool of its own.
         turn: the command of a turn, for its folder, the address of the service and a question.
         files: its files by path below its home, for the address of the service.
         environment: its variables, for the address of the service.
@@ -64,15 +64,6 @@ def _nanobot(url: str) -> Mapping[str, Any]:
     return {"nanobot.json": {"providers": providers, "agents": {"defaults": {**model, "workspace": "space"}}}}
 
 
-def _openclaw(url: str) -> Mapping[str, Any]:
-    cost = dict.fromkeys(("input", "output", "cacheRead", "cacheWrite"), 0)
-    model = {"id": "parrot", "name": "parrot", "contextWindow": WINDOW, "maxTokens": 1024, "input": ["text"]}
-    board = {"baseUrl": f"{url}/v1", "apiKey": "none", "api": "openai-completions"}
-    models = {"providers": {"board": {**board, "models": [{**model, "reasoning": False, "cost": cost}]}}}
-    defaults = {"model": {"primary": "board/parrot"}, "workspace": "space"}
-    return {".openclaw/openclaw.json": {"models": models, "agents": {"defaults": defaults}}}
-
-
 def _cline(folder: Path, url: str, question: str) -> Sequence[str | Path]:
     cline, data = f"'{folder}/npm/node_modules/.bin/cline'", '--data-dir "$PWD/data"'
     auth = f"{cline} auth openai-compatible -k none -m parrot -b {url}/v1 {data}"
@@ -89,15 +80,6 @@ AGENTS = (
             *("agent", "-c", "nanobot.json", "--no-markdown", "-m", question),
         ],
         _nanobot,
-    ),
-    Agent(
-        "openclaw",
-        "",
-        lambda folder, _url, question: [
-            folder / "npm" / "node_modules" / ".bin" / "openclaw",
-            *("agent", "--local", "--agent", "main", "--session-id", "s", "-m", question),
-        ],
-        _openclaw,
     ),
     Agent(
         "qwen-code",
@@ -165,8 +147,8 @@ def test_an_agent_is_answered_and_its_tool_is_called(agent: Agent, agents: Path,
     answered = _said(agent, agents, tmp_path, board.url, "say hello now")
     assert "Heard you." in answered, answered[-800:]
     before = len(board.runs())
-    again = _said(agent, agents, tmp_path, board.url, f"Use {agent.tool} now" if agent.tool else "and again please")
-    assert ("It says" if agent.tool else "Heard you.") in again, again[-800:]
+    again = _said(agent, agents, tmp_path, board.url, f"Use {agent.tool} now")
+    assert "It says" in again, again[-800:]
     # Its prompt comes again, of which nothing but the end is evaluated.
     longest = max(board.runs()[before:], key=lambda run: len(run["prompt"]))
     assert longest["prefill_tokens"] * 5 < len(longest["prompt"])
