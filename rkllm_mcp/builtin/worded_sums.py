@@ -79,7 +79,7 @@ def _of_several(text: str, numbers: Sequence[str]) -> str:
     is_list = len(numbers) > 1 and re.search(rf"{_NUMBER}\s*[-+*/^(]", text) is None
     if is_list and _has(_MEAN_OF, text):
         return f"({'+'.join(numbers)})/{len(numbers)}"
-    if is_list and _has(_SUM_OF, text) and not _has(r"each|ずつ|[つ個本枚冊袋箱]|パック|ケース|\bboxes\b|%", text):
+    if is_list and _has(_SUM_OF, text) and not _has(r"each|ずつ|[個本枚冊袋箱]|パック|ケース|\bboxes\b|%", text):
         return "+".join(numbers)
     return ""
 
