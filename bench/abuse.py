@@ -3,7 +3,7 @@
     .venv/bin/python -m bench.load abuse [--only WORDS] [--json]
 
 An attack is an async function that does what none should do to a running service; ``ATTACKS`` has all of them. During
-each, friendly clients ask and their answers are checked, and a process of its own measures memory and ``/healthz``
+each, friendly clients ask and their answers are checked, and its own process measures memory and ``/healthz``
 (``bench.probe``). Afterwards the service has to hold what it held before. The exit code is 1 when anything was found.
 """
 
@@ -43,7 +43,7 @@ from bench.tally import Budget, Tally
 _OTHERS = 3
 # A GIF of one pixel.
 _SMALLEST_PICTURE = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
-# An attack of one act goes on for so long, seconds, so that others ask meanwhile.
+# An attack of one act goes on for that long, seconds, so that others ask meanwhile.
 _LEAST_S = 3.0
 # All attacks of one have to be over after this, seconds.
 _PATIENCE_S = 120.0

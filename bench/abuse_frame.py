@@ -15,7 +15,7 @@ from bench.load_clients import Run
 from bench.load_service import KEYS, LoadedService
 
 PATIENCE_S = 60.0
-# An attack slows down other work on a quiet machine with two cores by so much; where more slows it down, ``/healthz``
+# An attack slows down other work on a quiet machine with two cores by this much; where more slows it down, ``/healthz``
 # may take longer by as much.
 OWN_SLOWDOWN = 4.0
 
@@ -58,7 +58,7 @@ class Scene:
     async def storm(
         self, count: int, act: Callable[[int], Coroutine[Any, Any, Any]], within_s: float = PATIENCE_S
     ) -> None:
-        """Carry out an act so many times at once, and leave those that are not over in time."""
+        """Carry out an act this many times at once, and leave those that are not over in time."""
         with anyio.move_on_after(within_s):
             async with anyio.create_task_group() as tasks:
                 for number in range(count):

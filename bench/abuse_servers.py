@@ -19,7 +19,7 @@ import httpx2
 from bench.abuse_frame import Attack, Scene
 from bench.load_service import KEYS, REPOSITORY
 
-# A stream ends so long after its key was revoked at most, seconds; the machine may be busy.
+# A stream ends this long after its key was revoked at most, seconds; the machine may be busy.
 _REVOKED_S = 1.5
 _BEHAVIOURS = ("sprawls", "changes", "prints")
 

@@ -1,4 +1,4 @@
-"""The least that a token costs a host in Python with the runtime in a process of its own: the floor of ``bench.hosts``.
+"""The least that a token costs a host in Python with the runtime in its own process: the floor of ``bench.hosts``.
 
     python -m bench.bare_host LIBRARY MODEL PORT
 

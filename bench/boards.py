@@ -52,7 +52,7 @@ class Rule:
     counts_persons: bool = False
     # A conversation goes to its own board if fewer answers than this are under way there; None: no affinity.
     own_below: int | None = None
-    # It waits for its own board, behind at most so many others; None: it does not wait there.
+    # It waits for its own board, after at most this many others; None: it does not wait there.
     waits_for_own: int | None = None
     is_random: bool = False
     prefers_own: bool = False  # a board that becomes free takes its own conversation out of the queue first

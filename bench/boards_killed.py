@@ -294,7 +294,7 @@ async def _caught_up(several: Boards, report: Report) -> None:
 
 
 def killed(minutes: float, people: int = 16, think_s: float = 18.0, seed: int = 1, *, is_calm: bool = False) -> Report:
-    """Let people ask for so many minutes, and kill every part in turn unless it is calm."""
+    """Let people ask for this many minutes, and kill every part in turn unless it is calm."""
     report = Report(Tally("boards"))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="boards-")))

@@ -13,7 +13,7 @@ whole dialogue with each question, as programs do, with twenty tools of its own.
 * ``in turn``  a question of each, then the next of each
 * ``restart``  the host is started again, and one dialogue goes on; no row where the host breaks the connection
 
-``distinct`` is the floor: every token evaluated one time at its place behind the same tokens. ``prefilled`` is what the
+``distinct`` is the floor: every token evaluated one time at its place after the same tokens. ``prefilled`` is what the
 runtime evaluated, the host's own runs included. ``cold`` is the first answer after the restart, as a share of its
 prompt; for our host there is another row, ``own tools``, where the twenty tools are the host's, whose prompt is saved
 on disk: its cold start is measured, too. Tokens that were evaluated by an earlier host process count as distinct again.

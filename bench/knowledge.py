@@ -8,12 +8,12 @@
 A collection is ``corpus.jsonl.xz`` ({_id, title, text}), ``queries.jsonl.xz`` ({_id, text}) and ``qrels.tsv.xz``
 (question, document, relevance). Licences are in the folder of each collection.
 
-``quality``: nDCG@10 through all stages, with every question unless ``--questions`` limits them, beside the reference
+``quality``: nDCG@10 through all stages, with every question unless ``--questions`` limits them, next to the reference
 implementation's.
 
 ``speed``: chunks synthesized from sentences of the collections, Japanese and English 3 : 1, twenty per document, one
 transaction per document; then the collections' own questions, sequentially at threshold 0.6. Processor time is reported
-besides elapsed time, for busy machines. Memory is the maximum of the process, including the collections.
+in addition to elapsed time, for busy machines. Memory is the maximum of the process, including the collections.
 
 ``calibration``: the effect of the threshold on questions with and without an answer. Half of a collection's articles
 are omitted, so the questions about them have no answer although they are of the same kind; with ``--whole`` nothing is
@@ -99,7 +99,7 @@ def read_collection(name: str, folder: Path | None = None) -> Collection:
 
     Args:
         name: one of ``COLLECTIONS``.
-        folder: where the collections are; None looks beside the project.
+        folder: where the collections are; None looks next to the project.
     """
     place = (folder or SHARED / "cases" / "retrieval") / name
     answers: defaultdict[str, dict[str, int]] = defaultdict(dict)

@@ -3,7 +3,7 @@
     .venv/bin/python -m bench.load [SCENARIO] [--minutes 10 | --questions 500] [--clients N] [--seed 1] [--json]
 
 A real service on the emulated runtime; ``SCENARIOS`` says who asks what, and what happens meanwhile. Every question has
-a name of its own and its answer consists of it. Counted are characters that are lost (an answer that ended well and is
+its own name and its answer consists of it. Counted are characters that are lost (an answer that ended well and is
 not whole) and mixed up (another's), conversations that are not stored as they were, and what the service holds when
 no request runs: descriptors, threads, tasks, processes, memory, once after a quarter and once at the end. Measured are
 the waits for answers, and how long ``/healthz`` takes, asked four times a second.
@@ -54,7 +54,7 @@ PEAK_GROWTH_MB = 300.0
 # The longest that /healthz may take, seconds.
 HEALTHZ_S = 0.5
 _PROBE_PAUSE_S = 0.25
-# A kill follows the one before after so many answers, and in a long run not before so many seconds.
+# A kill follows the one before after this many answers, and in a long run not before this many seconds.
 _ANSWERS_BETWEEN_KILLS = (20, 60)
 _SECONDS_BETWEEN_KILLS = 8.0
 
@@ -66,7 +66,7 @@ class Scenario:
     clients: int  # how many friendly clients there are
     ways: tuple[str, ...]  # how they ask (``load_clients.WAYS``); a way that is named twice is chosen twice as often
     models: tuple[str, ...] = ("loaded",)  # names of the models, among which each question draws one
-    hostile: int = 0  # how many hostile clients there are besides
+    hostile: int = 0  # how many hostile clients there are in addition
     kills: bool = False  # the worker is killed again and again
     release: str = "1.3.0"  # of the emulated runtime
 
@@ -196,7 +196,7 @@ def kill_workers(root: int) -> int:
 
 
 def load(name: str, seed: int, questions: int | None = None, seconds: float | None = None, clients: int = 0) -> Report:
-    """Carry out a scenario for so many questions or seconds; 0 clients are as many as it names."""
+    """Carry out a scenario for this many questions or seconds; 0 clients are as many as it names."""
     scenario = SCENARIOS[name]
     with (
         tempfile.TemporaryDirectory(prefix="load-") as folder,

@@ -1,6 +1,6 @@
 """Clients of ``bench.load``: friendly ones that ask in every way and check what comes back, and hostile ones.
 
-Every question has a name of its own, and its answer is made of that name and the model's; so a word that is lost, or
+Every question has its own name, and its answer is made of that name and the model's; so a word that is lost, or
 that belongs to another answer, is seen. A refusal with ``Retry-After`` is obeyed, and an answer that failed because its
 worker died is asked for again.
 """
@@ -32,7 +32,7 @@ PATIENCE_S = 120.0
 TURNS = 4
 # Of the questions through Ollama's API, these unload the model afterwards, where there are several.
 UNLOADING_SHARE = 0.1
-# A client that leaves has read at most so many lines.
+# A client that leaves has read at most this many lines.
 _MOST_LINES = 60
 _TOOLS = [
     {
@@ -46,7 +46,7 @@ _TOOLS = [
 ]
 # Of hostile clients.
 _HUGE_BYTES = 2**30
-# Requests at once that have a text of so many bytes counted or embedded.
+# Requests at once that have a text of this many bytes counted or embedded.
 _COSTLY_REQUESTS, _COSTLY_BYTES = 60, 7_500_000
 _READ_BYTES = 65_536
 # What a long text repeats.
@@ -78,7 +78,7 @@ class Run:
     answered: anyio.Event = field(default_factory=anyio.Event)
 
     def note_answer(self, wait_s: float) -> None:
-        """Count an answer that is over, so many seconds after it was first asked for."""
+        """Count an answer that is over, this many seconds after it was first asked for."""
         self.waits_s.append(wait_s)
         self.answered.set()
         self.answered = anyio.Event()

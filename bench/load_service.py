@@ -1,4 +1,4 @@
-"""The service under load in a process of its own, and what it holds: descriptors, threads, tasks, processes, memory.
+"""The service under load in its own process, and what it holds: descriptors, threads, tasks, processes, memory.
 
 ``loaded_service`` starts this module, which is ``rkllm-mcp serve`` with two cores and 4 GB of address space, and on
 SIGUSR1 also writes how many tasks of asyncio there are; the rest is read from /proc. A model says its name and the name

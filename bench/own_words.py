@@ -8,7 +8,7 @@
 ``--unseen`` has those of ``tests/data/knowledge/unseen`` (README.md there); a third of its questions is asked with
 ``--kept-back`` only.
 
-``DOCUMENTS`` has a folder for each corpus that ``about.json`` beside the questions names, with the HTML files of its
+``DOCUMENTS`` has a folder for each corpus that ``about.json`` next to the questions names, with the HTML files of its
 packages; the knowledge base is made in ``DOCUMENTS/.base`` at the first start. ``--manuals`` has those of the other 100
 questions, ``tests/data/knowledge/manuals``: gnucash and gnucash-en with the Japanese and English guide of the package
 gnucash-docs 4.13, sylpheed with the Japanese manual of sylpheed-doc 20140827. Half of these questions (odd CRC-32) are
@@ -326,7 +326,7 @@ async def ask_all(
     is_kept_back: bool | None = None,
     is_shown: bool = False,
 ) -> tuple[list[Answer], list[Answer]]:
-    """Ask the questions of a file and the follow-ups beside it; return the answers, first of those with an answer.
+    """Ask the questions of a file and the follow-ups next to it; return the answers, first of those with an answer.
 
     ``is_kept_back`` chooses the third whose CRC-32 is divisible by three, or the others.
     """

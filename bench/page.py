@@ -103,7 +103,7 @@ def measure(visit: Visit, answers: int, factor: float = 1) -> Json:
     for _ in range(answers):
         fixed.append(page.evaluate(_FIXED))
         browser.start_tracing(page=page, categories=["toplevel", "devtools.timeline"])
-        # The beginning of the trace is a task of its own.
+        # The beginning of the trace is its own task.
         page.wait_for_timeout(1000)
         begun = page.evaluate("performance.now()")
         visit.ask("long")

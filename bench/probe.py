@@ -1,6 +1,6 @@
 """What a service takes while it is attacked: memory of its processes, and how long ``/healthz`` takes.
 
-``probed`` measures from a process of its own, which the clients' work does not delay.
+``probed`` measures from its own process, which the clients' work does not delay.
 """
 
 from __future__ import annotations

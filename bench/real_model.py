@@ -7,7 +7,7 @@ MODEL is a model of ``rkllm-mcp models list``, on a board or, with weights behin
 are 60 questions with six tools of fixed results. ``own`` are 360 with the configuration that ``setup`` writes, the
 knowledge server of the gallery, made-up weather and a made-up board: for each of seven kinds of tools 20 in English and
 20 in Japanese, 40 that need no tool, and eight conversations of five turns. ``own/tuning.txt`` may be looked at while
-something is built; ``own/kept_back.txt`` was kept back until its tasks set weights. ``--fresh`` asks instead the 64 tasks
+something is built; ``own/kept_back.txt`` was kept back until its tasks set weights. ``--fresh`` asks the 64 tasks
 and four conversations of ``own/fresh.txt``: written on 2026-11-29 before its first run, by somebody who had not read
 the product. ``--every N`` asks each Nth task; ``--out FILE`` keeps a line for each answer, and goes on with a file that
 is there. ``--beside`` asks a service with OpenAI's API (llama-server, rkllm-mcp serve) the ``six`` in the product's
@@ -244,13 +244,13 @@ class Progress:
     """What a conversation has so far."""
 
     calls: list[Made] = field(default_factory=list[Made])
-    longest: int = 0  # tokens of its longest prompt with what was generated behind it
+    longest: int = 0  # tokens of its longest prompt with what was generated after it
 
 
 def judge(
     task: Task, number: int, made: Sequence[Made], shown: str, text: str, began: datetime, earlier: Sequence[Made] = ()
 ) -> Outcome:
-    """Return the outcome of a turn: ``shown`` is all that a person saw, ``text`` what stands behind the last call."""
+    """Return the outcome of a turn: ``shown`` is all that a person saw, ``text`` what is after the last call."""
     turn = task.turns[number]
     outcome = Outcome("", turn.question, task.set, task.kind, task.language, turn.needs_tool, text=text)
     outcome.calls = [[each.name, dict(each.arguments), each.result[:300], each.is_error] for each in made]

@@ -40,7 +40,7 @@ class Budget:
         return max(self._began + self._seconds - time.monotonic(), 0.0) if self._seconds else math.inf
 
     def spent(self, runs: int) -> float:
-        """The share that is used up after so many runs; 1 and more is all of it."""
+        """The share that is used up after this many runs; 1 and more is all of it."""
         by_runs = runs / self._runs if self._runs else 0.0
         by_time = (time.monotonic() - self._began) / self._seconds if self._seconds else 0.0
         return max(by_runs, by_time)

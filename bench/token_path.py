@@ -2,7 +2,7 @@
 
     .venv/bin/python -m bench.token_path [--json] [--pace board]
 
-``rkllm-mcp serve`` on the emulated runtime, and a client in a process of its own that asks ``/v1/chat/completions``,
+``rkllm-mcp serve`` on the emulated runtime, and a client in its own process that asks ``/v1/chat/completions``,
 ``/v1/execute`` and ``/api/chat`` for a stream; a new service for each pace:
 
 * ``count``  100 tokens a second: entries of Python functions in the thread of the event loop (``sys.setprofile``; a
@@ -299,7 +299,7 @@ class Host:
         return [sys.executable, "-m", "bench.token_path", "--client", *words]
 
     def _answer(self, route: str, tokens: int, clients: int = 1) -> tuple[Readings, list[int]]:
-        """The cost of an answer of so many tokens, and when their records arrived in the client."""
+        """The cost of an answer of this many tokens, and when their records arrived in the client."""
         command = self._client(route, tokens, clients)
         before = self._readings()
         done = subprocess.run(
@@ -355,7 +355,7 @@ def cpu_ns(pid: int) -> int:
 
 
 def ask(port: int, route: str, tokens: int, clients: int) -> list[int]:
-    """Ask for streamed answers of so many tokens.
+    """Ask for streamed answers of this many tokens.
 
     Returns when the first question was sent, and when each record with text arrived (CLOCK_MONOTONIC, ns).
 
@@ -422,7 +422,7 @@ def _opened(port: int, request: bytes) -> socket.socket:
 
 
 def measure(paces: Sequence[str] = tuple(PACES)) -> list[Figures]:
-    """Measure every route at these paces, each in a process of its own."""
+    """Measure every route at these paces, each in its own process."""
     found: list[Figures] = []
     for pace in paces:
         with tempfile.TemporaryDirectory(prefix="token-path-") as folder:

@@ -97,9 +97,9 @@ _LINE = re.compile(rb"[^\n]*\n|[^\n]+$")
 _NON_ASCII = re.compile(rb"[\x80-\xff]")
 # Also one that is cut.
 _UTF_8_SEQUENCE = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
-# A line with so little beside UTF-8 is damaged UTF-8.
+# A line with so little next to UTF-8 is damaged UTF-8.
 _MAX_STRAY_SHARE = 0.2
-# Lines of two bytes a character may be UTF-8 by chance; so many different ones are not.
+# Lines of two bytes a character may be UTF-8 by chance; this many different ones are not.
 _MIN_UTF_8_LINES = 3
 _LINE_ENCODINGS = ("cp932", "euc_jp", "cp1252")
 # Encodings of mainframes, of DOS outside Russia and of Macintosh: chardet takes damaged or mixed text for them.
@@ -108,7 +108,7 @@ _NEVER_DETECTED = re.compile(r"cp(?:037|273|424|500|875|1026|1140|1047|437|7\d\d
 _USUAL_JAPANESE = re.compile("[\t\n\r -~｡-ﾟ\u3000-\u303fぁ-ヿ㈀-㏿①-⑳Ⅰ-Ⅻ℡№一-鿿豈-\ufaff！-～Å♪〜～℃㎡…―‐“”‘’]+")
 _ADDED_BY_WINDOWS = re.compile("[㈀-㏿①-⑳Ⅰ-Ⅹ№℡髙﨑]")
 _KANA_RUN = re.compile("[ｦ-ﾟ]{2,}")
-# Voicing marks stand only behind some letters, and small letters and ー never first.
+# Voicing marks stand only after some letters, and small letters and ー never first.
 _IMPOSSIBLE_KANA = re.compile("(?<![ｶ-ﾄﾊ-ﾎｳ])ﾞ|(?<![ﾊ-ﾎ])ﾟ|^[ｧ-ｯｰﾞﾟ]")
 _MARKED_KANA = re.compile("[ﾞﾟｰｯｬｭｮ]")
 _PLAIN_KANA = re.compile("[ﾞﾟｰｯｬｭｮ]|^[ｱ-ﾝ]{3,}")
@@ -153,7 +153,7 @@ def decode(content: bytes, declared: str = "") -> Decoded:
 
 
 def decode_word(content: bytes, declared: str) -> str:
-    """Decode a few words whose charset is stated beside them, as in the head of a mail: too few to guess from."""
+    """Decode a few words whose charset is stated next to them, as in the head of a mail: too few to guess from."""
     encoding = _python_name(declared)
     text = _read(content, encoding)[0] if encoding else "\ufffd"
     return decode(content, declared).text if "\ufffd" in text else text
@@ -342,7 +342,7 @@ def _read(content: bytes, encoding: str) -> tuple[str, str]:
 
 
 def _as_cp932(escaped: re.Match[bytes]) -> bytes:
-    """Return the characters behind an escape sequence of ISO-2022-JP in CP932."""
+    """Return the characters after an escape sequence of ISO-2022-JP in CP932."""
     kind, written = escaped[1], escaped[2]
     if kind == b"(I":
         return bytes(byte | 0x80 if byte > 0x20 else byte for byte in written)

@@ -18,7 +18,7 @@ def size_of(value: object, limit: int) -> int:
         item = waiting.pop()
         size += _VALUE_BYTES
         if isinstance(item, str):
-            # UTF-8 has up to three times as many bytes, which is no reason to encode the text.
+            # UTF-8 has up to three times as many bytes, which is not a reason to encode the text.
             size += len(item)
         elif isinstance(item, Mapping):
             pairs = islice(cast("Mapping[Any, Any]", item).items(), limit // _VALUE_BYTES)

@@ -159,7 +159,7 @@ class PatientConnection(HttpToolsProtocol):
             if self._is_waiting:
                 self._refuse()
             else:
-                # Behind a request that is being answered.
+                # After a request that is being answered.
                 self.transport.abort()
         elif self._is_waiting and self._deadline is None:
             self._start_timer()
@@ -250,7 +250,7 @@ class PatientConnection(HttpToolsProtocol):
         """Parse, and return the data that is not parsed yet.
 
         ``Upgrade: h2c``, which Java's HttpClient sends with every first request, is to be ignored (RFC 9110, 7.8).
-        httptools skips the body of such a request and stops behind its head, so that body is announced once more.
+        httptools skips the body of a request like that and stops after its head, so that body is announced once more.
         """
         if self._is_in_body:
             self._excess_bytes += len(data)
@@ -262,7 +262,7 @@ class PatientConnection(HttpToolsProtocol):
             self._is_upgrade_refused = True
             framing = [b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING]
             return b"".join([b"POST / HTTP/1.1\r\n", *framing, b"\r\n", data[offer.args[0] :]])
-        # Behind the end of a body come further requests.
+        # After the end of a body come further requests.
         self._excess_bytes = max(0, self._excess_bytes) if self._is_in_body else 0
         return b""
 
@@ -337,15 +337,15 @@ def _group(address: str) -> str:
     return str(parsed)
 
 
-# What has been answered may still be on its way to the client for so long at the end, seconds.
+# What has been answered may still be on its way to the client for that long at the end, seconds.
 FLUSH_S = 5
-# A connection whose other end takes nothing, or is not there any more, is dropped after so long, milliseconds.
+# A connection whose other end takes nothing, or is not there any more, is dropped after this long, milliseconds.
 DEAD_AFTER_MS = 60_000
 # Longer than load balancers keep an idle connection, so that it is they who end it and no request gets lost, seconds.
 KEEP_ALIVE_S = 75
 # Descriptors left for files, tools and the runtime when connections have taken the rest.
 OTHER_DESCRIPTORS = 128
-# Below so many connections a page and a few clients have no room beside connections that say nothing.
+# Below this many connections a page and a few clients have no room next to connections that say nothing.
 LEAST_CONNECTIONS = 64
 
 

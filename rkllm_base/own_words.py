@@ -40,7 +40,7 @@ _LONGEST_FOLLOW_UP_CHARS = 1000  # a longer text has a subject, and matching meg
 
 
 def with_earlier_words(text: str, earlier: Sequence[str]) -> str:
-    """Return the words to search with: those of a follow-up question come behind the question that it continues.
+    """Return the words to search with: those of a follow-up question come after the question that it continues.
 
     ``earlier`` are the previous questions, oldest first. A follow-up has no word of its own that says what it is about,
     or points back and has few.
@@ -57,7 +57,7 @@ _ASKING = re.compile(r"(?:[?？]|は|か|の|って|では|だと)[\s。…]*\Z"
 
 
 def asks_on(text: str) -> bool:
-    """Return True if a text asks what was asked before about something else: it points back and has a word of its own.
+    """Return True if a text asks what was asked before about something else: it points back and has its own word.
 
     "And tomorrow?" does, "And what else?" and "What can you do?" do not.
     """

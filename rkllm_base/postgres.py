@@ -19,7 +19,7 @@ _MARK = re.compile(r"\?|(?<!:):([a-z_]+)")
 
 
 def connecting(program: str) -> dict[str, Any]:
-    """Return the arguments of a connection, besides its address, for a program of this name."""
+    """Return the arguments of a connection, in addition to its address, for a program of this name."""
     return {
         "connect_timeout": CONNECT_TIMEOUT_S,
         "application_name": program,
@@ -50,7 +50,7 @@ def migrate(connection: Connection[Any], migrations: Migrations, *, table: str, 
         migrations: all that are known.
         table: the table that has a row for each migration that was applied.
         lock: number of the advisory lock; no other program uses it.
-        ahead: so many unknown migrations are allowed.
+        ahead: this many unknown migrations are allowed.
 
     Raises:
         NewerSchemaError: a later version of the program has applied more.

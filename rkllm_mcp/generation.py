@@ -323,7 +323,7 @@ class PrefixStore(Protocol):
     """Prefixes of prompts that are kept outside of the KV cache."""
 
     async def exchange(self, prompt: Sequence[int], prefix_tokens: int, owner: str, /) -> None:
-        """Prepare the KV cache for a prompt that begins with a prefix of so many tokens; never fails."""
+        """Prepare the KV cache for a prompt that begins with a prefix of this many tokens; never fails."""
         ...
 
 

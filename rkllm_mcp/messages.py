@@ -180,7 +180,7 @@ class Message:
     context: str = ""
     pictures: tuple[Picture, ...] = ()  # of a user message; the model sees them in front of the text
     cards: tuple[ToolSpec, ...] = ()  # tools that the model reads in front of the user's text
-    # The results of the calls for a user message, which the model reads behind its text and in place of the rounds with
+    # The results of the calls for a user message, which the model reads after its text and in place of the rounds with
     # these calls; empty if they failed, None where the model reads the rounds.
     facts: str | None = None
     foreign: bool = field(default=False, compare=False)  # the text comes, or may come, from a server's prompt
@@ -384,12 +384,12 @@ def _mark(identity: str) -> str:
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:
-    """Return a value of JSON that should be an object; empty if it is none."""
+    """Return a value of JSON that should be an object; empty if it is not one."""
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def as_list(value: object) -> Sequence[Any]:
-    """Return a value of JSON that should be a list; empty if it is none."""
+    """Return a value of JSON that should be a list; empty if it is not one."""
     return cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
 
 

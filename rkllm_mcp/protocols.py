@@ -57,7 +57,7 @@ class Step:
 
 
 def feed_through(steps: Sequence[Step], batch: Sequence[Event], sink: EventSink) -> None:
-    """Pass events through ``steps``, one behind the other, to ``sink``."""
+    """Pass events through ``steps``, one after the other, to ``sink``."""
     for step in steps:
         batch = step.feed(batch) if batch else ()
     if batch:
@@ -80,7 +80,7 @@ class SharedQuestions(Protocol):
     """Questions for a person that other boards show as well; the methods raise a ``StoreError``."""
 
     async def ask(self, tenant: str, question_id: str, question: Mapping[str, Any], seconds: float) -> None:
-        """Store a question, which is open for so long."""
+        """Store a question, which is open for that long."""
         ...
 
     async def answer_to(self, tenant: str, question_id: str) -> Any:

@@ -61,7 +61,7 @@ def without_files(question: str) -> str:
 
 
 def with_closed_fence(text: str) -> str:
-    """Return Markdown that ends outside of any code block, so that what follows it is no code."""
+    """Return Markdown that ends outside of any code block, so that what follows it is not a code."""
     fence, indent = "", 0
     for line in text.expandtabs(4).split("\n"):
         if indent >= _ITEM_INDENT and line.strip() and len(line) - len(line.lstrip()) < indent:

@@ -189,7 +189,7 @@ def tokenizer_of(options: argparse.Namespace, target: Path) -> None:
 
 
 def card_of(options: argparse.Namespace, file_name: str) -> Any:
-    """The card of the new folder: how the catalogue says that such a model is spoken to.
+    """The card of the new folder: how the catalogue says that a model like that is spoken to.
 
     Raises:
         ConversionError: nobody knows.

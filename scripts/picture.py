@@ -2,7 +2,7 @@
 
 Run it as ``.venv/bin/python -m scripts.picture``. The run is that of scripts/demo; only the agency's answers are saved
 ones, so that the picture shows real weather of a day long gone and needs no network. They are in the folder ``shared``
-beside the project.
+next to the project.
 """
 
 from __future__ import annotations

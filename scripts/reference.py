@@ -1,6 +1,6 @@
 """Write the generated parts of docs/ again: keys of the configuration and of model cards, commands, API parameters.
 
-Each stands between ``<!-- NAME -->`` and ``<!-- end of NAME -->``; the rest is written by hand. A test compares.
+Each is between ``<!-- NAME -->`` and ``<!-- end of NAME -->``; the rest is written by hand. A test compares.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def configuration() -> str:
 
 
 def _tables_in(name: str, section: Schema, whole: Schema) -> Iterator[str]:
-    """The tables that stand in a section."""
+    """The tables that are in a section."""
     for key, field in section["properties"].items():
         table = _resolved(field, whole)
         if "properties" in table and field.get("type") != "array":
@@ -132,7 +132,7 @@ def _choices(field: Schema, whole: Schema) -> list[Any]:
 
 
 def _resolved(field: Schema, whole: Schema) -> Schema:
-    """The schema behind a reference, an optional value or a list of tables."""
+    """The schema after a reference, an optional value or a list of tables."""
     if "$ref" in field:
         return whole["$defs"][field["$ref"].rpartition("/")[2]]
     if "anyOf" in field:

@@ -29,12 +29,12 @@ STANDARD = sys.stdlib_module_names | {"tomllib"}
 class Layers:
     """What the rules know about one shape of the package.
 
-    A part is a module or package directly below ``rkllm_mcp``, or a longer name that stands in ``may_import``.
+    A part is a module or package directly below ``rkllm_mcp``, or a longer name that is in ``may_import``.
 
     Args:
         values: parts that import the standard library and each other.
         pure: parts that do no IO.
-        may_import: the parts that each part may import besides itself.
+        may_import: the parts that each part may import in addition to itself.
         libraries: the libraries that a part may import; a part that is not named may import all.
         worker: the module that runs in the worker process.
         worker_side: modules of the runtime that it may load; of packages everything in them.

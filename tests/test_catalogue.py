@@ -98,7 +98,7 @@ def test_a_value_is_inserted_and_not_read_as_a_template() -> None:
 
 
 JAPANESE_SENTENCE = re.compile("[ぁ-ゖ](?:。|ください|です|ます|ました|ません|でした)")
-# Japanese that is no text of a catalogue.
+# Japanese that is not a text of a catalogue.
 EXEMPT = {
     # Both languages of a result are put together word by word from the agency's data, and always sent together.
     "mcp_servers/weather/wording.py",
@@ -107,7 +107,7 @@ EXEMPT = {
 }
 
 
-def test_no_module_has_a_japanese_sentence_of_its_own() -> None:
+def test_no_module_has_its_own_japanese_sentence() -> None:
     modules = [file for folder in ("rkllm_mcp", "mcp_servers") for file in (REPOSITORY / folder).rglob("*.py")]
     sentences: set[str] = set()
     for file in modules:

@@ -49,7 +49,7 @@ def test_a_schema_becomes_fields_in_its_order() -> None:
 
 
 @pytest.mark.parametrize("schema", [{}, {"properties": []}, {"properties": {"a": 1}}, {"required": 3}])
-def test_a_schema_that_is_no_form_has_no_fields(schema: dict[str, Any]) -> None:
+def test_a_schema_that_is_not_a_form_has_no_fields(schema: dict[str, Any]) -> None:
     assert fields_of(schema) == ()
     assert problems(schema, {}) == ()
 

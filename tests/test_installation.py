@@ -143,7 +143,7 @@ def test_no_page_and_no_message_installs_a_package_by_another_command() -> None:
 
 @pytest.mark.skipif(shutil.which("grep") is None, reason="install.sh needs grep")
 @pytest.mark.parametrize("place", ["checkout", "shared folder", "pipe", "other owner"])
-def test_the_installer_takes_a_checkout_and_nothing_that_another_user_laid_beside_it(
+def test_the_installer_takes_a_checkout_and_nothing_that_another_user_laid_next_to_it(
     tmp_path: Path, place: str
 ) -> None:
     if place == "other owner" and os.geteuid() != 0:

@@ -144,7 +144,7 @@ def joined(records: Iterable[Any]) -> list[Any]:
     return found
 
 
-# Where text stands in an event, in OpenAI's chunks and in Ollama's.
+# Where text is in an event, in OpenAI's chunks and in Ollama's.
 _PLACES: tuple[Place, ...] = (
     ("text",),
     ("choices", 0, "delta", "content"),
@@ -165,7 +165,7 @@ def _piece(record: Any) -> tuple[Place, str, Any]:
 
 
 def _at(record: Any, place: Place) -> Any:
-    """What stands at a place; None where there is none."""
+    """What is at a place; None where there is none."""
     try:
         for step in place:
             record = record[step]

@@ -2,7 +2,7 @@
 
 The default tier needs a shell, coreutils, git and Python, and ``scripts/test`` runs it with nothing else on the PATH.
 A test belongs to a tier when its id begins with an entry of the table: a folder, a file, or the beginning of an id. A
-parameter of a fixture may carry a marker of its own, as the older runtimes of ``tests/support/emulator.py`` do.
+parameter of a fixture may carry its own marker, as the older runtimes of ``tests/support/emulator.py`` do.
 """
 
 from __future__ import annotations
@@ -174,6 +174,6 @@ def is_left_out_whole(file: str) -> bool:
 
 
 def may_have_other_tiers(file: str, path: Path) -> bool:
-    """Whether a test of a file has a tier's marker, or cuts its inputs; a marker of its own is seen in the text."""
+    """Whether a test of a file has a tier's marker, or cuts its inputs; its own marker is seen in the text."""
     is_named = any(entry.partition("::")[0] == file for entry in _ENTRIES)
     return is_named or bool(tier_of(file)) or cuts_its_inputs(file) or bool(_OWN_MARKER.search(path.read_text("utf-8")))

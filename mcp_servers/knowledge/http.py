@@ -105,7 +105,7 @@ async def _call_tool(service: KnowledgeService, tool: str, id_argument: str, req
         check_may_write(access, files=True)
         with service.uploads.receiving(access):
             return await _add_file(service, request, access)
-    # The arguments of a path behind the question mark are those of a page.
+    # The arguments of a path after the question mark are those of a page.
     arguments = {**request.query_params, **await _body(request)}
     if id_argument:
         arguments[id_argument] = request.path_params["id"]

@@ -416,7 +416,7 @@ def _new_file(file: Path) -> Generator[Path, None, None]:
 
 
 def _opened_export(file: Path) -> tuple[Mapping[str, object], IO[str]]:
-    """Open an exported file; return its first line and the lines behind it."""
+    """Open an exported file; return its first line and the lines after it."""
     lines: IO[str] | None = None
     try:
         lines = _text_file(file, file, "rt")

@@ -231,7 +231,7 @@ class ReadOutput(ToolOutput):
 
 
 class DocumentPassage(BaseModel):
-    """A passage where it stands in its document."""
+    """A passage where it is in its document."""
 
     content: str
     chunk_index: int

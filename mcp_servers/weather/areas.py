@@ -76,7 +76,7 @@ class _Table(BaseModel):
 
 @dataclass(frozen=True)
 class ForecastArea:
-    """One class10: the smallest area with a forecast of its own."""
+    """One class10: the smallest area with its own forecast."""
 
     code: str  # class10 code, 130010
     office: str  # office whose forecast file contains it, 130000

@@ -34,7 +34,7 @@ _AROUND = re.compile(
     r"(?i)^(?:the )?(?:weather|forecast) (?:in|for|of) |\b(?:prefecture|pref\b\.?|metropolis)"
     r"|の?(?:週間)?の?(?:天気|気温|予報|最高気温|最低気温|降水確率).*$|(?:の|は|で)(?:雨|雪|風|台風|傘|気候).*$"
 )
-# Words for a time, which stand before or behind the name: 今夜の大阪, 東京の週末, Kyoto tomorrow.
+# Words for a time, which are before or behind the name: 今夜の大阪, 東京の週末, Kyoto tomorrow.
 _TIME = (
     "(?:今日|本日|明日|明後日|明々後日|昨日|今夜|今晩|今朝|明朝|明晩|今週末|来週末|週末|今週|来週"
     "|(?:今度の|次の|今週の|来週の)?[月火水木金土日]曜日?|(?:土日|連休)|平日|祝日|現在|今後|これから|しばらく|この後|このあと"
@@ -46,7 +46,7 @@ _LEADING_TIME = re.compile(rf"^(?:{_TIME}|{_SHORT_TIME})(?:頃|ごろ)?(?:の|�
 _TRAILING_TIME = re.compile(
     rf"(?:の|は|、|\s)*{_TIME}(?:の?{_SHORT_TIME})?(?:頃|ごろ)?(?:の|は|に|、)*$|の{_SHORT_TIME}$"
 )
-# What the weather may be, behind a time or particle: 大阪は明日晴れ.
+# What the weather may be, after a time or particle: 大阪は明日晴れ.
 _CONDITION = re.compile(
     rf"(?:(?:の|は|で|に|、)+|(?:の|は|で|、)*{_TIME}(?:の|は|に|、)*)(?:晴れ|雨|雪|曇り|くもり|降る|降ります|暑い|寒い|風|台風).*$"
 )
@@ -155,7 +155,7 @@ class Gazetteer:
         words = [
             word for word in _LATIN_WORD.findall(unicodedata.normalize("NFKC", text)) if len(word) >= _LEAST_LETTERS
         ]
-        # A place stands behind a preposition, or is at least written as a name.
+        # A place is after a preposition, or is at least written as a name.
         spoken = sorted(words, key=lambda word: (not re.search(rf"\b(?:in|at|for|of) {word}\b", text), word.islower()))
         for name in (*named, *spoken):
             match = self.find(name)

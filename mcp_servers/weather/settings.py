@@ -47,7 +47,7 @@ class Settings:
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
-    """Read the settings from the environment; raise ValueError if ``JMA_BASE_URL`` is not an HTTP address."""
+    """Read the settings from the environment; raise ValueError if ``JMA_BASE_URL`` is not HTTP address."""
     base_url = http_address(environ, "JMA_BASE_URL", AGENCY_URL)
     has_sample = environ.get("WEATHER_SAMPLE") == "1"
     return Settings(base_url=base_url, cache_folder=_cache_folder(environ), has_sample=has_sample)

@@ -106,7 +106,7 @@ int rkllm_get_kv_cache_size(LLMHandle handle, int *cache_sizes) {
     return api_leave(&log, 0);
 }
 
-/* See the header. Needs a model with a chat template of its own; empties the KV cache. */
+/* See the header. Needs a model with its own chat template; empties the KV cache. */
 int rkllm_set_function_tools(LLMHandle handle, const char *system_prompt, const char *tools,
                              const char *tool_response_str) {
     struct call_log log;

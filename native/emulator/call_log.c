@@ -35,7 +35,7 @@ void call_log_begin(struct call_log *log, const char *call, int handle) {
     call_log_open(log, "args");
 }
 
-/* Makes copy a line of its own with the content of log so far. */
+/* Makes copy its own line with the content of log so far. */
 void call_log_copy(struct call_log *copy, const struct call_log *log) {
     *copy = (struct call_log){.path = mem_string(log->path)};
     if (log->path) buf_put(&copy->line, log->line.data, log->line.len);

@@ -1,7 +1,7 @@
 /* chat.c: puts the text of a PROMPT input into the model's chat template.
  *
  * The composition is system + prefix + text + postfix, nothing added (rknn-llm #431). With declared tools the
- * system part is a turn of its own with a tools section in the manner of Qwen; the vendor documents neither its
+ * system part is its own turn with a tools section in the manner of Qwen; the vendor documents neither its
  * bytes nor how an input of role "tool" finds the turns before it, so what follows is this project's choice. */
 
 #include <stdlib.h>

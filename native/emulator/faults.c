@@ -151,7 +151,7 @@ static bool apply_no_finish(struct faults *f, const struct words *w) {
 #define MEMBER(name) NULL, offsetof(struct faults, name)
 #define OWN(function) function, 0
 
-/* A row without a function of its own is a flag when its usage is one word; else the choices behind the first word
+/* A row without its own function is a flag when its usage is one word; else the choices after the first word
  * are the values 0, 1, 2, ... of its member. */
 static const struct fault {
     const char *name;

@@ -41,7 +41,7 @@ enum reuse { REUSE_ALWAYS, REUSE_OF_HISTORY, REUSE_OFF };
 /* What of a prompt the cache holds whole is evaluated again. */
 enum full_match { FULL_MATCH_LAST, FULL_MATCH_NONE, FULL_MATCH_ALL };
 
-/* What ends the paused state besides resuming; each includes the clearing of the cache, but the last. */
+/* What ends the paused state in addition to resuming; each includes the clearing of the cache, but the last. */
 enum leave_pause { PAUSE_LEFT_BY_CLEAR, PAUSE_LEFT_BY_RUN, PAUSE_LEFT_BY_ABORT, PAUSE_NEVER_LEFT };
 
 /* How a run that does not fit the context is refused. */
@@ -50,7 +50,7 @@ enum refusal { REFUSE_BY_RETURN, REFUSE_BY_CALLBACK, REFUSE_BY_CRASH };
 /* What a callback hears of a special token while skip_special_token is on. */
 enum skipped { SKIPPED_SILENTLY, SKIPPED_AS_NULL, SKIPPED_AS_EMPTY };
 
-/* Members of type int hold a flag or a value of the enum that is named beside them. */
+/* Members of type int hold a flag or a value of the enum that is named next to them. */
 struct faults {
     /* at rkllm_init */
     int init_fails;

@@ -8,7 +8,7 @@ size_t model_system_part(const struct model *m, const struct sequence *entry) {
     return m->faults.system_dropped ? 0 : part;
 }
 
-/* Empties the KV caches, or all behind the system prompt, with the history and a paused run; the lock is held. */
+/* Empties the KV caches, or all after the system prompt, with the history and a paused run; the lock is held. */
 void model_forget(struct model *m, bool keep_system) {
     for (int i = 0; i < m->batch_size; i++) {
         struct sequence *entry = &m->batch[i];

@@ -50,7 +50,7 @@ static struct media videos_of(const RKLLMMultiModalInput *input) {
 #endif
 }
 
-/* Counts how often a tag stands in the text. */
+/* Counts how often a tag is in the text. */
 static size_t count_tags(const char *text, const char *tag) {
     size_t count = 0;
     for (const char *at = strstr(text, tag); at; at = strstr(at + 1, tag)) count++;
@@ -71,7 +71,7 @@ static bool check_media(const char *prompt, const struct media *media) {
 }
 
 /* Whether an input holds audio. A program that was built for 1.3.0, which is reported to run on 1.3.1, passes a struct
- * without these fields: what lies behind it is no count that a person would mean. */
+ * without these fields: what lies behind it is not a count that a person would mean. */
 static bool has_audio(const RKLLMMultiModalInput *input) {
 #if RKLLM_ABI >= 131
     return input->audio.audio_embed && input->audio.n_audio && input->audio.n_audio <= 64;

@@ -207,7 +207,7 @@ static void print_details(const struct model *m) {
     buf_free(&text);
 }
 
-/* Prints what can be seen before the model is looked at, and refuses a board or a file that is none. */
+/* Prints what can be seen before the model is looked at, and refuses a board or a file that is not one. */
 static bool greet(const struct model *m, const struct board *board, const char *path, const struct buf *why) {
     print_banner(m, board);
     if (!board) {

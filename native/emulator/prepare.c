@@ -80,7 +80,7 @@ static bool refuse_length(struct model *m) {
     return false;
 }
 
-/* Makes room for count new tokens behind the history, dropping old entries when they do not fit. */
+/* Makes room for count new tokens after the history, dropping old entries when they do not fit. */
 static bool make_room(struct model *m, struct sequence *entry, size_t count) {
     struct kv_cache *kv = &entry->kv;
     size_t history = kv->ids.len + (entry->history.pending >= 0 ? 1 : 0);
@@ -100,13 +100,13 @@ static bool make_room(struct model *m, struct sequence *entry, size_t count) {
     return true;
 }
 
-/* True when the run goes on behind what the entry's cache holds, whatever the input is. */
+/* True when the run goes on after what the entry's cache holds, whatever the input is. */
 static bool goes_on(const struct model *m, const struct sequence *entry) {
     bool stale = m->faults.hidden_needs_clear && m->run.mode != RKLLM_INFER_GENERATE && entry->kv.ids.len;
     return stale || (entry->history.kept && (m->run.keep_history || m->faults.history_stays));
 }
 
-/* Checks that the new tokens fit, and begins the prompt with what stands before them. */
+/* Checks that the new tokens fit, and begins the prompt with what is before them. */
 static bool begin_prompt(struct model *m, struct sequence *entry, size_t fresh, bool behind_turns) {
     if (behind_turns) ids_append(&entry->prompt, entry->transcript.data, entry->transcript.len);
     size_t whole = entry->prompt.len + fresh;

@@ -2,7 +2,7 @@
  *
  * The vendor's format is private, so this one is text: a line that names it, the fingerprint of the script it
  * belongs to, its context length, the number of tokens, their sum, and the tokens. It names the runtime's version as
- * well, because no release promises to read the files of another. Behind a line "state" follows, for a model with
+ * well, because no release promises to read the files of another. After a line "state" follows, for a model with
  * weights, what llama.cpp's cache held. */
 
 #include <errno.h>
@@ -64,7 +64,7 @@ bool prompt_cache_save(const struct model *m, const char *path, const struct ids
     return good;
 }
 
-/* Reads the tokens at *content, behind the head of a cache file, and moves it behind them; false when they are not the
+/* Reads the tokens at *content, after the head of a cache file, and moves it after them; false when they are not the
  * announced ones. */
 static bool read_tokens(const struct model *m, char **content, struct ids *out) {
     char *at = *content, *end;

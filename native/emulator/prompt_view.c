@@ -29,7 +29,7 @@ static void marked_from_text(struct marked *m, const struct vocabulary *v, const
     ids_free(&ids);
 }
 
-/* True when the marker stands at a position; with strict, its special bytes must be special there. */
+/* True when the marker is at a position; with strict, its special bytes must be special there. */
 static bool stands_at(const struct marked *prompt, size_t at, const struct marked *marker, bool strict) {
     size_t len = marker->text.len;
     if (!len || at + len > prompt->text.len || memcmp(prompt->text.data + at, marker->text.data, len)) return false;
@@ -104,7 +104,7 @@ static void read_begun(struct prompt_view *view, const struct marked *prompt) {
     view->begun = mem_string_n(prompt->text.data + at, len - at);
 }
 
-/* Writes the ids of a prompt as text; behind each picture stands, in brackets, what it shows. */
+/* Writes the ids of a prompt as text; after each picture stands, in brackets, what it shows. */
 static void read_text(struct marked *prompt, const struct vocabulary *v, const struct ids *ids,
                       const struct pictures *pictures, size_t noisy_from) {
     size_t written = 0;

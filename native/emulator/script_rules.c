@@ -110,8 +110,8 @@ static void add_action(struct rule *rule, struct action action) {
     rule->actions[rule->action_count++] = action;
 }
 
-/* Adds text with its escapes resolved. One space ends the directive; those behind it begin the text, because Markdown
- * is indented: words_split_first has stepped over them, behind the NUL that ends the directive. */
+/* Adds text with its escapes resolved. One space ends the directive; those after it begin the text, because Markdown
+ * is indented: words_split_first has stepped over them, after the NUL that ends the directive. */
 static bool add_text(struct reader *r, enum action_kind kind, const char *rest) {
     struct buf text = {0};
     if (*rest)

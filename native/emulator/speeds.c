@@ -1,6 +1,6 @@
 /* speeds.c: see speeds.h.
  *
- * Prefilling a token takes longer the more tokens stand before it, because it looks at all of them: at position p it
+ * Prefilling a token takes longer the more tokens are before it, because it looks at all of them: at position p it
  * takes (1 + p / halved_at) times what the first one takes. */
 
 #include "speeds.h"
@@ -78,7 +78,7 @@ bool speed_read(const char *words, struct speed *speed) {
     return good;
 }
 
-/* Returns the seconds it takes to evaluate count tokens behind others. */
+/* Returns the seconds it takes to evaluate count tokens after others. */
 double speed_of_prefill(const struct speed *speed, size_t before, size_t count) {
     if (speed->prefill <= 0 || !count) return 0;
     return effort(speed->halved_at, (double)before, (double)count) / speed->prefill;

@@ -8,7 +8,7 @@
 
 struct speed {
     double prefill;   /* tokens per second at the start of the context; 0 takes no time */
-    double halved_at; /* tokens of context behind which a prefill is half as fast; 0: it never slows down */
+    double halved_at; /* tokens of context after which a prefill is half as fast; 0: it never slows down */
     double decode;
 };
 

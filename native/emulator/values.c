@@ -18,7 +18,7 @@
 #define PIECE_LETTERS 4
 #define PIECE_TOKENS 4
 
-/* How much a row says of its position beside what it says of the text; keeps equal tokens apart. */
+/* How much a row says of its position next to what it says of the text; keeps equal tokens apart. */
 #define POSITION_SHARE 0.05f
 
 /* The logit of the token that really follows; all others lie between -1 and 1. */
@@ -140,7 +140,7 @@ void values_logits(const int32_t *ids, size_t count, size_t width, size_t from, 
 }
 
 /* Returns the token that a row of an embedding stands for. A row that begins with the number of an id and goes on
- * with zeroes is that id; any other is a piece of a picture, with a negative id of its own. */
+ * with zeroes is that id; any other is a piece of a picture, with its own negative id. */
 int32_t values_of_picture(const float *row, size_t width, size_t vocabulary_size) {
     uint64_t hash = FNV_START;
     bool plain = row[0] >= 0 && row[0] < (float)vocabulary_size && floorf(row[0]) == row[0];

@@ -24,7 +24,7 @@ struct kept_row {
 /* What libllama's cache holds of a sequence. */
 struct state {
     struct ids evaluated;
-    float *logits;     /* behind the last of them; NULL before the first evaluation */
+    float *logits;     /* after the last of them; NULL before the first evaluation */
     bool has_logits;
 };
 
@@ -148,7 +148,7 @@ void weights_keep_row(struct weights *w, int32_t id, const float *row) {
     memcpy(slot->numbers, row, (size_t)w->width * sizeof *row);
 }
 
-/* Evaluates up to PART ids of one kind, tokens or rows, behind what the sequence holds. The logits or hidden states of
+/* Evaluates up to PART ids of one kind, tokens or rows, after what the sequence holds. The logits or hidden states of
  * all, or of the last, can be asked for after it. */
 static bool evaluate(struct weights *w, int sequence, const int32_t *ids, size_t count, bool all) {
     int32_t tokens[PART], positions[4 * PART] = {0}, counts[PART], number = sequence, *numbers[PART];
@@ -225,7 +225,7 @@ void weights_save(const struct weights *w, struct buf *out) {
     free(state);
 }
 
-/* Restores what weights_save wrote behind these ids, and again for every prompt that begins with more of them than a
+/* Restores what weights_save wrote after these ids, and again for every prompt that begins with more of them than a
  * sequence holds, until weights_release. False when libllama does not take it. */
 bool weights_load(struct weights *w, const struct ids *ids, const char *state, size_t size) {
     weights_release(w);
@@ -242,7 +242,7 @@ void weights_release(struct weights *w) {
     buf_free(&w->loaded_state);
 }
 
-/* Makes the sequence hold exactly these ids, and keeps the logits behind the last of them. */
+/* Makes the sequence hold exactly these ids, and keeps the logits after the last of them. */
 enum weights_outcome weights_hold(struct weights *w, int sequence, const struct ids *ids, weights_stop stop,
                                   void *context) {
     struct state *state = &w->states[sequence];
@@ -271,7 +271,7 @@ int32_t weights_sample(struct weights *w, int sequence, const struct sampling *h
     return sampling_draw(how, w->states[sequence].logits, w->vocabulary, recent->data, recent->len, &w->random);
 }
 
-/* Copies the rows behind the last count ids that were evaluated. */
+/* Copies the rows after the last count ids that were evaluated. */
 static bool copy_rows(const struct weights *w, size_t count, bool logits, float *rows) {
     size_t width = logits ? w->vocabulary : (size_t)w->width;
     for (size_t i = 0; i < count; i++) {
@@ -282,7 +282,7 @@ static bool copy_rows(const struct weights *w, size_t count, bool logits, float 
     return true;
 }
 
-/* Evaluates the ids behind the first from and writes a row for each: logits, or last hidden states. */
+/* Evaluates the ids after the first from and writes a row for each: logits, or last hidden states. */
 static enum weights_outcome evaluate_rows(struct weights *w, int sequence, const struct ids *ids, size_t from,
                                           bool logits, float *rows, weights_stop stop, void *context) {
     const struct ids *evaluated = &w->states[sequence].evaluated;

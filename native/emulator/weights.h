@@ -1,6 +1,6 @@
 /* weights.h: a model with real weights (a GGUF file), computed on the CPU by llama.cpp.
  *
- * It stands behind the script in place of its rules: prompts, KV cache, callbacks, aborts and faults are the
+ * It is after the script in place of its rules: prompts, KV cache, callbacks, aborts and faults are the
  * emulator's. Its own cache follows: what a sequence has evaluated is compared with what it is to hold. */
 
 #ifndef EMULATOR_WEIGHTS_H

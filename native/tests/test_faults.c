@@ -1,5 +1,5 @@
 /* test_faults.c: the switches of native/README.md that change how a run goes, each seen through the interface. Those
- * that end the process are tried by a host of its own (tests/native). */
+ * that end the process are tried by its own host (tests/native). */
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -225,7 +225,7 @@ static void a_full_match_evaluates_the_last_token_none_or_all(void) {
     }
 }
 
-/* Pauses a run of ten digits behind the third, then lets something happen and runs another text; returns what it
+/* Pauses a run of ten digits after the third, then lets something happen and runs another text; returns what it
  * says. */
 static const char *after_pause(struct session *s, const char *faults, int clears, int aborts) {
     open_with(s, faults);

@@ -1,4 +1,4 @@
-/* test_inputs.c: everything a run can be given besides text and tokens: pictures, embeddings, several inputs at once,
+/* test_inputs.c: everything a run can be given in addition to text and tokens: pictures, embeddings, several inputs at once,
  * an adapter, the callbacks of the host. */
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* test_numbers.c: hidden states, logits, reranking and the relevance behind it, seen through the interface. */
+/* test_numbers.c: hidden states, logits, reranking and the relevance after it, seen through the interface. */
 
 #include <math.h>
 #include <stdlib.h>

@@ -120,7 +120,7 @@ static bool apply_fault(struct faults *f, const char *words) {
     return false;
 }
 
-/* Reads one line; false when it is none. */
+/* Reads one line; false when it is not one. */
 static bool read_line(struct encoder *e, char *line, uint32_t *tokens) {
     char end;
     if (!*line || *line == '#') return true;

@@ -5,7 +5,7 @@
 | a round only repeats calls whose results are there | ``answer_without_tools("facts")``: from question and results |
 | nothing but calls that nobody asked for, or that cannot be read | ``answer_without_tools("words")``: without results |
 | a second failure, and nothing has succeeded | the sentence of the catalogue with the reason, without the model |
-| an answer from passages, or that says something else than its results | these, behind it (``passages_behind``) |
+| an answer from passages, or that says something else than its results | these, after it (``passages_behind``) |
 
 Repairs of single calls are in ``agent.repairs``.
 """
@@ -37,7 +37,7 @@ from rkllm_mcp.text import language_of_text, shorten
 # A longer result is read in its card.
 _MOST_RESULT_CHARS = 1000
 _MOST_SHOWN_CHARS = 300
-_FEW_PASSAGES = 2  # so many, if they are short, are shown behind the answer
+_FEW_PASSAGES = 2  # this many, if they are short, are shown after the answer
 
 
 async def answer_instead(
@@ -68,7 +68,7 @@ async def answer_without_tools(
     sink: EventSink,
     begun: str = "",
 ) -> Turn:
-    """Answer the last question from its results, or in words, behind the text ``begun``.
+    """Answer the last question from its results, or in words, after the text ``begun``.
 
     Calls are read all the same, so that none is shown as the answer; an answer of nothing else is the results. They
     also follow an answer of the host's own loop that says something else or nothing of them.
@@ -117,7 +117,7 @@ def _answer_with_failure(
 
 
 def _results_behind(turn: Turn, conversation: Conversation) -> str:
-    """Return the results to show behind an answer from them that may differ; empty if it does not."""
+    """Return the results to show after an answer from them that may differ; empty if it does not."""
     answer, facts = turn.message.text.strip(), facts_of(conversation)
     passages = [source["passage"] for result in last_results(conversation) for source in result.sources or ()]
     if passages and answer:

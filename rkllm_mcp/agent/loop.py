@@ -10,7 +10,7 @@ call. After ``repair_rounds`` rounds in a row without a new result, the model mu
 words.
 * A round that only repeats calls whose results are there is not continued: the model answers from these results as
 facts (``agent.facts``), and the repetition is left out of the conversation. So does a first round whose calls the
-question does not ask for: the model answers in words. With ``answers_from`` facts come behind every result.
+question does not ask for: the model answers in words. With ``answers_from`` facts come after every result.
 * Calls of a client's own tools are returned to the client and end the answer, as does the limit of repairs.
 * A failed tool is a result for the model. An exception means that the machine failed: the answer ends as ``failed``.
 * However the answer ends, every call in the conversation has a result.

@@ -4,7 +4,7 @@
 |---|---|
 | before a call is run, repeated or compared | ``usable_arguments``: without undeclared keys and invented values |
 | before the first response, where the host begins a call | ``known_arguments``: those that the question gives itself |
-| behind a failed call of a tool that only reads | ``required_arguments``: once more without what is optional |
+| after a failed call of a tool that only reads | ``required_arguments``: once more without what is optional |
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sampling requests of servers: a conversation of its own, without tools, in the NPU's queue.
+"""Sampling requests of servers: its own conversation, without tools, in the NPU's queue.
 
 The answer whose tool call caused the request waits for that call. Its conversation is prefilled again afterwards, as
 far as the request displaced it from the KV cache.

@@ -13,7 +13,7 @@ def system_text(system_prompt: str | None = None, language: str | None = None, *
         system_prompt: the configured text, used unchanged; None for the default.
         language: the language of answers and instructions, as a code (``ja``) or a name; None for answers in that of
             the question.
-        lists_tools: the prompt lists tools behind it, so that it says when to call one.
+        lists_tools: the prompt lists tools after it, so that it says when to call one.
     """
     if system_prompt is not None and language is None:
         return system_prompt

@@ -40,7 +40,7 @@ class Search(Protocol):
         ...
 
     def continued(self, before: str, text: str) -> str:
-        """The question ``before`` with the value that a text consists of; empty if it is no such text."""
+        """The question ``before`` with the value that a text consists of; empty if it is not a such text."""
         ...
 
     def have_common_words(self, text: str, values: str) -> bool:
@@ -122,12 +122,12 @@ _PURPOSE_CHARS = 120
 
 
 def named(tool: ToolSpec) -> ToolSpec:
-    """Return ``tool`` as it stands in a list of names: with its purpose, without parameters."""
+    """Return ``tool`` as it is in a list of names: with its purpose, without parameters."""
     return replace(tool, description=tool.summary[:_PURPOSE_CHARS], input_schema={})
 
 
 class ToolSet:
-    """The tools of one answer: the ``listed`` ones as they stand in the prompt, and all current ``tools``.
+    """The tools of one answer: the ``listed`` ones as they are in the prompt, and all current ``tools``.
 
     ``told`` are those whose parameters were revealed in the conversation, by name; with ``two_steps`` that happens at
     the first call of a tool.
@@ -156,7 +156,7 @@ class ToolSet:
         return self._tools.get(name)
 
     def others(self) -> tuple[ToolSpec, ...]:
-        """The tools that may be called and do not stand in the list as they are now."""
+        """The tools that may be called and do not are in the list as they are now."""
         if not self.two_steps:
             return tuple(tool for tool in self._tools.values() if tool not in self.listed)
         forms = (tool if self._is_revealed(tool) else replace(tool, input_schema={}) for tool in self._tools.values())

@@ -45,9 +45,9 @@ UPLOAD_WAIT_S = 300.0
 # Files that one key, and all keys together, may send at a time; further ones wait, unread.
 UPLOADS_PER_KEY = 2
 UPLOADS = 4
-# An upload leaves so much of the folder for temporary files to others.
+# An upload leaves this much of the folder for temporary files to others.
 FREE_BYTES = 64 * 2**20
-# Memory is given back to the system so long after a large body was done with, seconds.
+# Memory is given back to the system this long after a large body was done with, seconds.
 TRIM_AFTER_S = 2.0
 
 
@@ -172,7 +172,7 @@ class Admission:
 
         await self._turn(key, is_owners=is_owners)
         try:
-            # Behind the prompt of an answer at most, which takes the same thread.
+            # After the prompt of an answer at most, which takes the same thread.
             return await run_costly(timed)
         finally:
             self._pass_turn()

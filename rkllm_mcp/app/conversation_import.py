@@ -46,7 +46,7 @@ class _Tree:
 
 
 def foreign_conversations(read: Any) -> list[StoredConversation] | None:
-    """Return the conversations of another program's export, without ids; None if it is none that is known.
+    """Return the conversations of another program's export, without ids; None if it is not one that is known.
 
     One without a message is left out.
     """
@@ -135,7 +135,7 @@ def _stored(tree: _Tree) -> StoredConversation | None:
         return None
     times = [at for at in (tree.created, tree.updated, *(turn.at for turn in turns)) if at] or [time.time()]
     first, last = min(times), max(times)
-    # A message without a time of its own has that of the one before.
+    # A message without its own time has that of the one before.
     timed: list[StoredTurn] = []
     for turn in turns:
         timed.append(replace(turn, at=turn.at or (timed[-1].at if timed else first)))

@@ -92,7 +92,7 @@ async def open_auxiliary_models(
 ) -> AsyncGenerator[Mapping[str, AuxiliaryModel], None]:
     """Load the embedding and reranking models of these names or paths; close them on exit.
 
-    It is a ModelLoadError if the NPU has no address space left for so many models.
+    It is a ModelLoadError if the NPU has no address space left for this many models.
     """
     configs = {name: config.overridden(model=name) for name in dict.fromkeys(names)}
     folders = {name: chosen_model(model_config) for name, model_config in configs.items()}
@@ -250,7 +250,7 @@ class ListedModel:
     is_shown: bool = True  # False for the demonstration models of rkllm-mcp, unless one is in use
 
 
-# A model that could not be loaded is not tried again for so long, since each attempt unloads the other one, seconds.
+# A model that could not be loaded is not tried again for that long, since each attempt unloads the other one, seconds.
 RETRY_AFTER_S = 30.0
 
 

@@ -65,7 +65,7 @@ async def agreed_limits(config: Config, changes: Sequence[str]) -> list[tuple[st
     """Return the limits that the boards of ``[store]`` agree on, after these changes, each ``NAME=VALUE``.
 
     Of each its name, the value in the database, and what this board's configuration gives, or an empty text. A
-    UsageError for a change that is none; a StoreError if the database cannot be used.
+    UsageError for a change that is not one; a StoreError if the database cannot be used.
     """
     own, given = store_limits(config)
     changed = dict(map(_change_of_limit, changes))

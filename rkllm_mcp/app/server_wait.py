@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.tools.toolbox import Toolbox
 
 # A server whose tools do not fit a question is waited for this long: then the list of tools is usually complete.
-# A server whose known tools fit the question, or that adds to each question, is waited for so long in all.
+# A server whose known tools fit the question, or that adds to each question, is waited for that long in all.
 _FIT_WAIT_S = 8.0
 _UNFIT_WAIT_S = 1.0
 

@@ -1,6 +1,6 @@
 """Servers that a person tests or logs in to while the answers go on with theirs.
 
-A test starts a server of its own and ends it, or pings one that is connected. A login opens a connection of its own as
+A test starts its own server and ends it, or pings one that is connected. A login opens its own connection as
 well; its tokens are stored for the connections of the same name and address.
 """
 

@@ -58,7 +58,7 @@ class _OpenContext(Generic[_T]):
     gone: anyio.Event
 
     async def close(self) -> None:
-        """End it and wait until it has ended; every part of it has a limit of its own."""
+        """End it and wait until it has ended; every part of it has its own limit."""
         self.stop.set()
         with anyio.CancelScope(shield=True):
             await self.gone.wait()

@@ -1,6 +1,6 @@
 """Short titles of saved conversations, which the model on the NPU writes while it is idle.
 
-    first answer is saved ─▶ nothing runs for IDLE_S ─▶ request behind the conversation's prompt ─▶ clean ─▶ store
+    first answer is saved ─▶ nothing runs for IDLE_S ─▶ request after the conversation's prompt ─▶ clean ─▶ store
 
 * The request continues the prompt that is in the KV cache, so its own tokens alone are prefilled. Neither it nor its
   answer becomes part of the conversation, whose next question finds the prompt in the cache as before.
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 # The pause after an answer, in which its reader may ask the next question, seconds.
 IDLE_S = 3.0
 MOST_ATTEMPTS = 2
-# The request has about 25 tokens, more in vocabularies that spell Japanese out. What is left of the prompt behind the
+# The request has about 25 tokens, more in vocabularies that spell Japanese out. What is left of the prompt after the
 # KV cache comes on top; a longer rest means that another prompt is in the cache.
 MOST_PREFILLED = 96
 MOST_GENERATED = 32
@@ -44,7 +44,7 @@ MOST_WORDS = 8
 # Of which a Japanese character takes two.
 MOST_JAPANESE_COLUMNS = 50
 _MOST_CHARS = 60
-# An answer that is a name of at most so many characters may be the title as well.
+# An answer that is a name of at most this many characters may be the title as well.
 _LONGEST_NAME = 12
 # Conversations whose title may still be written; of an older one it stays.
 _MOST_PENDING = 200
@@ -97,7 +97,7 @@ def cleaned_title(answer: str, question: str, said: str = "", *, is_cut: bool = 
 
 
 def _is_in_language_of(question: str, title: str) -> bool:
-    """Return True unless the scripts differ; a name may stand in another one, and characters of the question may be."""
+    """Return True unless the scripts differ; a name may are in another one, and characters of the question may be."""
     if bool(_JAPANESE.search(title)) != bool(_JAPANESE.search(question)):
         return title.casefold() in question.casefold()
     # Models from China write simplified characters into Japanese, which its encodings lack.

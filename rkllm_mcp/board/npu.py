@@ -69,7 +69,7 @@ def npu_nodes(machine: Machine) -> tuple[Path, ...]:
     """Return the device nodes of the NPU, present or not: /dev/rknpu, or those of its card in /dev/dri.
 
     The runtime opens /dev/rknpu if it exists, and else searches all /dev/dri/card* for the driver rknpu, so it needs
-    the card besides the render node.
+    the card in addition to the render node.
     """
     if machine.exists("dev/rknpu"):
         return (machine.path("dev/rknpu"),)

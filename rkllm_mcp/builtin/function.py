@@ -152,7 +152,7 @@ def validated(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configured schema with the defaults of an object schema.
 
     Raises:
-        ValueError: the schema is not a JSON Schema, or not one of an object.
+        ValueError: the schema is not JSON Schema, or not one of an object.
     """
     complete: dict[str, Any] = {"type": "object", "properties": {}, **schema}
     if complete["type"] != "object":

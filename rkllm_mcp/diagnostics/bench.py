@@ -54,7 +54,7 @@ class LengthFigures:
     prompt_tokens: int  # how many tokens were prefilled
     prefill_ms: float  # how long that took
     time_to_first_token_ms: float  # from asking to the first token
-    decode_tokens: int  # how many tokens were generated behind it
+    decode_tokens: int  # how many tokens were generated after it
     decode_ms_per_token: float | None  # from one to the next; None with fewer than two
 
     @property
@@ -97,7 +97,7 @@ class PromptFigures:
     tools: int  # how many tools are listed in it
     prompt_tokens: int  # its length
     first_ms: float  # writing it for a new conversation
-    next_ms: float  # writing the next question behind it
+    next_ms: float  # writing the next question after it
 
 
 @dataclass(frozen=True)
@@ -344,7 +344,7 @@ def never_yielding() -> Generator[None, None, None]:
 
 
 PARTS = ("prefill", "decode", "delivery", "prompt")
-# Tokens behind each prompt: for prefill alone a few will do.
+# Tokens after each prompt: for prefill alone a few will do.
 _DECODE_TOKENS = 32
 _FEW_TOKENS = 4
 _MEMORY = re.compile(r"^(VmRSS|VmHWM):\s+(\d+) kB", re.MULTILINE)

@@ -362,7 +362,7 @@ def _missing_path(server: ServerConfig) -> str:
 
 
 def _needed(server: ServerConfig) -> Iterator[tuple[str, Path | None]]:
-    """Yield the paths that a server needs besides its program, with a label."""
+    """Yield the paths that a server needs in addition to its program, with a label."""
     yield "ca_file", cast("Path | None", getattr(server, "ca_file", None))
     if isinstance(server, BuiltinServer):
         yield "folder", server.folder

@@ -453,7 +453,7 @@ def _bounded(
 def _mend_list(
     result: dict[str, Any], key: str, required: Sequence[str], name: str, note: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Repair a list whose items need the fields ``required``; ``name`` is the field that stands in for a name."""
+    """Repair a list whose items need the fields ``required``; ``name`` is the field that is in for a name."""
     mended: dict[str, Any] = {**result, key: []}
     if not isinstance(mended.get("nextCursor", ""), str):
         del mended["nextCursor"]

@@ -144,7 +144,7 @@ def _project(script: Path, home: Path) -> Iterator[Path]:
 
 
 def _modules(script: Path) -> Iterator[Path]:
-    """Yield a script, and the source files and Python packages beside it that it may import."""
+    """Yield a script, and the source files and Python packages next to it that it may import."""
     yield script
     for path in script.parent.iterdir():
         if (path.suffix == script.suffix and path.is_file()) or (path / "__init__.py").is_file():

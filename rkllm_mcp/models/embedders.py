@@ -137,7 +137,7 @@ class EmbedderSources:
     def _download(self, name: str, repository: str, file: str | None, report: Report) -> None:
         names = self.hub.names(repository)
         network = file or _network(repository, names)
-        # A static model has its tokenizer beside its matrix.
+        # A static model has its tokenizer next to its matrix.
         tokenizer = str(PurePosixPath(network).with_name(_TOKENIZER)) if _is_static(network) else _TOKENIZER
         names_to_fetch = [
             network,

@@ -152,7 +152,7 @@ def tokenizer_of(metadata: Mapping[str, Any]) -> str | None:
         for token, index, kind in tokens_with_kind
         if kind in {_CONTROL, _USER_DEFINED}
     ]
-    # Added tokens stand in the vocabulary too: those that do not are numbered anew by the tokenizers library.
+    # Added tokens are in the vocabulary too: those that do not are numbered anew by the tokenizers library.
     vocab = {token: index for token, index, kind in tokens_with_kind if kind != _UNUSED}
     return json.dumps(
         {
@@ -168,7 +168,7 @@ def tokenizer_of(metadata: Mapping[str, Any]) -> str | None:
 
 
 def weights_script(weights: str, context_tokens: int, template: ChatTemplate) -> str:
-    """Return the emulated runtime's script for a GGUF file beside it (native/README.md has the lines)."""
+    """Return the emulated runtime's script for a GGUF file next to it (native/README.md has the lines)."""
     is_chatml = template.end_of_turn == "<|im_end|>"
     return "\n".join(
         [

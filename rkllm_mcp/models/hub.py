@@ -291,7 +291,7 @@ def receive(
 def _receive_once(
     address: str, part: Path, report: Report, before: int, *, name: str, size: int | None, headers: Mapping[str, str]
 ) -> None:
-    # It writes whole chunks, and a download continues behind the last one; its own are of 10 MB.
+    # It writes whole chunks, and a download continues after the last one; its own are of 10 MB.
     constants.DOWNLOAD_CHUNK_SIZE = _CHUNK_BYTES
     # Its warnings report every connection that broke and was continued.
     log = logging.getLogger("huggingface_hub")

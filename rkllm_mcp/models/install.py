@@ -117,7 +117,7 @@ class Pull:
 
 
 def pull_weights(sources: ModelSources, options: Pull, report: Report) -> ModelFolder:
-    """Download a model as a GGUF file, for this machine's CPU, into a folder beside that for the NPU.
+    """Download a model as a GGUF file, for this machine's CPU, into a folder next to that for the NPU.
 
     ``options`` name an entry of the catalogue with ``[cpu]``, or a repository and its file.
 
@@ -379,7 +379,7 @@ HUB_PREFIX = "hf:"
 # Of the names of models that this machine's CPU computes: the same model may be there for the NPU.
 CPU_SUFFIX = "-cpu"
 _TOKENIZER = "tokenizer.json"
-_WEIGHTS = "model.gguf"  # of a folder for the CPU, and the script beside it
+_WEIGHTS = "model.gguf"  # of a folder for the CPU, and the script next to it
 _SCRIPT = "model.rkllm"
 _MOST_NAMESAKES = 100
 _UNNAMELY = re.compile(r"[^a-z0-9.]+")
@@ -411,7 +411,7 @@ class Addition:
     name: str | None = None  # name of the new model
     tokenizer: str | None = None  # a ``tokenizer.json``, or ``hf:OWNER/NAME`` to download it
     template: str | None = None  # chat template
-    encoder: str | None = None  # the vision encoder, a .rknn file; the only one beside the .rkllm file if None
+    encoder: str | None = None  # the vision encoder, a .rknn file; the only one next to the .rkllm file if None
     copy: bool = False  # copy instead of linking
     sure: bool = False  # accept guesses without asking
     any_platform: bool = False  # accept a file for another chip
@@ -469,7 +469,7 @@ def add(sources: ModelSources, options: Addition, asker: AddQuestions, report: R
 
 
 def _encoder(sources: ModelSources, options: Addition, model: RkllmFile) -> RknnFile | None:
-    """Return the vision encoder that goes with a model: the named one, or the only one beside it."""
+    """Return the vision encoder that goes with a model: the named one, or the only one next to it."""
     if options.encoder is not None:
         path = Path(options.encoder).expanduser().absolute()
         if not path.is_file():
@@ -489,7 +489,7 @@ def _encoder(sources: ModelSources, options: Addition, model: RkllmFile) -> Rknn
 
 
 def _encoder_description(encoder: RknnFile, card: ModelCard) -> str:
-    """Return the known properties of an encoder in one line, and what is missing beside it."""
+    """Return the known properties of an encoder in one line, and what is missing next to it."""
     facts = [
         f"encoder {encoder.path.name}",
         *([f"for {encoder.platform}"] if encoder.platform else []),

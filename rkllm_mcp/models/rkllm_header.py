@@ -48,7 +48,7 @@ _MOST_TENSORS = 65536
 _MOST_STRINGS = 1 << 20
 _LONGEST_KEY = 1024
 _LONGEST_DIMENSIONS = 8
-# No file is that large; such a number means an unknown layout.
+# No file is that large; a number like that means an unknown layout.
 _MAX_PLAUSIBLE = 1 << 40
 # Length of the mask; it repeats after that, and no key is longer.
 _MASK_BYTES = 256
@@ -276,7 +276,7 @@ def _known_mask(pairs: list[_Pair]) -> bytes:
 
 
 def _tokens(pairs: list[_Pair], mask: bytes) -> Mapping[int, str]:
-    """Return samples of the vocabulary within the known part of the mask; empty if they are no text."""
+    """Return samples of the vocabulary within the known part of the mask; empty if they are not text."""
     stored = next((value for key, value in pairs if _text(key, mask) == "tokenizer.ggml.tokens"), None)
     if not isinstance(stored, dict):
         return {}

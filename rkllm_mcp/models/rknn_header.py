@@ -63,7 +63,7 @@ def read_rknn_file(path: Path) -> RknnFile:
 
 
 def _about(file: BinaryIO, head: bytes, size: int, path: Path) -> Mapping[str, Any]:
-    """Return the JSON behind the flatbuffer; empty if the layout is another one."""
+    """Return the JSON after the flatbuffer; empty if the layout is another one."""
     if size < _LEAST_BYTES or len(head) < _BODY:
         raise ModelFileError(f"{path} is cut off: it has {size} bytes.", _AGAIN)
     (body,) = struct.unpack_from("<Q", head, 16)

@@ -259,7 +259,7 @@ _BESIDE_THE_SCHEMA = frozenset({"name", "in", "description", "required", "collec
 
 
 def upgraded(document: Node) -> Node:
-    """Return the same API as OpenAPI 3; a document that is no Swagger 2.0 as it is."""
+    """Return the same API as OpenAPI 3; a document that is not a Swagger 2.0 as it is."""
     if not str(document.get("swagger", "")).startswith("2"):
         return document
     references = References(document)

@@ -2,7 +2,7 @@
 
 ``ConversationPrompt`` combines tokenizer, template, ledger and budget. A turn is rendered when it is first used and
 never again; an answer is stored as the ids that the model delivered; changes of the history are found by comparing
-messages, and only the part behind the change is rendered again.
+messages, and only the part after the change is rendered again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Prompt:
     """Input of the engine."""
 
     ids: list[int]  # the whole prompt
-    max_new_tokens: int  # the longest answer that fits behind it
+    max_new_tokens: int  # the longest answer that fits after it
     prefix_tokens: int = 0  # of these ids, the system text and the tool list
     pictures: tuple[Picture, ...] = ()  # that the model sees, in their order
     notice: str = ""  # sentence about dropped messages; empty if the conversation is complete
@@ -138,7 +138,7 @@ class ConversationPrompt:
         return Prompt(ids, budget.new_tokens_after(len(ids)), self._prefix_end, shown, notice)
 
     def aside(self, question: Message, last: Message, budget: Budget) -> Prompt | None:
-        """Return the prompt for a question behind the answer ``last`` that does not become part of the conversation.
+        """Return the prompt for a question after the answer ``last`` that does not become part of the conversation.
 
         It begins with all ids of the conversation, and asks for an answer without thinking. Nothing is stored: the
         next prompt continues behind ``last``. None if that is not the end of the ledger, if the whole conversation does

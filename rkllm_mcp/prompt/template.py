@@ -25,7 +25,7 @@ class PrefixLayout:
 
     layout: Layout = "system_turn"
     beginning: str = ""  # of every prompt: the beginning-of-text token, if the family has one
-    # Around the tool list if it is a turn of its own; otherwise ``tools_closing`` follows a system turn with tools.
+    # Around the tool list if it is its own turn; otherwise ``tools_closing`` follows a system turn with tools.
     tools_opening: str = ""
     tools_closing: str = ""
     # In the system turn before the owner's text, the first only with tools; with a preface there is always such a turn.
@@ -34,7 +34,7 @@ class PrefixLayout:
     # Last part of the preface, with thinking on or off.
     thinking_preface: str = ""
     no_thinking_preface: str = ""
-    after_system: str = ""  # behind the owner's text, if there is one, within its turn
+    after_system: str = ""  # after the owner's text, if there is one, within its turn
 
 
 PLAIN_PREFIX = PrefixLayout()
@@ -61,7 +61,7 @@ class PictureText:
         return [ControlText(self.shown) for picture in pictures if picture.digest in self.digests]
 
     def within(self, around: Sequence[str]) -> PictureText:
-        """Return the same with a text before and behind each picture that the model sees."""
+        """Return the same with a text before and after each picture that the model sees."""
         return replace(self, shown=self.shown.join(around)) if any(around) else self
 
 
@@ -74,7 +74,7 @@ assistant's turn that ends in calls."""
 
 
 def before_next(message: Message) -> Before:
-    """Return the role of ``message`` for the turn behind it."""
+    """Return the role of ``message`` for the turn after it."""
     if message.role == "system":
         return "start"
     return "calls" if message.calls else message.role
@@ -94,7 +94,7 @@ class ChatTemplate:
     results_opening: str
     results_closing: str
     assistant_opening: str  # the text that the model continues
-    assistant_closing: str  # text behind an answer; begins with ``end_of_turn``
+    assistant_closing: str  # text after an answer; begins with ``end_of_turn``
     # Control token that ends an answer, usually written by the model; empty if the family has none.
     end_of_turn: str
     stop: tuple[str, ...]  # further control tokens that end an answer
@@ -104,13 +104,13 @@ class ChatTemplate:
     # Text behind ``assistant_opening`` with thinking on; empty if the model opens the block itself.
     open_thinking: str = ""
     head_form: PrefixLayout = PLAIN_PREFIX
-    calls_end_turn: str | None = None  # text behind an answer that ends in calls, if it is not ``assistant_closing``
+    calls_end_turn: str | None = None  # text after an answer that ends in calls, if it is not ``assistant_closing``
     results_stay_in_turn: bool = False  # results are part of the assistant's turn, which the model continues
     before_answer: str = ""  # between ``assistant_opening`` and an answer, if the model writes it itself
     stop_texts: tuple[str, ...] = ()  # plain text that ends an answer, if it is a single token of the vocabulary
-    # Texts before, behind and in place of a picture's tokens; empty if models of the family usually see nothing.
+    # Texts before, after and in place of a picture's tokens; empty if models of the family usually see nothing.
     picture_tags: tuple[str, ...] = ()
-    around_picture: tuple[str, ...] = ("", "")  # text before and behind a picture with its tags
+    around_picture: tuple[str, ...] = ("", "")  # text before and after a picture with its tags
     # Applied to untrusted text, if the family separates turns by plain text.
     clean: Callable[[str], str] | None = None
 
@@ -166,7 +166,7 @@ class ChatTemplate:
         """Return one whole turn, closed; ``before`` describes the text in front of it.
 
         Raises:
-            ValueError: a system turn behind the prefix; templates have one system text, at the beginning.
+            ValueError: a system turn after the prefix; templates have one system text, at the beginning.
         """
         pictures = pictures.within(self.around_picture)
         if message.role == "user":
@@ -195,12 +195,12 @@ class ChatTemplate:
         raise ValueError("a system message can only be the first of a conversation")
 
     def closing(self, message: Message) -> list[Segment]:
-        """Return the text behind the answer ``message``."""
+        """Return the text after the answer ``message``."""
         ends_in_calls = bool(message.calls) and self.calls_end_turn is not None
         return [ControlText(self.calls_end_turn or "" if ends_in_calls else self.assistant_closing)]
 
     def opening(self, *, thinking: bool, before: Before = "user") -> list[Segment]:
-        """Return the text that the model continues: a new assistant turn, or the open one behind its results."""
+        """Return the text that the model continues: a new assistant turn, or the open one after its results."""
         if self._goes_on(before):
             return [ControlText(self.open_thinking if thinking else "")]
         return [

@@ -74,9 +74,9 @@ _ZERO_WIDTH = "\u200b"
 # Longer texts are encoded as a batch of one: for batches the library releases the GIL.
 _LONG_CHARS = 10_000
 # Encoding takes up to 400 bytes of memory for each character until it is done, so long text is encoded in pieces of at
-# most so many characters.
+# most this many characters.
 PIECE_CHARS = 32_768
-# Where a piece may end: no token of a published vocabulary goes on behind a letter with these. Looked for in the last
+# Where a piece may end: no token of a published vocabulary goes on after a letter with these. Looked for in the last
 # characters of a piece.
 _CUT = re.compile(r"(?<=[^\W\d_])(?=[ \n.,、。](?:[^\W_]|$))")
 _CUT_CHARS = 2_048
@@ -85,7 +85,7 @@ _CUT_CHARS = 2_048
 def pieces_of(text: str) -> Iterable[str]:
     """Yield ``text`` in pieces of at most ``PIECE_CHARS``, whose tokens are those of the whole text.
 
-    Text without letters beside spaces or punctuation for thousands of characters is cut anywhere, which may cost a
+    Text without letters next to spaces or punctuation for thousands of characters is cut anywhere, which may cost a
     token or two at the cut.
     """
     start = 0
@@ -143,7 +143,7 @@ class ModelTokenizer:
         # The token for unknown text is a special token, but not a marker.
         unknown = self._tokenizer.encode(_UNHEARD_OF, add_special_tokens=False).ids
         self._forbidden = self._contents.keys() - set(unknown)
-        # A text has one token at least for so many characters.
+        # A text has one token at least for this many characters.
         self.longest_token_chars = max(map(len, self._tokenizer.get_vocab()), default=1)
         longest_first = sorted(self._controls, key=len, reverse=True)
         self._control_names = re.compile(f"({'|'.join(map(re.escape, longest_first)) or _NEVER})")
@@ -192,7 +192,7 @@ class ModelTokenizer:
         """Return the text that the runtime's own tokenizer turns into ``ids`` again, with pictures as ``mark``.
 
         Control tokens are written by name. Where ordinary text spells one, or the mark, a zero-width space is put
-        behind its first character, so that it stays text.
+        after its first character, so that it stays text.
         """
         parts: list[str] = []
         plain: list[int] = []

@@ -89,7 +89,7 @@ def _union(types: Sequence[str]) -> str:
 
 
 def _resolved(table: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[Mapping[str, Any], frozenset[str]]:
-    """Return the schema behind references within the document, and the references followed; others stay."""
+    """Return the schema after references within the document, and the references followed; others stay."""
     followed: set[str] = set()
     while isinstance(reference := table.get("$ref"), str) and reference.startswith("#/") and reference not in followed:
         followed.add(reference)
@@ -232,7 +232,7 @@ class ToolForm:
     # Around one result; ``{name}`` is replaced by the tool's name.
     result_opening: str
     result_closing: str
-    syntaxes: tuple[str, ...]  # for the detector of a model with such a prompt
+    syntaxes: tuple[str, ...]  # for the detector of a model with a prompt like that
     tool: Callable[[ToolSpec], Sequence[Segment]] = wrapped_tool  # writes one tool of the list
     # Around one tool of the list, and between two.
     tool_opening: str = "\n"
@@ -275,7 +275,7 @@ class ToolForm:
         return [ControlText(introduction), *others, ControlText(f"{conclusion}\n\n")]
 
     def listed(self, tool: ToolSpec, separator: str = "") -> list[Segment]:
-        """Return one tool as it stands in the list."""
+        """Return one tool as it is in the list."""
         return [ControlText(separator + self.tool_opening), *self.tool(tool), ControlText(self.tool_closing)]
 
     def call(self, call: ToolCall) -> list[Segment]:
@@ -333,7 +333,7 @@ class ToolForm:
 
 
 # hermes: what Qwen2.5 and Qwen3 were trained on; the wording is the format (reference: toolcall-formats, section 6).
-# markers: the project's own, for models without a format of their own. The format comes last, because small models
+# markers: the project's own, for models without their own format. The format comes last, because small models
 # follow the last text they read. Texts that a family was trained on have no translation.
 _FORMS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("tool_forms.json").read_text("utf-8"))
 # Instructions in our own words, which exist in each language.

@@ -57,10 +57,10 @@ SLACK_TOKENS = 2
 # Number of stored ledgers; an older conversation is rendered from its messages again. Enough for a service: 64 open
 # conversations, 64 of clients that send the whole conversation, and the running answers.
 LEDGERS_KEPT = 160
-# The same tokens so many times, one behind the other or at equal distances, are a loop.
+# The same tokens this many times, one after the other or at equal distances, are a loop.
 LOOP_TOKENS = 30
 LOOP_TIMES = 4
-# So many tokens with the same text prove the tokenizer; so many with another refute it.
+# So many tokens with the same text prove the tokenizer; this many with another refute it.
 PROVEN_TOKENS = 8
 FOREIGN_TOKENS = 3
 # Number of tokens that one character may take, four bytes each of its own, and the text before it.
@@ -526,7 +526,7 @@ def _how(death: WorkerDiedError) -> str:
 def _figures(prompt_tokens: int, stats: RunStats, *, is_exact: bool = True) -> list[Status | Usage]:
     """Return the usage, and a status line if the prefill was longer than expected.
 
-    Beside pictures the runtime cuts up the text itself, so the number of tokens is not exact.
+    Next to pictures the runtime cuts up the text itself, so the number of tokens is not exact.
     """
     if not is_exact:
         prompt_tokens = max(prompt_tokens, stats.prefilled_tokens or 0)

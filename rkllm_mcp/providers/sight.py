@@ -1,6 +1,6 @@
 """Pictures of a conversation for a model that sees: their embeddings, and the input of a run.
 
-The runtime takes pictures only beside text, so the ids of the ledger become text again, of which it makes the same ids
+The runtime takes pictures only next to text, so the ids of the ledger become text again, of which it makes the same ids
 (``ModelTokenizer.as_text``). The chat template is ours there, too: the runtime's own is replaced by nothing.
 """
 

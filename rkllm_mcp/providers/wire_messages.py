@@ -134,5 +134,5 @@ def _safe(name: str) -> str:
 
 
 def as_count(value: object) -> int:
-    """Return a value of a service's JSON that should be a number of tokens; 0 if it is none."""
+    """Return a value of a service's JSON that should be a number of tokens; 0 if it is not one."""
     return value if isinstance(value, int) else 0

@@ -1,6 +1,6 @@
 """Send runs and calls to the worker, abort runs, and react to its reports.
 
-Runs go one at a time; calls go behind the current run and before the next. Everything here happens in reaction to a
+Runs go one at a time; calls go after the current run and before the next. Everything here happens in reaction to a
 frame, a lost worker or a deadline; nothing waits.
 """
 
@@ -241,7 +241,7 @@ class Dispatcher:
         setting: str = "",
         change: Callable[[], None] | None = None,
     ) -> asyncio.Future[int | None]:
-        """Send a call, which the worker executes behind the current run and before the next.
+        """Send a call, which the worker executes after the current run and before the next.
 
         ``setting`` is that of ``Calls.ask``; ``change`` records the call's effect on the KV cache.
         """

@@ -23,7 +23,7 @@ class NativeInput(NamedTuple):
 
 
 def as_input(prompt: Input | Sequence[int]) -> Input:
-    """Return the input, a plain sequence as token ids; an InputRefusedError for an id that is no 32-bit integer."""
+    """Return the input, a plain sequence as token ids; an InputRefusedError for an id that is not a 32-bit integer."""
     if isinstance(prompt, ImageInput):
         return prompt
     tokens = prompt.tokens if isinstance(prompt, TokenInput) else prompt

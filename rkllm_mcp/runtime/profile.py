@@ -47,7 +47,7 @@ class RuntimeProfile:
         return self.facts.get("reuses_prefix")
 
     def prefill_s(self, tokens: int) -> float | None:
-        """Return the prefill time of so many tokens, seconds; None if unknown.
+        """Return the prefill time of this many tokens, seconds; None if unknown.
 
         Interpolated between two measured lengths. Beyond the longest, the time per token grows as between the last two,
         because attention makes long prompts slower per token.

@@ -435,7 +435,7 @@ class CacheWarmUp:
 # A prefix of fewer tokens is evaluated about as fast as its file is written and read.
 # The list of the tools that 'setup' configures has about 900.
 EXCHANGED_TOKENS = 256
-# After so many prefixes that were saved and not loaded, only those that come again are saved.
+# After this many prefixes that were saved and not loaded, only those that come again are saved.
 _MOST_UNUSED = 3
 # Runs that begin all the time are waited for no longer, seconds.
 _LONGEST_WAIT_S = 120.0

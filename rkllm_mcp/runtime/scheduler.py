@@ -3,7 +3,7 @@
     admit(key, kind) ─▶ Slot ─▶ changed() -> 3, 2, 1, None (admitted) ─▶ its runs ─▶ RunQueue of an engine ─▶ NPU
 
 * Admission is round robin between API keys and FIFO within a key. Leaving the ``with`` block of a slot, in any state,
-  admits the next request. Embeddings and reranking are a kind with a place of its own: a tool of an answer may need
+  admits the next request. Embeddings and reranking are a kind with its own place: a tool of an answer may need
   them, and would wait for the answer that waits for the tool.
 * What an answer causes runs on its slot: rounds, the search for tools, sampling requests of servers.
 * A request may need another model than the loaded one. Loading is a job of this queue: it begins when no admitted
@@ -41,7 +41,7 @@ SHORTEST_WAIT_S = 1.0
 # Evaluations that may wait where one answer may. Each takes a fraction of its time, and programs that store a document
 # request all of its passages at once: Open WebUI does, and gives up after one refusal.
 EVALUATIONS_PER_ANSWER = 32
-# A request for another model is passed at most so often, and after this time not any more, seconds.
+# A request for another model is passed at most this often, and after this time not any more, seconds.
 MAX_PASSED = 8
 LONGEST_PASSED_S = 30.0
 # A run is skipped at most this often.
@@ -367,7 +367,7 @@ class RunQueue(Generic[_Run]):
     """Runs of one engine that wait; the one that reuses most of the KV cache goes first.
 
     At most ``max_skips`` runs go before a waiting one; 0 keeps the order of arrival. ``cost_s`` returns the seconds
-    that prefilling so many tokens takes; ``resume`` is called when a hold for an expected run ends.
+    that prefilling this many tokens takes; ``resume`` is called when a hold for an expected run ends.
     """
 
     def __init__(

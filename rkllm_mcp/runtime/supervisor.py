@@ -47,7 +47,7 @@ class PrefillPace:
             self._slowest = speed if self._slowest is None else min(speed, self._slowest)
 
     def cost_s(self, tokens: int) -> float:
-        """Return the seconds for so many tokens at the measured speed; 0 without a measurement."""
+        """Return the seconds for this many tokens at the measured speed; 0 without a measurement."""
         return tokens / self._slowest if self._slowest else 0.0
 
     def limit_s(self, prompt_tokens: int) -> float:
@@ -279,7 +279,7 @@ class Supervisor:
             self.restarts += 1
 
     def _was_healthy(self) -> bool:
-        """True if the last worker had its model loaded for so long that earlier deaths no longer count."""
+        """True if the last worker had its model loaded for that long that earlier deaths no longer count."""
         if self._loaded_at_s is None:
             return False
         return asyncio.get_running_loop().time() - self._loaded_at_s >= self._settings.healthy_s

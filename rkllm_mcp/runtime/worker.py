@@ -1,6 +1,6 @@
 """The worker from inside: commands on a socket become runs of a model, and their results become frames.
 
-It is a process of its own because the runtime has crashed hosts in the field, and because the callbacks of the NPU must
+It is its own process because the runtime has crashed hosts in the field, and because the callbacks of the NPU must
 not share the GIL with the host. It imports only the standard library and small modules.
 
 Two threads: this one reads commands and aborts runs; the other owns the model, makes all other calls in order, and
@@ -116,7 +116,7 @@ class SendQueue:
             try:
                 while (frame := self._first_overflow()) is not None:
                     self._connection.sendall(frame)
-                    # Removed only now: while the queue is not empty, later frames are queued behind it.
+                    # Removed only now: while the queue is not empty, later frames are queued after it.
                     self._forget_first()
             except OSError:
                 with self._lock:

@@ -1,6 +1,6 @@
 """The worker process from outside: process, socket, and the tail of its log.
 
-The process has a session of its own, so that Ctrl-C in a terminal does not reach it, and imports only this package and
+The process has its own session, so that Ctrl-C in a terminal does not reach it, and imports only this package and
 the standard library.
 
 Leaving stops it with SHUTDOWN, then SIGKILL after ``stop_timeout_s``; the wait is shielded from cancellation.

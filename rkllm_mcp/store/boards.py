@@ -14,7 +14,7 @@ from typing import Any
 
 from rkllm_mcp.store.database import Database, Transaction
 
-# A board that has not renewed its row for so long is dead: its answers are broken off.
+# A board that has not renewed its row for that long is dead: its answers are broken off.
 LEASE_S = 7.0
 RENEWAL_S = 2.0
 LOOK_S = 1.0
@@ -113,7 +113,7 @@ class Leases:
     async def events(
         self, tenant: str, conversation: str, reader: str, after: int
     ) -> tuple[Sequence[tuple[int, str]], bool] | None:
-        """Return the records behind a number, and whether no more come: the answer ended.
+        """Return the records after a number, and whether no more come: the answer ended.
 
         None if there is no answer that this key may read, or its board died before the end.
         """
@@ -133,7 +133,7 @@ class Leases:
     # --- questions for a person -------------------------------------------------------------------------------------
 
     async def ask(self, tenant: str, question_id: str, question: Mapping[str, Any], seconds: float) -> None:
-        """Store a question, which is open for so long."""
+        """Store a question, which is open for that long."""
 
         def insert(transaction: Transaction) -> None:
             until = self._renew(transaction) + seconds

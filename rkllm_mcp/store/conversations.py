@@ -6,7 +6,7 @@ Rules:
 * Every query names the tenant; no tenant can read, count or delete another's conversations.
 * A question is written when it is accepted, as a draft with an empty answer that grows; the whole exchange replaces it.
 Other turns are never written again: repeating a save with unknown outcome adds nothing.
-* A question that is asked in other words replaces its turn and those behind it; they stay as an earlier version.
+* A question that is asked in other words replaces its turn and those after it; they stay as an earlier version.
 * A draft that was deleted meanwhile, with its conversation, is not written again.
 * Two processes may continue one conversation: both append, and nothing is lost.
 * Deleting a conversation deletes the records of its tool calls.
@@ -174,7 +174,7 @@ class Exchange:
     calls_made: int
     settings: str
     kept_turns: int
-    draft: Sequence[int]  # the first position, and the one behind the last; empty without one
+    draft: Sequence[int]  # the first position, and the one after the last; empty without one
     replaces: int | None
     answer: int  # number of the answer among those of the conversation; 0 if only one board answers in it
     draft_at: float  # time of the draft's question
@@ -285,7 +285,7 @@ def _remove(tenant: str, conversation_id: str, positions: range, transaction: Tr
 
 
 def _set_aside(tenant: str, conversation_id: str, position: int, transaction: Transaction) -> None:
-    """Make an earlier version of the turns from ``position`` on, which contains the earlier versions behind it."""
+    """Make an earlier version of the turns from ``position`` on, which contains the earlier versions after it."""
     whose = (tenant, conversation_id, position)
     turns = [_turn(row) for row in transaction.execute(_TURNS, whose)]
     if not turns:

@@ -1,7 +1,7 @@
 """Copy what several boards share from one database to the other, either way and as often as one likes.
 
 What is there already stays as it is, so a copy that was interrupted is repeated, and two boards may copy into one
-database; of the tokens of a day the larger total counts. Each conversation is copied in a transaction of its own.
+database; of the tokens of a day the larger total counts. Each conversation is copied in its own transaction.
 Not copied is what belongs to one board: its outbox, its lease, and codes that are valid for minutes.
 """
 

@@ -85,7 +85,7 @@ class Rows(Protocol):
         ...
 
     def fetchone(self) -> Any:
-        """Return the next row; None behind the last one."""
+        """Return the next row; None after the last one."""
         ...
 
     def fetchall(self) -> list[Any]:
@@ -158,7 +158,7 @@ class Database(Protocol):
         ...
 
     async def changed(self, topic: str, within_s: float) -> None:
-        """Wait for a hint of ``topic``, which may be lost, or for so long."""
+        """Wait for a hint of ``topic``, which may be lost, or for that long."""
         ...
 
     async def missing_tables(self) -> list[str]:
@@ -179,7 +179,7 @@ class Topics:
                 event.set()
 
     async def changed(self, topic: str, within_s: float) -> None:
-        """Wait for a topic, or for so long."""
+        """Wait for a topic, or for that long."""
         event = self._waiting.setdefault(topic, anyio.Event())
         with anyio.move_on_after(within_s):
             await event.wait()

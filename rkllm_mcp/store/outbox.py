@@ -62,7 +62,7 @@ class Outbox:
         return Behind(count, round(max(0.0, time.time() - oldest), 1) if count else 0.0)
 
     async def add(self, kind: str, change: object, *, is_open: bool = False) -> str:
-        """Store a change on disk and return its id; with ``is_open`` it waits until it is no longer open."""
+        """Store a change on disk and return its id; with ``is_open`` it waits until it is not any longer open."""
         entry = uuid.uuid4().hex
         row = (entry, kind, json.dumps(change), self._writer if is_open else "", time.time())
         await self._local.change(_ADD, row, durable=True)

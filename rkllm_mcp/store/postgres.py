@@ -41,7 +41,7 @@ MIGRATIONS = migrations_of(Path(__file__).with_name("postgres.sql"))
 # The lock of those who migrate; any number that no other program uses.
 _MIGRATION_LOCK = 7263_0038
 _CONNECTIONS = 4
-# A database that did not answer is not asked again for so long: an answer makes several writes.
+# A database that did not answer is not asked again for that long: an answer makes several writes.
 _PAUSE_S = 2.0
 _RECONNECT_S = 4.0
 _CLOSE_TIMEOUT_S = 10.0
@@ -93,7 +93,7 @@ def _upsert(match: re.Match[str]) -> str:
 
 
 def database_time(transaction: Transaction) -> tuple[str, float]:
-    """Return the time of the database, which boards without a clock of their own have in common."""
+    """Return the time of the database, which boards without their own clock have in common."""
     return "", float(transaction.execute("SELECT EXTRACT(EPOCH FROM clock_timestamp())").fetchone()[0])
 
 
@@ -139,7 +139,7 @@ _POOL_LOG = _PoolLog()
 
 
 class _Listener(Thread):
-    """A connection of its own that hears the hints of all boards, and tells the stores of this process."""
+    """its own connection that hears the hints of all boards, and tells the stores of this process."""
 
     def __init__(self, url: str) -> None:
         super().__init__(name="rkllm-mcp hints", daemon=True)

@@ -402,7 +402,7 @@ def _devices_of(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Device, str]]:
 
 
 def _with_parents(device: Device, known: Mapping[str, Device]) -> Device | None:
-    """Return a device with the rights that its parents leave it and the first parent that is no device.
+    """Return a device with the rights that its parents leave it and the first parent that is not a device.
 
     None if one of its parents was revoked.
     """

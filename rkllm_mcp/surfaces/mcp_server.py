@@ -172,7 +172,7 @@ _AT_A_TERMINAL = (
 
 
 def serve(session: Session, models: Models, *, over_http: bool, host: str | None, port: int | None) -> int:
-    """Serve until the client leaves, or until interrupted; without a model of its own, the chat model does a task."""
+    """Serve until the client leaves, or until interrupted; without its own model, the chat model does a task."""
     config = session.config()
     address, number = host or config.service.host, config.service.port if port is None else port
     keys = tuple(entry for entry, rights in config.service.owner_keys() if "tools" in rights)
@@ -219,7 +219,7 @@ async def _over_http(
 
     app = with_keys(server.streamable_http_app(host=host), keys, RefusalLog(status))
     listener = Listener(app, service.is_trusted_proxy, lifespan="on")
-    # Not a line for each request of a stranger that is no HTTP.
+    # Not a line for each request of a stranger that is not HTTP.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     with open_socket(host, port) as listening:
         status(f"Serving MCP at {web_address(host, listening.getsockname()[1])}/mcp")

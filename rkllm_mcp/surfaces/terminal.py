@@ -96,7 +96,7 @@ class LiveRegion:
         self._write = write
         self._size = size
         self._painted: list[str] = []
-        self._is_behind_line = False  # the cursor stands behind a line that was painted
+        self._is_behind_line = False  # the cursor is after a line that was painted
         self._columns = size()[0]
         self.before_settle: Callable[[], None] = lambda: None
 
@@ -106,7 +106,7 @@ class LiveRegion:
         return max(self._size()[0] - 1, 1)
 
     def paint(self, lines: Sequence[str]) -> None:
-        """Replace the lines; the cursor stays behind the last one."""
+        """Replace the lines; the cursor stays after the last one."""
         if self._painted and self._columns != self._size()[0]:
             # The terminal has broken the lines anew: where they are is not known any more.
             self._write("\n")
@@ -117,7 +117,7 @@ class LiveRegion:
         same = next((at for at, (old, new) in enumerate(pairs) if old != new), min(len(self._painted), len(lines)))
         if same == len(self._painted) == len(lines):
             return
-        # Where nothing is left to write, the cursor still has to come behind the last line.
+        # Where nothing is left to write, the cursor still has to come after the last line.
         first = max(min(same, len(lines) - 1), len(self._painted) - rows, 0)
         if first > last:
             self._write(("\n" if self._is_behind_line else "") + "\n".join(lines[first:]))
@@ -181,7 +181,7 @@ class Terminal:
 
     @property
     def columns(self) -> int | None:
-        """Columns of the screen that standard output is shown on; None where it is none, or does not say."""
+        """Columns of the screen that standard output is shown on; None where it is not one, or does not say."""
         stream = self._out()
         try:
             return (os.get_terminal_size(stream.fileno()).columns or None) if stream.isatty() else None
@@ -204,7 +204,7 @@ class Terminal:
         return not (self._plain or self.quiet) and wants_color(self._err(), self._env)
 
     def word(self, word: str) -> str:
-        """Return a heading, a state or a reason of our own in the person's language."""
+        """Return a heading, a state or our own reason in the person's language."""
         texts = read_catalogue(self.language)
         return texts.table("words").get(word) or texts.phrase(word)
 
@@ -277,7 +277,7 @@ class Terminal:
         return "\n".join(lines)
 
     def end_line(self) -> None:
-        """Go to the beginning of a line, on the stream that stands in the middle of one."""
+        """Go to the beginning of a line, on the stream that is in the middle of one."""
         if self._region is not None:
             region, self._region = self._region, None
             region.settle()
@@ -292,7 +292,7 @@ class Terminal:
         if self._open is not None and self._open is not stream:
             other, self._open = self._open, None
             self._write(other, "\n", "")
-        # A line ends behind its style: what shows progress meanwhile writes line by line.
+        # A line ends after its style: what shows progress meanwhile writes line by line.
         line = text.removesuffix("\n")
         shown = f"{styled(line, style)}{text[len(line) :]}" if line and wants_color(stream(), self._env) else text
         self._write_to(stream, shown)
@@ -365,7 +365,7 @@ def _paragraphs(rows: Sequence[Sequence[str]], heading: Sequence[str], columns: 
 
 
 def wrapped(text: str, columns: int) -> list[str]:
-    """The text in lines of at most so many columns, at least one line; only a word that is longer is cut."""
+    """The text in lines of at most this many columns, at least one line; only a word that is longer is cut."""
     text = text.strip()
     cuts = [0, *breaks(text, columns), len(text)]
     return [text[start:end].rstrip() for start, end in pairwise(cuts)]
@@ -397,7 +397,7 @@ def breaks(text: str, columns: int) -> list[int]:
 
 
 def clipped(text: str, columns: int) -> str:
-    """The text cut with ``…`` to so many columns."""
+    """The text cut with ``…`` to this many columns."""
     if width(text) <= columns:
         return text
     used = list(accumulate(map(width, text)))

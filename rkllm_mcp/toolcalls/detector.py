@@ -7,12 +7,12 @@ Invariants, for any split of the input into chunks:
   white space is emitted with text and dropped before a call, after thinking and at the end of an answer with calls.
 * Every character belongs to exactly one ``Piece``; the raw texts of all pieces, joined, are the input.
 * Each character is examined a bounded number of times. A call is parsed once, when its structure has ended.
-* A marker that is only mentioned, or stands in a code fence or in backticks, is text. Without declared tools everything
+* A marker that is only mentioned, or is in a code fence or in backticks, is text. Without declared tools everything
   is text.
 * A format without a marker that is not the family's own is a call on lines of its own, and one in a code fence if the
   fence is the whole answer; it must name a declared tool and fit its schema. Otherwise it is text, unless an object of
   a name and arguments is the whole answer: that is a failed call.
-* A tool's response that the model invents after a call is dropped, and so are closers without a call that stand on
+* A tool's response that the model invents after a call is dropped, and so are closers without a call that are on
   lines of their own or at the end of the answer.
 * A call inside thinking is thinking if the thinking is closed later, and a call if the answer ends first.
 * A call whose structure never ends is cut at a closer in a position where calls end; a call that begins before another
@@ -471,7 +471,7 @@ class AfterCallState:
                 return
 
     def _write_text(self, part: ResolvedPart, answer: AnswerReader) -> None:
-        """Emit a body that is no call as text, or hold it where it may be the whole answer."""
+        """Emit a body that is not a call as text, or hold it where it may be the whole answer."""
         call = self.call
         reason = refusal_of(part, call.call_format, answer.vocabulary.catalogue) if call.is_first else ""
         if reason:
@@ -554,7 +554,7 @@ class Detector:
         syntaxes: names from ``SYNTAXES``, or declarations; None selects ``DEFAULT_FORMATS``.
         thinking: ``auto`` if the answer may begin with thinking, ``open`` if the prompt ended inside thinking,
             ``off`` if thinking tags have no meaning. The tags are those of the syntaxes.
-        on_note: called with a text that looks like a call, and the reason why it is none.
+        on_note: called with a text that looks like a call, and the reason why it is not one.
 
     Raises:
         UsageError: a syntax or the thinking mode is unknown.

@@ -39,7 +39,7 @@ _QUOTE = "[\"'“”]"
 # A name without quotes: letters of any script, and separators of words.
 NAME = (r"[^\W\d]", r"[\w.\-]{0,80}")
 _NAME_RUN = re.compile(r"[\w.\-/]*")
-# A key with or without quotes. Other text behind a brace (``{json}``, ``{...}``) is an explanation of the format.
+# A key with or without quotes. Other text after a brace (``{json}``, ``{...}``) is an explanation of the format.
 _KEY = ((r"\{", SPACE, "[\"'“”{}]"), (r"\{", SPACE, r"[A-Za-z_]", r"\w{0,31}", SPACE, "[:=\"']"))
 # Keys of arguments in objects without markers; the other keys that are accepted are too common in plain data.
 _ARGUMENT_KEYS = ("arguments", "parameters", "args")
@@ -56,7 +56,7 @@ def any_of(*confirmations: Confirmation) -> Confirmation:
 
 
 def declared_behind(leads: Sequence[Shape], *followers: Shape) -> Confirmation:
-    """Return a confirmation by a declared name right behind one of ``leads`` and followed by one of ``followers``."""
+    """Return a confirmation by a declared name right after one of ``leads`` and followed by one of ``followers``."""
     return lambda text, names: _any(_declared(text, lead, followers, names) for lead in leads)
 
 
@@ -126,7 +126,7 @@ _UNKNOWN_CALL = [
 
 
 def bare_json(*, in_list: bool, leads: Sequence[Sequence[str]] = ((),)) -> Confirmation:
-    """Return a confirmation by an object that names a declared tool, or any with arguments, behind its first bracket.
+    """Return a confirmation by an object that names a declared tool, or any with arguments, after its first bracket.
 
     ``in_list``: the bracket begins a list. ``leads``: texts before the object's brace.
     """
@@ -164,7 +164,7 @@ WRITTEN_CALL = followed_by(*_shapes(SPACED, FENCED, LISTED, [(*NAME, r"\(")], [(
 
 
 def python_names(*leads: Sequence[str]) -> Confirmation:
-    """Return a confirmation by a Python call of a declared name behind one of ``leads``."""
+    """Return a confirmation by a Python call of a declared name after one of ``leads``."""
     return declared_behind([Shape(*lead) for lead in leads], Shape(SPACE, r"\("))
 
 
@@ -177,21 +177,21 @@ _ANOTHER_PYTHON = Another(Shape(SPACE, "[,;]?", SPACE), Shape(*NAME, SPACE, r"\(
 
 
 def _behind_bracket(closers: Iterable[str], brackets: str = r"}\]") -> re.Pattern[str]:
-    """Return a pattern for a closer right behind a bracket; elsewhere in an open string it may be quoted text."""
+    """Return a pattern for a closer right after a bracket; elsewhere in an open string it may be quoted text."""
     return re.compile(rf"(?<=[{brackets}])\s{{0,64}}(" + "|".join(re.escape(closer) for closer in closers) + ")")
 
 
 def _format(
     name: str, openers: str | tuple[str, ...], closers: tuple[str, ...], body: str, settings: dict[str, Any]
 ) -> CallFormat:
-    """Declare a format behind a marker; its example has ``body`` between the first opener and closer by default."""
+    """Declare a format after a marker; its example has ``body`` between the first opener and closer by default."""
     openers = (openers,) if isinstance(openers, str) else openers
     settings.setdefault("example", f"{openers[0]}{body}{closers[0] if closers else ''}")
     return CallFormat(name=name, openers=openers, closers=closers, **settings)
 
 
 def _json(name: str, openers: str | tuple[str, ...], *closers: str, **settings: Any) -> CallFormat:
-    """Declare JSON objects, or a list of them, behind a marker; ``settings`` are those of a ``CallFormat``."""
+    """Declare JSON objects, or a list of them, after a marker; ``settings`` are those of a ``CallFormat``."""
     defaults: dict[str, Any] = {
         "confirm": JSON,
         "scanner": json_scanner,
@@ -203,7 +203,7 @@ def _json(name: str, openers: str | tuple[str, ...], *closers: str, **settings: 
 
 
 def _python(name: str, openers: str | tuple[str, ...], *closers: str, **settings: Any) -> CallFormat:
-    """Declare Python-like calls behind a marker; ``settings`` are those of a ``CallFormat``."""
+    """Declare Python-like calls after a marker; ``settings`` are those of a ``CallFormat``."""
     defaults: dict[str, Any] = {
         "confirm": PYTHON_OR_JSON,
         "scanner": python_scanner,
@@ -559,7 +559,7 @@ class Syntax:
     name: str  # in configuration and ``--syntax``
     formats: tuple[CallFormat, ...]  # of two with the same opener the first is tried first
     thinking: str = "think"  # its marks of thinking; a name of ``THINKING``
-    # Its formats without a marker are calls behind a sentence on the same line too, for families that write one
+    # Its formats without a marker are calls after a sentence on the same line too, for families that write one
     # first; for others they are calls at the beginning of the answer and as lines of their own.
     bare_behind_sentence: bool = False
     bare_anywhere: bool = False  # they are calls anywhere

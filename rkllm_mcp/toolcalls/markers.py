@@ -68,7 +68,7 @@ class Markers:
         return None if match is None or match.lastindex is None else (match.group(), True)
 
     def at(self, text: str, start: int) -> bool | None:
-        """Return True if a literal stands at ``start``; None if the text ends where one may continue."""
+        """Return True if a literal is at ``start``; None if the text ends where one may continue."""
         match = self.match(text, start)
         return False if match is None else match[1] or None
 
@@ -109,7 +109,7 @@ def _search_pattern(literals: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _branches(literals: Iterable[str]) -> list[str]:
-    """Return patterns that branch where the literals differ, so many of them cost hardly more than one."""
+    """Return patterns that branch where the literals differ, this many of them cost hardly more than one."""
     endings: dict[str, list[str]] = {}
     for text in literals:
         endings.setdefault(text[:1], []).append(text[1:])
@@ -147,7 +147,7 @@ class Shape:
         return None if match is None else match.end()
 
     def at(self, text: str, start: int) -> bool | None:
-        """Return True if the shape stands at ``start``; None if the text ends too early to decide."""
+        """Return True if the shape is at ``start``; None if the text ends too early to decide."""
         if self._pattern.match(text, start) is not None:
             return True
         return None if self._prefix_pattern.match(text, start) is not None else False
@@ -196,7 +196,7 @@ class CodeFenceState:
 
     @property
     def is_after_sentence(self) -> bool:
-        """True if a sentence or a colon and white space end here; a colon behind a quote belongs to JSON."""
+        """True if a sentence or a colon and white space end here; a colon after a quote belongs to JSON."""
         return _SENTENCE_ENDS.search(self._last) is not None
 
     @property

@@ -38,7 +38,7 @@ _FENCE_LINE = Shape(*literal("```"), r"[a-zA-Z_]{0,12}", r"[ \t]{0,8}", r"\n", S
 # An answer that ends with a closing marker was meant as a call, if it names a tool.
 _MARKUP_ENDS = re.compile(r"(?:</\|?|<\|/?|\[/|\[END_)[\w\-]{2,30}\|?[>\]]\Z", re.IGNORECASE)
 
-# So much of a text is reported with the reason why it is no call.
+# So much of a text is reported with the reason why it is not a call.
 _NOTED_CHARACTERS = 60
 
 
@@ -53,7 +53,7 @@ class CallOpens:
 
     call_format: CallFormat
     body_at: int
-    is_line: bool  # the format is not the family's, and it is a call only as a line of its own
+    is_line: bool  # the format is not the family's, and it is a call only as its own line
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ NOTHING = NothingOpens()
 
 @dataclass(eq=False)
 class Vocabulary:
-    """The formats and marks of one answer; ``on_note`` gets a text that looks like a call, and why it is none."""
+    """The formats and marks of one answer; ``on_note`` gets a text that looks like a call, and why it is not one."""
 
     selection: SyntaxSelection
     catalogue: ToolCatalogue
@@ -223,7 +223,7 @@ class Vocabulary:
     def _unmarked_call(
         self, text: str, at: int, out: PieceWriter, final: bool
     ) -> CallOpens | FenceOpens | NothingOpens | None:
-        """Return the call in a format of other families, which is a line of its own or in a code fence."""
+        """Return the call in a format of other families, which is its own line or in a code fence."""
         if text[at] == "`":
             fence = out.is_first and self._begins_in_fence(text, at, final)
             return FenceOpens() if fence else NOTHING if fence is False else None
@@ -249,7 +249,7 @@ class Vocabulary:
     def _stray_closers(self, text: str, at: int, out: PieceWriter, final: bool) -> str | None:
         """Return closers without a call that stand here; empty for none, None if more text is needed.
 
-        They are a line of their own, or the end of the answer; in a sentence they are text.
+        They are their own line, or the end of the answer; in a sentence they are text.
         """
         if out.missed.has_marker or not self.catalogue or out.fences.is_quoted:
             return ""

@@ -25,7 +25,7 @@ _WHOLE = re.compile(r"[+-]?\d{1,400}", re.ASCII)
 _WORD = re.compile(r"[A-Za-z]+(?![\w.])")
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 _KEY = re.compile(r"[^\s\"'{}\[\](),:=<>][^\s\"'{}\[\](),:=<>]{0,255}")
-# What stands behind a value: the next key, or the end of the braces or of the text. An address is no key.
+# What is after a value: the next key, or the end of the braces or of the text. An address is no key.
 _VALUE_END = re.compile(
     r"""\s*(?:,\s*(?:(?:<\|"\|>|<escape>|["'])?[^\s"'{}\[\](),:=<>]{1,256}(?:<\|"\|>|<escape>|["'])?\s*:(?!//)|[}\]])|[}\]]|\Z)"""
 )
@@ -175,7 +175,7 @@ class LiteralReader:
         return text[:cut].strip()
 
     def items(self, closer: str) -> Iterator[None]:
-        """Yield where each item up to ``closer`` is to be read, and read the commas behind them and ``closer``."""
+        """Yield where each item up to ``closer`` is to be read, and read the commas after them and ``closer``."""
         while not self.takes(closer):
             yield
             if not self.takes(","):
@@ -302,7 +302,7 @@ def read_json_calls(body: str) -> tuple[ParsedCall, ...]:
     values = [call for value in as_list(reading.value) or [reading.value] for call in _unwrapped(value)]
     calls = [_json_call(cast("dict[str, Any]", value), reading) for value in values if isinstance(value, dict)]
     if not calls:
-        raise UnreadableError("the call is not a JSON object")
+        raise UnreadableError("the call is not JSON object")
     return tuple(calls)
 
 
@@ -344,7 +344,7 @@ _SEPARATORS = ("<｜tool▁sep｜>", "<|tool▁sep|>")
 
 
 def read_named_json(body: str) -> tuple[ParsedCall, ...]:
-    """Parse one call whose name stands before the object of its arguments: ``get_weather[ARGS]{…}``.
+    """Parse one call whose name is before the object of its arguments: ``get_weather[ARGS]{…}``.
 
     Mistral Small 3.2 (``[ARGS]``), DeepSeek R1 (``function<sep>name``, a fence) and V3.1 (``name<sep>``), Llama 3.1's
     own functions (``name>``).
@@ -360,7 +360,7 @@ def read_named_json(body: str) -> tuple[ParsedCall, ...]:
 
 
 def read_bracketed_call(body: str) -> tuple[ParsedCall, ...]:
-    """Parse one call in brackets, whose name stands behind a word and a colon: ``[tool_call: get_weather {…}]``."""
+    """Parse one call in brackets, whose name is after a word and a colon: ``[tool_call: get_weather {…}]``."""
     return read_named_json(body.partition(":")[2].rstrip().removesuffix("]"))
 
 
@@ -379,7 +379,7 @@ def read_keyed_calls(body: str) -> tuple[ParsedCall, ...]:
     values = as_list(reading.value) or [reading.value]
     pairs = [pair for value in values for pair in as_mapping(value).items()]
     if not pairs or not all(isinstance(value, dict) for value in values):
-        raise UnreadableError("the call is not a JSON object")
+        raise UnreadableError("the call is not JSON object")
     return tuple(
         ParsedCall(name, arguments, repaired=reading.repaired, guessed=reading.guessed) for name, arguments in pairs
     )
@@ -390,7 +390,7 @@ _NAME = re.compile(r"[^\W\d][\w.\-/]{0,127}")
 _JSON_BEGINS = re.compile(r"\s*(?:\[\s*)?\{")
 # Gemma's examples print what a call returns.
 _WRAPPERS = ("print",)
-# ChatGLM3 writes the name on a line of its own, and this as the name of the call.
+# ChatGLM3 writes the name on its own line, and this as the name of the call.
 _PLACEHOLDER = "tool_call"
 _HEADLINE = re.compile(r"\s*([^\W\d][\w.\-]{0,127})\s*\n\s*```")
 

@@ -73,7 +73,7 @@ class MissedCall:
 
 @dataclass
 class _HeldObject:
-    """An object of a name and arguments that is no call, and why: a failed call if it is the whole answer."""
+    """An object of a name and arguments that is not a call, and why: a failed call if it is the whole answer."""
 
     raw: str
     reason: str
@@ -173,7 +173,7 @@ class PieceWriter:
         self._pieces += pieces
 
     def hold_object(self, raw: str, reason: str) -> None:
-        """Hold an object that is a failed call if no text follows; ``reason`` tells why it is no call."""
+        """Hold an object that is a failed call if no text follows; ``reason`` tells why it is not a call."""
         self._object = _HeldObject((self._object.raw if self._object else "") + raw, reason)
 
     def _settle_object(self) -> None:

@@ -129,7 +129,7 @@ class Resolution:
 
 
 def resolve_call(call_format: CallFormat, body: str, raw: str, catalogue: ToolCatalogue) -> Resolution:
-    """Return the calls of one body, each as a call of a declared tool or with the reason why it is none.
+    """Return the calls of one body, each as a call of a declared tool or with the reason why it is not one.
 
     ``raw`` is the body with its markers. If a body holds several calls, the first event carries ``raw`` and the others
     an empty text, so the raw texts of all events, joined, are the input.
@@ -312,7 +312,7 @@ def _next_to_the_name(call: ParsedCall, tool: ToolSpec) -> dict[str, Any]:
 
 
 class RestReader(Protocol):
-    """Questions about the text behind a cut, which the detector would read again."""
+    """Questions about the text after a cut, which the detector would read again."""
 
     def next_call(self, text: str, start: int) -> int | None:
         """Return the position in ``text`` where a call begins, at or after ``start``."""
@@ -327,7 +327,7 @@ class RestReader(Protocol):
 class ResolvedPart:
     """One body with the markers that belong to it."""
 
-    lead: str  # the opener; empty for a further body behind the same one
+    lead: str  # the opener; empty for a further body after the same one
     body: str  # the text that the scanner followed
     tail: str  # closer and white space
     unended: str = ""  # reason why the body has no end of its own; empty if it has one
@@ -403,7 +403,7 @@ def _cut_at_closer(
     position = len(part.lead) + closer.end()
     raw, unread = part.raw[:position], part.raw[position:]
     if not unread.strip() or closer.end() + len(unread) - len(unread.lstrip()) == opener:
-        # Where the end of a call is part of its body, the pattern has no group for a closer behind it.
+        # Where the end of a call is part of its body, the pattern has no group for a closer after it.
         body = part.body[: closer.start(1) if closer.re.groups else closer.end()]
         resolution = resolve_call(call_format, body, raw, catalogue)
         if resolution.sure:

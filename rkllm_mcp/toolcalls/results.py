@@ -1,6 +1,6 @@
 """Convert a ``tools/call`` result (JSON) to compact text for the model.
 
-text: compacted if it is JSON      structuredContent: instead of blocks that repeat it, behind others that leave it out
+text: compacted if it is JSON      structuredContent: instead of blocks that repeat it, after others that leave it out
 image, audio, blob: one line that describes it
 structuredContent of a search: also its passages with their documents, for display
 """
@@ -31,7 +31,7 @@ _MOST_LEAVES = 2_000
 _BYTES_PER_BASE64_CHAR = 3 / 4  # base64: four characters encode three bytes
 
 
-# Structured content of an error of our own servers; its text says the same.
+# Structured content of our own error servers; its text says the same.
 ERROR_KEYS = {"kind", "what", "suggestions"}
 
 

@@ -152,7 +152,7 @@ def python_scanner(boundary: Markers) -> BracketScanner:
 
 
 class NamedJsonScanner:
-    """Scanner of one JSON object behind a head that names the tool: ``get_weather[ARGS]{…}``."""
+    """Scanner of one JSON object after a head that names the tool: ``get_weather[ARGS]{…}``."""
 
     def __init__(self, boundary: Markers) -> None:
         self._boundary = boundary
@@ -298,7 +298,7 @@ class Tags:
 
     @property
     def has_long_heads(self) -> bool:
-        """True if a head ends with a tag of its own, so that no other text begins like an argument."""
+        """True if a head ends with its own tag, so that no other text begins like an argument."""
         return self.head_ends != ">"
 
     @cached_property
@@ -341,7 +341,7 @@ class TagScanner(Scanner):
         self._slash = False
         self._argument: Argument | None = None
         self._nested = 0
-        # Only white space stands before this position in its line, or in its value.
+        # Only white space is before this position in its line, or in its value.
         self._is_line_start = True
         self._begin = 0
         self._argument_head: Span = (0, 0)
@@ -437,7 +437,7 @@ class TagScanner(Scanner):
         return verdict, went_to
 
     def _begins_line(self, text: str) -> bool:
-        """Return True if only white space stands before the end of the next ``text`` of a value in its line."""
+        """Return True if only white space is before the end of the next ``text`` of a value in its line."""
         _, newline, last_line = text.rpartition("\n")
         return (bool(newline) or self._is_line_start) and not last_line.strip()
 
@@ -467,7 +467,7 @@ class TagScanner(Scanner):
         return self._wait(text, at, (argument.opening, argument.closing, *(() if self._nested else ends)))
 
     def _wait(self, text: str, at: int, shapes: Sequence[Shape | Markers]) -> tuple[ScanState | None, int]:
-        """Wait for more text where a shape may have begun; otherwise continue behind the bracket."""
+        """Wait for more text where a shape may have begun; otherwise continue after the bracket."""
         return (ScanState.MORE, at) if any(shape.at(text, at) is None for shape in shapes) else (None, at + 1)
 
     def _in_cdata(self, text: str, at: int) -> tuple[ScanState | None, int]:

@@ -122,7 +122,7 @@ def first_violation(value: Any, schema: Schema) -> tuple[str, str] | None:
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
-    # With a registry of its own a validator fetches nothing from the network.
+    # With its own registry a validator fetches nothing from the network.
     registry: Any = cast("Any", Registry)()
     token = _BUDGET.set(_Budget(value))
     try:
@@ -414,7 +414,7 @@ def _mended_schema(schema: Schema, depth: int) -> dict[str, Any]:
         elif keyword in _SUBSCHEMAS:
             mended[keyword] = _mended_value(value, depth)
         elif keyword == "required":
-            # A boolean is the keyword of draft 3, where it stands at the property.
+            # A boolean is the keyword of draft 3, where it is at the property.
             if isinstance(value, (list, Mapping)):
                 mended[keyword] = [name for name in as_list(cast("Any", value)) if isinstance(name, str)]
         elif keyword == "type":
@@ -560,7 +560,7 @@ def _broken(path: tuple[Any, ...], problem: str) -> SchemaError:
     while path:
         path, step = path
         steps.append(str(step))
-    return SchemaError(f"it is not a JSON Schema: {'.'.join(reversed(steps)) or 'it'}: {problem[:200]}")
+    return SchemaError(f"it is not JSON Schema: {'.'.join(reversed(steps)) or 'it'}: {problem[:200]}")
 
 
 def _short(value: object) -> str:

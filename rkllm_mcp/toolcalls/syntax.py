@@ -38,10 +38,10 @@ Confirmation = Callable[[str, frozenset[str]], "bool | None"]
 
 @dataclass(frozen=True)
 class Another:
-    """The text between two bodies behind one opener."""
+    """The text between two bodies after one opener."""
 
     separator: Shape  # belongs to the first body
-    begins: Shape  # the beginning of the second body, right behind the separator
+    begins: Shape  # the beginning of the second body, right after the separator
 
     def at(self, text: str, start: int) -> int | Literal[False] | None:
         """Return the position where the second body begins; False for none; None if more text is needed."""
@@ -58,7 +58,7 @@ class CallFormat:
 
     name: str  # in explanations
     openers: tuple[str, ...]  # texts that may begin a call; ``TOOL_NAME`` in one stands for each declared name
-    # Decides if the text behind an opener makes it a call; gets at most ``CONFIRM_CHARACTERS`` of it.
+    # Decides if the text after an opener makes it a call; gets at most ``CONFIRM_CHARACTERS`` of it.
     confirm: Confirmation
     # Makes the scanner of one body, given the markers that cannot occur outside strings and values.
     scanner: Callable[[Markers], Scanner]
@@ -76,20 +76,20 @@ class CallFormat:
     # The format has no marker. It is a call only for declared names, at the beginning of the answer or on lines of
     # its own, or anywhere for a family without another format (``Syntax.bare_anywhere``).
     bare: bool = False
-    # As a line of its own it is a call only at the beginning or the end of the answer: programs have such lines too.
+    # As its own line it is a call only at the beginning or the end of the answer: programs have such lines too.
     ends_turn: bool = False
     fenced: bool = False  # the opener is a code fence, which must begin a line
 
     @cached_property
     def closer_shapes(self) -> tuple[Shape, ...]:
-        """The closers as they may follow a body: behind white space, extra brackets, the end of a code fence."""
+        """The closers as they may follow a body: after white space, extra brackets, the end of a code fence."""
         closers = (*(literal(closer) for closer in self.closers), *_ANY_CLOSER)
         # Some models write a line break as the two characters of its escape.
         befores = ((), literal("```"), literal("\\n"))
         return tuple(Shape(_EXTRA, *before, SPACE, *closer) for closer in closers for before in befores)
 
     def body_begins(self, opener: str, start: int) -> int:
-        """Return the position where the body begins, for a call whose ``opener`` stands at ``start``."""
+        """Return the position where the body begins, for a call whose ``opener`` is at ``start``."""
         return start + (0 if self.keeps is None else len(opener) - self.keeps)
 
 
@@ -134,7 +134,7 @@ class Openers:
         return self._prefix_cache[text]
 
     def standing(self, text: str, start: int) -> list[CallFormat]:
-        """Return the formats whose whole openers stand at ``start``."""
+        """Return the formats whose whole openers are at ``start``."""
         match = self.markers.match(text, start)
         return [] if match is None else [call_format for call_format, _ in self._prefixes(match[0])]
 
@@ -187,7 +187,7 @@ class ThinkingTags:
 
     opener: str
     closer: str
-    header: str = ""  # a line right behind the opener that is not part of the thinking
+    header: str = ""  # a line right after the opener that is not part of the thinking
     # The model also thinks in the middle of an answer, and a closer without opener has no meaning. For other
     # families the marks count only at the beginning of the answer, and are text later.
     anywhere: bool = False
@@ -205,7 +205,7 @@ THINKING: dict[str, ThinkingTags] = {
 """Every family's marks by name; ``Syntax.thinking`` selects one."""
 
 
-# A tool's response as the templates write it: the marks around it, invented by models that go on behind their call.
+# A tool's response as the templates write it: the marks around it, invented by models that go on after their call.
 RESPONSES: dict[str, str] = {
     "<tool_response>": "</tool_response>",
     "<|tool_response>": "<tool_response|>",

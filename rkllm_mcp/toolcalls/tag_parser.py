@@ -31,7 +31,7 @@ class TagReader:
     """Parser of one call in tags."""
 
     tags: Tags  # its elements
-    repeats: bool = False  # the last value of an argument given twice counts; otherwise such a call is unreadable
+    repeats: bool = False  # the last value of an argument given twice counts; otherwise a call like that is unreadable
 
     def __call__(self, body: str) -> tuple[ParsedCall, ...]:
         """Parse ``body``, from ``Tags.begins`` to the end of the call.
@@ -56,7 +56,7 @@ class TagReader:
 
     def _values(self, pairs: Iterable[tuple[str, str]], *, repeats: bool) -> dict[str, str]:
         arguments = [(self._key(head), text, self._closed_once(text)) for head, text in pairs]
-        # A model that writes closing tags twice does so behind every argument.
+        # A model that writes closing tags twice does so after every argument.
         is_habit = len(arguments) > 1 and all(text != once for _, text, once in arguments)
         values: dict[str, str] = {}
         for key, text, once in arguments:
@@ -141,7 +141,7 @@ class TagReader:
     @cached_property
     def _argument(self) -> re.Pattern[str]:
         """An argument whose closing tag may be missing or misspelled: it ends where the next begins."""
-        # In the middle of a line a value mentions an argument, unless a closing tag stands before it.
+        # In the middle of a line a value mentions an argument, unless a closing tag is before it.
         begins = rf"(?:{self._opens})" if self.tags.has_long_heads else rf"(?:(?<=\n)|(?<=>))[ \t]*(?:{self._opens})"
         return re.compile(rf"(?:{self._opens}){self._head}(.*?)(?={begins}|\Z)", re.DOTALL)
 

@@ -76,7 +76,7 @@ class OpenCall:
     call_format: CallFormat
     boundary: Markers  # markers that cannot occur in a body
     lead: str  # the part of the opener outside the body; empty for further bodies
-    is_line: bool  # the format is not the family's, and it is a call only as a line of its own
+    is_line: bool  # the format is not the family's, and it is a call only as its own line
     is_first: bool  # the answer begins with it
     must_be_whole: bool  # it is a code fence that is a call only if no text follows
     parts: list[ResolvedPart] = field(default_factory=list[ResolvedPart])  # its bodies that have ended

@@ -139,7 +139,7 @@ class _Question:
 
 
 def _words_of_writing(spec: ServerConfig, tool: ToolSpec, call: ToolCall, language: Language) -> str:
-    """Return the request for a file of a folder of our own: where it is, and if one is replaced; else an empty text."""
+    """Return the request for a file of our own folder: where it is, and if one is replaced; else an empty text."""
     path = call.arguments.get("path")
     if not (
         isinstance(spec, BuiltinServer) and spec.folder and tool.wire_name == "write_file" and isinstance(path, str)
@@ -306,7 +306,7 @@ def sampling_question(request: SamplingRequest, language: Language) -> Approval:
 
 
 def fingerprint_of(spec: ServerConfig, tool: ToolSpec) -> str:
-    """Return a hash of the tool's definition and of the program or URL behind it, for which an approval is valid."""
+    """Return a hash of the tool's definition and of the program or URL after it, for which an approval is valid."""
     definition = [tool.wire_name, tool.description, tool.input_schema, tool.read_only, tool.destructive]
     definition += [tool.texts] if tool.texts else []
     target = [*target_of(spec), *([tool.target] if tool.target else [])]

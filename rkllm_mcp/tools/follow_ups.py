@@ -24,7 +24,7 @@ _COUNTED = re.compile(rf" ?[A-Za-z]+|[{KATAKANA}]+|[^\W\d_A-Za-z]?")
 _ANY_DAY = date(2026, 1, 1)
 _ADDED = frozenset({"place", "day", "time"})
 _MOST_CHARS = 60  # a longer text asks for itself
-# What stands around the values of such a question.
+# What stands around the values of a question like that.
 _AROUND = re.compile(
     rf"(?:そ|こ|あ)(?:れ|の)|じゃあ?|では|だと|なら|だったら|の?場合|何|[{HIRAGANA}]|[^\w\s]|\s|_"
     r"|\b(?:and|or|but|so|then|ok|okay|what|how|about|if|it|its|is|it's|in|at|on|of|for|to|from|by|with|into|as|the|an?|same)\b",

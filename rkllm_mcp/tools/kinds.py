@@ -48,7 +48,7 @@ _ARITHMETIC = re.compile(
     r"|\b(?:sum|root|square|power|percent|average|product)\b|平方根|合計|平均|税込|税抜",
     re.IGNORECASE,
 )
-# A name behind "in" that is not that of a month or a day; the name of a Japanese district.
+# A name after "in" that is not that of a month or a day; the name of a Japanese district.
 _NAMED = re.compile(r"\b(?:in|at|to|from|for|near|around) ([A-Z][a-z]{2,})")
 _CALENDAR = frozenset(filter(None, (*calendar.month_name, *calendar.day_name, *calendar.month_abbr)))
 _DISTRICT = re.compile(rf"[{KANJI}]+(?:都|道|府|県|市|区|町|村)(?![{KANJI}])")
@@ -102,7 +102,7 @@ def times_in(text: str) -> list[tuple[int, int]]:
 
 
 def named_places(text: str) -> list[tuple[int, int]]:
-    """Return where a text has names of places by their form: behind "in", or of a Japanese district."""
+    """Return where a text has names of places by their form: after "in", or of a Japanese district."""
     named = [match.span(1) for match in _NAMED.finditer(text) if match[1] not in _CALENDAR]
     return [*named, *(match.span() for match in _DISTRICT.finditer(text))]
 
@@ -153,7 +153,7 @@ def kind_of_name(name: str) -> str:
 
 
 def kinds_of(tool: ToolSpec, *, optional: bool = False) -> frozenset[str]:
-    """Return the kinds of values that a tool requires; with ``optional`` those that it may take beside them."""
+    """Return the kinds of values that a tool requires; with ``optional`` those that it may take next to them."""
     schema = tool.input_schema
     properties, required = as_mapping(schema.get("properties")), as_list(schema.get("required"))
     kinds: set[str] = set()

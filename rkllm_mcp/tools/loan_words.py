@@ -113,7 +113,7 @@ class LoanWords:
         return words if heard and covered >= _COVERED * len(heard) else []
 
     def katakana_of(self, words: list[str]) -> Iterator[str]:
-        """Yield the runs of katakana that spell one of the words, or some that stand next to each other."""
+        """Yield the runs of katakana that spell one of the words, or some that are next to each other."""
         if not self._katakana:
             return
         for start in range(len(words)):

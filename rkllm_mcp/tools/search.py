@@ -115,7 +115,7 @@ _READS_INSTEAD = 0.8
 # them (for an organization, for a repository), so they count among many tools: half of it with this number.
 _UNWANTED = 0.5
 _MANY_TOOLS = 100
-_COMPARED = 300  # only so many of the best are compared in this way
+_COMPARED = 300  # only this many of the best are compared in this way
 # Requests that want to know something, and meanings of those that want something done.
 _ASKS = re.compile(
     r"[?？]$|教えて|見せて|見たい|知りたい|一覧|リスト|表示|探して|検索|調べて|読んで|読みたい|読む|確認|"
@@ -291,7 +291,7 @@ class ToolSearch:
         is_said = is_statement(request)
         index = await self._index_of(tools)
         strange = index.strange_words(own_words(without_values(request[:_REQUEST_CHARS]))[0])
-        # A number is no evidence for a tool that may take one besides.
+        # A number is no evidence for a tool that may take one in addition.
         optional = [kinds_of(tool, optional=True) - {"number"} for tool in tools]
         return [
             ToolEvidence(
@@ -327,7 +327,7 @@ class ToolSearch:
         return files_in(text)
 
     def continued(self, before: str, text: str) -> str:
-        """Return the question ``before`` with the value that a text consists of; empty if it is no such text."""
+        """Return the question ``before`` with the value that a text consists of; empty if it is not a such text."""
         return continued_question(before, text) if before and is_value_alone(text) else ""
 
     def have_common_words(self, text: str, values: str) -> bool:

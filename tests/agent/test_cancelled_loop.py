@@ -40,7 +40,7 @@ async def test_a_tool_port_that_raises_is_raised_as_it_is_and_leaves_no_call_ope
 
 
 def assert_ready(conversation: Conversation) -> None:
-    """Every call of the last answer has a result, in order, behind it."""
+    """Every call of the last answer has a result, in order, after it."""
     last = conversation.messages[-1]
     assert last.role != "user"
     for message, following in zip(conversation.messages, [*conversation.messages[1:], Message("user")], strict=True):

@@ -145,7 +145,7 @@ async def test_a_call_repeated_after_another_one_is_returned() -> None:
     assert [(each.id, each.name) for each in turn.calls] == [("call_3", "get_weather")]
 
 
-async def test_other_arguments_and_a_new_call_beside_a_repeated_one_are_returned() -> None:
+async def test_other_arguments_and_a_new_call_next_to_a_repeated_one_are_returned() -> None:
     for calls in ([call(location="b")], [call(location="a"), call("get_time", location="a")]):
         answered = Answered()
         await answered.by([call(location="a")])

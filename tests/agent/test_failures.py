@@ -32,7 +32,7 @@ def test_a_servers_own_sentence_is_the_reason() -> None:
     assert failure_sentence([failed("There is no plan.txt; there is plan.md.")], lambda _: READ, "en") == expected
 
 
-def test_a_call_of_no_tool_has_a_sentence_of_its_own() -> None:
+def test_a_call_of_no_tool_has_its_own_sentence() -> None:
     nothing = translate("answer.no_call")
     assert failure_sentence([failed("There is no tool 'x'")], lambda _: None, "en") == nothing
     assert failure_sentence([ToolResult("", "tool_call", "unreadable", is_error=True)], lambda _: READ, "en") == nothing

@@ -166,7 +166,7 @@ async def test_a_call_of_a_tool_that_was_not_shown_is_answered_in_words() -> Non
     assert said(events) == "Knock, knock."
 
 
-async def test_behind_a_failed_call_it_is_begun_once_more_and_then_a_sentence_says_why() -> None:
+async def test_after_a_failed_call_it_is_begun_once_more_and_then_a_sentence_says_why() -> None:
     table = Table(toolbox=ScriptedToolbox({}, specs=(READ, WEATHER, CALCULATOR)))
     events = await table.ask(
         "What is 17 * 23?", call("calculate", expression="17"), call("calculate", expression="17 * 23"), text("Milk!")
@@ -249,7 +249,7 @@ async def test_the_card_is_in_the_language_of_the_question() -> None:
     )
 
 
-async def test_a_short_passage_is_shown_behind_the_answer_from_it() -> None:
+async def test_a_short_passage_is_shown_after_the_answer_from_it() -> None:
     search = takes("search_documents", "Search documents for passages.", "knowledge", read_only=True, query="string")
     passage = "A hotel may cost 9,000 yen."
     toolbox = ScriptedToolbox({"search_documents": passage}, specs=(search, *TOOLS))
@@ -270,7 +270,7 @@ async def test_passages_that_stand_with_a_question_are_not_searched_for_again() 
     assert "9,000 yen" in table.questions[0].context
 
 
-async def test_the_best_passage_that_stands_with_a_question_is_shown_behind_the_answer() -> None:
+async def test_the_best_passage_that_stands_with_a_question_is_shown_after_the_answer() -> None:
     search = takes("search_documents", "Search documents for passages.", "knowledge", read_only=True, query="string")
     passage = "A hotel: 9,000 yen."
     toolbox = ScriptedToolbox({"search_documents": passage}, specs=(search,), automatic=["search_documents"])
@@ -297,7 +297,7 @@ def test_a_card_has_the_required_parameters_or_the_first_one_and_no_values_to_co
 
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
-def test_in_every_family_the_cards_stand_before_the_words_as_the_list_is_written(name: str) -> None:
+def test_in_every_family_the_cards_are_before_the_words_as_the_list_is_written(name: str) -> None:
     template = TEMPLATES[name]
     segments = template.turn(Message("user", "Rain?", cards=(WEATHER,)))
     whole = "".join(segment.text for segment in segments)

@@ -1,4 +1,4 @@
-"""What goes before the model: instructions, the automatic tools, and where both stand in the conversation."""
+"""What goes before the model: instructions, the automatic tools, and where both are in the conversation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def system_of(conversation: Conversation) -> str:
 # --- system_instruction ----------------------------------------------------------------------------------------------
 
 
-async def test_system_instructions_stand_in_the_system_text_in_the_order_of_the_servers() -> None:
+async def test_system_instructions_are_in_the_system_text_in_the_order_of_the_servers() -> None:
     at = desk(standing=["Notes are in English.", "The press is late."])
     at.conversation.add(Message("system", "You are a cat."))
     await at.ask("Hello", [Text("Meow.")])

@@ -30,7 +30,7 @@ def sampler_of(*rounds: Round) -> tuple[ModelSampler, ScriptedModel, list[str]]:
     return ModelSampler(model, "qwen", 20), model, model.forgotten
 
 
-async def test_the_answer_is_the_models_in_a_conversation_of_its_own() -> None:
+async def test_the_answer_is_the_models_in_its_own_conversation() -> None:
     sampler, model, forgotten = sampler_of(Round([Text(" Par"), Text("is.\n")]))
     assert await sampler.sample(CAPITAL) == SamplingAnswer("Paris.", "qwen", "end")
     ((messages, tools, options),) = model.asked

@@ -72,7 +72,7 @@ async def test_tools_that_only_read_run_side_by_side_and_answer_in_the_order_ask
     assert [event.id for event in events if isinstance(event, ToolFinished)] == ["2", "1", "0"]
 
 
-async def test_a_call_that_may_change_something_waits_for_those_before_and_those_behind_wait_for_it() -> None:
+async def test_a_call_that_may_change_something_waits_for_those_before_and_those_after_wait_for_it() -> None:
     wanted = calls(("read", 20), ("look", 10), ("write", 5), ("read", 6), ("look", 3))
     clock, results, _ = await run(wanted)
     assert clock.log == ["+0", "+1", "-1", "-0", "+2", "-2", "+3", "+4", "-4", "-3"]

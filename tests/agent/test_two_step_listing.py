@@ -96,5 +96,5 @@ async def test_names_are_chosen_and_found_as_well() -> None:
     await at.ask("東京の天気と時刻", *rounds)
     assert at.listed[0] == ("find_tools", "get_weather")
     assert [made.name for made in at.toolbox.calls] == ["get_time"]
-    # find_tools stands in the list with its parameters.
+    # find_tools is in the list with its parameters.
     assert "find_tools" not in [tool.name for tool in at.model.asked[0][2].others]

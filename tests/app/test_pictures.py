@@ -208,7 +208,7 @@ async def test_a_turn_without_a_new_picture_evaluates_the_new_tokens_only(
         assert first.usage.prompt_tokens == runs[0]["prefill_tokens"]
 
 
-async def test_what_a_person_writes_stays_text_beside_a_picture(
+async def test_what_a_person_writes_stays_text_next_to_a_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with asking(seeing_model(tmp_path), monkeypatch) as chat:

@@ -548,7 +548,7 @@ async def test_an_assistant_keeps_and_resumes_a_conversation(tmp_path: Path) -> 
         assert [one.messages for one in await app.store.conversations.latest("")] == [6]
 
 
-async def test_a_system_text_of_its_own_stays_with_a_conversation(tmp_path: Path) -> None:
+async def test_its_own_system_text_stays_with_a_conversation(tmp_path: Path) -> None:
     async with running(make_demo(tmp_path, ())) as app:
         for system, first in (("Be brief.", "Be brief."), (None, app.new_conversation().messages[0].text)):
             conversation = app.new_conversation(system)
@@ -579,7 +579,7 @@ async def test_expired_conversations_are_removed_when_the_assistant_starts(tmp_p
             memory.calls.record(CallRecord(NOW, "s", "t", "{}", "once", conversation=name))
             await memory.conversations.save("", Conversation(name, unkept=[QUESTION, assistant("!")]))
     async with running(demo) as app:
-        # Behind the cleaning, which the assistant had begun before it was ready.
+        # After the cleaning, which the assistant had begun before it was ready.
         assert [one.id for one in await app.store.conversations.latest("")] == ["c2"]
         assert [call.conversation for call in await app.store.calls.latest(5)] == ["c2"]
 

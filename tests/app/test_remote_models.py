@@ -1,4 +1,4 @@
-"""The assistant with a service in the NPU's place, or beside it."""
+"""The assistant with a service in the NPU's place, or next to it."""
 
 from __future__ import annotations
 

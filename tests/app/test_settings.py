@@ -27,7 +27,7 @@ def model_of(folder: Path, template: str, *, tokens_of: str | None = None, **car
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_every_family_is_ready_with_a_tokenizer_of_its_own(tmp_path: Path, template: str) -> None:
+def test_every_family_is_ready_with_its_own_tokenizer(tmp_path: Path, template: str) -> None:
     form = model_form(Config(), model_of(tmp_path, template))
     assert (form.template, form.syntaxes, form.think) == (
         TEMPLATES[template],

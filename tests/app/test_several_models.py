@@ -1,4 +1,4 @@
-"""Models beside the chat model: each in its own process and domain, and one of them helps to choose tools."""
+"""Models next to the chat model: each in its own process and domain, and one of them helps to choose tools."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHOOSING = '[agent]\nauto_select = true\nembedding_model = "demo"\n'
 TOOLS = '[[servers]]\nname = "here"\ntools = [{name = "clock"}, {name = "calculator"}]\n'
 
 
-async def test_a_second_model_has_a_domain_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_second_model_has_its_own_domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     demo = make_demo(tmp_path, ())
     log = tmp_path / "calls.jsonl"
     for name, value in {**demo.environment, "RKLLM_EMULATOR_LOG": str(log)}.items():

@@ -81,7 +81,7 @@ async def open_garden(app: App, folder: Path) -> None:
         await app.toolbox.connected()
 
 
-async def test_an_answer_goes_on_without_an_unknown_server_whose_tools_join_behind_the_evaluated_prompt(
+async def test_an_answer_goes_on_without_an_unknown_server_whose_tools_join_after_the_evaluated_prompt(
     tmp_path: Path,
 ) -> None:
     async with assistant(tmp_path) as app:
@@ -95,7 +95,7 @@ async def test_an_answer_goes_on_without_an_unknown_server_whose_tools_join_behi
         assert "water_plants" in conversation.revealed_tools
         assert [event.text for event in events if isinstance(event, ToolFinished)] == ["watered roses"]
         usages = [event for event in events if isinstance(event, Usage)]
-        # Each token is read once: what was read before stands in front, unchanged.
+        # Each token is read once: what was read before is in front, unchanged.
         assert usages[0].prefilled_tokens < usages[0].prompt_tokens / 2
         assert events[-1] == End("answered")
 

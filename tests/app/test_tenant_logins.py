@@ -73,7 +73,7 @@ def tenant(name: str, server: str) -> str:
 
 @asynccontextmanager
 async def world(folder: Path, extra: str) -> AsyncGenerator[Config, None]:
-    """A configuration in an environment of its own."""
+    """A configuration in its own environment."""
     demo = make_demo(folder, [], extra=extra)
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
         for name, value in {**demo.environment, "RKLLM_MCP_STATE": str(folder / "state")}.items():

@@ -272,7 +272,7 @@ async def test_a_conversation_that_was_renamed_meanwhile_keeps_its_name(tmp_path
 
 
 @pytest.mark.parametrize("rules", [RUBBISH, ECHO], ids=["refusal", "echo"])
-async def test_what_is_no_title_is_tried_twice_and_never_stored(tmp_path: Path, rules: str) -> None:
+async def test_what_is_not_a_title_is_tried_twice_and_never_stored(tmp_path: Path, rules: str) -> None:
     async with board(tmp_path, rules) as it:
         conversation = it.app.new_conversation()
         questions = 4

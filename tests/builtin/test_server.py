@@ -96,7 +96,7 @@ async def test_tools_that_cannot_be_loaded_are_left_out_with_a_note_and_the_othe
         "not_there": f"its entry_point '{HOME}:no_such_function' {not_a_function}",
         "no_function": f"its entry_point '{HOME}:NOT_A_FUNCTION' {not_a_function}",
         "bad_schema": "its input_schema has the type 'array'; arguments are an object",
-        "worse_schema": "its input_schema is not a JSON Schema: properties: 5 is not of type 'object'",
+        "worse_schema": "its input_schema is not JSON Schema: properties: 5 is not of type 'object'",
     }
     assert notes.shown() == (
         "(tool 'clock' is listed twice; the first is used)",

@@ -216,7 +216,7 @@ async def test_the_number_of_threads_is_limited_and_recently_used_ones_stay() ->
     assert "Hm b." not in lost
 
 
-async def test_a_conversation_that_has_a_system_text_of_its_own_takes_the_requests_instead() -> None:
+async def test_a_conversation_that_has_its_own_system_text_takes_the_requests_instead() -> None:
     program = Program()
 
     def new() -> Conversation:

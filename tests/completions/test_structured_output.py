@@ -73,10 +73,10 @@ def test_the_model_sees_the_schema_without_the_keywords_that_do_not_help_it() ->
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ({"type": "objekt"}, "it is not a JSON Schema: type: 'objekt'"),
+        ({"type": "objekt"}, "it is not JSON Schema: type: 'objekt'"),
         ({"$ref": "https://example.com/x.json"}, "put the definition into its $defs"),
-        ({"$schema": []}, "it is not a JSON Schema: $schema"),
-        ({"patternProperties": None}, "it is not a JSON Schema: patternProperties"),
+        ({"$schema": []}, "it is not JSON Schema: $schema"),
+        ({"patternProperties": None}, "it is not JSON Schema: patternProperties"),
     ],
 )
 def test_a_schema_that_nothing_can_be_checked_against_is_refused(schema: dict[str, Any], reason: str) -> None:
@@ -93,7 +93,7 @@ def test_a_pattern_that_cannot_be_run_here_is_not_checked(pattern: str) -> None:
     assert ResponseFormat(schema).read(answer) == answer
 
 
-def test_only_so_many_patterns_are_compiled_for_an_answer() -> None:
+def test_only_this_many_patterns_are_compiled_for_an_answer() -> None:
     # Each has 999 characters and matches its own number.
     schema = {"properties": {f"a{number}": {"pattern": f"^{number}{'(?:)' * 249}$"} for number in range(5)}}
     form = ResponseFormat(schema)

@@ -167,7 +167,7 @@ def test_a_file_in_a_form_that_is_not_edited_here_stays_as_it_is(text: str, tmp_
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_keys_that_stand_in_the_file_as_they_are_are_named() -> None:
+def test_keys_that_are_in_the_file_as_they_are_are_named() -> None:
     file: dict[str, Any] = {
         "service": {"api_keys": [ENTRY, "plain", "${BOARD_KEY}"], "keys": [{"key": "plain"}, {"key": ENTRY}]},
         "tenants": [{"name": "t", "api_key": "plain"}, {"name": "u", "api_key": ENTRY}],

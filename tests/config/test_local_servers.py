@@ -89,7 +89,7 @@ def test_a_specification_is_a_path_an_address_or_a_text(tmp_path: Path, value: s
         ('command = "x"\ntimeout_s = 5', 5.0),
     ],
 )
-def test_each_transport_has_a_time_limit_of_its_own(entry: str, seconds: float, tmp_path: Path) -> None:
+def test_each_transport_has_its_own_time_limit(entry: str, seconds: float, tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text(f'[[servers]]\nname = "s"\n{entry}\n', "utf-8")
     (server,) = load_config(path).servers

@@ -148,7 +148,7 @@ def test_a_name_of_a_secret_is_recognised_in_every_spelling(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["maxTokens", "daily_tokens", "keyboard", "monkey", "author", "tokenizer", "signal"])
-def test_a_name_that_only_contains_such_a_word_is_not_matched(name: str) -> None:
+def test_a_name_that_only_contains_a_word_like_that_is_not_matched(name: str) -> None:
     assert not is_secret_name(name)
 
 

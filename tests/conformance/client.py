@@ -2,7 +2,7 @@
 
 python -m tests.conformance.client URL
 
-What a scenario wants beyond listing and calling the tools of the server at URL stands in ``CALLS``; all others get a
+What a scenario wants beyond listing and calling the tools of the server at URL is in ``CALLS``; all others get a
 call of every listed tool, with values that fit its schema. A call that fails is no failure of the client.
 """
 

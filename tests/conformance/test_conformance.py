@@ -2,7 +2,7 @@
 
 ``scripts/conformance`` gets the suite and the Node it needs; where npm cannot get it, this is skipped. The suite starts
 its forty scenarios at once; the clients take turns, or on a small machine each would wait too long for an answer.
-``sse-retry`` measures 500 ms to a fifth of a second, so it counts by itself and not beside the others.
+``sse-retry`` measures 500 ms to a fifth of a second, so it counts by itself and not next to the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The manifest and the image: what they say about the service is true of it, and nothing in them dangles.
 
 No cluster and no container runtime takes part; what is checked is what can be wrong without one. What was built
-and run by hand stands in docs/deploy.md.
+and run by hand is in docs/deploy.md.
 """
 
 from __future__ import annotations

@@ -518,7 +518,7 @@ def test_a_model_file_is_held_against_board_runtime_and_configuration(
     assert ("model end" in found) == (runtime == "1.3.0")
 
 
-def test_a_file_that_is_no_model_is_reported_and_not_fatal(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_model_is_reported_and_not_fatal(tmp_path: Path) -> None:
     model = replace(REAL.model, file_problem="m.rkllm is a ZIP archive.", file_remedy="Unpack it.")
     found = found_on(tmp_path, RK3588, replace(REAL, model=model))
     assert found["model file"] == CheckResult("model file", "warn", "m.rkllm is a ZIP archive.", "Unpack it.")

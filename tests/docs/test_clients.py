@@ -24,7 +24,7 @@ PATIENCE_S = 120
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
     folder = tmp_path_factory.mktemp("clients")
-    # One token, so that it stands in one piece of every stream.
+    # One token, so that it is in one piece of every stream.
     model = scripted_model(folder / "model", "rule\n  user Hello\n  say weather\n")
     with served(folder / "home", model) as it:
         yield it

@@ -11,7 +11,7 @@ from tests.support.shared import REPOSITORY
 DOCS = REPOSITORY / "docs"
 INDEXES = {"en": "index.md", "ja": "index.ja.md"}
 _LINK = re.compile(r"\[([^\]]+)\]\(([\w.-]+\.md)?(?:#[\w-]+)?\)")
-# A question; the words by which a reader knows the link, and what stands on the page behind it or behind a link of it.
+# A question; the words by which a reader knows the link, and what is on the page behind it or behind a link of it.
 QUESTIONS = {
     "a tool server of my own": ("own tool server|自分のツールサーバー", "servers new"),
     "the phone": ("phone|スマートフォン", "service link"),

@@ -44,7 +44,7 @@ class Agent:
 
     Args:
         name: its name.
-        tool: a tool of its own.
+        tool: its own tool.
         turn: the command of a turn, for its folder, the address of the service and a question.
         files: its files by path below its home, for the address of the service.
         environment: its variables, for the address of the service.

@@ -124,7 +124,7 @@ def test_without_an_editor_the_last_question_is_edited_at_the_prompt(tmp_path: P
         assert leave(terminal) == 0
 
 
-def test_stopping_an_answer_drops_the_text_pasted_behind_the_question(tmp_path: Path) -> None:
+def test_stopping_an_answer_drops_the_text_pasted_after_the_question(tmp_path: Path) -> None:
     with started(make_demo(tmp_path, servers=(), speed=""), "chat") as terminal:
         ask(terminal, "こんにちは\rOne more question\rAnd another")
         terminal.expect("これは")

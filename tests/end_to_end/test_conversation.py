@@ -32,7 +32,7 @@ async def converse(folder: Path, abi: str, agency: FakeAgency) -> tuple[list[Eve
     """Ask every question; returns the events and the calls that the library logged."""
     weather = ("weather", ("-m", "mcp_servers.weather"), agency.environment(folder / "cache"))
     log = folder / "calls.jsonl"
-    # On a busy machine the first question would find the warm-up half done, which is a run of its own.
+    # On a busy machine the first question would find the warm-up half done, which is its own run.
     demo = make_demo(folder, [weather], model="warm_up = false\n")
     events: list[Event] = []
     async with running(demo, RKLLM_EMULATOR_ABI=abi, RKLLM_EMULATOR_LOG=str(log)) as app:

@@ -10,7 +10,7 @@ from bench.hosts import FLOOR, URL, CallLog, Row, measure_tokens
 
 
 def write(log: Path, *runs: tuple[Sequence[int], Sequence[int], int]) -> None:
-    """Log runs as (prompt, sampled ids, prefilled tokens), and calls that are no runs."""
+    """Log runs as (prompt, sampled ids, prefilled tokens), and calls that are not runs."""
     with log.open("a", encoding="utf-8") as file:
         for prompt, sampled, prefilled in runs:
             run = {"mode": "generate", "prompt": prompt, "sampled": sampled, "prefill_tokens": prefilled}

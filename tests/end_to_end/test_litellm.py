@@ -62,14 +62,14 @@ def test_an_error_is_the_kind_that_its_users_handle(found: Json, said: Json) -> 
     kinds = {
         "another model": ("NotFoundError", 404),
         "another key": ("AuthenticationError", 401),
-        # It looks for these words in the errors of some services only, and Ollama is none of them.
+        # It looks for these words in the errors of some services only, and Ollama is not one of them.
         "too long": ("BadRequestError" if said is found["ollama_chat"] else "ContextWindowExceededError", 400),
         "broken": ("InternalServerError", 500),
     }
     assert {name: (said[name]["kind"], said[name]["status"]) for name in kinds} == kinds
     assert "parrot" in said["another model"]["text"]
     assert "the prompt has 5" in said["too long"]["text"]
-    # Behind the first words there is no status any more.
+    # After the first words there is no status any more.
     assert "rkllm_run" in said["broken later"]["text"], said["broken later"]
 
 

@@ -184,7 +184,7 @@ def test_every_suggestion_is_answered_when_it_is_clicked(browser: Browser, tmp_p
             page.wait_for_selector(".thread > :last-child .prose")
             page.wait_for_selector("#stop", state="hidden")
             if (page.locator(".card.tool").count()) == 0:
-                # Any model can answer it, and the script says that it is none.
+                # Any model can answer it, and the script says that it is not one.
                 assert "emulated model" in page.inner_text(".thread > :last-child")
             else:
                 assert page.get_attribute(".thread > :last-child .card.tool", "data-state") == "done", question

@@ -58,7 +58,7 @@ class Program:
     name: str
     files: Callable[[str], dict[str, str]]  # by path below its home, for the address of the service
     environment: dict[str, str]
-    turn: Callable[[str, bool], Sequence[str]]  # for a question, and True behind the first
+    turn: Callable[[str, bool], Sequence[str]]  # for a question, and True after the first
     prefix: str
 
 
@@ -158,8 +158,8 @@ def test_a_session_goes_on_after_each_odd_input(program: Program, binaries: Path
         return done.stdout + done.stderr
 
     prefix = program.prefix
-    # The next turn shows that the session goes on where a program has a view of its own of the input before.
-    # Claude Code puts a reminder behind a result now and then, which the script answers as a question ("Heard you.").
+    # The next turn shows that the session goes on where a program has its own view of the input before.
+    # Claude Code puts a reminder after a result now and then, which the script answers as a question ("Heard you.").
     turns = [
         (f"Use {prefix}unfit now", ""),
         (f"Use {prefix}pattern now", "pattern was called"),

@@ -29,7 +29,7 @@ name = "own"
 transport = "builtin"
 tools = [{ name = "calculator" }]
 """
-# A run, or an answer, that takes so long has found a hang; how fast a machine is, is no mistake of the service.
+# A run, or an answer, that takes this long has found a hang; how fast a machine is, is no mistake of the service.
 PATIENCE_S, ANSWER_S = 1200, 300
 LIMITS = ["--max-response-time", f"{ANSWER_S}", "--request-timeout", f"{ANSWER_S}"]
 ALWAYS = ["--checks", "all", "--seed", "1", "--continue-on-failure", "--no-color", *LIMITS]
@@ -74,7 +74,7 @@ checks = { not_a_server_error = { expected-statuses = ["2xx", "4xx", 503] } }
 def test_nothing_answers_otherwise_than_it_is_published(tmp_path: Path, has_key: bool) -> None:
     program = client("schemathesis")
     (tmp_path / "schemathesis.toml").write_text(CONFIGURATION, "utf-8")
-    # The first asks for as many documents as may be, time and again, which is no test of a model that ranks them.
+    # The first asks for as many documents as may be, time and again, which is not a test of a model that ranks them.
     own = f'api_keys = ["{KEY}"]' if has_key else f'ranking_model = "{ranking_model(tmp_path / "judge")}"'
     extra = f'[service]\nmodel_aliases = ["0"]\n{own}\n{CALCULATOR}'
     demo = scripted_demo(tmp_path / "home", scripted_model(tmp_path / "model", RULES, template="qwen3"), [DESK], extra)

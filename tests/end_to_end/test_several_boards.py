@@ -270,7 +270,7 @@ async def test_a_client_that_leaves_stops_its_run_through_the_proxy(them: Boards
     assert ends <= {"aborted"}
 
 
-async def test_a_client_with_one_request_does_not_wait_behind_a_client_with_many(them: Boards) -> None:
+async def test_a_client_with_one_request_does_not_wait_after_a_client_with_many(them: Boards) -> None:
     done: list[str] = []
 
     async def one(client: httpx2.AsyncClient, key: str, number: int) -> None:
@@ -348,7 +348,7 @@ class Stream:
 
 
 class Crowd:
-    """Short questions in every way in which a program may ask, each with a name of its own."""
+    """Short questions in every way in which a program may ask, each with its own name."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client

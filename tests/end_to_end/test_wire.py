@@ -141,7 +141,7 @@ def test_a_body_comes_in_chunks_or_larger_than_may_be_or_packed(url: str) -> Non
     ],
     ids=["a very long header", "no host", "two hosts", "TLS", "two lengths"],
 )
-def test_bytes_that_are_no_request_are_refused_and_disturb_no_other_client(
+def test_bytes_that_are_not_request_are_refused_and_disturb_no_other_client(
     url: str, web: httpx2.Client, nonsense: bytes
 ) -> None:
     with connection(url) as it:

@@ -127,9 +127,7 @@ async def test_the_servers_own_path_cannot_smuggle_another_program_in(tmp_path: 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("server", ["cloud", "knowledge", "weather"])
-async def test_a_server_of_our_own_imports_nothing_of_the_folder_that_it_is_started_in(
-    tmp_path: Path, server: str
-) -> None:
+async def test_our_own_server_imports_nothing_of_the_folder_that_it_is_started_in(tmp_path: Path, server: str) -> None:
     """A folder of another person may have modules of any name, ours and those of the standard library."""
     for name in ("json", "runpy", "mcp_servers", "rkllm_base", f"mcp_servers/{server}"):
         (tmp_path / name).mkdir()

@@ -42,7 +42,7 @@ class Owner:
 
 
 async def answer_of(toolbox: Toolbox, asker: Approver, tool: str = "ask_owner", /, **arguments: Any) -> Any:
-    """What the server got; its text where that is no JSON."""
+    """What the server got; its text where that is not JSON."""
     result = await toolbox.call(ToolCall("call_1", tool, arguments), CallContext(asker=asker))
     return result.text if result.is_error else json.loads(result.text)
 

@@ -224,7 +224,7 @@ async def test_an_error_without_an_id_is_about_the_only_open_request(open_calls:
     assert item.message.id == id_
 
 
-def test_a_list_in_place_of_a_tool_list_and_a_text_that_is_none_are_read() -> None:
+def test_a_list_in_place_of_a_tool_list_and_a_text_that_is_not_one_are_read() -> None:
     notes: list[str] = []
     listed = mend_tool_list({"content": [{"name": "look", "inputSchema": {"type": "object"}}]}, notes.append)
     assert [tool["name"] for tool in listed["tools"]] == ["look"]

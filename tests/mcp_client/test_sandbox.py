@@ -323,7 +323,7 @@ def test_scripts_that_name_each_other_for_ever_come_to_an_end(tmp_path: Path) ->
     assert places(one, tmp_path) == {one, other}
 
 
-def test_a_program_that_downloads_files_has_a_cache_of_its_own(tmp_path: Path) -> None:
+def test_a_program_that_downloads_files_has_its_own_cache(tmp_path: Path) -> None:
     spec = local_server("a b", sandbox=True, sandbox_network=True)
     caches = tmp_path / "cache"
     npx = make(tmp_path / "bin" / "npx", mode=0o755)

@@ -75,7 +75,7 @@ TinyServer([{**tool("look", "Looks.", path="string"), "_meta": {"rkllm-mcp/texts
 """
 
 
-async def test_what_is_no_text_is_left_out_and_invisible_characters_are_removed(tmp_path: Path) -> None:
+async def test_what_is_not_a_text_is_left_out_and_invisible_characters_are_removed(tmp_path: Path) -> None:
     async with bundled("lying", tmp_path, LYING) as toolbox:
         await toolbox.connected()
         (tool,) = toolbox.tools()

@@ -229,7 +229,7 @@ def test_a_full_disk_says_so_and_keeps_what_arrived(hub: Hub, tmp_path: Path) ->
     )
 
 
-def test_a_server_that_is_no_hub_is_named(fake: FakeHub, tmp_path: Path) -> None:
+def test_a_server_that_is_not_a_hub_is_named(fake: FakeHub, tmp_path: Path) -> None:
     with pytest.raises(ModelDownloadError) as caught:
         Hub(f"{fake.url}/cdn", tmp_path).find(FILE)
     assert "answered 404" in str(caught.value)

@@ -75,7 +75,7 @@ def sources(tmp_path: Path, said: list[str]) -> ModelSources:
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """A file as a person has it, with the tokenizer beside it."""
+    """A file as a person has it, with the tokenizer next to it."""
     path = write_rkllm(tmp_path / "mine" / "Qwen2.5-1.5B_W8A8_RK3588.rkllm", {"tokenizer.ggml.eos_token_id": END})
     (path.parent / "tokenizer.json").write_bytes(TOKENIZER)
     return path
@@ -129,7 +129,7 @@ def test_a_copy_is_made_when_it_is_wanted(sources: ModelSources, mine: Path) -> 
     add(full, Addition(mine, name="second"), NO_PERSON, quietly)
 
 
-def test_a_second_file_of_the_same_model_gets_a_name_of_its_own(sources: ModelSources, mine: Path) -> None:
+def test_a_second_file_of_the_same_model_gets_its_own_name(sources: ModelSources, mine: Path) -> None:
     add(sources, Addition(mine), NO_PERSON, quietly)
     assert add(sources, Addition(mine), NO_PERSON, quietly).folder.name == "qwen2.5-1.5b-2"
     with pytest.raises(UsageError) as caught:
@@ -227,7 +227,7 @@ def test_a_file_for_another_chip_is_refused_unless_it_is_meant(sources: ModelSou
     assert sources.fitness_of(folder).reason == "for RK3576"
 
 
-def test_files_that_are_no_models_are_distinguished(sources: ModelSources, tmp_path: Path) -> None:
+def test_files_that_are_not_models_are_distinguished(sources: ModelSources, tmp_path: Path) -> None:
     (tmp_path / "demo.rkllm").write_text("RKLLM-EMULATOR 1\n")
     with pytest.raises(ModelFileError, match="is a script for the emulated runtime"):
         add(sources, Addition(tmp_path / "demo.rkllm"), NO_PERSON, quietly)
@@ -258,7 +258,7 @@ def test_the_files_that_people_publish_are_found_in_the_catalogue(name: str, ent
     assert (found.card.name, found.by) == (entry, by)
 
 
-def test_a_vision_encoder_beside_the_file_comes_along(sources: ModelSources, mine: Path, said: list[str]) -> None:
+def test_a_vision_encoder_next_to_the_file_comes_along(sources: ModelSources, mine: Path, said: list[str]) -> None:
     write_rkllm(mine, {"tokenizer.ggml.eos_token_id": END, "qwen2.embedding_length": 16})
     encoder = emulated_encoder(mine.parent)
     folder = add(sources, Addition(mine), NO_PERSON, print)

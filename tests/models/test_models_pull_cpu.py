@@ -44,7 +44,7 @@ def sources(fake: FakeHub, tmp_path: Path) -> ModelSources:
     return ModelSources(folders, Hub(fake.url, tmp_path / "cache"), directories=(user, *catalogue), say=said.append)
 
 
-def test_a_model_of_the_catalogue_is_fetched_for_the_cpu_beside_that_for_the_npu(
+def test_a_model_of_the_catalogue_is_fetched_for_the_cpu_next_to_that_for_the_npu(
     sources: ModelSources, fake: FakeHub
 ) -> None:
     folder = pull_weights(sources, Pull("qwen2.5-0.5b"), no_report)

@@ -186,7 +186,7 @@ def test_a_strange_value_is_none(read: Callable[[bytes], RkllmFile], pairs: dict
         ),
     ],
 )
-def test_a_file_that_is_no_whole_rkllm_file_is_named(
+def test_a_file_that_is_not_a_whole_rkllm_file_is_named(
     read: Callable[[bytes], RkllmFile], tmp_path: Path, contents: bytes, sentence: str
 ) -> None:
     with pytest.raises(ModelFileError) as caught:

@@ -44,7 +44,7 @@ def test_an_emulated_encoder_says_the_same(tmp_path: Path) -> None:
 
 def test_a_file_that_is_cut_off_or_changed_is_refused_or_says_less_and_nothing_wrong(tmp_path: Path) -> None:
     whole = read_rknn_file(written(tmp_path, ONE))
-    # The facts stand at the end, so a cut takes all of them.
+    # The facts are at the end, so a cut takes all of them.
     for end in (0, 3, 4, 17, 63, 64, 71, 72, 1000, len(ONE) // 2, len(ONE) - 1100, len(ONE) - 900, len(ONE) - 1):
         path = written(tmp_path, ONE[:end])
         try:

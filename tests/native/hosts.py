@@ -1,4 +1,4 @@
-"""Runs the plain ctypes host as a process of its own: crashes are its business, not the test's."""
+"""Runs the plain ctypes host as its own process: crashes are its business, not the test's."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ one run per line of input. It knows the interface as those programs do, and noth
     python plain_host.py LIBRARY FAMILY MODEL... < lines > JSON
 
 Every model is opened in turn and the last one asked. A line is a question, or one of the calls that Rockchip's
-example server makes besides: ``/single`` (from here on no history, and every run on a thread of its own),
+example server makes in addition: ``/single`` (from here on no history, and every run on its own thread),
 ``/lora FILE``, ``/tools JSON``, ``/tool JSON`` (the results), ``/clear``, ``/abort``, ``/close`` (twice, as that server
 does when it is interrupted); and ``/async TEXT``.
 """

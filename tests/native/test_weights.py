@@ -13,7 +13,7 @@ SCRIPT = "RKLLM-EMULATOR 1\nvocabulary bytes\ncontrol <|endoftext|> <|im_start|>
 
 
 def write_model(folder: Path, lines: str = "weights model.gguf\n") -> Path:
-    """A script with weights beside it."""
+    """A script with weights next to it."""
     (folder / "model.gguf").write_bytes(b"GGUF")
     path = folder / "model.rkllm"
     path.write_text(SCRIPT + lines, encoding="utf-8")

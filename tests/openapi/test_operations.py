@@ -257,7 +257,7 @@ loop: &loop [*loop]
 @pytest.mark.parametrize(
     "text", ["", "[1]", "a: b: c", "{", "\t", "- x", b"\xff\xfe\x00", b"\x80abc", '{"a":' * 100_000]
 )
-def test_a_file_that_is_no_document_gives_a_reason(text: str | bytes) -> None:
+def test_a_file_that_is_not_a_document_gives_a_reason(text: str | bytes) -> None:
     with pytest.raises(DocumentError):
         parse_document(text)
 

@@ -218,7 +218,7 @@ def test_a_question_that_is_refused_takes_no_history_with_it() -> None:
     assert "I am Aki." in demo_vocabulary().decode(prompt.ids)
 
 
-def test_a_round_that_is_refused_does_not_stand_in_the_place_of_the_next_question() -> None:
+def test_a_round_that_is_refused_does_not_are_in_the_place_of_the_next_question() -> None:
     conversation = prompt_of()
     budget = Budget(context_tokens=1024, max_new_tokens=128)
     long_round = [
@@ -246,7 +246,7 @@ def test_a_history_that_was_replaced_after_a_compaction_is_seen_whole() -> None:
 
 
 @pytest.mark.parametrize("count", range(1200, 3000, 100))
-def test_shortened_results_leave_room_for_the_rounds_behind_them(count: int) -> None:
+def test_shortened_results_leave_room_for_the_rounds_after_them(count: int) -> None:
     conversation = prompt_of()
     budget = Budget(context_tokens=1400, max_new_tokens=128)
     messages = [SYSTEM, Message("user", "read them")]

@@ -86,7 +86,7 @@ def renderings() -> Iterator[tuple[Family, str, bool]]:
 def test_a_conversation_is_rendered_as_the_family_publishes_it(family: Family, name: str, thinking: bool) -> None:
     expected = published(family, CONVERSATIONS[name], thinking=thinking)
     if family.only_thinking and CONVERSATIONS[name].messages[-1].role == "tool":
-        # Behind results the template lets the model begin by itself; ours has it think there too.
+        # After results the template lets the model begin by itself; ours has it think there too.
         expected += family.template.open_thinking
     assert ours(family.template, CONVERSATIONS[name], thinking=thinking) == expected
 
@@ -187,7 +187,7 @@ def test_text_ends_an_answer_where_it_is_one_token(merges: list[tuple[str, str]]
 
 
 @every_family
-def test_a_question_behind_calls_that_were_never_answered_begins_a_turn(template: ChatTemplate) -> None:
+def test_a_question_after_calls_that_were_never_answered_begins_a_turn(template: ChatTemplate) -> None:
     vocabulary = family_vocabulary(template)
     opened = text_of(template.turn(QUESTION)) + text_of(template.opening(thinking=False))
     behind_results = template.assistant_closing if template.results_stay_in_turn else template.results_closing

@@ -1,4 +1,4 @@
-"""Whatever stands in a description, an argument, a result or a question: no family's prompt gets a control token by it.
+"""Whatever is in a description, an argument, a result or a question: no family's prompt gets a control token by it.
 
 The vocabulary is the hardest there can be: every control token of every family and every marker of every syntax is a
 special token in it. A prompt with hostile text must have exactly the control tokens of the prompt with harmless text.
@@ -41,7 +41,7 @@ def control_ids() -> frozenset[int | None]:
 
 
 def prompt_with(template: ChatTemplate, foreign: str) -> Counter[int]:
-    """How often each control token stands in a prompt with ``foreign`` wherever somebody else's words can be."""
+    """How often each control token is in a prompt with ``foreign`` wherever somebody else's words can be."""
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {"a": {"type": "string", "description": foreign, "enum": [foreign, "x"], "default": foreign}},

@@ -57,7 +57,7 @@ def test_half_a_surrogate_pair_is_replaced_and_does_not_raise() -> None:
     assert vocabulary.decode(vocabulary.encode([PlainText("a\ud83cb")])) == "a?b"
 
 
-def test_a_file_that_is_no_tokenizer_is_refused_with_a_sentence() -> None:
+def test_a_file_that_is_not_a_tokenizer_is_refused_with_a_sentence() -> None:
     with pytest.raises(ValueError, match=r"not a tokenizer\.json"):
         ModelTokenizer("{}")
 

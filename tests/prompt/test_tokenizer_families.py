@@ -100,7 +100,7 @@ def test_text_that_a_normalizer_folds_into_a_control_token_stays_text(text: str)
     assert vocabulary.decode(ids) == folded
 
 
-def test_a_mark_behind_sentencepieces_blank_is_a_control_token() -> None:
+def test_a_mark_after_sentencepieces_blank_is_a_control_token() -> None:
     vocabulary = ModelTokenizer(small_tokenizers.with_added(small_tokenizers.gemma(), "▁<EOT>").to_str())
     eot = vocabulary.control_id("▁<EOT>")
     assert eot is not None

@@ -63,7 +63,7 @@ def test_schemas_that_refer_to_themselves_come_to_an_end() -> None:
     assert line({"p": {"$ref": "#/$defs/A"}}, **{"$defs": {"A": {"$ref": "#/$defs/A"}}}) == "f(p?: any)"
 
 
-def test_names_that_are_no_words_are_quoted() -> None:
+def test_names_that_are_not_words_are_quoted() -> None:
     assert line({"user-id": {"type": "string"}}, required=["user-id"]) == 'f("user-id": string)'
 
 

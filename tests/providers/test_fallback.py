@@ -113,7 +113,7 @@ async def test_shown_text_is_not_repeated_and_both_parts_are_one_turn(second: st
     ]
 
 
-async def test_behind_a_call_nothing_is_handed_over() -> None:
+async def test_after_a_call_nothing_is_handed_over() -> None:
     service = ChatService(openai_reply("Theirs."))
     first = Round([ToolCallDetected("get_weather", {"location": "A"})], RunRejectedError("no"))
     async with both([first], service, EVERY) as (model, _):

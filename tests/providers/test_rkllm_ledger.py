@@ -58,7 +58,7 @@ async def test_after_an_answer_from_facts_the_conversation_goes_on_where_it_was(
     await world.ask(conversation, "Second?", f"Bye.{END}")
     world.assert_ready(conversation)
     assert common_prefix(facts, last_round) < len(facts) < len(last_round) / 2
-    # Behind it stands the beginning of an answer that was not given.
+    # After it stands the beginning of an answer that was not given.
     assert common_prefix(world.engine.prompts[-1], last_round) >= len(last_round) - 12
     assert conversation.messages[-3].text == "It is sunny."
 
@@ -249,7 +249,7 @@ async def test_after_a_compaction_prompts_grow_again(template: str) -> None:
         changed = [e for e in world.events if isinstance(e, Status) and e.text.startswith("[Context: ")]
         if changed:
             compactions += 1
-            # Within the answer the compacted history may begin anew; behind it everything grows again.
+            # Within the answer the compacted history may begin anew; after it everything grows again.
             world.runs[conversation.id] = world.runs[conversation.id][-1:]
         world.assert_only_grown(conversation)
         assert world.excesses() == []

@@ -136,7 +136,7 @@ async def test_a_crash_in_every_phase_costs_at_most_the_answer_under_way(
 
 
 @pytest.mark.parametrize("version", EVERY_VERSION)
-async def test_a_crash_behind_the_last_token_is_nobodys_loss(tmp_path: Path, version: str) -> None:
+async def test_a_crash_after_the_last_token_is_nobodys_loss(tmp_path: Path, version: str) -> None:
     tokens = len(demo_vocabulary().encode([PlainText("You said: Hi.")])) + 1
     async with board(tmp_path, version, f"{ECHO}\nfault ignore-eos\nfault crash SIGSEGV after {tokens}") as opened:
         conversation = Conversation()

@@ -36,7 +36,7 @@ def test_text_from_outside_is_escaped_for_services_that_read_control_tokens_out_
         )
 
 
-def test_results_stand_behind_their_calls_in_the_order_of_the_calls() -> None:
+def test_results_are_after_their_calls_in_the_order_of_the_calls() -> None:
     one, two = ToolResult("call_1", "a", "1"), ToolResult("call_2", "b", "2")
     unasked = ToolResult("call_7", "c", "3")
     messages = [

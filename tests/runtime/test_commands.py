@@ -78,7 +78,7 @@ def test_a_run_carries_its_input_and_its_switches(command: RunCommand) -> None:
     assert unpack_run(body_of(pack_run(command))) == command
 
 
-def test_a_token_that_is_no_32_bit_number_is_refused() -> None:
+def test_a_token_that_is_not_a_32_bit_number_is_refused() -> None:
     with pytest.raises(OverflowError):
         pack_run(RunCommand(1, TokenInput([2**31]), GenerationOptions(1)))
 

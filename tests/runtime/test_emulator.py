@@ -1,4 +1,4 @@
-"""The emulated runtime is found beside the sources it is built from."""
+"""The emulated runtime is found next to the sources it is built from."""
 
 from __future__ import annotations
 

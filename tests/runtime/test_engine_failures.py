@@ -212,7 +212,7 @@ async def test_a_worker_that_was_healthy_for_a_minute_before_it_died_is_started_
 
 
 async def kill_worker(engine: Engine, *, after_s: float) -> None:
-    """Kill the worker when it had its model loaded for so long, and return when its death was noticed."""
+    """Kill the worker when it had its model loaded for that long, and return when its death was noticed."""
     await engine.ready()
     await turn(after_s)
     assert engine.worker_pid is not None

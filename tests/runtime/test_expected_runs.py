@@ -70,7 +70,7 @@ async def prepared(engine: Engine) -> None:
 SLOW = "speed prefill 2000 decode 20000\ncontext 4096"
 
 
-async def test_others_wait_for_the_announced_run_and_go_on_behind_it(newest: Emulator) -> None:
+async def test_others_wait_for_the_announced_run_and_go_on_after_it(newest: Emulator) -> None:
     done: list[str] = []
     async with open_engine(newest.settings(ECHO, SLOW)) as engine:
         with anyio.fail_after(60):

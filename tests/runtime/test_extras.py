@@ -124,7 +124,7 @@ async def test_a_chat_template_replaces_the_models_and_empties_the_cache(emulato
             await extras.set_chat_template(engine, "", "\0", "")
 
 
-async def test_a_cache_that_is_emptied_during_a_run_is_known_to_be_empty_behind_it(newest: Emulator) -> None:
+async def test_a_cache_that_is_emptied_during_a_run_is_known_to_be_empty_after_it(newest: Emulator) -> None:
     paced = HEAD.replace("flat", "prefill 100000 decode 400")
     async with open_engine(newest.settings(RULES, paced)) as engine, anyio.create_task_group() as tasks:
         async with aclosing(engine.generate(text("x" * 40))) as run:
@@ -156,7 +156,7 @@ async def test_a_saved_prefix_is_not_prefilled_again_in_another_process(emulator
             await engine.release_prompt_cache()
 
 
-async def test_a_file_that_is_no_prompt_cache_is_refused_by_the_runtime(newest: Emulator) -> None:
+async def test_a_file_that_is_not_a_prompt_cache_is_refused_by_the_runtime(newest: Emulator) -> None:
     path = newest.folder / "other.bin"
     path.write_text("something else")
     async with open_engine(newest.settings(RULES, HEAD)) as engine:

@@ -65,7 +65,7 @@ async def test_a_table_that_cannot_be_read_is_an_error_of_loading(newest: Emulat
             await engine.ready()
 
 
-async def test_a_runtime_without_host_callbacks_refuses_such_a_model(emulator: Emulator) -> None:
+async def test_a_runtime_without_host_callbacks_refuses_a_model_like_that(emulator: Emulator) -> None:
     async with open_engine(emulator.settings(RULES, lacks_tokenizer=True)) as engine:
         with anyio.fail_after(60):
             if emulator.version == "1.3.0":

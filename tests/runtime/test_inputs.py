@@ -90,7 +90,7 @@ def test_an_input_whose_parts_do_not_fit_is_refused_with_what_to_change(prompt: 
 
 
 @pytest.mark.parametrize("tokens", [["a"], [2**31], [1.5]])
-def test_a_prompt_that_is_no_sequence_of_ids_is_refused(tokens: Any) -> None:
+def test_a_prompt_that_is_not_a_sequence_of_ids_is_refused(tokens: Any) -> None:
     with pytest.raises(InputRefusedError, match="no sequence of token ids"):
         as_input(tokens)
 

@@ -29,7 +29,7 @@ def after(
     state: RunState = RunState.DONE,
     ids: Sequence[int] = ANSWER,
 ) -> CacheState:
-    """The cache behind a run with this command, its end and its tokens."""
+    """The cache after a run with this command, its end and its tokens."""
     run = Run(command)
     cache.started()
     run.ids.extend(ids)
@@ -46,11 +46,11 @@ def test_the_cache_holds_the_prompt_and_all_tokens_of_the_answer_but_the_last() 
 
 
 @pytest.mark.parametrize("state", [state for state in RunState if state is not RunState.DONE])
-def test_the_content_behind_a_run_that_did_not_end_well_is_unknown(state: RunState) -> None:
+def test_the_content_after_a_run_that_did_not_end_well_is_unknown(state: RunState) -> None:
     assert list(after(CacheState(), command_of(), state=state).ids) == []
 
 
-def test_the_content_behind_a_run_without_a_token_is_unknown() -> None:
+def test_the_content_after_a_run_without_a_token_is_unknown() -> None:
     cache = after(CacheState(), command_of())
     assert list(after(cache, command_of(), ids=()).ids) == []
 

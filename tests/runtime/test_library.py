@@ -76,7 +76,7 @@ def test_an_override_beats_marker_and_defaults_but_not_a_missing_function(tmp_pa
         open_library(libraries()["1.2.0"], "1.3.0")
 
 
-def test_an_override_that_is_no_release_is_refused_with_the_list(newest: Emulator) -> None:
+def test_an_override_that_is_not_a_release_is_refused_with_the_list(newest: Emulator) -> None:
     with pytest.raises(UnknownRuntimeError, match=r"no runtime interface '1\.4'\. Use auto or one of 1\.2\.0, 1\.2\.1"):
         open_library(newest.library, "1.4")
 
@@ -126,7 +126,7 @@ def test_a_library_of_something_else_is_refused_without_advice_to_try_it_all_the
     )
 
 
-def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_library_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "librkllmrt.so"
     path.write_text("<html>404</html>")
     with pytest.raises(RuntimeUnusableError, match=r"is not a shared library\. Point"):

@@ -87,7 +87,7 @@ def test_more_models_than_domains_are_refused() -> None:
 
 
 @pytest.mark.anyio
-async def test_several_models_run_side_by_side_each_with_a_worker_and_a_domain_of_its_own(
+async def test_several_models_run_side_by_side_each_with_a_worker_and_its_own_domain(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(emulator.log))

@@ -242,7 +242,7 @@ def test_the_library_received_the_values_that_python_passed(
         assert second["infer"]["sampling_params"] is None
 
 
-def test_rows_behind_the_prompts_are_of_generated_tokens_and_end_the_run(
+def test_rows_after_the_prompts_are_of_generated_tokens_and_end_the_run(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(emulator.log))

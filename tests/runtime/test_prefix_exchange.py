@@ -38,7 +38,7 @@ class Board:
         self.exchange = PrefixExchange(engine, model, files)
 
     async def prefilled(self, prefix: Sequence[int], owner: str = "", question: Sequence[int] = SMALL) -> int:
-        """Ask a question behind a prefix; return the tokens that were evaluated."""
+        """Ask a question after a prefix; return the tokens that were evaluated."""
         prompt = [*prefix, *question]
         with anyio.fail_after(60):
             await self.exchange.exchange(prompt, len(prefix), owner)

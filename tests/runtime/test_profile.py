@@ -70,7 +70,7 @@ def test_a_large_model_is_known_by_its_size_and_both_ends(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "not JSON", "[]", "{}", "null"])
-def test_a_file_that_is_no_profile_is_none(tmp_path: Path, library: Path, model: Path, text: str) -> None:
+def test_a_file_that_is_not_a_profile_is_none(tmp_path: Path, library: Path, model: Path, text: str) -> None:
     save_profile(profile_of(library, model), tmp_path / "profiles").write_text(text)
     assert find_profile(str(library), model, tmp_path / "profiles") is None
 

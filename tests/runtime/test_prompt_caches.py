@@ -41,7 +41,7 @@ class Start:
             await warm_up.run(HEAD)
 
     async def ask(self, text: str = "Hi") -> RunStats:
-        """The figures of an answer to ``text`` behind the head."""
+        """The figures of an answer to ``text`` after the head."""
         options = GenerationOptions(stop_ids=frozenset({IM_END}))
         words: list[str] = []
         with anyio.fail_after(60):

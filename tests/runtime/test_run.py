@@ -47,7 +47,7 @@ def ended(perf: Perf | None = None, failure: str = "", first_ns: int = 0) -> Run
     return RunEnded(1, failure, RunReport(first_ns, perf))
 
 
-async def test_bytes_that_are_no_utf8_become_replacement_characters() -> None:
+async def test_bytes_that_are_not_utf8_become_replacement_characters() -> None:
     run = started()
     run.add(1, 1, b"\xff\xa5a")
     run.end(ended())

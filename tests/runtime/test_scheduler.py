@@ -124,7 +124,7 @@ async def test_when_to_ask_again_comes_from_what_answers_took() -> None:
     # It has taken as long as the others on average: it ends now, and the one that waits is like them.
     assert scheduler.expected_wait_s("a") == 15
     clock.now += 25
-    # 25 s longer than the others: it is expected to go on for so long again.
+    # 25 s longer than the others: it is expected to go on for that long again.
     assert scheduler.expected_wait_s("a") == 25 + 15
     assert scheduler.expected_wait_s("b") == 25 + 15
     scheduler.leave(running)

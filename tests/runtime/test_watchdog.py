@@ -49,7 +49,7 @@ async def hanging(emulator: Emulator) -> None:
 async def items_of_silent(
     engine: Engine, emulator: Emulator, count: int, *limits_s: float
 ) -> list[Token | RunStats | Exception]:
-    """What comes of a run that hangs after so many tokens, when those limits have passed."""
+    """What comes of a run that hangs after this many tokens, when those limits have passed."""
     items: list[Token | RunStats | Exception] = []
     is_silent = anyio.Event()
 
@@ -106,7 +106,7 @@ async def test_a_run_that_does_not_hear_the_abort_is_killed_with_its_worker(
     assert "token did not come within 30 s and it did not stop within 15 s" in str(error)
 
 
-async def test_an_answer_that_is_complete_is_delivered_though_the_runtime_hangs_behind_it(newest: Emulator) -> None:
+async def test_an_answer_that_is_complete_is_delivered_though_the_runtime_hangs_after_it(newest: Emulator) -> None:
     settings = newest.settings(
         "rule\nuser bad\nsay ab\nfault hang after 3 ignoring-abort\nfault ignore-eos\nrule\nuser (.+)\nsay $1",
         silence=SILENCE,

@@ -149,7 +149,7 @@ async def test_modules_in_the_working_directory_cannot_shadow_the_workers(
         await reports.first(frames.LOAD_FAILED)
 
 
-async def test_the_worker_has_a_session_of_its_own_and_may_open_many_files() -> None:
+async def test_the_worker_has_its_own_session_and_may_open_many_files() -> None:
     async with working() as (worker, reports):
         worker.send(frames.pack(LoadParameters("/m", "/none.so")))
         await reports.first(frames.LOAD_FAILED)
@@ -177,11 +177,11 @@ async def test_a_worker_that_is_stopped_in_the_middle_of_a_run_destroys_the_mode
     assert [call["call"] for call in newest.calls()][-3:] == ["rkllm_abort", "rkllm_run", "rkllm_destroy"]
 
 
-async def test_an_abort_right_behind_its_run_finds_it_and_one_for_another_run_does_not(newest: Emulator) -> None:
+async def test_an_abort_right_after_its_run_finds_it_and_one_for_another_run_does_not(newest: Emulator) -> None:
     async with working() as (worker, reports):
         worker.send(load_of(newest, newest.model(SLOW_RULE, SLOW)))
         worker.send(frames.pack(frames.CallCommand("kv_cache_size")))
-        await reports.first(frames.REPLY)  # behind the load, so the model is there
+        await reports.first(frames.REPLY)  # after the load, so the model is there
         worker.send(run_of(1, 400) + frames.pack_abort(1))
         ended = frames.unpack_run_ended(await reports.first(frames.RUN_ENDED))
         assert (ended.run, ended.failure) == (1, "")

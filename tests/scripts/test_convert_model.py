@@ -188,7 +188,7 @@ def test_what_the_toolkit_would_refuse_is_refused_at_once(
     assert not (tmp_path / "log").exists()
 
 
-def test_a_file_that_is_no_model_is_refused(tmp_path: Path, original: Path) -> None:
+def test_a_file_that_is_not_a_model_is_refused(tmp_path: Path, original: Path) -> None:
     (original / "config.json").unlink()
     (tmp_path / "x.gguf").write_bytes(b"PK")
     for name, sentence in (

@@ -40,7 +40,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 class OfEachTenant:
-    """``Conversations`` of a shared database, in which each tenant has a view of its own."""
+    """``Conversations`` of a shared database, in which each tenant has its own view."""
 
     def __init__(self, url: str, limits: HistoryLimits | None, now: float, stack: AsyncExitStack) -> None:
         self._views: dict[str, Conversations] = {}
@@ -390,7 +390,7 @@ async def test_an_imported_conversation_is_stored_under_its_id_or_another(place:
         assert await conversations.add("mia", kept) == "c1"
 
 
-async def test_text_that_is_no_unicode_is_stored_with_replacements(place: Place) -> None:
+async def test_text_that_is_not_a_unicode_is_stored_with_replacements(place: Place) -> None:
     async with opened(place) as conversations:
         await saved(conversations, "", *exchange("half \ud83d", "all 😀"), name="c1")
         kept = await conversations.get("", "c1")

@@ -216,7 +216,7 @@ async def test_a_board_notices_that_a_conversation_went_on_elsewhere(postgres: P
 async def stores(
     postgres: PostgresServer, folder: Path, count: int, tenant: str = ""
 ) -> AsyncGenerator[list[Store], None]:
-    """The stores of as many boards, each with a file of its own."""
+    """The stores of as many boards, each with its own file."""
     url = postgres.new_database()
     async with AsyncExitStack() as stack:
         paths = [folder / str(number) / "state.db" for number in range(count)]

@@ -57,7 +57,7 @@ def book(references: int, paragraphs: int) -> bytes:
 
 
 def _deflated(content: bytes, times: int) -> bytes:
-    """What a content repeated so often is compressed to; the repetitions cost nothing."""
+    """What a content repeated this often is compressed to; the repetitions cost nothing."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     block = packer.compress(content) + packer.flush(zlib.Z_FULL_FLUSH)
     checksum = 1

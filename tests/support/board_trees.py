@@ -142,7 +142,7 @@ RK3576: Mapping[str, str] = {
     "sys/class/drm/renderD129/device/uevent": "OF_FULLNAME=/npu@27700000\nOF_COMPATIBLE_0=rockchip,rk3576-rknpu\n",
     "dev/dri/renderD129": "",
 }
-# The build of the driver without DRM: a node of its own, memory from a heap, its state in debugfs alone.
+# The build of the driver without DRM: its own node, memory from a heap, its state in debugfs alone.
 RK3562: Mapping[str, str] = {
     **_BOARD,
     **_cpus(policy0=("userspace", 2016000)),

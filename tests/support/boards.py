@@ -34,7 +34,7 @@ _LOOK_S = 0.05
 
 @dataclass
 class Board:
-    """A board: ``rkllm-mcp serve`` in a process of its own.
+    """A board: ``rkllm-mcp serve`` in its own process.
 
     Args:
         address: host and port.
@@ -182,7 +182,7 @@ def boards(folder: Path, model: Path, *, extra: str = "", store: str | None = No
         folder: for everything that they write.
         model: the model's folder.
         extra: lines of configuration for each.
-        store: the address of the database that they share; each has a file of its own when None.
+        store: the address of the database that they share; each has its own file when None.
     """
     if shutil.which("haproxy") is None:
         pytest.skip("haproxy is not here: sudo apt install haproxy")

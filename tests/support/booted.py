@@ -1,4 +1,4 @@
-"""A real systemd as the first process of namespaces of its own: what a unit meets on a board, beside the machine.
+"""A real systemd as the first process of namespaces of its own: what a unit meets on a board, next to the machine.
 
 Processes, /run, /var/lib, /var/cache and all that is written below /etc are its own and gone with it; the rest of the
 file system and the network are the machine's. It takes root.

@@ -31,7 +31,7 @@ DESKTOP = (1280, 900)
 # Chromium without the window that is never seen: the tests of the page take two thirds of the time. It cannot notify.
 _WINDOWLESS = "chromium-headless-shell"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-# A status that is no success is written to the console by the browser itself; tests ask for those on purpose.
+# A status that is not a success is written to the console by the browser itself; tests ask for those on purpose.
 _EXPECTED = ("Failed to load resource", "An unknown error occurred when fetching the script.")
 # The page waits for the machine, never the other way round: a slow one is not a failure.
 PATIENCE_MS = 20_000
@@ -115,7 +115,7 @@ def chromium() -> Generator[Browser]:
 
 @contextmanager
 def whole_chromium(browser: Browser) -> Generator[Browser]:
-    """A browser that can notify, beside one of the same driver, until the block ends; skips as `chromium` does."""
+    """A browser that can notify, next to one of the same driver, until the block ends; skips as `chromium` does."""
     with _launched(browser.browser_type, _NAMES) as whole:
         yield whole
 
@@ -140,7 +140,7 @@ def _launched(kind: BrowserType, names: tuple[str, ...]) -> Generator[Browser]:
 # Not for the session: Playwright's loop runs in this thread as long as the browser does, and no other may then.
 @pytest.fixture(scope="module")
 def browser() -> Generator[Browser]:
-    """One browser for a file's tests of the page; each visits with a profile of its own."""
+    """One browser for a file's tests of the page; each visits with its own profile."""
     with chromium() as opened:
         yield opened
 

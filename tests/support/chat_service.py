@@ -31,7 +31,7 @@ class Reply:
     Args:
         status: the HTTP status.
         pieces: the body, as it is written.
-        headers: beside those that every answer has.
+        headers: next to those that every answer has.
         ending: ``end`` as it should; ``break`` closes the connection in the middle; ``hang`` says no more and waits
             for the client to go; ``silence`` does not even send the head.
     """

@@ -1,4 +1,4 @@
-"""Programs that other people wrote for services like ours, in an environment of their own, and the service they meet.
+"""Programs that other people wrote for services like ours, in their own environment, and the service they meet.
 
 ``scripts/clients`` installs them once, pinned, into a folder that git does not see. A test that needs one that cannot
 be had here is skipped by name.
@@ -42,7 +42,7 @@ def run_python(program: Path, *arguments: str) -> Any:
 
 @dataclass
 class Serving:
-    """``rkllm-mcp serve`` in a process of its own.
+    """``rkllm-mcp serve`` in its own process.
 
     Args:
         url: where, without a path.

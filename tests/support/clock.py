@@ -44,7 +44,7 @@ standing_clock = pytest.mark.parametrize("anyio_backend", [STANDING], ids=["stan
 
 
 async def turn(seconds: float, rounds: int = _ROUNDS) -> None:
-    """Let so much time pass for the loop that runs this, and let what waited for it go on for so many rounds."""
+    """Let this much time pass for the loop that runs this, and let what waited for it go on for this many rounds."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, StandingLoop)
     loop.turned_s += seconds

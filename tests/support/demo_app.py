@@ -106,7 +106,7 @@ def make_demo(
     extra: str = "",
     speed: str = "flat",
 ) -> Demo:
-    """A configuration in ``folder`` with Python ``servers`` (name, arguments, environment), and a home of its own.
+    """A configuration in ``folder`` with Python ``servers`` (name, arguments, environment), and its own home.
 
     Args:
         model: more lines of the section.

@@ -39,7 +39,7 @@ def rotated_tokenizer() -> str:
 
 
 def demo_with_wrong_tokenizer(folder: Path) -> Path:
-    """The demo model in a folder of its own, whose card names another tokenizer.json than its script."""
+    """The demo model in its own folder, whose card names another tokenizer.json than its script."""
     shutil.copytree(DEMO_FOLDER, folder)
     (folder / "other.json").write_text(rotated_tokenizer(), "utf-8")
     card = (folder / "model.toml").read_text("utf-8")

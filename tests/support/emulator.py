@@ -86,7 +86,7 @@ class Emulator:
         return path
 
     def settings(self, rules: str, head: str = "speed flat\ncontext 4096", **changes: Any) -> EngineSettings:
-        """Settings for an engine with such a model."""
+        """Settings for an engine with a model like that."""
         return EngineSettings(model_path=self.model(rules, head), library=self.library, **changes)
 
     def calls(self) -> list[dict[str, Any]]:

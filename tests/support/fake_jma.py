@@ -1,4 +1,4 @@
-"""The agency's site on the loopback interface, for tests of the weather server and of what stands on it.
+"""The agency's site on the loopback interface, for tests of the weather server and of what is on it.
 
     with FakeAgency() as agency:                          invented forecasts, some Saturday at noon
     with FakeAgency(cases_folder()) as agency:            the saved real responses (only where they are at hand)
@@ -89,7 +89,7 @@ class FakeAgency:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def environment(self, cache: Path) -> dict[str, str]:
-        """Variables for a weather server that shall meet this agency, with its cache in a folder of its own."""
+        """Variables for a weather server that shall meet this agency, with its cache in its own folder."""
         now = self._now.isoformat() if self._folder == TABLES else NOW_IN_CASES
         return {"JMA_BASE_URL": self.base_url, "XDG_CACHE_HOME": str(cache), "WEATHER_NOW": now}
 
@@ -146,7 +146,7 @@ class FakeAgency:
             self._news.notify_all()
 
     def wait_for(self, requests: int) -> None:
-        """Wait until so many have come: a client that gives up may do so before its request was read."""
+        """Wait until this many have come: a client that gives up may do so before its request was read."""
         with self._news:
             assert self._news.wait_for(lambda: len(self.asked) >= requests, _PATIENCE_S)
 

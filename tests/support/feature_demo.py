@@ -86,7 +86,7 @@ def make_features(
     speed: str = "flat",
     exist_ok: bool = False,
 ) -> Demo:
-    """The assistant in ``folder``, with a home of its own."""
+    """The assistant in ``folder``, with its own home."""
     model = folder / "secretary"
     model.mkdir(parents=True, exist_ok=exist_ok)
     shutil.copy(DEMO_TOKENIZER, model / "tokenizer.json")

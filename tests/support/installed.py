@@ -47,7 +47,7 @@ class Installed:
 
 @contextmanager
 def process_group(command: Sequence[str | Path], env: Mapping[str, str]) -> Generator[subprocess.Popen[str]]:
-    """Start a command in a process group of its own; kill the whole group when the block is left."""
+    """Start a command in its own process group; kill the whole group when the block is left."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(env), start_new_session=True
     ) as process:

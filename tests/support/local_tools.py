@@ -51,7 +51,7 @@ def hang() -> None:
 
 
 def thing() -> object:
-    """Returns what is no JSON."""
+    """Returns what is not JSON."""
     return {1, 2}.__class__
 
 

@@ -32,7 +32,7 @@ def write_embedder(
         folder: made when it is not there.
         turned: other weights in a file of the same size.
         file: where the network is in it.
-        asks: what the network takes besides tokens, and does not use.
+        asks: what the network takes in addition to tokens, and does not use.
     """
     table = _meanings(turned=turned)
     # The marks around a text cancel each other, and tell which of the two was taken where only one is.

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
 PIECE = b" " * 65_536
-# A drip comes so often, seconds, and the server gives up after so many bytes of an answer without end.
+# A drip comes this often, seconds, and the server gives up after this many bytes of an answer without end.
 DRIP_S, MOST_BYTES = 0.05, 4 * 2**30
 DEEP = b"[" * 100_000 + b"]" * 100_000
 

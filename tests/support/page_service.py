@@ -119,7 +119,7 @@ class PageService:
         registry_searches: the words that left the board.
         tests: what the tests of servers come to, by name; ``TESTED`` for all others.
         form_error: the error with which the first form comes back; empty when it is taken.
-        markup: stands behind every name and text that is sent, and is taken out of what comes back.
+        markup: is after every name and text that is sent, and is taken out of what comes back.
         pace_s: how long each piece of a text takes.
         release: ends the address of the page's files; another one is another release of the page.
     """
@@ -587,7 +587,7 @@ _REASONS = frozenset({"answered", "cancelled", "failed"})
 
 
 def _marked(value: Any, markup: str, key: str = "") -> Any:
-    """A value with markup behind its names and texts; ``key`` says what it is."""
+    """A value with markup after its names and texts; ``key`` says what it is."""
     if isinstance(value, str):
         return value if not value or key in _WORDS or value in _REASONS else value + markup
     if isinstance(value, list):
@@ -601,7 +601,7 @@ def _marked(value: Any, markup: str, key: str = "") -> Any:
 
 
 def _marking(send: Any, path: str, markup: str) -> Any:
-    """Send responses with markup behind the names and texts of their JSON."""
+    """Send responses with markup after the names and texts of their JSON."""
     held: list[Json] = []
 
     async def send_marked(message: Json) -> None:

@@ -37,7 +37,7 @@ _MOST_SWIPES = 40
 _PAUSE_MS = 40
 _DRAWN_WITHIN_MS = 2000
 _FINGER_PX = 44
-# A finger that has rested so long before it is lifted leaves the page where it is: Chromium looks at the last 100 ms.
+# A finger that has rested this long before it is lifted leaves the page where it is: Chromium looks at the last 100 ms.
 _REST_MS = 130
 # What a control is when the focus is on it: seen, and not covered by anything.
 _SHOWN = """(node) => {

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: in a folder that is gone afterwards, on a socket of its own."""
+"""A PostgreSQL server of the tests' own: in a folder that is gone afterwards, on its own socket."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PostgresServer:
         """End it and all of its processes as a power cut does."""
         if self.process is not None and self.is_running:
             pid = self.process.pid
-            # Each of the others is in a session of its own, and could answer once more; stopped, it starts none.
+            # Each of the others is in its own session, and could answer once more; stopped, it starts none.
             os.kill(pid, signal.SIGSTOP)
             for process in (pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split())):
                 with suppress(ProcessLookupError):

@@ -12,7 +12,7 @@ class PrefixTree:
         self._children: dict[tuple[int, int], int] = {}
 
     def add(self, ids: Sequence[int]) -> int:
-        """Add a sequence; return how many of its tokens no earlier sequence has behind the same prefix."""
+        """Add a sequence; return how many of its tokens no earlier sequence has after the same prefix."""
         before, node = len(self._children), 0
         for token_id in ids:
             node = self._children.setdefault((node, token_id), len(self._children) + 1)

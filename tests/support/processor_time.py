@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def processor_time_limit(seconds: float) -> Generator[None]:
-    """Raise KeyboardInterrupt in the main thread when the block has used so much processor time of this process."""
+    """Raise KeyboardInterrupt in the main thread when the block has used this much processor time of this process."""
     before = signal.signal(signal.SIGVTALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:

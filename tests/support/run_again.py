@@ -1,6 +1,6 @@
 """Run a failed test again, alone, and the rest of a lost worker's tests elsewhere: a plugin of pytest.
 
-With ``--run-again``, a test that fails beside others is run once more when every worker has ended. If it passes then,
+With ``--run-again``, a test that fails next to others is run once more when every worker has ended. If it passes then,
 it waits on the clock of a busy machine: the run lists it and stays green, for ``MOST`` such tests. Crashes, leaks and
 hangs are defects wherever they happen, and are never run again.
 """
@@ -101,7 +101,7 @@ class FailedTests:
             terminalreporter.section(f"{HEADING}{f'; more than {MOST} are a failure' if many else ''}")
             for test in self.passed_alone:
                 terminalreporter.write_line(test)
-                # What to mend: the statement and the error of the failure beside others.
+                # What to mend: the statement and the error of the failure next to others.
                 for line in self.reports[test][0].longreprtext.splitlines():
                     if line.startswith(("E", ">")):
                         terminalreporter.write_line(f"    {line}")

@@ -1,4 +1,4 @@
-"""A ``Generator`` that plays texts and keeps a KV cache as the runtime does, for tests of what stands on an engine."""
+"""A ``Generator`` that plays texts and keeps a KV cache as the runtime does, for tests of what is on an engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 
 @dataclass(frozen=True)
 class Play:
-    """One run: a text, and what happens behind it; ``hangs`` without an error waits to be left."""
+    """One run: a text, and what happens after it; ``hangs`` without an error waits to be left."""
 
     text: str = ""
     error: Exception | None = None
@@ -99,7 +99,7 @@ class ScriptedEngine:
 
     It knows of its cache what an engine knows: not that it was lost (``forget``), and nothing after a failure.
     ``reports`` is False for a runtime before 1.2.1, which does not say what it prefilled; ``delivers_stops`` is False
-    for one that leaves special tokens out (skip_special_token); ``overhead_tokens`` are evaluated beside what is new.
+    for one that leaves special tokens out (skip_special_token); ``overhead_tokens`` are evaluated next to what is new.
     One run at a time, in the order asked.
     """
 

@@ -80,7 +80,7 @@ class World:
             assert self.engine.prompts[later][: len(evaluated)] == evaluated
 
     def assert_ready(self, conversation: Conversation) -> None:
-        """Every call has its result behind it, and nothing else has one."""
+        """Every call has its result after it, and nothing else has one."""
         for message, following in zip(conversation.messages, [*conversation.messages[1:], None], strict=True):
             if message.calls:
                 assert following is not None

@@ -37,7 +37,7 @@ def give(visit: Visit, kind: str, name: str, data: bytes, type: str = "image/png
 
 
 def seeing_board(folder: Path, version: str = "1.3.0", *, outputs: int = 1, faults: str = "") -> Demo:
-    """A board whose model sees, and one beside it that does not."""
+    """A board whose model sees, and one next to it that does not."""
     models = folder / "models"
     model = seeing_model(models, outputs=outputs, faults=faults)
     without_eyes(models / "other").rename(models / "blind")

@@ -1,4 +1,4 @@
-"""The service on a socket, with a model that plays a script: what a program meets, in a thread beside the test."""
+"""The service on a socket, with a model that plays a script: what a program meets, in a thread next to the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rkllm-mcp serve`` in a process of its own, read line by line."""
+"""``rkllm-mcp serve`` in its own process, read line by line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.demo_app import Demo
 
 @dataclass
 class Started:
-    """A service in a process of its own.
+    """A service in its own process.
 
     Attributes:
         lines: its standard error so far.

@@ -1,4 +1,4 @@
-"""The screen of a terminal: what stands on it after what was written, with wrapping and scrolling."""
+"""The screen of a terminal: what is on it after what was written, with wrapping and scrolling."""
 
 from __future__ import annotations
 

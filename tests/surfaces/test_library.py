@@ -285,7 +285,7 @@ def refusal_of(ask: Callable[[str], str]) -> str:
         return str(error)
 
 
-def test_a_forked_process_is_told_to_open_an_assistant_of_its_own() -> None:
+def test_a_forked_process_is_told_to_open_its_own_assistant() -> None:
     read_end, write_end = os.pipe()
     with Assistant(servers=False) as assistant:
         chat = assistant.chat()

@@ -122,7 +122,7 @@ async def until(stream: ByteStream, ending: bytes) -> bytes:
 
 
 async def somebody_else(port: int) -> None:
-    """Have an answer on a connection of its own: whoever came before is known to the server by then."""
+    """Have an answer on its own connection: whoever came before is known to the server by then."""
     async with await anyio.connect_tcp("127.0.0.1", port, local_host="127.0.0.99") as stream:
         await stream.send(WHOLE)
         await until(stream, b"quick")
@@ -158,7 +158,7 @@ async def test_who_waits_for_an_answer_or_between_two_is_not() -> None:
             await silent.receive()
         slow.go_on.set()
         await until(waiting, b"slow")
-        # Half of the next one in a piece of its own.
+        # Half of the next one in its own piece.
         await idle.send(WHOLE[:10])
         await idle.send(WHOLE[10:])
         await until(idle, b"quick")
@@ -395,7 +395,7 @@ async def test_a_chunked_body_has_no_more_around_it_than_in_it(excess: bytes) ->
                 pass
 
 
-async def test_a_body_in_small_chunks_and_requests_behind_it_are_read() -> None:
+async def test_a_body_in_small_chunks_and_requests_after_it_are_read() -> None:
     head = b"POST /echo HTTP/1.1\r\nHost: board\r\nTransfer-Encoding: chunked\r\n\r\n"
     small = b"1\r\na\r\n" * (EXCESS_BYTES // 2)
     async with listening(Slow()) as port, await anyio.connect_tcp("127.0.0.1", port) as stream:
@@ -416,7 +416,7 @@ def test_connections_without_a_request_leave_room_for_others(most: int | None, l
 
 @contextmanager
 def service_with_files(folder: Path, files: int) -> Generator[subprocess.Popen[str], None, None]:
-    """A service that may open so many files."""
+    """A service that may open this many files."""
     demo = make_demo(folder, [])
     limit = f"import resource, runpy; resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files})); "
     code = limit + 'runpy.run_module("rkllm_mcp", run_name="__main__", alter_sys=True)'

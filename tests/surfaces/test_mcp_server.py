@@ -202,7 +202,7 @@ async def test_over_http_a_key_is_required_where_some_are_configured(demo: Demo)
         with socket.create_connection(("127.0.0.1", int(port))) as stranger:
             stranger.send(b"NONSENSE\r\n\r\n")
             assert stranger.recv(12) == b"HTTP/1.1 400"
-        # One line for both wrong keys, without them; a missing key is none, and so is what is no HTTP.
+        # One line for both wrong keys, without them; a missing key is none, and so is what is not HTTP.
         line = await anyio.to_thread.run_sync(process.stderr.readline)
         assert line == "refused a request that is not allowed (401) from 127.0.0.1\n"
         async with MCPClient(url=url, headers={"Authorization": "Bearer hunter2"}) as client:

@@ -137,7 +137,7 @@ def test_rows_with_markers_and_no_call_give_no_call_for_any_syntaxes() -> None:
     rows = [row for row in _rows("toolcalls.jsonl") if "marker_but_no_call" in row["tags"]]
     assert len(rows) >= 20
     for row in rows:
-        # With a tool that is none of the row's, so that its markers are looked at.
+        # With a tool that is not one of the row's, so that its markers are looked at.
         tools = [*_tools(row), ToolSpec("some_other_tool", "", {})]
         for syntaxes in (None, list(SYNTAXES)):
             assert not _calls(events_of(row["text"], tools, syntaxes)), row["id"]

@@ -264,11 +264,11 @@ def test_a_response_that_the_model_invents_is_not_shown() -> None:
     assert told(f"A {made_up} is what the host writes.") == [f"A {made_up} is what the host writes."]
 
 
-def test_a_call_behind_a_closed_fence_is_a_call() -> None:
+def test_a_call_after_a_closed_fence_is_a_call() -> None:
     assert told(f"```\ncode\n```\n{HERMES}") == ["```\ncode\n```\n", TOKYO]
 
 
-def test_a_call_behind_an_answer_that_began_in_a_fence_is_a_call() -> None:
+def test_a_call_after_an_answer_that_began_in_a_fence_is_a_call() -> None:
     fenced = '```json\n{"name": "get_weather", "arguments": {"city": "Tokyo"}}\n```\n\nAnd now:\n'
     assert told(f"{fenced}{HERMES}") == [fenced, TOKYO]
 
@@ -323,7 +323,7 @@ def test_text_that_cannot_become_a_marker_comes_out_in_the_feed_that_brought_it(
         held = text[len(shown) : count]
         # At the beginning of a line a tool's name may begin a call.
         openers = (*marker_texts(["hermes"]), *(f"{tool.name}(" for tool in TOOLS if not shown))
-        # A name may follow, and behind it a tag.
+        # A name may follow, and after it a tag.
         may_begin = any(opener.startswith(held) or f"{opener}x <arg_key>".startswith(held) for opener in openers)
         assert may_begin or not held, f"{held!r} was held back"
     assert shown == text

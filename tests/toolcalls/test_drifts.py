@@ -52,7 +52,7 @@ def test_a_drift_is_a_call(text: str) -> None:
     assert told(text) == [OSLO]
 
 
-def test_a_name_behind_a_colon_is_a_call_only_with_arguments_of_a_declared_tool() -> None:
+def test_a_name_after_a_colon_is_a_call_only_with_arguments_of_a_declared_tool() -> None:
     lists = '[tool_call: anything {"days": [1, 2]}]'
     assert told(f"I look.\n{lists}\n{lists} Done.") == ["I look.\n", *2 * [("anything", {"days": [1, 2]})], " Done."]
     for text in (
@@ -111,5 +111,7 @@ CLOSERS = {
 
 
 @pytest.mark.parametrize(("text", "shown"), CLOSERS.items())
-def test_a_closer_without_a_call_is_dropped_where_it_is_no_word_of_a_sentence(text: str, shown: list[object]) -> None:
+def test_a_closer_without_a_call_is_dropped_where_it_is_not_a_word_of_a_sentence(
+    text: str, shown: list[object]
+) -> None:
     assert told(text, tools=TOOLS) == shown

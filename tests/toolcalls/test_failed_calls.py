@@ -61,7 +61,7 @@ def test_a_call_that_cannot_be_made_fails_with_one_line_that_says_how_to_mend_it
     assert len(event.reason) < 400
 
 
-def test_text_behind_a_string_that_never_closed_is_still_shown() -> None:
+def test_text_after_a_string_that_never_closed_is_still_shown() -> None:
     broken = '<tool_call>{"name": "write_note", "arguments": {"title": "t, "body": "b"}}</tool_call>'
     assert told(broken + " Then I will answer.") == [("failed", broken), " Then I will answer."]
 

@@ -54,7 +54,7 @@ FENCES = {
 
 
 @pytest.mark.parametrize("name", sorted(FENCES))
-def test_a_code_fence_with_text_behind_it_is_text(name: str) -> None:
+def test_a_code_fence_with_text_after_it_is_text(name: str) -> None:
     syntax, write = SAMPLES[name]
     text = f"{write('x')}\n\nSo it is written."
     assert events_of(text, (SAVE,), [syntax]) == [Text(text)]

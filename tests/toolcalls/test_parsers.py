@@ -41,7 +41,7 @@ def test_a_literal_is_the_value_it_spells(text: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "word", "'open", "[1", "{'a'}", "3.10.5", "0x1F", "1_000", "'a' 'b'x["])
-def test_text_that_is_no_literal_is_refused(text: str) -> None:
+def test_text_that_is_not_a_literal_is_refused(text: str) -> None:
     with pytest.raises(UnreadableError):
         reader = LiteralReader(f"[{text}]" if text else text)
         reader.value()
@@ -73,7 +73,7 @@ def test_calls_in_pythons_spelling_are_read(text: str, calls: list[tuple[str, di
 
 
 @pytest.mark.parametrize("text", ["f", "f(", "f(a=)", "f(a=b)", "f(a=1, a=2)", "[f(a=1) x]", "[]", "f(**x)", "f()()"])
-def test_text_that_is_no_call_in_pythons_spelling_is_refused(text: str) -> None:
+def test_text_that_is_not_a_call_in_pythons_spelling_is_refused(text: str) -> None:
     with pytest.raises(UnreadableError):
         read_python_calls(text)
 
@@ -102,7 +102,7 @@ def test_calls_in_gemmas_spelling_are_read(text: str, call: tuple[str, dict[str,
 
 
 @pytest.mark.parametrize("text", ["{}", "call:{}", "call:f{a}", "call:f{a:1,a:2}", "call:f{a:}", "call:f{a:1} x"])
-def test_text_that_is_no_call_in_gemmas_spelling_is_refused(text: str) -> None:
+def test_text_that_is_not_a_call_in_gemmas_spelling_is_refused(text: str) -> None:
     with pytest.raises(UnreadableError):
         read_brace_call(text)
     assert GEMMA_DELIMITERS == ('<|"|>', "<escape>")

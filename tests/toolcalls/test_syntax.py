@@ -66,7 +66,7 @@ def test_of_a_family_that_has_no_marker_a_bare_form_is_a_call_anywhere_but_in_qu
     assert _calls("So: `[get_time()]` or\n```\n[get_time()]\n```", ["pythonic_list"]) == []
 
 
-def test_a_form_without_a_marker_is_a_call_right_behind_thinking() -> None:
+def test_a_form_without_a_marker_is_a_call_right_after_thinking() -> None:
     for chunks in ("<think>x</think>\n[get_time()]", ["<think>x</think>\n[get_time()]"]):
         events = merged(
             event for piece in pieces_of(chunks, syntaxes=[BARE], thinking="auto") for event in piece.events

@@ -1,4 +1,4 @@
-"""Calls that stand in a text from outside are recognised in any form; markers in descriptions are broken."""
+"""Calls that are in a text from outside are recognised in any form; markers in descriptions are broken."""
 
 from __future__ import annotations
 

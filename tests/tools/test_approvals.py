@@ -72,7 +72,7 @@ class Counting:
 
 @dataclass
 class World:
-    """A tool behind its approval."""
+    """A tool after its approval."""
 
     person: Person
     spec: StdioServer = FILES
@@ -216,7 +216,7 @@ async def test_a_changed_definition_of_an_allowed_tool_asks_again() -> None:
     assert outcome(await world.call()) == ("run 5", "remembered")
 
 
-async def test_another_program_behind_the_same_server_asks_again() -> None:
+async def test_another_program_after_the_same_server_asks_again() -> None:
     world = World(Person(["always", "deny"]))
     await world.call()
     assert outcome(await world.call(spec=altered(FILES, args=("/",)))) == ("refused", "deny")
@@ -305,7 +305,7 @@ async def test_calls_of_one_conversation_ask_one_after_the_other_and_share_the_a
     assert len(world.person.asked) == 2
 
 
-async def test_an_answer_for_good_counts_for_the_calls_that_waited_behind_it() -> None:
+async def test_an_answer_for_good_counts_for_the_calls_that_waited_after_it() -> None:
     world = World(Person(["always"]))
     with anyio.fail_after(60):
         async with anyio.create_task_group() as calls:

@@ -46,7 +46,7 @@ ZOO: dict[str, tuple[StdioServer, str, tuple[str, str] | None]] = {
         (unruly("dies_at:tools/call"), "ready", ("echo", "killed by SIGKILL")),
         (unruly("garbles:server/discover", **NEVER), "failed", None),
         (unruly("garbles:initialize", **NEVER), "failed", None),
-        # What is there is read at once; a list of tools that is none is empty.
+        # What is there is read at once; a list of tools that is not one is empty.
         (unruly("garbles:tools/list"), "ready", None),
         (unruly("garbles:tools/call", **BRIEF), "ready", ("echo", "nonsense")),
         (unruly("misaddresses"), "ready", ("echo", "x")),

@@ -120,7 +120,7 @@ def test_a_meaning_has_one_name_in_both_languages() -> None:
     assert "@delet" in terms_of("削除", glossary)
 
 
-def test_phrases_are_found_besides_their_words_and_the_longest_japanese_entry_wins() -> None:
+def test_phrases_are_found_in_addition_to_their_words_and_the_longest_japanese_entry_wins() -> None:
     glossary = Glossary({("hang", "up"): ["end"], ("up",): ["high"]}, {"電話": ["call"], "電話番号": ["number"]})
     assert list(glossary.meanings_of_words(["hang", "up"])) == ["end", "high"]
     assert list(glossary.entries_in("電話番号に電話")) == [("電話番号", ["number"]), ("電話", ["call"])]

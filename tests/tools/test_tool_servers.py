@@ -34,7 +34,7 @@ class Told:
 
 
 def opener(log: list[str], failures: int = 0) -> Opener:
-    """Opens ``Told``, after so many failures."""
+    """Opens ``Told``, after this many failures."""
 
     @asynccontextmanager
     async def open_told(note: Callable[[str], None]) -> AsyncGenerator[Told]:

@@ -141,7 +141,7 @@ class BackgroundIndexer:
                 if batches % _REPORTED == 0 or stored >= base.chunks:
                     logger.info("%s: %d of %d vectors of %s", base.base.name, stored, base.chunks, embedder.name)
 
-    # --- in threads, each in a transaction of its own -----------------------------------------------------------------
+    # --- in threads, each in its own transaction -----------------------------------------------------------------
 
     def _rebuild(self, base: int) -> bool:
         """Rebuild a part of a text index; return True after the last one."""

@@ -1,6 +1,6 @@
 """What is known of embedding models by their names: the texts before queries and passages, and the weight of words.
 
-``words`` is the weight of the words beside the vectors when passages are ranked. Small encoders need the words; strong
+``words`` is the weight of the words next to the vectors when passages are ranked. Small encoders need the words; strong
 ones lose by more than 0.5, which still finds file names and codes (docs/knowledge.md, "Vectors").
 """
 
@@ -39,5 +39,5 @@ def known_model(name: str) -> KnownModel:
 
 
 def words_weight(embedder: str) -> float:
-    """Return the weight of the words beside the vectors of an embedder."""
+    """Return the weight of the words next to the vectors of an embedder."""
     return known_model(embedder).words

@@ -111,7 +111,7 @@ class RemoteEmbedder:
         return unit_rows(rows, self._client.place)
 
     async def embed_query(self, text: str) -> Vectors:
-        """Return one unit vector of the query behind the model's prompt."""
+        """Return one unit vector of the query after the model's prompt."""
         rows = await self._request([f"{self._recommended.query}{text}"])
         return unit_rows(rows, self._client.place)[0]
 

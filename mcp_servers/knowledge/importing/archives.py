@@ -30,7 +30,7 @@ ENTITIES = re.compile(rb"<!ENTITY|<!DOCTYPE[^<>\[]*\[", re.IGNORECASE)
 # Elements inside each other; the readers need time that grows with the square of the depth.
 _MAX_DEPTH = 200
 MAX_COLUMNS = 1_000
-# A wider gap between the cells of a row becomes one of so many empty cells.
+# A wider gap between the cells of a row becomes one of this many empty cells.
 MAX_GAP = 50
 # Characters that XML does not have, and ampersands that begin no reference: programs write both.
 _NO_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|&(?!#?\w{1,40};)")

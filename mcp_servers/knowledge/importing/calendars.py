@@ -62,7 +62,7 @@ _FOLD = re.compile(rb"(?<![=\r])\r?\n[ \t]")
 def unfolded(content: bytes) -> bytes:
     """Return a calendar or vCard with its long lines joined, which may be divided inside a letter.
 
-    Behind a ``=`` that continues a line itself the white space stays.
+    After a ``=`` that continues a line itself the white space stays.
     """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         content = decode(content).text.encode()
@@ -137,7 +137,7 @@ def read_contacts(text: str) -> list[Passage]:
 
 
 def _card_lines(text: str) -> Iterator[str]:
-    """Yield the lines of a vCard; a quoted-printable one continues behind a ``=`` at its end."""
+    """Yield the lines of a vCard; a quoted-printable one continues after a ``=`` at its end."""
     pieces: list[str] = []
     for line in text.split("\n"):
         pieces.append(line.lstrip() if pieces else line)

@@ -50,7 +50,7 @@ def chunk_passages(passages: Iterable[Passage], limits: ChunkLimits = DEFAULT_LI
 
 
 class _Piece(NamedTuple):
-    """Text that is not cut further; ``is_alone`` makes it a chunk of its own."""
+    """Text that is not cut further; ``is_alone`` makes it its own chunk."""
 
     text: str
     share: float

@@ -211,7 +211,7 @@ class _Covering:
         self._below: dict[int, tuple[int, str]] = {}
 
     def cover(self, column: int, rows: int, text: str) -> None:
-        """Let a cell cover so many rows below the current one."""
+        """Let a cell cover this many rows below the current one."""
         if rows > 0:
             self._below[column] = (rows, text)
 

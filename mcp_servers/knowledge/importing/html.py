@@ -23,7 +23,7 @@ from mcp_servers.knowledge.types import Passage
 _ELEMENTS: dict[str, list[str]] = json.loads(Path(__file__).with_name("html_elements.json").read_text("utf-8"))
 # Hidden elements, and navigation by its role or as DocBook, Texinfo, Javadoc, MediaWiki and LibreOffice mark it.
 _LEFT_OUT = ", ".join(_ELEMENTS["left_out"])
-# Lines that only lead to other pages of the document: so many links and nothing else are a table of contents.
+# Lines that only lead to other pages of the document: this many links and nothing else are a table of contents.
 _MIN_LINKS = 3
 _SITE_LINK = re.compile(r"(?!//|[a-zA-Z][a-zA-Z0-9+.-]*:)")
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
@@ -129,7 +129,7 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
 
 
 def _write_states_and_formulas(tree: LexborHTMLParser) -> None:
-    """Replace boxes to tick by ☑ or ☐, and formulas by the TeX beside them; show the panels behind tabs."""
+    """Replace boxes to tick by ☑ or ☐, and formulas by the TeX next to them; show the panels behind tabs."""
     for box in tree.css('input[type="checkbox" i], input[type="radio" i]'):
         # Elsewhere they open menus.
         if box.parent is not None and box.parent.tag in _TICKED:
@@ -140,7 +140,7 @@ def _write_states_and_formulas(tree: LexborHTMLParser) -> None:
         ]
         tex = next(filter(None, reversed(annotations)), "") or _attribute(formula, "alttext").strip()
         if tex:
-            # Wikipedia hides it behind a picture.
+            # Wikipedia hides it after a picture.
             around = formula.parent
             is_hidden = around is not None and "display" in _attribute(around, "style")
             (around if around is not None and is_hidden else formula).replace_with(_DISPLAY_STYLE.sub(r"\1", tex))
@@ -151,7 +151,7 @@ def _write_states_and_formulas(tree: LexborHTMLParser) -> None:
 
 
 def _show_alternatives(tree: LexborHTMLParser) -> None:
-    """Show what a script chooses from: two hidden elements or more, beside which their parent has nothing to show."""
+    """Show what a script chooses from: two hidden elements or more, next to which their parent has nothing to show."""
     for first in tree.css("[hidden]:first-child"):
         parent = first.parent
         if parent is None or parent.tag not in _GROUPS:
@@ -367,7 +367,7 @@ def _rows(table: LexborNode) -> list[list[Cell]]:
     """Return the cells of a data table; empty for a layout table."""
     if any(inner.mem_id != table.mem_id for inner in table.css("table, h1, h2, h3, h4, h5, h6, section, article")):
         return []
-    # Code beside its line numbers is a table without a header.
+    # Code next to its line numbers is a table without a header.
     if table.css_first("pre") and not _count_head_rows(table):
         return []
     rows = [[_cell(cell) for cell in row.css("th, td")] for row in table.css("tr")]

@@ -132,14 +132,14 @@ class _MessageReader:
         return self._text(part, subtype) if kind == "text" else ("", [])
 
     def _warn_of_lost_parts(self, part: MIMEPart) -> None:
-        """Warn of parts behind the end: inner and outer ones of a malformed message have the same boundary."""
+        """Warn of parts after the end: inner and outer ones of a malformed message have the same boundary."""
         epilogue = str(part.epilogue or "")
         if _PART_HEADER.search(epilogue):
             names = ", ".join(dict.fromkeys(_PART_NAME.findall(epilogue)[:_SHOWN_NAMES])) or "parts without a name"
             self.warnings.append(f"The message is malformed, and what is behind its end was not read: {names}.")
 
     def _attachment_name(self, part: MIMEPart) -> str:
-        """Return the name of a part that is no text of the message; empty for text."""
+        """Return the name of a part that is not a text of the message; empty for text."""
         name, kind = part.get_filename() or "", part.get_content_type()
         is_text = part.get_content_maintype() == "text" and kind != "text/css"
         if is_text and (not name or kind == "text/calendar") and part.get_content_disposition() != "attachment":
@@ -168,7 +168,7 @@ class _MessageReader:
         return "", (read_calendar(text) if subtype == "calendar" else read_plain(text))
 
     def _uudecoded(self, match: re.Match[str]) -> str:
-        """Remember a file that stands in the text; return its text, or that of no such file as it is."""
+        """Remember a file that is in the text; return its text, or that of no such file as it is."""
         try:
             content = b"".join(binascii.a2b_uu(line.encode("ascii")) for line in match[2].splitlines())
         except (ValueError, UnicodeError):
@@ -258,7 +258,7 @@ def _payload(part: MIMEPart) -> bytes:
 
 
 def _leading_base64(content: bytes) -> bytes | None:
-    """Return decoded base64, and behind it the text that a mailing list has added; None for no base64."""
+    """Return decoded base64, and after it the text that a mailing list has added; None for no base64."""
     match = _BASE64.match(content)
     if not match or not match[0].strip():
         return None

@@ -31,7 +31,7 @@ _KEY = re.compile(r"[\w-]+[ \t]*[:=]")
 _MAX_MATTER = 20_000
 _THEMATIC_BREAK = re.compile(r" {0,3}(?:(?:\*[ \t]*){3,}|(?:_[ \t]*){3,}|(?:-[ \t]*){3,})$")
 _QUOTE = re.compile(r"^[ \t]*>[ \t]?", re.MULTILINE)
-# What a line begins with that is no paragraph.
+# What a line begins with that is not a paragraph.
 _BLOCK_MARKS = frozenset("`~#=-<*_")
 _INDENTED = re.compile(r" {4}|\t")
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
@@ -43,7 +43,7 @@ _MAX_PARAGRAPH = 50_000
 _MAX_LINE = 2_000
 _MAX_COLUMNS = 1_000
 _FIRST, _SECOND = itemgetter(1), itemgetter(2)
-# Before each pattern the texts of which every match has one (most paragraphs have none), behind it the replacement.
+# Before each pattern the texts of which every match has one (most paragraphs have none), after it the replacement.
 _INLINE_MARKUP: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (("![",), re.compile(r"!\[([^\]\n]{0,500})\]\((?:[^()\n]|\([^()\n]{0,500}\)){0,2000}\)"), _FIRST),
     (("](",), re.compile(r"\[([^\]\n]{1,500})\]\((?:[^()\n]|\([^()\n]{0,500}\)){0,2000}\)"), _FIRST),
@@ -98,7 +98,7 @@ def strip_markup(text: str) -> str:
 
 
 def _front_matter(text: str) -> tuple[str, str, str]:
-    """Return the title that front matter states, its other lines and the text behind it."""
+    """Return the title that front matter states, its other lines and the text after it."""
     match = _MATTER.match(text[: 2 * _MAX_MATTER])
     if not match or not _KEY.match(match[2].lstrip("# \n")):
         return "", "", text

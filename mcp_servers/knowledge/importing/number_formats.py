@@ -239,7 +239,7 @@ def _fraction_text(value: float, denominator: str, *, has_whole: bool) -> str:
 
 
 def _digits(number: Decimal, pattern: str) -> str:
-    # A comma behind the last digit divides by a thousand.
+    # A comma after the last digit divides by a thousand.
     scaled = pattern.rstrip(",")
     number /= 1000 ** (len(pattern) - len(scaled))
     integer, _, fraction = scaled.partition(".")

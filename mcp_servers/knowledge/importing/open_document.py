@@ -269,7 +269,7 @@ def _levels(style: ET.Element) -> _Levels:
 
 
 def _mark(levels: _Levels, numbers: Sequence[int]) -> str:
-    """Return the number before a heading or item, with a space behind it; empty for none."""
+    """Return the number before a heading or item, with a space after it; empty for none."""
     levels_of_list = levels.get(len(numbers))
     if levels_of_list is None:
         return ""
@@ -313,7 +313,7 @@ def _repeated(row: ET.Element) -> list[Cell]:
 
 
 def _add_notes(element: ET.Element, builder: DocumentBuilder, page: int | None) -> None:
-    """Add the notes inside an element: footnotes behind their mark, and comments."""
+    """Add the notes inside an element: footnotes after their mark, and comments."""
     for note in named(element, "note", "annotation"):
         body = next(named(note, "note-body"), note)
         mark = next(("".join(child.itertext()).strip() for child in named(note, "note-citation")), "")

@@ -43,7 +43,7 @@ _END_S = 2.0
 _MAX_ANSWER = 500_000_000
 _SMALL_BYTES = MEGABYTE
 # A manual of 130 pages made by TeX (0.5 MB) takes 6 s on a desktop, a megabyte of Word 5 s; a board needs three times
-# as long, and longer beside other programs.
+# as long, and longer next to other programs.
 _BASE_S, _S_PER_MEGABYTE = 20.0, 20.0
 # An empty child has 100 MB of address space, an OCR program below it 300 MB.
 MIN_MEMORY, _MAX_MEMORY = 512 * MEGABYTE, 2_000 * MEGABYTE

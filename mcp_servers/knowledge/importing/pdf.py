@@ -215,7 +215,7 @@ def _by_row(lines: Sequence[Line]) -> Iterator[Line]:
 
 
 def _stacked(lines: list[Line]) -> list[Line]:
-    """Order the lines from top to bottom if none is beside another one, as where a table is written last."""
+    """Order the lines from top to bottom if none is next to another one, as where a table is written last."""
     ordered = sorted(lines, key=lambda line: -line.top)
     return ordered if all(b.top < a.bottom + a.size * 0.3 for a, b in pairwise(ordered)) else lines
 
@@ -250,7 +250,7 @@ def _with_rows(lines: Iterable[Line]) -> list[Line]:
         # The cell before it may have several lines.
         neighbours = [row for row in rows[-3:] if _is_beside(row[-1], line)]
         if neighbours and line.left - neighbours[-1][-1].right < line.size * _WORD_GAP_EMS:
-            # A line is divided behind a raised digit.
+            # A line is divided after a raised digit.
             before = neighbours[-1][-1]
             gap = " " if line.left - before.right > line.size * _LETTER_GAP_EMS else ""
             neighbours[-1][-1] = replace(before, text=f"{before.text}{gap}{line.text}", right=line.right)
@@ -425,18 +425,18 @@ def _is_continued(before: Passage, passage: Passage) -> bool:
 _PASSWORD_ERRORS = frozenset({4, 5})
 _MAX_BOOKMARKS = 10_000
 _MAX_PIXELS = 5_000
-# Share of unmapped characters above which a page is unreadable, among so many of them.
+# Share of unmapped characters above which a page is unreadable, among this many of them.
 _UNKNOWN_SHARE, _MAPPED_CHARACTERS = 0.3, 500
 _READ_CHARACTERS = 2_000
 # A wider gap separates columns or cells.
 _GAP_EMS = 1.5
-# A narrower one does if so many of the page's gaps end at one place.
+# A narrower one does if this many of the page's gaps end at one place.
 _NARROW_GAP_EMS, _EQUAL_GAPS = 0.7, 4
 # The bullet or number of an item stands so far before its text.
 _MARK_GAP_EMS, _BULLET = 3.0, re.compile(r"[^\w\s]")
 _MARK = re.compile(r"[^\w\s]|[(（]?(?:[A-Za-z]|[\dA-Z]{1,3}(?:\.\d{1,3}){0,4})[.)）]?")
 _MAX_ATTACHMENTS = 100
-# Inside or beside letters; alone they are bullets and pictograms.
+# Inside or next to letters; alone they are bullets and pictograms.
 _PRIVATE_LETTER = re.compile("[\ue000-\uf8ff]")
 _PRIVATE = re.compile("[A-Za-z]*(?:[A-Za-z][\ue000-\uf8ff]|[\ue000-\uf8ff][a-z])[A-Za-z\ue000-\uf8ff]*")
 # Kinds of annotations whose contents are a comment.
@@ -792,7 +792,7 @@ def _warnings(pages: list[Page], count: int) -> Iterator[str]:
 
 
 def _private_letters(pages: Sequence[Page]) -> Iterator[str]:
-    """Warn of letters for which a font has a number of its own, mostly ligatures: words with them are not found."""
+    """Warn of letters for which a font has its own number, mostly ligatures: words with them are not found."""
     words = dict.fromkeys(
         word for page in pages for line in page.lines if not line.text.isascii() for word in _PRIVATE.findall(line.text)
     )

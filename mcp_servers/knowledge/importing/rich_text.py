@@ -38,7 +38,7 @@ class _Group:
     is_left_out: bool = False
     is_hidden: bool = False
     is_deleted: bool = False  # by a change that is recorded
-    skipped: int = 1  # characters of the fallback behind \\u
+    skipped: int = 1  # characters of the fallback after \\u
     font: str = ""
     beside: str = ""  # the destination whose text does not belong to the line
     is_new: bool = True  # none of its words was read
@@ -69,7 +69,7 @@ class _RichTextReader:
         self._outer: list[_Group] = []
         self._line: list[str] = []
         self._text: list[str] = []
-        # Texts beside the line, the innermost last, and those that are complete.
+        # Texts next to the line, the innermost last, and those that are complete.
         self._beside: list[list[str]] = []
         self._notes: list[str] = []
         self._running: dict[str, None] = {}
@@ -81,7 +81,7 @@ class _RichTextReader:
         for match in _TOKEN.finditer(self._source):
             word, number, byte, symbol, brace, text = match.groups()
             if brace == "}" and len(self._outer) <= 1 and self._source.find("}", match.end()) < 0:
-                # What follows the document is none of it.
+                # What follows the document is not one of it.
                 break
             if text and self._is_divided():
                 # The second byte of a letter may be one of ASCII.

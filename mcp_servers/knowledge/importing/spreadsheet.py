@@ -22,7 +22,7 @@ from mcp_servers.knowledge.importing.documents import DocumentBuilder
 from mcp_servers.knowledge.importing.number_formats import BUILT_IN, format_number, general_text
 
 _RANGE = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
-# A merge may be declared for a million cells; its value is repeated in so many.
+# A merge may be declared for a million cells; its value is repeated in this many.
 _MAX_MERGED, _MAX_MERGES = 2_000, 20_000
 # Characters that XML does not have.
 _ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")

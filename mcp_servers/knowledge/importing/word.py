@@ -53,7 +53,7 @@ _FALSE = frozenset({"0", "false", "off", "none"})
 _BODY_LEVEL, _MAX_BASES = 9, 10
 _NAMED_HEADING = re.compile(r"(?:heading|見出し)\s?([1-9])", re.IGNORECASE)
 _TITLES, _CONTENTS = frozenset({"title", "表題"}), re.compile(r"(?:toc|目次)\s?\d", re.IGNORECASE)
-# Lines that only lead to other places of the document: so many are a table of contents.
+# Lines that only lead to other places of the document: this many are a table of contents.
 _MIN_LINKS = 3
 _SITE_LINK = re.compile(r"\s*(?:HYPERLINK\b.*\\l\b|TOC\b)", re.IGNORECASE | re.DOTALL)
 # What programs write where nobody has said what a picture shows: names of files, addresses, identifiers.
@@ -125,7 +125,7 @@ def _is_on(properties: ET.Element | None, name: str) -> bool | None:
 
 
 def _child(element: ET.Element, *names: str) -> ET.Element | None:
-    """Return the element below, through so many names; None without one."""
+    """Return the element below, through this many names; None without one."""
     found: ET.Element | None = element
     for name in names:
         found = None if found is None else next((each for each in found if local_name(each) == name), None)
@@ -507,7 +507,7 @@ class _Reader:
         return table
 
 
-# The elements of a paragraph that are read in a way of their own.
+# The elements of a paragraph that are read in their own way.
 _INLINE: dict[str, Callable[[_Reader, ET.Element, _Paragraph, _Form], None]] = {
     "r": _Reader.read_run,
     "hyperlink": _Reader.read_link,

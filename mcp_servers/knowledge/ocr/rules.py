@@ -1,6 +1,6 @@
 """Rules for open positions: a single dash, or 一, after katakana, which may be a misread long vowel mark.
 
-A position is a mark of its own only if something says so: it follows ン or ッ, stands between two listed words
+A position is its own mark only if something says so: it follows ン or ッ, is between two listed words
 (バス-トイレ), before a letter or digit (タイプ-C), or counts (データ一覧). All others are ー. Where the text has a
 listed word with another letter in that place, that letter is taken: キャリ- and キャリア.
 
@@ -54,7 +54,7 @@ _NEXT_WORD = re.compile("[あいうえおきけそつひふむめゆよりるれ
 _LABEL = re.compile(r"[^\W_\u3041-\u30ff\u3400-\u9fff々〆]")
 _NEVER_LONG = frozenset("ンッーヽヾ")
 _KANA = [chr(code) for code in range(0x30A1, 0x30FB)]
-# Shorter words stand in others by chance; longer ones are compounds.
+# Shorter words are in others by chance; longer ones are compounds.
 _PART, _COVERING, _LONGEST = 3, 4, 12
 
 
@@ -120,7 +120,7 @@ def decisions(text: str) -> list[Decision]:
 
 
 def _narrow_marks_behind(decided: Sequence[Decision], text: str) -> Iterator[Decision]:
-    """Yield a decision for each ｰ behind a ー that is a decision itself."""
+    """Yield a decision for each ｰ after a ー that is a decision itself."""
     positions = {mark.position for mark in decided}
     for decision in decided:
         at = decision.position + 1

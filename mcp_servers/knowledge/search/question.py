@@ -33,7 +33,7 @@ _ASKING = re.compile(
 )
 _HIRAGANA = "\u3041-\u3096"
 _WORD = re.compile(f"[{KANJI}]+|[{KATAKANA}]{{2,}}|[^\\W_{KANJI}{KATAKANA}{_HIRAGANA}]{{2,}}")
-# Hiragana behind kanji are an ending: した in 消した.
+# Hiragana after kanji are an ending: した in 消した.
 _KANA_WORD = re.compile(
     "[\u30a1-\u30faー]{2,}"
     f"|(?<![{KANJI}{_HIRAGANA}])(?![はがをにでとのもへや])[{_HIRAGANA}][{_HIRAGANA}ー]{{1,6}}?(?=[のはをがにでと ]|$)"
@@ -66,7 +66,7 @@ _POINTER = re.compile(
     rf"(?<![{_HIRAGANA}])(?:そ|こ|あ)(?:の|れ|こ|ちら|っち)|(?<![{_HIRAGANA}])(?:そう|じゃあ|では)|同じ|上記|さっき|先ほど"
     r"|\b(?:it|its|they|them|their|this|that(?=[?.!]*$)|these|those|there|then|same|one|ones|else|more|also|again|and)\b"
 )
-# Words that say something of a subject; a single kanji is one, because 鍵 is. Hiragana behind kanji are its ending.
+# Words that say something of a subject; a single kanji is one, because 鍵 is. Hiragana after kanji are its ending.
 _CONTENT = re.compile(
     rf"[{KANJI}]+[{_HIRAGANA}]*|[\u30a1-\u30fa\u30fc]{{2,}}|[{_HIRAGANA}]{{3,}}|[a-z0-9][a-z0-9._+-]+"
 )
@@ -74,7 +74,7 @@ _EMPTY = re.compile(
     "(?:です|ます|でしょう|します|ました|ください|たい|ない|いい|よい|とき|ときは|には|のは|たら|する|なる|どう|どの)+[かねよはの]*"
 )
 _MIN_CONTENT_WORDS, _MIN_ENGLISH_WORDS, _MIN_WITH_POINTER = 3, 4, 5
-# A longer question has a subject of its own, and the words of a longer one before would drown those of this one.
+# A longer question has its own subject, and the words of a longer one before would drown those of this one.
 _MAX_FOLLOW_UP, _MAX_PREVIOUS = 200, 500
 
 
@@ -210,7 +210,7 @@ def _forms(word: str) -> list[str]:
 @dataclass(frozen=True)
 class _Synonyms:
     groups: Mapping[str, Sequence[tuple[str, ...]]]  # of each word
-    forms: frozenset[str]  # of verbs and adjectives, besides their dictionary forms
+    forms: frozenset[str]  # of verbs and adjectives, in addition to their dictionary forms
     lengths: Mapping[str, Sequence[int]]  # of the words that begin with a letter, longest first
 
 

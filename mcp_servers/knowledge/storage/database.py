@@ -59,7 +59,7 @@ class Rows(Protocol):
 class TermIndex(Protocol):
     """Chunks by the terms that they contain, for each base.
 
-    Version 0 is the index that is searched. One of another version, that of the analyzer, is built beside it and then
+    Version 0 is the index that is searched. One of another version, that of the analyzer, is built next to it and then
     replaces it.
     """
 
@@ -178,7 +178,7 @@ class Database(ABC):
     def give_way(self) -> None:
         """Wait until no thread of this process writes, and at most ``_GIVES_WAY_S`` until none searches.
 
-        Computing beside one makes it wait 5 ms for the interpreter after each of its statements.
+        Computing next to one makes it wait 5 ms for the interpreter after each of its statements.
         """
         with self._writing:
             pass

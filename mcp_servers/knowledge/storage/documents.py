@@ -1,6 +1,6 @@
 """Documents: adding, replacing, removing and locating, with all index entries, in the caller's transaction.
 
-The same content at several places is indexed once: a place is a document of its own without chunks, whose content,
+The same content at several places is indexed once: a place is its own document without chunks, whose content,
 collection, fields and readers are those of a document that has them.
 """
 

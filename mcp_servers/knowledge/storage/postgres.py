@@ -2,10 +2,10 @@
 
 * A search reads one snapshot (REPEATABLE READ). One transaction writes at a time, of all servers, as in a file: keys of
 chunks grow with each commit, and sums are read and written again.
-* Everything is in a schema of its own, ``knowledge``, so that the boards' conversations may be in the same database.
+* Everything is in its own schema, ``knowledge``, so that the boards' conversations may be in the same database.
 * A connection that was lost is opened again; what was not committed is not there. Errors are StorageErrors.
 
-Needs no extension and no rights beside those of the database's owner. References: PostgreSQL 15, "Transaction
+Needs no extension and no rights next to those of the database's owner. References: PostgreSQL 15, "Transaction
 Isolation", "Advisory Locks"; psycopg 3.
 """
 
@@ -67,10 +67,10 @@ def _stored_term(term: str) -> str:
 
 
 def _range(term: str) -> tuple[str, str] | None:
-    """Return the first string that begins with a character and the first behind them; None for a whole term."""
+    """Return the first string that begins with a character and the first after them; None for a whole term."""
     if len(term) != 1 or term.isascii():
         return None
-    # Behind U+D7FF there are no characters up to U+E000.
+    # After U+D7FF there are no characters up to U+E000.
     return term, "\ue000" if term == "\ud7ff" else chr(ord(term) + 1)
 
 

@@ -132,7 +132,7 @@ def chunks_to_rebuild(connection: Transaction, base: int) -> Iterator[tuple[int,
 
 
 def extend_rebuilt_index(connection: Transaction, base: int, chunks: Sequence[tuple[int, IndexedChunk]]) -> None:
-    """Add the first of these chunks to the new index beside the one that is searched; replace their profiles.
+    """Add the first of these chunks to the new index next to the one that is searched; replace their profiles.
 
     As many as fit into ``BATCH_S``, and at least one.
     """

@@ -34,7 +34,7 @@ _SHOWN_TOKENS = 12
 # Prompt lengths whose speed is measured; the next one is left out when it would take longer than the budget.
 LENGTHS = (64, 256, 1024, 4096, 8192)
 PREFILL_BUDGET_MS = 30_000.0
-# A prompt long enough for its reuse to show beside the question.
+# A prompt long enough for its reuse to show next to the question.
 _BASE_TOKENS = 160
 # Where the runtime gives no counts, times decide, and only when they are long enough to differ.
 _TELLING_MS = 20.0
@@ -187,7 +187,7 @@ def _alike(first: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 
 def measure_logits_steps(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
-    """Measure runs of one token for its logits behind a cached prefix: the steps of sampling by the host."""
+    """Measure runs of one token for its logits after a cached prefix: the steps of sampling by the host."""
     base, tail = base_prompt(subject, prompts), prompts.tail()[:_STEPS]
     first = completed(cold(subject, base, 1))
     steps: list[Observed] = []

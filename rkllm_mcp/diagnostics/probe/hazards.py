@@ -114,7 +114,7 @@ def _abort_this_prefill(subject: ProbeSubject, prompt: list[int], complete: Obse
 
 
 def _ending(observed: Observed) -> str:
-    """The last callback, where it is none of a token."""
+    """The last callback, where it is not one of a token."""
     last = observed.states[-1] if observed.states else RKLLM_RUN_WAITING
     return {RKLLM_RUN_FINISH: "finish", RKLLM_RUN_ERROR: "error"}.get(last, "nothing")
 
@@ -178,7 +178,7 @@ def keep_leading_tokens(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
 
 
 def stay_loaded(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
-    """A context length that is no multiple of 32: that it was loaded, and runs."""
+    """A context length that is not a multiple of 32: that it was loaded, and runs."""
     completed(cold(subject, prompts.question, 2))
     return {"odd_context": "accepted"}
 

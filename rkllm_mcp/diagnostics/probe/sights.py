@@ -1,7 +1,7 @@
 """The experiments with pictures: how fast the vision encoder is, and what the runtime makes of a picture.
 
 The same rules as in ``experiments``. Releases of librknnrt.so have thrown C++ exceptions, which end a process, so it
-comes behind the experiments without it.
+comes after the experiments without it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _watch_template(subject: ProbeSubject, pictures: ProbePictures, picture: Ima
 
 
 def _watch_second_picture(subject: ProbeSubject, first: ImageInput, second: ImageInput) -> Facts:
-    """Whether a picture is answered behind another one as it is from an empty cache (rknn-llm #257, rkllama #175)."""
+    """Whether a picture is answered after another one as it is from an empty cache (rknn-llm #257, rkllama #175)."""
     subject.clear()
     alone = completed(subject.run(second, LIMIT)).ids
     subject.clear()

@@ -39,7 +39,7 @@ class ProbePictures:
 
     encoder: str  # path of the vision encoder
     library: str  # path of librknnrt.so
-    tags: tuple[str, str, str]  # before, behind and in place of a picture's tokens
+    tags: tuple[str, str, str]  # before, after and in place of a picture's tokens
     text: str  # a whole prompt with the mark of a picture
     text_tokens: int  # tokens of that prompt without the picture's own, and with its tags
 
@@ -55,7 +55,7 @@ class ProbePrompts:
     pictures: ProbePictures | None = None
 
     def of_length(self, tokens: int) -> list[int]:
-        """A prompt of so many tokens that ends with the question; never shorter than the question."""
+        """A prompt of this many tokens that ends with the question; never shorter than the question."""
         missing = max(0, tokens - len(self.question))
         return [*self._text(missing), *self.question]
 

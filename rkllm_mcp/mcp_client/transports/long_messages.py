@@ -116,7 +116,7 @@ class LongMessages:
 
 
 def _read_event(event: bytes) -> tuple[list[bytes], list[SessionMessage]]:
-    """Return the lines of an event that are no data, and the messages in its data."""
+    """Return the lines of an event that are not data, and the messages in its data."""
     others: list[bytes] = []
     data: list[bytes] = []
     for line in _LINES.split(event):

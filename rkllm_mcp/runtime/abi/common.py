@@ -159,7 +159,7 @@ class Abi:
         images = value.multimodal_input
         images.prompt = image.text.encode()
         if _has_field(images, "image"):
-            # From 1.3.0 on beside video and audio, with its own tags.
+            # From 1.3.0 on next to video and audio, with its own tags.
             images = images.image
             if image.tags is not None:
                 images.image_start = image.tags.start.encode()

@@ -74,7 +74,7 @@ class Declarations:
     """The declarations of one family in C's words, and the ctypes types that they name.
 
     Args:
-        structs: members of each struct by name; a member ``union`` is an anonymous union of its own members.
+        structs: members of each struct by name; a member ``union`` is its own anonymous union members.
         callbacks: result and arguments of each function type.
         functions: result and arguments of each function.
     """

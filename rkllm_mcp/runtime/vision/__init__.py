@@ -1,1 +1,1 @@
-"""Pictures to embeddings: reading and fitting a picture, and the vision encoder in a process of its own."""
+"""Pictures to embeddings: reading and fitting a picture, and the vision encoder in its own process."""

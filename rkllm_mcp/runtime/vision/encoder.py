@@ -1,6 +1,6 @@
-"""The vision encoder from outside: a process of its own, and the embeddings of the last pictures.
+"""The vision encoder from outside: its own process, and the embeddings of the last pictures.
 
-The process is started at the first picture, behind the language model (which Rockchip's demo loads first), and stays;
+The process is started at the first picture, after the language model (which Rockchip's demo loads first), and stays;
 it ends when memory is short, and starts again with the next new picture. An embedding depends on nothing but the
 picture's bytes and the encoder, so a client that sends the whole conversation again pays for each picture once.
 """
@@ -260,10 +260,10 @@ async def open_encoder(model: Path) -> AsyncGenerator[VisionEncoder, None]:
 
 
 async def read_picture(data: bytes, width: int, height: int, memory_bytes: int = PICTURE_MEMORY_BYTES) -> bytes:
-    """Return a picture as RGB lines of this size, read in a process of its own.
+    """Return a picture as RGB lines of this size, read in its own process.
 
     Raises:
-        InputRefusedError: it is no picture, damaged or too large, or its decoder crashed or took too long.
+        InputRefusedError: it is not a picture, damaged or too large, or its decoder crashed or took too long.
     """
     command = (sys.executable, "-I", "-c", _PICTURE_PROGRAM, *map(str, (_PACKAGE_PARENT, width, height, memory_bytes)))
     try:

@@ -1,6 +1,6 @@
 """Find, check and load librknnrt.so, and run a vision encoder on it.
 
-Runs in a process of its own: releases that are older than a model have thrown C++ exceptions, which end a process
+Runs in its own process: releases that are older than a model have thrown C++ exceptions, which end a process
 (kiln, docs/TROUBLESHOOTING). The layout is that of 2.3.2; its release and the model's are compared by the library.
 """
 
@@ -91,7 +91,7 @@ def is_emulated_encoder(path: Path) -> bool:
 def find_encoder_library(model: Path) -> Path:
     """Return the library to load for an encoder.
 
-    Some models need another release than the system has, so a copy beside the model comes first; then $RKNN_LIBRARY,
+    Some models need another release than the system has, so a copy next to the model comes first; then $RKNN_LIBRARY,
     the folder of 'runtime pull', LD_LIBRARY_PATH and the usual folders.
 
     Raises:
@@ -228,7 +228,7 @@ class NativeEncoder:
 
 
 def _tokens_and_row(attr: Any) -> tuple[int, int] | None:
-    """Return tokens and floats per token of an output; None if it is none of a vision encoder.
+    """Return tokens and floats per token of an output; None if it is not one of a vision encoder.
 
     Exports differ in leading and trailing dimensions of 1; the first larger one counts the tokens.
     """

@@ -1,6 +1,6 @@
 """Pictures of people and programs to the pixels that a vision encoder takes.
 
-``encoder.read_picture`` runs this module in a process of its own, one a picture: a decoder may crash, hang or take
+``encoder.read_picture`` runs this module in its own process, one a picture: a decoder may crash, hang or take
 memory. The process reads the picture on its standard input and writes a byte, 1 for pixels and 0 for a refusal, and the
 pixels or the sentence.
 """
@@ -22,7 +22,7 @@ from rkllm_mcp.errors import InputRefusedError
 from rkllm_mcp.messages import picture_type
 
 # Checked before decoding: a pixel takes 4 bytes in most formats, 10 in AVIF and HEIC, and 15 in WebP. A line takes 8 or
-# more besides, so the sides are limited too.
+# more in addition, so the sides are limited too.
 MOST_PIXELS = 40_000_000
 LONGEST_SIDE = 20_000
 # CPU time of the process.
@@ -46,7 +46,7 @@ _OTHER_FORMATS: tuple[tuple[bytes, str], ...] = (
 )
 # The colour around a picture that is no square: 127.5 in Rockchip's demo, which the runtime's encoders were tried with.
 _PADDING = (128, 128, 128)
-_BACKGROUND = "white"  # behind transparent parts
+_BACKGROUND = "white"  # after transparent parts
 
 
 def fitted_pixels(data: bytes, width: int, height: int) -> bytes:
@@ -55,7 +55,7 @@ def fitted_pixels(data: bytes, width: int, height: int) -> bytes:
     Of an animation it is the first frame. A JPEG file is decoded at a reduced size, if that suffices.
 
     Raises:
-        InputRefusedError: it is no picture, damaged or too large.
+        InputRefusedError: it is not a picture, damaged or too large.
     """
     try:
         formats = (*FORMATS, "HEIF") if picture_type(data) == "image/heic" and _reads_heic() else FORMATS

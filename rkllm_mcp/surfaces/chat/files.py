@@ -28,14 +28,14 @@ def take_files(text: str, servers: Collection[str]) -> tuple[str, list[str]]:
     """Return a question with the names of the files that it mentions, and their paths.
 
     A mention is the longest beginning of a word that is a file, because Japanese has no blanks: ``@notes.txtを要約``.
-    What names a resource of one of ``servers`` (``@server:uri``) stays, and so does what is no file.
+    What names a resource of one of ``servers`` (``@server:uri``) stays, and so does what is not a file.
     """
     parts: list[str] = []
     paths: list[str] = []
     end = 0
     while (match := _MENTION.search(text, end)) is not None:
         path = match[1] or _mentioned_path(match[2], servers)
-        # Behind a name without quotation marks another mention may follow at once.
+        # After a name without quotation marks another mention may follow at once.
         length = len(match[0]) if match[1] else len(path) + 1
         parts += [text[end : match.start()], Path(path).name if path else "@"]
         paths += [path] if path else []

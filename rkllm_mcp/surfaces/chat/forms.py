@@ -232,7 +232,7 @@ def _titled(field: FormField, value: Any) -> Any:
     return titles.get(json.dumps(value), value)
 
 
-# Who answers nonsense so often is a program.
+# Who answers nonsense this often is a program.
 _MOST_TRIES = 5
 _ANSWERS = {"": True, "y": True, "yes": True, "n": False, "no": False}
 

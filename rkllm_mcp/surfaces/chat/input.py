@@ -55,7 +55,7 @@ class LineReader(Protocol):
 
 
 class Console(Protocol):
-    """What a terminal can do besides lines."""
+    """What a terminal can do in addition to lines."""
 
     async def choose(self, heading: str, choices: Sequence[Choice], selected: str, phrases: Catalogue) -> str | None:
         """Have the person choose from a list; see ``picker.pick``."""

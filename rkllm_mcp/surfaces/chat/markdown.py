@@ -1,7 +1,7 @@
 """Markdown -> lines of a terminal, block by block, with rich; only imported for a text with markup.
 
 a heading, a list of two ─▶ units: the heading, an item, an item     top-level blocks; of lists, their items
-unit                     ─▶ lines of at most so many columns, with colours
+unit                     ─▶ lines of at most this many columns, with colours
 """
 
 from __future__ import annotations

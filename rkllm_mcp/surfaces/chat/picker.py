@@ -19,7 +19,7 @@ _MOST_ROWS = 12
 
 @dataclass(frozen=True)
 class Choice:
-    """One row: what is returned, its title, and what stands behind it in grey."""
+    """One row: what is returned, its title, and what is after it in grey."""
 
     value: str
     title: str
@@ -114,7 +114,7 @@ async def pick(
         input=source,
         output=target,
     )
-    # A lone Escape is told from the beginning of an arrow key by the pause behind it.
+    # A lone Escape is told from the beginning of an arrow key by the pause after it.
     application.ttimeoutlen = application.timeoutlen = 0.1
     return await application.run_async(handle_sigint=False)
 

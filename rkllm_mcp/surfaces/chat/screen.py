@@ -53,7 +53,7 @@ _OF_A_CALL = frozenset({"calling", "completed", "found_nothing", "failed", "fail
 
 # What may be markup, anywhere in a line or at its start; a text without any is shown without rich.
 _MARKUP = re.compile(r"[*_`~\[\\&<|]|^[ \t]*(?:[-+#>=]|\d+[.)])|^(?: {4}| *\t)", re.MULTILINE)
-# What may be markup, or end it, behind a word.
+# What may be markup, or end it, after a word.
 _INLINE = re.compile(r"[*_`~\[\\&<|)>;\n\t]")
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _PARAGRAPH = re.compile(r"\S[^\n]*(?:\n[ \t]*\S[^\n]*)*")
@@ -101,8 +101,8 @@ class StreamedText:
 
     region: LiveRegion  # a fresh one, which this text finishes when it is settled
     is_markdown: bool  # render markup; otherwise break lines only
-    mark: str  # stands before the first line; the others are indented as far
-    style: str  # of lines without a style of their own
+    mark: str  # is before the first line; the others are indented as far
+    style: str  # of lines without their own style
     clock: Callable[[], float]  # monotonic, seconds
     _printable: PrintableStream = field(default_factory=PrintableStream)
     _source: str = ""
@@ -151,7 +151,7 @@ class StreamedText:
         self._due_s = now_s + max(_INTERVAL_S, (now_s - begun_s) / _LOAD)
 
     def _continue_line(self) -> bool:
-        """Write what has come behind the last line: most pieces of an answer are a word that fits there."""
+        """Write what has come after the last line: most pieces of an answer are a word that fits there."""
         more = self._source[self._solid_chars :].rstrip()
         if self._room is None or _INLINE.search(more) or (size := width(more)) > self._room:
             return False
@@ -307,6 +307,6 @@ def renderer_for(terminal: Terminal, phrases: Catalogue) -> Renderer:
 
 
 def load_markdown(terminal: Terminal) -> None:
-    """Import what Markdown needs beside the event loop, while the model reads the prompt or the person types."""
+    """Import what Markdown needs next to the event loop, while the model reads the prompt or the person types."""
     if terminal.draws_answers:
         Thread(target=import_module, args=["rkllm_mcp.surfaces.chat.markdown"], daemon=True).start()

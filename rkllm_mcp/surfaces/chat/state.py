@@ -106,9 +106,9 @@ class ChatState:
     stats: Stats = field(default_factory=Stats)  # statistics so far
     # resources to send with the next question, as messages name them
     attached: list[str] = field(default_factory=list[str])
-    # texts of files that stand before the next question
+    # texts of files that are before the next question
     material: list[str] = field(default_factory=list[str])
-    # pictures that stand before the next question, for a model that sees
+    # pictures that are before the next question, for a model that sees
     pictures: list[Picture] = field(default_factory=list[Picture])
     # returns the text of a file with its name, or raises a UsageError
     read_file: Callable[[str], Awaitable[str]] = _read_no_files

@@ -1,6 +1,6 @@
 /**
  * Keeps the page itself, so that it opens without a connection; what the board says is never kept. It is registered only
- * where the browser trusts the connection. Each release of the page has an address and a cache of its own, and all of a
+ * where the browser trusts the connection. Each release of the page has an address and its own cache, and all of a
  * release is kept at once: what is opened without a connection is never a mixture of two.
  */
 
@@ -57,7 +57,7 @@ async function fresh(request) {
   const shell = await cache.match("/", { ignoreVary: true });
   try {
     const response = await fetch(request, { signal: AbortSignal.timeout(PATIENCE_MS) });
-    // What stands before a board that is stopped, such as a proxy, answers in its place.
+    // What is before a board that is stopped, such as a proxy, answers in its place.
     return response.status >= 500 && shell ? shell : response;
   } catch (error) {
     if (shell) return shell;

@@ -49,7 +49,7 @@ def test_a_message_of_odd_shape_is_read(message: object, expected: list[dict[str
     assert read(b"\xef\xbb\xbf" + json.dumps(message).encode() + b"\r") == expected
 
 
-def test_a_response_behind_other_text_of_its_line_is_read_and_a_quoted_request_is_not() -> None:
+def test_a_response_after_other_text_of_its_line_is_read_and_a_quoted_request_is_not() -> None:
     line = (
         f'loading... {{"a" {{"jsonrpc": "2.0", "id": 1, "method": "ping"}}{json.dumps(RESULT)}done {json.dumps(RESULT)}'
     )

@@ -194,7 +194,7 @@ async def test_a_server_in_this_process_is_called_like_any_other(served: object)
         ("json", "'json' cannot be loaded: "),
     ],
 )
-async def test_an_object_that_is_no_server_in_this_process_is_reported(served: object, reason: str) -> None:
+async def test_an_object_that_is_not_a_server_in_this_process_is_reported(served: object, reason: str) -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([local_server("own")], host=ConnectionServices(in_process={"own": served})) as toolbox:
             await toolbox.connected()
@@ -220,7 +220,7 @@ async def test_an_object_that_is_no_server_in_this_process_is_reported(served: o
         (None, "was lost during the call"),
     ],
 )
-async def test_an_http_answer_that_is_none_costs_one_call(reply: Reply | None, said: str) -> None:
+async def test_an_http_answer_that_is_not_one_costs_one_call(reply: Reply | None, said: str) -> None:
     server = Mcp({"echo": echoed})
     spec = remote_server("s", "http", headers_template={"Authorization": "k"})
 
@@ -477,7 +477,7 @@ async def test_a_server_with_a_certificate_of_one_s_own_is_trusted_when_its_auth
 
 
 def own_certificate(folder: Path) -> Path:
-    """A certificate for localhost that signs itself, and its key beside it."""
+    """A certificate for localhost that signs itself, and its key next to it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(timezone.utc)

@@ -1,4 +1,4 @@
-"""The cloud server as a program: its command line, its exit codes, and one call as a process of its own."""
+"""The cloud server as a program: its command line, its exit codes, and one call as its own process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY = "a-key-that-nobody-sees"
 
 
 @pytest.mark.anyio
-async def test_the_server_runs_as_a_process_of_its_own_and_writes_no_key() -> None:
+async def test_the_server_runs_as_its_own_process_and_writes_no_key() -> None:
     with ChatService(refusal(401, f"wrong: {KEY}")) as service, anyio.fail_after(60):
         environment = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": service.url}
         arguments = ["-m", "mcp_servers.cloud"]

@@ -132,7 +132,7 @@ def test_the_public_key_is_no_secret_to_sign_with(tmp_path: Path) -> None:
     keys = key_file(tmp_path, public(KEY, "one"))
     pem = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     for secret in (pem, keys.read_bytes()):
-        # The library refuses to make such a token, so it is put together by hand.
+        # The library refuses to make a token like that, so it is put together by hand.
         head, body, _ = jwt.encode(claims(), OTHER, "HS256", {"kid": "one"}).split(".")
         mark = HMACAlgorithm(HMACAlgorithm.SHA256).sign(f"{head}.{body}".encode(), secret)
         token = f"{head}.{body}.{base64.urlsafe_b64encode(mark).rstrip(b'=').decode()}"

@@ -264,7 +264,7 @@ async def test_a_folder_is_added_file_by_file_and_again_at_no_cost(tmp_path: Pat
     assert (again.facts["count"], again.facts["unchanged"]) == (0, 2)
 
 
-async def test_files_are_read_from_allowed_folders_alone_also_behind_a_link(tmp_path: Path) -> None:
+async def test_files_are_read_from_allowed_folders_alone_also_after_a_link(tmp_path: Path) -> None:
     allowed, secret = tmp_path / "allowed", tmp_path / "secret.txt"
     allowed.mkdir()
     secret.write_text("nobody's business", "utf-8")

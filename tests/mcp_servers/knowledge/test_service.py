@@ -17,7 +17,7 @@ QUICK = WatchRules(debounce_s=0.05, interval_s=0.1)
 
 
 async def until_found(tools: Tools, query: str, count: int) -> None:
-    """Asks until a search finds so many; bounded by ``open_tools``."""
+    """Asks until a search finds this many; bounded by ``open_tools``."""
     while True:
         found = await tools.call("search_documents", query=query)
         if found.facts.get("count", 0) == count:

@@ -1,4 +1,4 @@
-"""Tenants of a host: each has a server of its own on the folder that all share."""
+"""Tenants of a host: each has its own server on the folder that all share."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_a_file_of_the_next_days_alone_is_read() -> None:
 
 
 @pytest.mark.parametrize("document", [[], {}, None, "", [[]], [{"publishingOffice": "x"}], [1]])
-def test_something_that_is_no_forecast_is_refused(document: object) -> None:
+def test_something_that_is_not_a_forecast_is_refused(document: object) -> None:
     with pytest.raises(ValueError, match="validation error"):
         OfficeForecast.read(document)
 

@@ -162,7 +162,7 @@ def test_every_landmark_and_region_names_places_of_the_agencys_table(japan: Gaze
 
 
 @pytest.mark.parametrize("document", [[], {}, {"offices": {}}, "<html>", None, {"class10s": {"1": 2}}])
-def test_something_that_is_no_area_table_is_refused(document: object) -> None:
+def test_something_that_is_not_an_area_table_is_refused(document: object) -> None:
     with pytest.raises(ValueError, match="validation error"):
         Gazetteer.read(document)
 

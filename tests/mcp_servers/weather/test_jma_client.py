@@ -182,7 +182,7 @@ async def test_a_missing_document_is_not_a_missing_network(fake: FakeAgency, clo
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>maintenance</html>", b"\xff\xfe", b'{"a":'])
-async def test_an_answer_that_is_no_json_is_an_error_and_not_stored(
+async def test_an_answer_that_is_not_a_json_is_an_error_and_not_stored(
     fake: FakeAgency, clock: SetClock, tmp_path: Path, body: bytes
 ) -> None:
     fake.serve(DOCUMENT, body)
@@ -264,7 +264,7 @@ def test_the_environment_says_where_the_agency_is_and_where_to_keep_documents() 
 
 
 @pytest.mark.parametrize("address", ["ftp://jma", "www.jma.go.jp", "http://"])
-def test_an_address_that_is_none_is_refused_with_advice(address: str) -> None:
+def test_an_address_that_is_not_one_is_refused_with_advice(address: str) -> None:
     with pytest.raises(ValueError, match=r"give an address like https://www\.jma\.go\.jp"):
         settings_from({"JMA_BASE_URL": address})
 

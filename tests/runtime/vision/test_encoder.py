@@ -69,7 +69,7 @@ async def test_a_process_that_is_killed_in_between_costs_no_picture(tmp_path: Pa
         assert encoder.runs == 2
 
 
-async def test_the_pictures_behind_one_that_was_given_up_get_their_own_answers(tmp_path: Path) -> None:
+async def test_the_pictures_after_one_that_was_given_up_get_their_own_answers(tmp_path: Path) -> None:
     async with encoder_in(tmp_path, "seconds 0.3") as encoder:
         await encoder.shape()
         with anyio.move_on_after(0.1):

@@ -117,7 +117,7 @@ def test_a_picture_of_another_size_and_a_run_that_fails_are_errors_of_the_pictur
     encoder.destroy()
 
 
-def test_a_library_beside_the_model_comes_before_the_systems(
+def test_a_library_next_to_the_model_comes_before_the_systems(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = emulated_encoder(tmp_path)

@@ -1,4 +1,4 @@
-"""Pictures to pixels: upright, undistorted, on grey; what is no picture costs a sentence."""
+"""Pictures to pixels: upright, undistorted, on grey; what is not a picture costs a sentence."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _bmp(width: int, height: int) -> bytes:
     ],
     ids=lambda value: None if isinstance(value, bytes) else value[:30],
 )
-def test_what_is_no_picture_costs_a_sentence_and_little_memory(data: bytes, part: str) -> None:
+def test_what_is_not_a_picture_costs_a_sentence_and_little_memory(data: bytes, part: str) -> None:
     tracemalloc.start()
     with pytest.raises(InputRefusedError) as refused:
         fitted_pixels(data, 448, 448)

@@ -1,4 +1,4 @@
-"""A picture is decoded in a process of its own: what a decoder takes, and its death, cost a sentence."""
+"""A picture is decoded in its own process: what a decoder takes, and its death, cost a sentence."""
 
 from __future__ import annotations
 

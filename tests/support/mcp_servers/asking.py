@@ -2,7 +2,7 @@
 
     python -m tests.support.mcp_servers.asking [legacy|modern] [advertising|mute]
 
-Until 2025-11-25 it asks by a request of its own and reads on until the answer comes; since 2026-07-28 it returns what
+Until 2025-11-25 it asks by its own request and reads on until the answer comes; since 2026-07-28 it returns what
 it needs and is called again with the answers. One that is ``advertising`` knows nothing of what it says it has; one
 that is ``mute`` never answers when it is asked for that.
 """
@@ -116,7 +116,7 @@ class AskingServer(TinyServer):
             return error.args[0]
 
     def outcome(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """The result of a request, or its error, with what the error says besides."""
+        """The result of a request, or its error, with what the error says in addition."""
         try:
             return {"result": self.answer(method, params)}
         except LookupError as error:
@@ -374,7 +374,7 @@ def touch(server: Any, arguments: Arguments) -> str:
 
 
 def seen(server: Any, _: Arguments) -> str:
-    """What it was told besides."""
+    """What it was told in addition."""
     return "\n".join(server.seen)
 
 

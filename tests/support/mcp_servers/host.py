@@ -1,4 +1,4 @@
-"""A host as a program of its own: opens a toolbox with one server, says that it is ready, and waits to be told to end.
+"""A host as its own program: opens a toolbox with one server, says that it is ready, and waits to be told to end.
 
 python -m tests.support.mcp_servers.host BEHAVIOUR
 """

@@ -39,7 +39,7 @@ def silent() -> None:
 
 
 def noisy() -> None:
-    """Prints what is no message on stdout, some of it almost one, and floods stderr."""
+    """Prints what is not a message on stdout, some of it almost one, and floods stderr."""
 
     class Noisy(TinyServer):
         def send(self, **message: Any) -> None:
@@ -272,7 +272,7 @@ def late() -> None:
 
 
 def logging() -> None:
-    """Sends log messages beside its answer."""
+    """Sends log messages next to its answer."""
 
     def work(server: TinyServer, _: Arguments) -> dict[str, Any]:
         server.send(

@@ -51,7 +51,7 @@ class Lives:
 
 @contextmanager
 def watched_lives(folder: Path) -> Generator[Lives]:
-    """Make such a pipe in ``folder``."""
+    """Make a pipe like that in ``folder``."""
     path = folder / "alive"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

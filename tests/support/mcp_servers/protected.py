@@ -25,7 +25,7 @@ class Protected(Mcp):
         self.expires_in = 3600
         self.denies = False
         self.registers = True
-        # Behind the address: in the metadata, and in the answer to a login, which states no issuer if it is None.
+        # After the address: in the metadata, and in the answer to a login, which states no issuer if it is None.
         self.issuer_end = ""
         self.iss_end: str | None = None
         self.meanwhile = self.answer

@@ -39,7 +39,7 @@ def dies_at() -> None:
 
 
 def garbles() -> None:
-    """Answers the message with JSON that is no answer, one way after the other."""
+    """Answers the message with JSON that is not an answer, one way after the other."""
     ways: list[Any] = [
         "nonsense",
         5,
@@ -132,7 +132,7 @@ class _Shared(TinyServer):
 
 
 def _talking(say: Callable[[TinyServer], None]) -> TinyServer:
-    """A server that serves, and keeps saying something beside it."""
+    """A server that serves, and keeps saying something next to it."""
 
     def talk() -> None:
         while True:
@@ -274,7 +274,7 @@ def changes() -> None:
 
 
 def prints() -> None:
-    """Never stops printing what is no message, in lines of a megabyte."""
+    """Never stops printing what is not a message, in lines of a megabyte."""
     line = "[" * 1_000_000
 
     def talk() -> None:

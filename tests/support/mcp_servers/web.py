@@ -48,7 +48,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What goes out; ``body`` that is no bytes is written as JSON, ``events`` follow it one by one."""
+    """What goes out; ``body`` that is not a bytes is written as JSON, ``events`` follow it one by one."""
 
     status: int = 200
     body: Any = b""
@@ -89,7 +89,7 @@ async def serving(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncGen
 
 @contextmanager
 def serving_beside(answer: Answer) -> Generator[str]:
-    """Answer HTTP requests in a thread beside the test, as ``serving`` does."""
+    """Answer HTTP requests in a thread next to the test, as ``serving`` does."""
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving(answer)) as url:
         yield url
 

@@ -236,7 +236,7 @@ def test_a_call_that_fits_no_tool_is_described_in_a_sentence_of_the_readers_lang
     assert emulation_note("secretary", "ja") in done.stderr
 
 
-def test_a_result_with_a_fence_of_its_own_is_put_in_a_longer_one() -> None:
+def test_a_result_with_its_own_fence_is_put_in_a_longer_one() -> None:
     text = "```python\nprint()\n```"
     messages = [Message("tool", results=(ToolResult("call_1", "read", text),))]
     assert transcript(messages) == f"### read\n\n````\n{text}\n````\n"

@@ -212,7 +212,7 @@ def test_a_call_is_one_line_that_changes() -> None:
     }
 
 
-def test_a_question_appears_below_its_call_which_goes_on_behind_it() -> None:
+def test_a_question_appears_below_its_call_which_goes_on_after_it() -> None:
     events = (
         Thinking("\nLet me see whether it is there, before anything is done.\n\nYes."),
         *CALLS[1:2],

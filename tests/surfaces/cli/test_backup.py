@@ -276,7 +276,7 @@ def test_a_damaged_card_of_a_model_is_named_before_a_restore_changes_anything(
 
 
 @pytest.mark.parametrize("damage", ["cut", "text", "no manifest", "later version"])
-def test_a_file_that_is_no_whole_backup_changes_nothing(
+def test_a_file_that_is_not_a_whole_backup_changes_nothing(
     home: Path, tmp_path: Path, command: Command, damage: str
 ) -> None:
     file = tmp_path / "board.tar.gz"

@@ -1,4 +1,4 @@
-"""``rkllm-mcp boards``: the proxy's configuration as a real HAProxy reads it, and its rule beside the common queue."""
+"""``rkllm-mcp boards``: the proxy's configuration as a real HAProxy reads it, and its rule next to the common queue."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_a_client_cannot_name_the_board_itself(proxy: httpx2.Client) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_program_that_is_no_board_and_an_address_that_nobody_has_are_told_apart() -> None:
+async def test_a_program_that_is_not_a_board_and_an_address_that_nobody_has_are_told_apart() -> None:
     with named("x") as address, socket.create_server(("127.0.0.1", 0)) as closed:
         nobody = f"127.0.0.1:{closed.getsockname()[1]}"
         closed.close()

@@ -340,7 +340,7 @@ def broken(change: Callable[[dict[str, object]], object]) -> str:
         (broken(lambda whole: whole.update(messages=[{"role": "tool"}])), "messages.0.role: Input should be 'user'"),
     ],
 )
-def test_a_file_that_is_no_export_is_refused_with_the_field(text: str, reason: str) -> None:
+def test_a_file_that_is_not_an_export_is_refused_with_the_field(text: str, reason: str) -> None:
     with pytest.raises(UsageError, match="this is no export of a conversation") as refused:
         from_json(text)
     assert reason in str(refused.value)

@@ -1,4 +1,4 @@
-"""``rkllm-mcp detect --explain``: the events, and behind them why."""
+"""``rkllm-mcp detect --explain``: the events, and after them why."""
 
 from __future__ import annotations
 

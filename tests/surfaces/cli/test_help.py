@@ -76,7 +76,7 @@ def test_every_command_has_examples_that_its_parser_takes(path: tuple[str, ...])
     lines = examples(" ".join(("rkllm-mcp", *path)), getattr(all_commands()[path], "commands", {}))
     assert lines
     for line in lines:
-        # What the shell takes for itself is none of the command's words.
+        # What the shell takes for itself is not one of the command's words.
         _, _, typed = line.partition("rkllm-mcp ")
         words = [*takewhile(lambda word: word not in "<>|", shlex.split(typed, comments=True))]
         parsed = root.make_context("rkllm-mcp", hoisted(words))

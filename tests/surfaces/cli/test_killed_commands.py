@@ -94,7 +94,7 @@ def test_a_restore_that_is_killed_leaves_whole_files_and_is_completed_by_the_nex
     store(home, replace(STORED, id="later", title="Later"))
     mixed = 0
     for _ in killed_from_one_beginning(home, commands, "restore", str(archive), "--yes"):
-        # Before the first file is replaced, what was here is in an archive of its own.
+        # Before the first file is replaced, what was here is in its own archive.
         replaced = (configuration(home).read_text() == NEW, titles(home) == [STORED.title])
         if any(replaced):
             (former,) = state(home).parent.parent.glob("rkllm-mcp-before-restore-*.tar.gz")
@@ -146,7 +146,7 @@ def test_a_download_of_a_model_that_is_killed_shows_no_model_and_is_completed_by
         if not (place / "qwen2.5-1.5b").exists():
             commands.run("models", "pull", *PULL)
         assert [path.name for path in place.glob("[!.]*")] == ["qwen2.5-1.5b"]
-        # Killed behind its last step, it leaves an empty file.
+        # Killed after its last step, it leaves an empty file.
         assert [path.name for path in place.glob(".*/*")] in ([], ["lock"])
         assert (place / "qwen2.5-1.5b" / FILE).read_bytes() == WEIGHTS
     assert kills >= 8

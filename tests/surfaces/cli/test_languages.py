@@ -27,7 +27,7 @@ command = "${PYTHON}"
 args = ["-m", "mcp_servers.weather"]
 """
 KANA = re.compile("[ぁ-ゖァ-ヶ]")
-# Four words in a row are a sentence; what stands in quotes, paths, addresses and commands are names.
+# Four words in a row are a sentence; what is in quotes, paths, addresses and commands are names.
 WORDS = re.compile(r"(?:\b[A-Za-z][a-z]+\b[ ,;:]+){3,}\b[a-z]+\b")
 NAMES = re.compile(r"rkllm-mcp(?: [a-z-]+)*|https?://\S+|(?:/[\w.-]+)+|'[^']*'|\$ .*")
 # Without an effect that another line depends on; those with a file that is not there end with an error.

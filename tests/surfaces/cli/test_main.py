@@ -497,7 +497,7 @@ def test_streams_that_the_caller_closed_are_no_mistake_of_ours(tmp_path: Path) -
 # Short output waits in Python's buffer for the end of the program; long or unbuffered output meets the disk at once.
 @pytest.mark.parametrize("is_buffered", [True, False], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("words", ["config schema", "--version"])
-def test_a_full_disk_behind_the_output_is_one_sentence(words: str, is_buffered: bool, tmp_path: Path) -> None:
+def test_a_full_disk_after_the_output_is_one_sentence(words: str, is_buffered: bool, tmp_path: Path) -> None:
     sentence = "Error: nothing more can be written (No space left on device); make room and ask again\n"
     assert shell(f"{words} >/dev/full", tmp_path, is_buffered=is_buffered) == (1, sentence)
 

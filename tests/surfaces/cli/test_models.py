@@ -57,7 +57,7 @@ def run(environment: Mapping[str, str], *words: str, group: str = "models") -> s
 
 
 def pull(environment: Mapping[str, str], *words: str, group: str = "models") -> subprocess.CompletedProcess[str]:
-    """A process of its own: the hub's library reads its environment when it is imported."""
+    """its own process: the hub's library reads its environment when it is imported."""
     return subprocess.run(
         [sys.executable, "-m", "rkllm_mcp", group, "pull", *words],
         capture_output=True,

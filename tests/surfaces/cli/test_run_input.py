@@ -23,7 +23,7 @@ MANUAL = "東京の手順書。\n1. 電源を入れる。\n"
 
 
 class Shell:
-    """A shell with the program as ``ask`` in a folder of its own."""
+    """A shell with the program as ``ask`` in its own folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -117,7 +117,7 @@ def test_words_are_the_question_and_the_rest_is_its_material(shell: Shell, words
     assert shell.ask(words, stdin) == turn
 
 
-def test_several_files_and_piped_text_stand_in_front_in_their_order(shell: Shell) -> None:
+def test_several_files_and_piped_text_are_in_front_in_their_order(shell: Shell) -> None:
     (shell.folder / "b.txt").write_text("bravo", "utf-8")
     turn = shell.ask("run -f b.txt -f a.txt compare", b"piped")
     assert [turn.index(word) for word in ("b.txt:", "a.txt:", "piped", "compare")] == sorted(

@@ -71,7 +71,7 @@ class Home:
 
     @property
     def files(self) -> list[str]:
-        """The files and folders that are no state, relative to the home."""
+        """The files and folders that are not state, relative to the home."""
         return sorted(
             str(path.relative_to(self.path))
             for path in self.path.rglob("*")

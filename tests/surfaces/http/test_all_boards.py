@@ -65,7 +65,7 @@ def test_a_board_shows_all_boards_to_the_owner_alone(near: Served) -> None:
 
 @dataclass(frozen=True)
 class Beside:
-    """A service with a board that another program answers for, and one that it asks with a key of its own."""
+    """A service with a board that another program answers for, and one that it asks with its own key."""
 
     service: Served
     odd: HostileServer
@@ -119,7 +119,7 @@ def test_odd_entries_of_a_board_leave_the_lists_as_they_are(beside: Beside, body
     assert names(beside.service, "/api/tags", THROUGH_PROXY) == names(beside.service, "/api/tags", DIRECTLY)
 
 
-def test_a_board_with_a_key_of_its_own_does_not_learn_that_of_the_caller(beside: Beside) -> None:
+def test_a_board_with_its_own_key_does_not_learn_that_of_the_caller(beside: Beside) -> None:
     beside.keyed.seen.clear()
     names(beside.service, "/v1/models", THROUGH_PROXY)
     httpx2.get(f"{beside.service.url}/v1/boards", headers={"x-api-key": "owner"}, timeout=30).raise_for_status()

@@ -1,4 +1,4 @@
-"""What a request brings: everything that is no JSON, or not what the route takes, is refused by name."""
+"""What a request brings: everything that is not JSON, or not what the route takes, is refused by name."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def refused(
         ('{"name": "a"}'.encode("utf-16"), "the body is not UTF-8 at byte 0; send JSON as UTF-8"),
     ],
 )
-async def test_a_body_that_is_no_json_is_a_400_with_the_position(content: bytes, sentence: str) -> None:
+async def test_a_body_that_is_not_a_json_is_a_400_with_the_position(content: bytes, sentence: str) -> None:
     async with desk(routes=ROUTES) as it:
         status, message, param = await refused(it, content)
     assert (status, param) == (400, None)
@@ -307,7 +307,7 @@ async def test_a_correct_body_comes_through_unchanged() -> None:
 
 
 async def test_a_text_cut_at_any_of_its_escapes_is_read_with_a_character_for_each_half() -> None:
-    # Pairs, halves, and backslashes with the letters of an escape behind them, in every neighbourhood.
+    # Pairs, halves, and backslashes with the letters of an escape after them, in every neighbourhood.
     parts = ("😀", "\ud83d", "\ude00", "\\ud83d", "\\", "a")
     texts = ["".join(chosen) for chosen in itertools.product(parts, repeat=4)]
     wishes = {"name": "a", "parts": texts}

@@ -186,7 +186,7 @@ def test_arguments_are_json_with_any_content(client: openai.OpenAI) -> None:
     assert arguments == {"text": "it's \"L'Aquila\"\n東京 \\ \u2028 </tool_call>", "loud": True, "nothing": None}
 
 
-def test_without_parallel_calls_the_answer_ends_behind_the_first(client: openai.OpenAI) -> None:
+def test_without_parallel_calls_the_answer_ends_after_the_first(client: openai.OpenAI) -> None:
     question = "Weather in Oslo and Rome"
     answer = ask(client, question, tools=TOOLS, parallel_tool_calls=False)
     assert calls_in(answer) == [("get_weather", {"city": "Oslo"})]
@@ -253,7 +253,7 @@ def test_a_call_that_is_cut_is_no_call(client: openai.OpenAI) -> None:
     assert answer.choices[0].finish_reason == "length"
     assert answer.choices[0].message.tool_calls is None
     assert (answer.choices[0].message.content or "").startswith("<tool_call>")
-    # The cut turn does not stand in the way of the next.
+    # The cut turn does not are in the way of the next.
     again = ask(client, "Weather in Oslo", echo(answer), "hello from ann", tools=TOOLS)
     assert (again.choices[0].message.content or "").startswith("Hello, ann")
 
@@ -283,7 +283,7 @@ def test_an_answer_that_is_cut_says_so(client: openai.OpenAI, field: str) -> Non
     assert stream(client, "at length", **{field: 4})[-1].choices[0].finish_reason == "length"
 
 
-def test_thinking_is_a_field_of_its_own_and_comes_only_on_request(client: openai.OpenAI) -> None:
+def test_thinking_is_its_own_field_and_comes_only_on_request(client: openai.OpenAI) -> None:
     thought: Any = ask(client, "think", reasoning_effort="high").choices[0].message
     assert (thought.content, thought.reasoning_content) == ("I thought.", "Hm, let me see.\n")
     chunks = stream(client, "think", extra_body={"thinking": {"type": "enabled"}})
@@ -327,7 +327,7 @@ def test_an_answer_that_never_has_the_form_is_an_error_that_says_why(client: ope
         assert "I still do not know." in str(failed.value)
 
 
-def test_an_answer_that_misses_its_form_behind_thoughts_ends_its_stream_with_the_error(client: openai.OpenAI) -> None:
+def test_an_answer_that_misses_its_form_after_thoughts_ends_its_stream_with_the_error(client: openai.OpenAI) -> None:
     with pytest.raises(openai.APIError, match="no answer of the form") as failed:
         stream(client, "think", reasoning_effort="high", response_format=TRIP)
     assert failed.value.code == "answer_format"
@@ -455,7 +455,7 @@ def test_the_model_answers_under_its_aliases(client: openai.OpenAI) -> None:
         assert answer.model == MODEL
 
 
-def test_a_run_that_fails_is_a_status_before_the_first_word_and_a_record_behind_it(client: openai.OpenAI) -> None:
+def test_a_run_that_fails_is_a_status_before_the_first_word_and_a_record_after_it(client: openai.OpenAI) -> None:
     for streaming in (False, True):
         with pytest.raises(openai.InternalServerError):
             ask(client, "fail at once", stream=streaming)

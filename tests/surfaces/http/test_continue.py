@@ -88,7 +88,7 @@ def client_of(service: Served) -> Generator[httpx2.Client, None, None]:
 
 
 def stopped_at(client: httpx2.Client, words: str, **body: Any) -> tuple[str, str]:
-    """Ask, and stop the answer once it has said so much; return the conversation and the text that was received."""
+    """Ask, and stop the answer once it has said this much; return the conversation and the text that was received."""
     with asking(client, **body) as (conversation, stream):
         events: list[Json] = []
         for event in stream:
@@ -160,7 +160,7 @@ def test_a_stop_within_a_call_leaves_its_beginning_out_and_the_call_is_made(serv
         ]
 
 
-def test_what_a_call_found_stays_when_the_answer_behind_it_goes_on(service: Served) -> None:
+def test_what_a_call_found_stays_when_the_answer_after_it_goes_on(service: Served) -> None:
     with client_of(service) as client:
         conversation, _ = stopped_at(client, "four", message="Add all", approvals="grant")
         events = continued(client, conversation)

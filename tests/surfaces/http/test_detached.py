@@ -1,4 +1,4 @@
-"""Answers that go on when their reader leaves, and what stands in the store while an answer waits or runs."""
+"""Answers that go on when their reader leaves, and what is in the store while an answer waits or runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def question(text: str, **more: Any) -> Json:
     return {"message": text, "max_tokens": 2500, **more}
 
 
-async def test_a_detached_answer_goes_on_without_its_reader_and_is_read_on_behind_any_number(service: Served) -> None:
+async def test_a_detached_answer_goes_on_without_its_reader_and_is_read_on_after_any_number(service: Served) -> None:
     async with client_of(service.url, "a") as client:
         async with reading(client, body=question("at length", detached=True)) as first:
             begun = [await first.next_record("text")]
@@ -66,7 +66,7 @@ async def test_a_detached_answer_goes_on_without_its_reader_and_is_read_on_behin
         for after in (0, begun[-1][0], rest[-3][0]):
             async with reading(client, f"{path}?after={after}") as again:
                 whole = await again.rest()
-            # It begins behind the number, and ends with the same record.
+            # It begins after the number, and ends with the same record.
             assert ([number for number, _ in whole], whole[-1]) == (list(range(after + 1, rest[-1][0] + 1)), rest[-1])
         stored = (await client.get(f"/v1/conversations/{first.conversation}")).json()["messages"]
         assert [(turn["text"], turn["ending"]) for turn in stored] == [("at length", ""), (WORDS, "answered")]

@@ -75,7 +75,7 @@ def calls(service: Served, name: str) -> list[Json]:
     return [line for line in lines if line["call"] == name]
 
 
-async def test_a_client_that_leaves_stops_its_own_run_and_the_one_behind_it_is_whole(pair: Served) -> None:
+async def test_a_client_that_leaves_stops_its_own_run_and_the_one_after_it_is_whole(pair: Served) -> None:
     aborts = len(calls(pair, "rkllm_abort"))
     async with asking(pair, "for ever") as mine:
         await mine.next("text")
@@ -104,7 +104,7 @@ async def test_a_waiting_client_gets_its_place_and_one_over_the_limit_the_time_t
                 assert refused.response.status_code == 429
                 assert int(refused.response.headers["Retry-After"]) >= 1
                 assert refused.response.json()["error"]["code"] == "rate_limit_exceeded"
-            # Who leaves the queue frees the place, and the one behind moves up.
+            # Who leaves the queue frees the place, and the one after moves up.
             await waiting.response.aclose()
             assert await other.next("queued") == {"kind": "queued", "position": 1}
             async with asking(single, "at length") as again:

@@ -116,7 +116,7 @@ def test_token_ids_which_are_another_vocabularys_are_refused(client: openai.Open
         ({"input": "a", "dimensions": 0}, "dimensions"),
     ],
 )
-def test_an_input_that_is_none_is_named(service: Served, wish: Json, param: str) -> None:
+def test_an_input_that_is_not_one_is_named(service: Served, wish: Json, param: str) -> None:
     status, answer = post(service, "/v1/embeddings", wish)
     assert (status, answer["error"]["param"]) == (422, param)
 

@@ -259,7 +259,9 @@ def test_an_answer_is_stopped_from_elsewhere_and_the_next_question_works(owner: 
         ({"message": "a", "surprise": 1}, "surprise"),
     ],
 )
-def test_a_question_that_is_none_is_refused_by_its_field(owner: httpx2.Client, body: Json, param: str | None) -> None:
+def test_a_question_that_is_not_one_is_refused_by_its_field(
+    owner: httpx2.Client, body: Json, param: str | None
+) -> None:
     assert error_of(owner.post("/v1/execute", json=body), 422)["param"] == param
 
 

@@ -36,7 +36,7 @@ class Release:
         fields: of every request.
         tools: by name, with their parameters.
         clock: it says the time at the front of everything, where the other one has a tool for it.
-        wraps: a result stands in an object of its own.
+        wraps: a result is in its own object.
     """
 
     fields: Mapping[str, Any]
@@ -257,7 +257,7 @@ def test_a_wrong_request_gets_one_sentence_with_the_reason(scripted: Served, hom
 
 @pytest.mark.parametrize("streams", [True, False], ids=["llama.cpp", "LiteLLM"])
 def test_as_an_openai_it_gets_calls_and_goes_on_with_their_results(home: httpx2.Client, streams: bool) -> None:
-    # More tokens than would fit beside the prompt: it is a limit, not a wish.
+    # More tokens than would fit next to the prompt: it is a limit, not a wish.
     options = {"stream": True, "max_tokens": 3000, "temperature": 0.7, "top_p": 1.0} if streams else {}
     head = {"model": "parrot", **options, "user": "01M81531Z8NTF73HJ9P9E2F8GS"}
     tools = NEWER.body([])["tools"]

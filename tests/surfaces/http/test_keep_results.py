@@ -59,7 +59,7 @@ rule
 
 
 def on_disk(folder: Path) -> set[str]:
-    """Which results stand in any file of the folder, the database's log among them."""
+    """Which results are in any file of the folder, the database's log among them."""
     texts = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     assert texts
     return {word for word in (MARKER, BEFORE) if any(word.encode() in text for text in texts)}

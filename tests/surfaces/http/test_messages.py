@@ -103,7 +103,7 @@ def test_an_answer_comes_whole_and_in_pieces_and_both_are_the_same(
     total = (whole.usage.input_tokens, whole.usage.cache_read_input_tokens or 0)
     assert sum(total) == end.usage.input_tokens + end.usage.cache_read_input_tokens > 5
     tokens = (end.usage.output_tokens, whole.usage.output_tokens)
-    # Behind a stop sequence the runtime goes on until it is told to stop, and each of its tokens counts.
+    # After a stop sequence the runtime goes on until it is told to stop, and each of its tokens counts.
     assert min(tokens) > 1 if reason == "stop_sequence" else tokens[0] == tokens[1] > 1
 
 
@@ -140,7 +140,7 @@ def test_calls_and_their_results_go_round_and_only_the_new_part_is_prefilled(cli
     assert again.stop_reason == "end_turn"
 
 
-def test_instructions_behind_a_question_belong_to_it(client: anthropic.Anthropic) -> None:
+def test_instructions_after_a_question_belong_to_it(client: anthropic.Anthropic) -> None:
     # Claude Code sends them so.
     answer = ask(client, "hello from ann", {"role": "system", "content": "Agents: none."})
     assert cast("Any", answer.content[0]).text == "Hello, ann. こんにちは 👋"

@@ -161,7 +161,7 @@ async def test_another_name_for_this_machine_is_refused_because_a_page_may_have_
             host in {"evil.example", "evil.example:8080"}
         )
     async with desk(KEYS, ROUTES) as it:
-        # Behind a key such a page reaches nothing, and a board has names that nobody here knows.
+        # Behind a key a page like that reaches nothing, and a board has names that nobody here knows.
         assert (await it.send("GET", "/who", {"Host": host, **bearer(LAPTOP)})).status_code == 200
 
 
@@ -367,7 +367,7 @@ async def test_an_error_alone_in_a_task_group_is_that_error() -> None:
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, "inner")
 
 
-def test_a_client_that_has_left_is_a_status_of_its_own() -> None:
+def test_a_client_that_has_left_is_its_own_status() -> None:
     assert response_to(ClientGoneError()).status_code == 499
 
 

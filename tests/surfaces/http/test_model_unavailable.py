@@ -46,7 +46,7 @@ def demo_in(folder: Path, extra: str = "") -> Demo:
 
 
 def embedding_in(folder: Path) -> str:
-    """The line that loads another model beside the chat model."""
+    """The line that loads another model next to the chat model."""
     return f'embedding_model = "{scripted_model(folder / "mapper", "rule", name="mapper")}"\n'
 
 

@@ -55,7 +55,7 @@ async def test_a_file_has_its_type_on_machines_with_other_tables_of_types(path: 
             is_comment = is_comment or line.lstrip().startswith(b"/**")
             if is_comment and b"*/" not in line:
                 continue
-            # What stands behind a comment is code again.
+            # What is after a comment is code again.
             code.append(line.partition(b"*/")[2] if is_comment else line)
             is_comment = False
         assert [line for line in response.content.splitlines() if line] == [line for line in code if line]

@@ -56,7 +56,7 @@ def test_every_conversation_gets_the_text_about_its_person_in_front_of_what_diff
     assert ABOUT not in prompts["One?"]
     head, _, rest = prompts["Two?"].partition("Two?")
     assert ABOUT in head
-    # The text belongs to the system message, so conversations differ only behind it and share it in the KV cache.
+    # The text belongs to the system message, so conversations differ only after it and share it in the KV cache.
     assert prompts["Three?"] == f"{head}Three?{rest}"
     last = prompts["Four?"]
     assert last.index("Be brief.") < last.index(ABOUT) < last.index("Four?")

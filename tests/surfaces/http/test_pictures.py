@@ -132,7 +132,7 @@ def test_the_assistant_sees_pictures_which_stay_with_their_questions(service: Se
         ([7], "pictures[0]: Value error, a picture is a string in base64"),
     ],
 )
-def test_what_is_no_picture_of_a_question_is_refused(service: Served, pictures: list[Any], part: str) -> None:
+def test_what_is_not_a_picture_of_a_question_is_refused(service: Served, pictures: list[Any], part: str) -> None:
     status, text = _post_execute(service, {"message": "What is it?", "pictures": pictures})
     assert (status, part in text) == (422, True), text
     status, text = _post_execute(service, {"prompt": {"name": "p"}, "pictures": [RED]})
@@ -146,7 +146,7 @@ def _post_execute(service: Served, body: dict[str, Any]) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def blind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A service whose model reads text, beside one that sees; it repeats what it reads of pictures."""
+    """A service whose model reads text, next to one that sees; it repeats what it reads of pictures."""
     folder = tmp_path_factory.mktemp("blind")
     seeing_model(folder / "models")
     rules = "rule\n  user (.*)\n  say $1\n"

@@ -46,7 +46,7 @@ def _namespace(*tools: Json) -> Json:
 _TEXT: Json = {"type": "text", "text": "hello"}
 _SAID: Json = {"type": "output_text", "text": "4"}
 _CALLED: Json = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
-# Report, an item of an input, the text of the question behind it, text of the answer.
+# Report, an item of an input, the text of the question after it, text of the answer.
 ITEMS: list[tuple[str, Json, str, str]] = [
     # Tools in the input, which are offered like those of the request.
     ("mxyhi/token_proxy#307", _added([_namespace({**TOOL, "name": "get_weather"})]), "weather in Oslo", CALLED),

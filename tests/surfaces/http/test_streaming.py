@@ -127,7 +127,7 @@ async def test_lines_have_no_heartbeat_between_them() -> None:
     assert connection.text == '{"a":1}\n{"b":2}\n'
 
 
-async def test_what_fails_before_the_first_record_is_a_status_of_its_own() -> None:
+async def test_what_fails_before_the_first_record_is_its_own_status() -> None:
     connection = Connection()
     with pytest.raises(HTTPError, match="too long"):
         await answered(EventStream(Work(HTTPError(400, "too long"))), connection)

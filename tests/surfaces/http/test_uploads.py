@@ -68,7 +68,7 @@ def test_a_key_with_the_right_to_write_adds_documents_of_any_size(spacious: str)
     for key, status in {WRITER: 201, CHAT: 403, KITCHEN: 201, GARAGE: 403}.items():
         sent = ("a.md", f"# {key}\n\ntext".encode())
         assert post(documents, key, files={"file": sent}).status_code == status, key
-    # It goes to the knowledge server in parts; what counts stands in the first and in the last.
+    # It goes to the knowledge server in parts; what counts is in the first and in the last.
     rules = "".join(f"<h2>第{number}条</h2><p>通勤手当は{number}円とする。</p>" for number in range(40))
     long = f"{rules}<!--{'x' * 1_200_000}-->{rules}".encode()
     form = {"knowledge_base": "規程", "title": "規則"}

@@ -72,7 +72,7 @@ def test_an_edited_question_keeps_its_earlier_versions_and_only_the_new_part_is_
     usage = ask(client, "zwei", conversation=conversation, replaces=2)["events"][-2]
     assert usage["prefilled_tokens"] < 30 < usage["cached_tokens"], "what stands in front is not read again"
     assert shown(client, conversation) == turns((stored, "1/1"), ("zwei", "2/2"))
-    # A version contains the versions of what was asked behind it.
+    # A version contains the versions of what was asked after it.
     ask(client, "drei", conversation=conversation)
     ask(client, "DREI", conversation=conversation, replaces=4)
     assert shown(client, conversation) == turns((stored, "1/1"), ("zwei", "2/2"), ("DREI", "2/2"))

@@ -37,7 +37,7 @@ NRestarts=0
 
 
 class Machine:
-    """A folder with a systemctl of its own."""
+    """A folder with its own systemctl."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

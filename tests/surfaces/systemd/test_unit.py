@@ -109,7 +109,7 @@ def test_it_is_started_again_after_a_failure_and_given_up_after_five_starts_in_t
 ) -> None:
     lines = make(BOARD).splitlines()
     assert {"StartLimitIntervalSec=600", "StartLimitBurst=5"} <= set(lines[: lines.index("[Service]")])
-    # Exit code 3, of a model that is not loaded again, is none of those that end the restarts.
+    # Exit code 3, of a model that is not loaded again, is not one of those that end the restarts.
     assert {"Restart=on-failure", "RestartPreventExitStatus=2"} <= set(lines)
 
 
@@ -151,7 +151,7 @@ def test_a_credential_is_a_variable_of_the_configuration(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("credential", ["KEY", "KEY=/nowhere/at/all", "a key=/etc/hostname", "=x"])
-def test_a_credential_that_is_none_is_refused(tmp_path: Path, credential: str) -> None:
+def test_a_credential_that_is_not_one_is_refused(tmp_path: Path, credential: str) -> None:
     done = make_demo(tmp_path, []).run_here("service", "install", "--print", "--credential", credential)
     assert done.returncode == 2
     assert "is not NAME=FILE" in done.stderr

@@ -323,7 +323,7 @@ def test_an_answer_that_failed_says_why_once_and_can_be_asked_again(browser: Bro
         assert visit.page.locator(".error-notice").count() == 0
 
 
-def test_an_answer_goes_on_behind_another_conversation(browser: Browser) -> None:
+def test_an_answer_goes_on_after_another_conversation(browser: Browser) -> None:
     with running(PageService({"x": [text("a"), HOLD, text("b")]})) as service, visiting(browser, service.url) as visit:
         visit.ask("x")
         visit.page.wait_for_selector(".conversations .running")

@@ -17,7 +17,7 @@ from tests.support.served import Served, scripted_model, served
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-# Each would run a script, or ask an address that is none of the board's, where a page takes Markdown at its word.
+# Each would run a script, or ask an address that is not one of the board's, where a page takes Markdown at its word.
 MARKDOWN = (
     "[js](javascript:hurt=1) and [JS]( JaVaScRiPt:hurt=2 ) and <javascript:hurt=3>",
     "[data](data:text/html,<script>hurt=4</script>) [vb](vbscript:hurt) [file](file:///etc/passwd)",

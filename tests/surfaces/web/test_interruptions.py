@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def shown(page: Page) -> list[str]:
-    """What stands in the conversation, part by part, without what only screen readers are told."""
+    """What is in the conversation, part by part, without what only screen readers are told."""
     parts = "[...document.querySelectorAll('.thread > *')].map((part) => part.innerText)"
     return [" ".join(part.split()) for part in page.evaluate(parts)]
 
@@ -273,7 +273,7 @@ def test_going_back_and_forward_shows_each_conversation_as_it_was(browser: Brows
         page.wait_for_selector("text=This conversation is not here")
 
 
-def test_a_question_asked_while_a_conversation_is_loading_comes_behind_it(browser: Browser) -> None:
+def test_a_question_asked_while_a_conversation_is_loading_comes_after_it(browser: Browser) -> None:
     answers = {"x": [text("One.")], "y": [text("Two.")]}
     with running(PageService(answers)) as service, visiting(browser, service.url) as visit:
         page = visit.page
@@ -297,7 +297,7 @@ def test_a_question_asked_while_a_conversation_is_loading_comes_behind_it(browse
 
 
 def with_turns(count: int, lines: int = 1) -> PageService:
-    """A service with a conversation of so many questions, each with its answer."""
+    """A service with a conversation of this many questions, each with its answer."""
     service = PageService()
     turns: list[Json] = [
         {
@@ -484,7 +484,7 @@ def test_without_a_cache_a_part_of_an_earlier_release_is_not_taken_from_the_new_
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])
-def test_an_answer_that_is_ready_behind_another_tab_is_notified_of_if_that_is_wanted(
+def test_an_answer_that_is_ready_after_another_tab_is_notified_of_if_that_is_wanted(
     browser: Browser, is_wanted: bool
 ) -> None:
     from playwright.sync_api import expect

@@ -765,7 +765,7 @@ def test_an_install_link_fills_the_panel_and_adds_nothing(browser: Browser, can_
         assert (posted, service.registry_searches) == ([], []), "opening a link adds, tries and sends nothing"
 
 
-# --- other programs, with a key of their own that the owner revokes ---------------------------------------------------
+# --- other programs, with their own key that the owner revokes ---------------------------------------------------
 
 
 def open_connections(visit: Visit) -> None:
@@ -774,7 +774,7 @@ def open_connections(visit: Visit) -> None:
     visit.page.wait_for_selector("dialog pre")
 
 
-def test_a_program_is_connected_with_a_key_of_its_own_that_is_revoked(browser: Browser, open_board: Served) -> None:
+def test_a_program_is_connected_with_its_own_key_that_is_revoked(browser: Browser, open_board: Served) -> None:
     with visiting(browser, open_board.url) as visit:
         open_connections(visit)
         page = visit.page
@@ -908,7 +908,7 @@ def test_a_used_code_leads_to_the_question_for_a_key_with_the_reason(browser: Br
 
 
 def refused(folder: Path) -> Path:
-    """A file that is no document."""
+    """A file that is not a document."""
     file = folder / "noise.bin"
     file.write_bytes(bytes(range(256)) * 8)
     return file

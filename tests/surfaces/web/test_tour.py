@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 KEY = "a-key-of-the-tour"
 KEYED = f'\n[[service.keys]]\nkey = "{KEY}"\n'
-# What a board has in its configuration besides, and how fast it reads, tokens per second.
+# What a board has in its configuration in addition, and how fast it reads, tokens per second.
 BOARDS: Mapping[str, tuple[str, int]] = {
     "usual": ("", 20_000),
     "hurried": ("\n[security]\nquestion_timeout_s = 6\n", 20_000),

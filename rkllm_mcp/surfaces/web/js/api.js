@@ -8,7 +8,7 @@
 import { language } from "./i18n.js";
 import { records } from "./sse.js";
 
-// The board writes a comment every five seconds while it has nothing to say; after so long it is not there any more.
+// The board writes a comment every five seconds while it has nothing to say; after this long it is not there any more.
 const SILENCE_MS = 30_000;
 // A response that is not a stream arrives in a moment, or the board is unreachable.
 const PATIENCE_MS = 30_000;
@@ -235,7 +235,7 @@ async function* events(response, lost) {
 }
 
 /**
- * What a response that is no success says, whichever of the usual shapes it has.
+ * What a response that is not a success says, whichever of the usual shapes it has.
  *
  * @param {Response} response
  * @param {any} body its JSON; null when it has none

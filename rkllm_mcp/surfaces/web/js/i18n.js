@@ -88,7 +88,7 @@ export function labelled(key) {
 
 /**
  * @param {number} value
- * @param {number} [digits] behind the point, at most
+ * @param {number} [digits] after the point, at most
  */
 export function figure(value, digits = 0) {
   const make = () => new Intl.NumberFormat(now.language, { maximumFractionDigits: digits });

@@ -1,6 +1,6 @@
 /**
  * Failures become sentences for the user of the page, ending with what can be done. The board's own words are English
- * and say both; in another language they stand behind the page's.
+ * and say both; in another language they are after the page's.
  */
 import { ConnectionLost, Refusal } from "./api.js";
 import { language, t } from "./i18n.js";

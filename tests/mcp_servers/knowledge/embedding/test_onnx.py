@@ -121,7 +121,7 @@ def test_a_folder_without_a_model_is_reported_at_once(
 
 
 @pytest.mark.parametrize("given", ["/nowhere", "sentence-transformers/minilm", "\0", "~nobody-at-all/x"])
-def test_a_path_that_is_no_folder_is_reported_at_once(given: str) -> None:
+def test_a_path_that_is_not_a_folder_is_reported_at_once(given: str) -> None:
     with pytest.raises(BadArgumentError, match=r"^embedder .*Give cpu:FOLDER"):
         embedder_from(f"cpu:{given}")
 

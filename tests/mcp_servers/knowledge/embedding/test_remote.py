@@ -107,7 +107,7 @@ async def test_a_question_is_sent_as_the_model_was_trained_on(service: ModelServ
     await embedder.aclose()
 
 
-async def test_passages_get_the_prompt_of_their_model_and_a_vector_space_of_their_own(service: ModelService) -> None:
+async def test_passages_get_the_prompt_of_their_model_and_their_own_vector_space(service: ModelService) -> None:
     embedder = embedder_at(service, "multilingual-e5-small")
     await embedder.embed_documents(["海"])
     assert service.asked[0].body | {"encoding_format": ""} == {
@@ -194,7 +194,7 @@ def test_nothing_is_chosen_by_none(nothing: str) -> None:
 @pytest.mark.parametrize(
     "wrong", ["hash", "ftp://x/v1#m", "http://", "http://127.0.0.1/v1", "Qwen3-Embedding", "cpu", "cpu:"]
 )
-def test_a_value_that_is_no_model_is_refused_with_the_possible_forms(wrong: str) -> None:
+def test_a_value_that_is_not_a_model_is_refused_with_the_possible_forms(wrong: str) -> None:
     with pytest.raises(BadArgumentError, match="http://"):
         embedder_from(wrong)
 

@@ -23,7 +23,7 @@ def test_paragraphs_are_merged_up_to_a_full_chunk_and_never_cut() -> None:
     assert all(len(chunk.text) <= 500 for chunk in chunks)
 
 
-def test_a_long_japanese_paragraph_is_cut_behind_sentences() -> None:
+def test_a_long_japanese_paragraph_is_cut_after_sentences() -> None:
     chunks = chunk_passages([Passage((SENTENCE + "「本当か。」と聞いた。") * 40)])
     assert len(chunks) > 2
     assert all(

@@ -240,7 +240,7 @@ def test_files_above_the_limit_are_reported(tmp_path: Path) -> None:
     assert found[-1] == SkippedPath(tmp_path, "has more than 3 files")
 
 
-def test_a_name_that_is_no_text_is_reported_and_skipped(tmp_path: Path) -> None:
+def test_a_name_that_is_not_a_text_is_reported_and_skipped(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt")).touch()
     assert [str(each.reason) for each in walk(tmp_path) if isinstance(each, SkippedPath)] == [
         "has a name that is not valid UTF-8"

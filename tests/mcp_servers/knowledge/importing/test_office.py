@@ -316,7 +316,7 @@ def test_an_address_book_is_read_without_its_pictures() -> None:
     ]
 
 
-def test_cells_that_cover_others_stand_in_each_of_them_and_a_title_stands_once() -> None:
+def test_cells_that_cover_others_are_in_each_of_them_and_a_title_is_once() -> None:
     page = (
         "<table><tr><td colspan=3>料金表</td></tr><tr><th>地域</th><th>品目</th><th>料金</th></tr>"
         "<tr><td rowspan=2>北区</td><td>傘</td><td>100</td></tr><tr><td colspan=2>休止</td></tr></table>"
@@ -355,7 +355,7 @@ def test_a_saved_page_is_read_as_a_page_without_a_head_and_its_pictures() -> Non
     assert [(passage.headings, passage.text) for passage in saved.passages] == [(("料金",), "傘は100円です。")]
 
 
-def test_parts_behind_the_end_of_a_malformed_message_are_named() -> None:
+def test_parts_after_the_end_of_a_malformed_message_are_named() -> None:
     mail = (
         'Subject: photo\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="b"\n\n--b\n'
         'Content-Type: multipart/alternative; boundary="b"\n\n--b\nContent-Type: text/plain\n\nHello.\n--b--\n\n--b\n'

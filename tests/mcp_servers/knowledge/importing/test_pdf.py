@@ -180,7 +180,7 @@ def test_a_table_is_placed_between_the_text_before_and_after_it_in_any_order_of_
     assert texts(pdf([page])) == [*(text for *_, text in before), *expected, *(text for *_, text in after)]
 
 
-def test_the_cells_behind_one_of_two_lines_stay_in_its_row() -> None:
+def test_the_cells_after_one_of_two_lines_stay_in_its_row() -> None:
     lines = [(60, 715, "区分"), (160, 715, "内容"), (360, 715, "期限"), (60, 697, "申請"), (160, 697, "申請書を上司に")]
     lines += [
         (160, 684, "提出する"),
@@ -260,7 +260,7 @@ def test_a_truncated_pdf_becomes_a_sentence_or_its_readable_part(share: float) -
         assert str(problem).startswith("a.pdf ")
 
 
-def test_the_values_of_a_form_stand_behind_their_labels() -> None:
+def test_the_values_of_a_form_are_after_their_labels() -> None:
     canvas = pytest.importorskip("reportlab.pdfgen.canvas")
     content = io.BytesIO()
     page = canvas.Canvas(content)

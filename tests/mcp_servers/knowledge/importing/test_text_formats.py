@@ -51,7 +51,7 @@ def test_lines_that_end_where_they_like_stay_lines(text: str) -> None:
     assert [passage.text for passage in read_plain(text)] == [text]
 
 
-def test_indented_lines_begin_a_paragraph_of_their_own() -> None:
+def test_indented_lines_begin_their_own_paragraph() -> None:
     text = "　" + "あ" * 39 + "\n" + "い" * 20 + "。\n　" + "う" * 39
     assert read_plain(text)[0].text.split("\n") == ["あ" * 39 + "い" * 20 + "。", "う" * 39]
 

@@ -91,7 +91,7 @@ async def test_the_unsure_places_are_asked_in_one_request_that_asks_for_no_inven
         (completion(None), 200, "its answer has no text"),
     ],
 )
-async def test_an_answer_that_is_none_is_a_service_that_is_not_available(
+async def test_an_answer_that_is_not_one_is_a_service_that_is_not_available(
     answer: object, status: int, reason: str
 ) -> None:
     with serving(FakeService(answer, status)) as service:
@@ -100,7 +100,7 @@ async def test_an_answer_that_is_none_is_a_service_that_is_not_available(
     assert result.status == f"LLM service unavailable: {reason}; decided by rules alone"
 
 
-async def test_a_service_that_says_nothing_is_waited_for_so_long_and_no_longer() -> None:
+async def test_a_service_that_says_nothing_is_waited_for_that_long_and_no_longer() -> None:
     with serving(FakeService(None)) as service, anyio.fail_after(60):
         with pytest.raises(ModelServiceUnavailableError, match=r"no answer in 0\.2 s"):
             await ChatJudge(service.address(timeout_s=0.2)).answer("", "")

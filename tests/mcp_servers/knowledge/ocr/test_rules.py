@@ -47,7 +47,7 @@ def test_listed_words_are_restored_from_every_dash(dash: str) -> None:
     assert share_right(SOME_WORDS[::5], dash) >= AIM
 
 
-def test_listed_words_are_right_in_both_widths_and_behind_a_kanji_one() -> None:
+def test_listed_words_are_right_in_both_widths_and_after_a_kanji_one() -> None:
     assert share_right(SOME_WORDS, "-") >= AIM
     assert share_right(SOME_WORDS, "-", is_half=True) >= AIM
     assert share_right(SOME_WORDS, "一") >= 0.9

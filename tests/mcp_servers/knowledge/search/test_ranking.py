@@ -53,7 +53,7 @@ def test_common_terms_are_left_out_of_the_index_search_when_they_cost_too_much()
 
 
 @pytest.mark.parametrize("question", ["alpha beta gamma", "beta gamma alpha", "gamma alpha beta"])
-def test_what_no_chunk_has_is_counted_wherever_it_stands_in_the_question(question: str) -> None:
+def test_what_no_chunk_has_is_counted_wherever_it_is_in_the_question(question: str) -> None:
     terms = analyze_query(question)
     frequencies = {term: 5 if term == "alpha" else 0 for term in terms.terms}
     # An unknown English word counts half, and is rarer than a known one.

@@ -44,7 +44,7 @@ anyio.run(main, *sys.argv[1:])
 
 
 def import_and_kill(folder: Path, base_id: str, first: int, after: int) -> int:
-    """Imports from a number on, is killed at some moment after so many documents, and returns the last one told."""
+    """Imports from a number on, is killed at some moment after this many documents, and returns the last one told."""
     arguments = [sys.executable, "-c", _IMPORT, str(folder), base_id, str(first), str(CHUNKS)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, cwd=REPOSITORY) as child:
         assert child.stdout

@@ -140,7 +140,7 @@ def test_a_writer_that_waits_too_long_says_so(tmp_path: Path) -> None:
         one.close()
 
 
-def test_a_file_that_is_no_database_is_left_unchanged_and_reported(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_left_unchanged_and_reported(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"these are my holiday pictures" * 100)
     with pytest.raises(StorageDamagedError, match="put back a backup"):
         SQLiteDatabase(tmp_path)

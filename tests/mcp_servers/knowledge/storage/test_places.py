@@ -82,7 +82,7 @@ async def test_a_document_is_removed_at_all_of_its_places(tmp_path: Path) -> Non
         assert await library.documents(base.id, every_place=True) == ()
 
 
-async def test_other_readers_get_a_document_of_their_own(tmp_path: Path) -> None:
+async def test_other_readers_get_their_own_document(tmp_path: Path) -> None:
     async with open_library(tmp_path) as library:
         base = await library.create("house")
         await library.add(base.id, NewDocument("secret.txt", BINS.chunks, "aa", uri="file:///secret", clearance=3))

@@ -57,7 +57,7 @@ class Progress:
         self._changed = anyio.Event()
 
     async def until(self, documents: int, errors: int) -> None:
-        """Wait until there are so many more of them."""
+        """Wait until there are this many more of them."""
         documents, errors = documents + len(self.committed), errors + len(self.errors)
         while len(self.committed) < documents or len(self.errors) < errors:
             await self._changed.wait()

@@ -1,4 +1,4 @@
-"""A text index is rebuilt beside the one that is searched, in short transactions, and then takes its place."""
+"""A text index is rebuilt next to the one that is searched, in short transactions, and then takes its place."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ export class Answer {
   }
 
   /**
-   * A call runs from the line that says so, which comes behind the approval.
+   * A call runs from the line that says so, which comes after the approval.
    *
    * @param {BoardEvent} event
    */

@@ -144,7 +144,7 @@ export class AnswerView {
   /** @param {Segment} segment */
   #begin(segment) {
     const view = viewOf(segment, this.#isPast);
-    // The segment before is complete: words go on in a segment of their own.
+    // The segment before is complete: words go on in their own segment.
     for (const earlier of this.#views.values()) earlier.end?.();
     this.#views.set(segment, view);
     this.#parts.append(view.node);

@@ -1,5 +1,5 @@
 /**
- * The conversations that are open in this window: one is on the page, others may be answered behind it.
+ * The conversations that are open in this window: one is on the page, others may be answered after it.
  *
  * @typedef {import("./unanswered.js").Wish} Wish
  */

@@ -1,5 +1,5 @@
 /**
- * What goes with a question besides its words: the tool that its answer begins with, for one question; tokens for
+ * What goes with a question in addition to its words: the tool that its answer begins with, for one question; tokens for
  * servers, as long as the window is there. Both are chosen in a dialog and stand above the question. Nothing of it is
  * stored.
  *

@@ -1,6 +1,6 @@
 /** When what has changed is drawn: in the next frame, or more seldom where frames take long, so that a key gets its turn. */
 
-// Of the time that drawing takes, a rest so many times as long follows, which has a limit.
+// Of the time that drawing takes, a rest this many times as long follows, which has a limit.
 const RESTS = 3;
 const LONGEST_REST_MS = 500;
 // How much the last of the times counts.

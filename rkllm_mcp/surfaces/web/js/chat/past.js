@@ -15,7 +15,7 @@ const PART = 60;
 const NEARLY = 1.5;
 
 /**
- * The part that ends here, behind a button for earlier messages.
+ * The part that ends here, after a button for earlier messages.
  *
  * @param {Maker[]} makers
  * @param {number} end

@@ -18,7 +18,7 @@ const HEAD_BYTES = 262_144;
  *
  * @param {File} file
  * @returns {Promise<Picture>}
- * @throws {PictureRefused} it is no picture that this browser reads, or too large
+ * @throws {PictureRefused} it is not a picture that this browser reads, or too large
  */
 export async function readPicture(file) {
   const head = new DataView(await file.slice(0, HEAD_BYTES).arrayBuffer());

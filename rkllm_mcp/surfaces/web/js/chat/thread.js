@@ -345,7 +345,7 @@ export class Thread {
   }
 
   /**
-   * @param {HTMLElement} node the first that goes; all behind it go as well
+   * @param {HTMLElement} node the first that goes; all after it go as well
    * @param {number} position
    */
   #dropFrom(node, position) {

@@ -1,5 +1,5 @@
 /**
- * How another program asks the board: its address, a key of its own, and what to write where; and the keys that were
+ * How another program asks the board: its address, its own key, and what to write where; and the keys that were
  * given away, to revoke them.
  *
  * @typedef {{id: string, title: string, where: {en: string, ja: string}, language: string, text: string[]}} Snippet
@@ -49,7 +49,7 @@ export async function openConnect(me) {
       );
     };
 
-    /** Each program gets a key of its own. */
+    /** Each program gets its own key. */
     const begin = () => {
       state.key = "";
       tell(note, say("connect.no_key"));

@@ -78,7 +78,7 @@ function row(field) {
   const described = { "aria-describedby": field.description ? `${id}-help ${id}-error` : `${id}-error` };
   const made = isGroup(field) ? group(field, id, described) : single(field, id, described);
   const isBefore = field.kind === "boolean";
-  // With a value of its own it is filled in already.
+  // With its own value it is filled in already.
   const isMarked = field.isRequired && !isBefore && field.initial === null;
   const title = [
     field.title,

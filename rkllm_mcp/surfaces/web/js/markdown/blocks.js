@@ -36,7 +36,7 @@ export class BlockReader {
 
   /**
    * @param {string} text the next piece
-   * @returns {{settled: Block[], live: Block[]}} blocks that will not change any more, in order, and behind them those
+   * @returns {{settled: Block[], live: Block[]}} blocks that will not change any more, in order, and after them those
    *   that may; live ones take the place of the live ones of the time before
    */
   feed(text) {

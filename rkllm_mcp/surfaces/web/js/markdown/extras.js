@@ -100,7 +100,7 @@ function idle() {
  * A formula: its text at first, its signs as soon as they can be made.
  *
  * @param {string} text in TeX
- * @param {boolean} isDisplay a formula on a line of its own
+ * @param {boolean} isDisplay a formula on its own line
  */
 export function formula(text, isDisplay) {
   const node = h("span", { class: isDisplay ? "math display" : "math" }, text);

@@ -13,7 +13,7 @@
  */
 
 const SPECIAL = /[\\`*_~[!\nh$&<]/g;
-// Japanese text stands before and behind an address without a space, and any text in quotation marks.
+// Japanese text is before and behind an address without a space, and any text in quotation marks.
 const ADDRESS = /https?:\/\/[^\s<>"'`\u2018-\u201f\u2026\u3000-\u9fff\uac00-\ud7af\uff00-\uffef]{1,2000}/y;
 const BEFORE_ADDRESS = /[\w/]/;
 const LINE_BREAK = /<br\s{0,4}\/?>/iy;
@@ -65,7 +65,7 @@ class Reader {
   #at = 0;
   /** @type {Set<string>} markers whose ending was looked for and is not there */
   #missing = new Set();
-  /** the next place where the name of a link ends, and the last one behind which no address was */
+  /** the next place where the name of a link ends, and the last one after which no address was */
   #close = -1;
   #barren = -1;
 
@@ -111,7 +111,7 @@ class Reader {
     this.#at = end;
   }
 
-  /** A formula. A single $ is mostly money: it closes on its line, without spaces inside its ends or a digit behind. */
+  /** A formula. A single $ is mostly money: it closes on its line, without spaces inside its ends or a digit after it. */
   #math() {
     for (const [open, close, isDisplay] of FORMULAS) {
       if (!this.text.startsWith(open, this.#at)) continue;

@@ -6,7 +6,7 @@
  * @typedef {import("./inline.js").Span} Span
  * @typedef {{list: HTMLElement, indent: number, content: number, isOrdered: boolean}} Level
  * @typedef {{block: Block, node: HTMLElement, before: readonly Level[], after: readonly Level[],
- *   outline: readonly number[]}} Shown the lists that were open before and behind it, and the headings above it
+ *   outline: readonly number[]}} Shown the lists that were open before and after it, and the headings above it
  */
 import { h } from "../dom.js";
 import { labelled } from "../i18n.js";
@@ -96,7 +96,7 @@ export class MarkdownView {
   }
 
   /**
-   * Mark all blocks but the last ones: a mark of its own changes the style of one element, a selector that counts from
+   * Mark all blocks but the last ones: its own mark changes the style of one element, a selector that counts from
    * the end that of all.
    *
    * @param {number} kept the number of blocks that are not marked

@@ -28,7 +28,7 @@ export class DocumentsPanel {
   /** @type {File[]} those that wait for the documents to be turned on */
   #pending = [];
   #told;
-  /** @type {(() => void) | null} the action of Back besides closing the open passage; null for none */
+  /** @type {(() => void) | null} the action of Back in addition to closing the open passage; null for none */
   #goBack = null;
 
   /** @param {{ask: (document: {name: string, id: string, passages: number}) => void}} told called to ask about a document */
@@ -206,7 +206,7 @@ export class DocumentsPanel {
    *
    * @param {Source} source
    * @param {HTMLElement} opener gets the focus back
-   * @param {() => void} [closed] what Back does besides closing it
+   * @param {() => void} [closed] what Back does in addition to closing it
    */
   async show(source, opener, closed = () => undefined) {
     const { PassageView } = await import("./passage.js");

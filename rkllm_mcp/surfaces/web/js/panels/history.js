@@ -110,7 +110,7 @@ function rowsOf(call) {
 }
 
 /**
- * A name that may go on in the next line behind each of its words.
+ * A name that may go on in the next line after each of its words.
  *
  * @param {string} name
  */

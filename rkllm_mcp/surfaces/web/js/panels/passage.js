@@ -1,5 +1,5 @@
 /**
- * A passage in its document: marked between the passages around it, with the way to the one before and the one behind.
+ * A passage in its document: marked between the passages around it, with the way to the one before and the one after it.
  *
  * @typedef {{document: string, passage: string, page: number | null, score: number | null, document_id?: string,
  *   chunk_index?: number}} Source the last two are present if the search returns the position of the passage
