@@ -6,16 +6,24 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal, Protocol, TypeAlias
 
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.messages import ApprovalOutcome, StoredTurn
+from rkllm_mcp.text import LANGUAGES
 
 GrantKind: TypeAlias = Literal["always", "never", "configured"]
-# Results of automatic tools in the text before a question, as ``agent.instructions`` writes them.
-_TOOL_CONTEXT = re.compile(r"\[What (\S+) says to the following question\]\n.*?\n\[End of \1\]\n*", re.DOTALL)
 # Decisions after which the result is a sentence of the host, not of the tool.
 _NOT_RUN: tuple[ApprovalOutcome, ...] = ("deny", "never", "refused", "off", "stopped")
 NOT_STORED = "[not stored: keep_results is off in [service]]"
+
+
+@cache
+def _tool_context() -> re.Pattern[str]:
+    """Match results of automatic tools before a question, as ``agent.instructions`` writes them in each language."""
+    marks = (translate("model.found", language).split("\n") for language in LANGUAGES)
+    return re.compile("|".join(f"{re.escape(begin)}\n.*?\n{re.escape(end)}\n*" for begin, end in marks), re.DOTALL)
 
 
 def without_result(item: dict[str, Any]) -> dict[str, Any]:
@@ -34,7 +42,7 @@ def without_results(turn: StoredTurn) -> StoredTurn:
     events = json.loads(turn.events or "[]")
     less = [without_result(event) for event in events]
     stored = turn.events if less == events else json.dumps(less, ensure_ascii=False, separators=(",", ":"))
-    return replace(turn, context=_TOOL_CONTEXT.sub("", turn.context).strip(), events=stored)
+    return replace(turn, context=_tool_context().sub("", turn.context).strip(), events=stored)
 
 
 @dataclass(frozen=True)

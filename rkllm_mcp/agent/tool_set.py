@@ -40,7 +40,7 @@ class Search(Protocol):
         ...
 
     def continued(self, before: str, text: str) -> str:
-        """The question ``before`` with the value that a text consists of; empty if it is not a such text."""
+        """The question ``before`` with the value that a text consists of; empty if it is not one."""
         ...
 
     def have_common_words(self, text: str, values: str) -> bool:

@@ -188,14 +188,17 @@ async def _open_on_npu(
         with anyio.move_on_after(WORKER_START_S):
             await engine.started()
         from rkllm_mcp.app.model_form import listing, model_form
-        from rkllm_mcp.app.vision import open_vision
         from rkllm_mcp.providers.rkllm import RkllmModel
         from rkllm_mcp.runtime.prompt_cache import PrefixExchange, PromptFiles, prompts_folder
 
         # Others' answers go on while a tokenizer is read for a second model.
         form = model_form(config, model) if open_host is None else await to_thread.run_sync(model_form, config, model)
         prefill_progress = PrefillProgress(settings.profile.prefill_s if settings.profile else None)
-        vision = await stack.enter_async_context(open_vision(engine, model))
+        vision = None
+        if model.encoder is not None:
+            from rkllm_mcp.app.vision import open_vision
+
+            vision = await stack.enter_async_context(open_vision(engine, model, model.encoder))
         keeps_prefixes = model.keeps_prompts and config.model.prompt_cache is not False
         files = PromptFiles(prompts_folder(), config.model.prompt_cache_mb)
         prefixes = PrefixExchange(engine, model.file, files) if keeps_prefixes else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import anyio
 from anyio import to_thread
@@ -70,20 +71,17 @@ class ModelVision:
 
 
 @asynccontextmanager
-async def open_vision(engine: Engine, model: ModelFolder) -> AsyncGenerator[ModelVision | None, None]:
-    """Yield the eyes of a model, whose encoder is loaded at the first picture; None for a model that does not see.
+async def open_vision(engine: Engine, model: ModelFolder, encoder: Path) -> AsyncGenerator[ModelVision, None]:
+    """Yield the eyes of a model, whose encoder is loaded at the first picture.
 
     Raises:
-        ModelFileError: the model has an encoder, and nothing says how its family marks pictures.
+        ModelFileError: nothing says how the model's family marks pictures.
     """
-    if model.encoder is None:
-        yield None
-        return
     tags = picture_tags(model.card)
     if tags is None:
         raise ModelFileError(
             f"{model.folder} has a vision encoder, and the template {model.card.template!r} no tags for pictures.",
             "Write picture_tags = [before, behind, in place of a token] into its model.toml.",
         )
-    async with open_encoder(model.encoder) as encoder:
-        yield ModelVision(engine, encoder, model, tags)
+    async with open_encoder(encoder) as opened:
+        yield ModelVision(engine, opened, model, tags)

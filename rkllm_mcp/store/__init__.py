@@ -19,7 +19,6 @@ from rkllm_mcp.store.conversations import EXCHANGE, Conversations, StoredRespons
 from rkllm_mcp.store.database import Database, SQLiteDatabase, Transaction, open_database, state_file
 from rkllm_mcp.store.limits import Limits, StoreLimits
 from rkllm_mcp.store.outbox import Behind, Outbox
-from rkllm_mcp.store.postgres import database_time, open_postgres
 from rkllm_mcp.store.tables import (
     TOKENS,
     AgreedLimits,
@@ -119,13 +118,18 @@ async def open_store(
         kept = Limits(limits)
         devices = DeviceKeys(database)
         if url is not None:
+            from rkllm_mcp.store.postgres import database_time, open_postgres
+
+            def now(transaction: Transaction) -> float:
+                return database_time(transaction)[1]
+
             opening = open_postgres(url, tenant, on_problem=on_problem, required=required)
             shared = server = await stack.enter_async_context(opening)
             devices = DeviceKeys(shared, since_boot=database_time)
-            leases = Leases(shared, server.board, _database_now)
+            leases = Leases(shared, server.board, now)
             # Limits are read in the thread of the database.
             report = partial(asyncio.get_running_loop().call_soon_threadsafe, on_problem)
-            kept = AgreedLimits(limits, given, _database_now, report)
+            kept = AgreedLimits(limits, given, now, report)
             with suppress(StoreError):  # the database is away; what is deleted then asks again
                 await shared.ask(kept.read)
             outbox = Outbox(database, shared, tenant, {EXCHANGE: append_again, TOKENS: add_tokens})
@@ -143,10 +147,6 @@ async def open_store(
             leases,
             outbox,
         )
-
-
-def _database_now(transaction: Transaction) -> float:
-    return database_time(transaction)[1]
 
 
 def stored_texts(path: Path, kind: str) -> dict[str, str]:

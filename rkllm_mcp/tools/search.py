@@ -327,7 +327,7 @@ class ToolSearch:
         return files_in(text)
 
     def continued(self, before: str, text: str) -> str:
-        """Return the question ``before`` with the value that a text consists of; empty if it is not a such text."""
+        """Return the question ``before`` with the value that a text consists of; empty if it is not one."""
         return continued_question(before, text) if before and is_value_alone(text) else ""
 
     def have_common_words(self, text: str, values: str) -> bool:

@@ -152,6 +152,10 @@ class FixedScores:
         del text
         return []
 
+    def continued(self, before: str, text: str) -> str:
+        del before, text
+        return ""
+
     def have_common_words(self, text: str, values: str) -> bool:
         del text, values
         return False

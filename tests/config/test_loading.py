@@ -287,7 +287,7 @@ def test_the_environment_overrides_keys_by_their_type(tmp_path: Path) -> None:
         RKLLM_MCP_MODELS="/not/a/section",
     )
     assert (config.agent.max_rounds, config.agent.parallel_tools, config.model.name) == (3, True, "qwen")
-    assert (config.model.temperature, config.runtime.cpus, config.agent.language) == (0.5, (4, 5), None)
+    assert (config.model.model_dump()["temperature"], config.runtime.cpus, config.agent.language) == (0.5, (4, 5), None)
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ NOT_TYPED: Mapping[str, str] = {
     "python -m mcp_servers.knowledge": "runs until it is stopped: tests/mcp_servers/knowledge/test_program.py",
     "rkllm-mcp-knowledge --embedder": "a model from the network: tests/models/test_embedders.py",
     "curl ": "a service with a key, or of another machine: tests/surfaces/http",
+    "rkllm-mcp boards status": "other boards: tests/surfaces/cli/test_boards.py",
     "./install.sh": "the network: tests/test_packaging.py",
     "rkllm-mcp setup": "asks a person: tests/surfaces/cli/test_setup.py",
     "rkllm-mcp runtime pull": "the network: tests/app/test_runtimes.py",

@@ -232,7 +232,7 @@ def test_ctrl_c_at_a_question_is_a_no_that_stops_the_answer(tmp_path: Path) -> N
         terminal.expect_exact("deleted one.txt")
         terminal.expect_exact("deleted two.txt")
         ask(terminal, "/approve")
-        terminal.expect(r"conversation +notes +delete_file")
+        terminal.expect(r"この会話で許可 +notes +delete_file")
         ask(terminal, "/approve forget delete_file")
         terminal.expect_exact("取り消しました: この会話でのサーバー「notes」の「delete_file」。次からまた尋ねます。")
         ask(terminal, "/approve")

@@ -28,7 +28,7 @@ def test_a_card_is_read_as_it_was_written(tmp_path: Path) -> None:
         syntaxes=("hermes",),
         stop=("<|x|>", "]"),
         thinking="auto",
-        sampling=SamplingCard(temperature=0.6, top_k=20),
+        sampling=SamplingCard.model_validate({"temperature": 0.6, "top_k": 20}),
         source=SourceCard(repository="owner/name", file="x/y.rkllm", sha256="0" * 64, platform="RK3576"),
         published=PublishedCard(decode_tokens_per_second=16.7, memory_mb=1689, source="them, 1.3.0"),
     )

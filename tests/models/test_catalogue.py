@@ -133,9 +133,9 @@ def test_the_documentation_lists_the_sampling_of_every_entry() -> None:
     listed = {name.strip("`"): row[1:7] for row in rows for name in row[0].split(", ")}
     in_cards: dict[str, list[str]] = {}
     for model in CATALOGUE:
-        card = model.card.sampling
-        thinking = (card.thinking.temperature, card.thinking.top_p, card.thinking.top_k)
-        answer = (card.temperature, card.top_p, card.top_k, card.repeat_penalty, card.presence_penalty)
+        card = model.card.sampling.model_dump()
+        thinking = [card["thinking"][name] for name in ("temperature", "top_p", "top_k")]
+        answer = [card[name] for name in ("temperature", "top_p", "top_k", "repeat_penalty", "presence_penalty")]
         in_cards[model.name] = [
             *("" if value is None else f"{value:g}" for value in answer),
             " / ".join(f"{value:g}" for value in thinking if value is not None),

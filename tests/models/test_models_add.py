@@ -90,7 +90,11 @@ def test_a_known_model_is_added_without_a_question(sources: ModelSources, mine: 
     assert (folder.folder.name, folder.missing) == ("qwen2.5-1.5b", ())
     assert folder.file.stat().st_ino == mine.stat().st_ino, "a link, not a copy"
     assert folder.card.published is not None
-    assert (folder.card.template, folder.card.sampling.top_k, folder.card.published.memory_mb) == ("qwen2.5", 20, 1689)
+    assert (folder.card.template, folder.card.sampling.model_dump()["top_k"], folder.card.published.memory_mb) == (
+        "qwen2.5",
+        20,
+        1689,
+    )
     assert folder.card.source is not None
     assert folder.card.source.platform == "RK3588"
     (sentence,) = said

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rkllm_mcp.app.preview import agreed_limits, copy_stored
+from rkllm_mcp.app.shared_store import agreed_limits, copy_stored
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.cli.options import AsJson, command, flag

@@ -90,7 +90,9 @@ def misaddresses() -> None:
         def send(self, **message: Any) -> None:
             for stranger in (10_000, "abc", None, -1):
                 super().send(id=stranger, result={"content": [{"type": "text", "text": "not yours"}]})
-                super().send(id=stranger, error={"code": -32000, "message": "not yours"})
+                # One without an id belongs to the call that is open.
+                if stranger is not None:
+                    super().send(id=stranger, error={"code": -32000, "message": "not yours"})
             super().send(**message)
             super().send(**message)
 

@@ -422,7 +422,7 @@ NESTED: Json = {
         ({"n": 2}, openai.BadRequestError, "n", "unsupported_parameter"),
         ({"model": "gpt-9"}, openai.NotFoundError, "model", "model_not_found"),
         (
-            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "aGk="}}]}]},
             openai.BadRequestError,
             "messages[0].content[0].type",
             "unsupported_content",

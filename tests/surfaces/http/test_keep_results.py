@@ -163,7 +163,7 @@ def test_the_terminal_keeps_no_result_either(tmp_path: Path) -> None:
 RESULT = [ToolFinished("c1", "look", is_error=False, text=f"{MARKER} there", seconds=1.0)]
 FOUND = Sources([{"document": "Rules", "page": 3, "passage": MARKER, "score": 0.5}])
 CONTEXT = (
-    f"A note.\n\n[What about says to the following question]\n{BEFORE}\nfor it\n[End of about]\n\nName the source."
+    f"A note.\n\n[Found for the following question]\n{BEFORE}\nfor it\n[End of what was found]\n\nName the source."
 )
 
 

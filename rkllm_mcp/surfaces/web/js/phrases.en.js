@@ -364,7 +364,6 @@ export default {
   "servers.name": "Name",
   "servers.url": "Address",
   "servers.url_help": "Streamable HTTP, such as https://example.com/mcp",
-  "servers.key": "Key",
   "servers.key_help": "Sent as a bearer token. It is stored in the configuration of the board and never shown again.",
   "servers.headers": "Further headers",
   "servers.headers_help": "One a line, such as X-Api-Key: abc",

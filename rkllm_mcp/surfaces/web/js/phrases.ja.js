@@ -364,7 +364,6 @@ export default {
   "servers.name": "名前",
   "servers.url": "アドレス",
   "servers.url_help": "Streamable HTTP。例：https://example.com/mcp",
-  "servers.key": "キー",
   "servers.key_help": "Bearer トークンとして送ります。ボードの設定に保存され、再び表示されることはありません。",
   "servers.headers": "その他のヘッダー",
   "servers.headers_help": "1 行に 1 つ。例：X-Api-Key: abc",

@@ -21,7 +21,6 @@ import { h } from "../dom.js";
 import { t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { announce } from "./announcer.js";
-import { openDialog } from "../dialogs/dialog.js";
 import { openMenu } from "../menu.js";
 import { pastAnswer } from "./answer_view.js";
 import { lastOf, notice } from "./past.js";
@@ -328,20 +327,15 @@ export class Thread {
           .models()
           .filter(({ loaded }) => !loaded)
           .map(({ id }) => ({ phrase: "chat.again_with", values: { name: id }, act: () => ask({ model: id }) })),
-        ...(this.id ? [{ phrase: "chat.sent", act: () => void this.#showSent() }] : []),
+        ...(this.id ? [{ phrase: "chat.sent", act: () => this.#showSent() }] : []),
       ]);
     const goOn = (/** @type {HTMLElement} */ node) => this.#told.ask({ message, goOn: node });
     return { again, goOn };
   }
 
-  /** Show what was sent to the model in this conversation: system text, tools, passages, turns. */
   async #showSent() {
-    try {
-      const { text, tokens } = await api.get(`/v1/conversations/${encodeURIComponent(this.id)}/prompt`);
-      await openDialog("chat.sent_title", { n: tokens }, () => [h("pre", { class: "sent", tabindex: "0" }, text)]);
-    } catch (error) {
-      await openDialog("chat.sent", {}, () => [h("p", {}, sentenceOf(error))]);
-    }
+    const { showSent } = await import("../dialogs/sent.js");
+    await showSent(this.id);
   }
 
   /**

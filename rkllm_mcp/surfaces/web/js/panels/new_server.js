@@ -97,7 +97,7 @@ function byAddress(canAdd, added, { name, url, wants }) {
         maxLength: Math.max(200, url.length),
         default: url || undefined,
       },
-      key: { type: "string", format: "password", title: t("servers.key"), description: t("servers.key_help"), maxLength: 200 },
+      key: { type: "string", format: "password", title: t("key.label"), description: t("servers.key_help"), maxLength: 200 },
       headers: { type: "string", title: t("servers.headers"), description: t("servers.headers_help"), maxLength: 8000 },
       oauth: { type: "boolean", title: t("servers.oauth") },
     },
