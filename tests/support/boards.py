@@ -175,7 +175,9 @@ class Boards:
 
 
 @contextmanager
-def boards(folder: Path, model: Path, *, extra: str = "", store: str | None = None) -> Generator[Boards, None, None]:
+def boards(
+    folder: Path, model: Path, *, extra: str = "", store: str | None = None, parallel: int | None = None
+) -> Generator[Boards, None, None]:
     """Three boards that share a model's script, ready, and HAProxy before them; all gone when the block is left.
 
     Args:
@@ -183,6 +185,7 @@ def boards(folder: Path, model: Path, *, extra: str = "", store: str | None = No
         model: the model's folder.
         extra: lines of configuration for each.
         store: the address of the database that they share; each has its own file when None.
+        parallel: how many requests a board is given at a time; what an entry without it says when None.
     """
     if shutil.which("haproxy") is None:
         pytest.skip("haproxy is not here: sudo apt install haproxy")
@@ -193,7 +196,7 @@ def boards(folder: Path, model: Path, *, extra: str = "", store: str | None = No
             board.process = board.begin("0")
         for board in started.values():
             board.wait_until_ready()
-        yield stack.enter_context(_balanced(folder, started, store))
+        yield stack.enter_context(_balanced(folder, started, store, parallel))
 
 
 @contextmanager
@@ -213,7 +216,9 @@ def _board(folder: Path, model: Path, extra: str) -> Generator[Board, None, None
 
 
 @contextmanager
-def _balanced(folder: Path, started: Mapping[str, Board], store: str | None) -> Generator[Boards, None, None]:
+def _balanced(
+    folder: Path, started: Mapping[str, Board], store: str | None, parallel: int | None
+) -> Generator[Boards, None, None]:
     log = folder / "haproxy.log"
     with (
         # The path of a socket has room for a hundred characters, and the folder of a test may have more.
@@ -223,7 +228,7 @@ def _balanced(folder: Path, started: Mapping[str, Board], store: str | None) -> 
     ):
         control = Path(near, "haproxy.sock")
         file = folder / "haproxy.cfg"
-        file.write_text(configuration(started, store, listener.fileno(), control), "utf-8")
+        file.write_text(configuration(started, store, listener.fileno(), control, parallel), "utf-8")
         command = ["haproxy", "-db", "-f", str(file)]
         checked = subprocess.run(
             [*command, "-c"], pass_fds=[listener.fileno()], capture_output=True, text=True, check=False
@@ -238,9 +243,11 @@ def _balanced(folder: Path, started: Mapping[str, Board], store: str | None) -> 
             proxy.kill()
 
 
-def configuration(started: Mapping[str, Board], store: str | None, listener: int, control: Path) -> str:
+def configuration(
+    started: Mapping[str, Board], store: str | None, listener: int, control: Path, parallel: int | None = None
+) -> str:
     """The configuration for these boards, and for a user without rights."""
-    given = [{"name": name, "address": board.address} for name, board in started.items()]
+    given = [{"name": name, "address": board.address, "parallel": parallel} for name, board in started.items()]
     text = haproxy_configuration(Config.model_validate({"boards": given, "store": {"url": store}}))
     return public_configuration(text, listener, control)
 
