@@ -142,6 +142,9 @@ def _in_range(option: SamplingOption, value: Any, *, is_limited: bool) -> Any:
     value = whole(value) if option.is_whole else value
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not (option.is_whole or is_limited):
         return value
+    if option.is_whole and isinstance(value, float):
+        # A fraction, which is refused as one.
+        return value
     if option.is_whole and value < option.least:
         return None
     return max(option.least, min(value, option.most))

@@ -299,7 +299,7 @@ def _with_base_url(path: str, message: str) -> tuple[str, str]:
     return meant, f"there is nothing at this address; the API is at {meant}, so the base URL in the program {base}"
 
 
-def response_to(error: BaseException, path: str = "", language: Language = "en") -> Response:
+def response_to(error: BaseException, path: str = "", language: Language = "en", method: str = "POST") -> Response:
     """The answer to a request for ``path`` that ended in an error, in a person's language."""
     if isinstance(error, (ClientDisconnect, ClientGoneError)):
         # The client is gone; the status is nginx's for this case.
@@ -307,8 +307,9 @@ def response_to(error: BaseException, path: str = "", language: Language = "en")
     if isinstance(error, HTTPException):
         message = _SENTENCES.get(error.status_code, error.detail)
         status, headers = error.status_code, dict(error.headers or {})
-        if status in (404, 405) and (says := _not_offered(path)):
-            # Where another route is at the address, its methods would be the wrong advice.
+        is_unknown = status == 404 or (status == 405 and method == "POST")
+        if is_unknown and (says := _not_offered(path)):
+            # Where another route is at the address, its methods would be the wrong advice for what programs create.
             status, message, headers = 404, says, {}
         elif status == 404:
             path, message = _with_base_url(path, message)

@@ -251,7 +251,8 @@ class RequestMiddleware:
         except Exception as error:  # noqa: BLE001  # whatever it is, the client is told, or the log
             if isinstance(error, HTTPError) and (error.status == 403 or (error.status == 401 and _key(headers))):
                 self._refusals.note((scope.get("client") or [""])[0], f"{error.status} at {_printable(scope['path'])}")
-            response = response_to(error, scope["path"], language_of_header(headers.get("accept-language", "")) or "en")
+            language = language_of_header(headers.get("accept-language", "")) or "en"
+            response = response_to(error, scope["path"], language, scope["method"])
             if not status:
                 await response(scope, receive, send_counted)
         finally:
