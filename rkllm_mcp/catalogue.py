@@ -71,6 +71,8 @@ class Catalogue:
                 if told == sentences
                 else "".join(part if part[-1] in "。?" else f"{part} " for part in told).rstrip()
             )
+        if text.endswith(".") and (told_text := self.phrase(text[:-1])) != text[:-1]:
+            return f"{told_text}。"
         for mark, sign in (("; ", "。"), (": ", ": "), ("\n", "\n")):
             before, found, after = text.partition(mark)
             if found:
