@@ -63,6 +63,11 @@ negative_data_rejection = { expected-statuses = [400, 401, 403, 404, 405, 406, 4
 include-path = "/v1/resources/read"
 checks = { not_a_server_error = { expected-statuses = ["2xx", "4xx", 502] } }
 
+# With POST a program means a conversation of OpenAI's API, and is told that there are none: a 404.
+[[operations]]
+include-path = "/v1/conversations"
+phases = { coverage = { unexpected-methods = ["DELETE", "PATCH", "PUT", "TRACE"] } }
+
 # They ask a service of others, which may be away.
 [[operations]]
 include-path = ["/v1/models/hub", "/v1/servers/registry"]
