@@ -232,7 +232,7 @@ class KeptThread:
 
 
 def thread_items(body: MessagesBody, content: Sequence[Json]) -> list[Json]:
-    """Return what is kept of a request and the content of its answer, as JSON."""
+    """Return the stored part of a request and the content of its answer, as JSON."""
     sent = body.model_dump(mode="json", include={"system", "tools", "messages"}, exclude_none=True)
     items = [*sent["messages"], {"role": "assistant", "content": list(content)}]
     if body.thread is not None and body.thread.type == "create":

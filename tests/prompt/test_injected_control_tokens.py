@@ -41,7 +41,7 @@ def control_ids() -> frozenset[int | None]:
 
 
 def prompt_with(template: ChatTemplate, foreign: str) -> Counter[int]:
-    """How often each control token is in a prompt with ``foreign`` wherever somebody else's words can be."""
+    """How often each control token is in a prompt with ``foreign`` wherever text of others can be."""
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {"a": {"type": "string", "description": foreign, "enum": [foreign, "x"], "default": foreign}},

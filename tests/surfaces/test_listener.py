@@ -122,7 +122,7 @@ async def until(stream: ByteStream, ending: bytes) -> bytes:
 
 
 async def somebody_else(port: int) -> None:
-    """Have an answer on its own connection: whoever came before is known to the server by then."""
+    """Have an answer on its own connection: the server knows earlier clients by then."""
     async with await anyio.connect_tcp("127.0.0.1", port, local_host="127.0.0.99") as stream:
         await stream.send(WHOLE)
         await until(stream, b"quick")

@@ -56,7 +56,7 @@ _TITLES, _CONTENTS = frozenset({"title", "表題"}), re.compile(r"(?:toc|目次)
 # Lines that only lead to other places of the document: this many are a table of contents.
 _MIN_LINKS = 3
 _SITE_LINK = re.compile(r"\s*(?:HYPERLINK\b.*\\l\b|TOC\b)", re.IGNORECASE | re.DOTALL)
-# What programs write where nobody has said what a picture shows: names of files, addresses, identifiers.
+# What programs write where the author has not said what a picture shows: names of files, addresses, identifiers.
 _NO_DESCRIPTION = re.compile(r".*\.(?:png|jpe?g|gif|bmp|tiff?|emf|wmf|svg)|[!-~]*[\d_/][!-~]*", re.IGNORECASE)
 # A field of signs (EQ), which has its characters in its instruction: enclosed ones, fractions, older readings.
 _EQ = re.compile(r"\s*eq[\s\\]", re.IGNORECASE)

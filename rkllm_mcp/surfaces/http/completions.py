@@ -288,7 +288,7 @@ async def messages(request: Request) -> Response:
 
 
 async def _kept_thread(app: App, thread: MessagesThread) -> KeptThread | None:
-    """Return what is kept of a thread that is continued.
+    """Return the stored request of a thread that is continued.
 
     The SDKs' tool runners send the whole conversation after these codes: without a thread, or as a new one.
     """

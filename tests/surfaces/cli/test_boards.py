@@ -28,6 +28,7 @@ from rkllm_mcp.surfaces.cli.boards import board_statuses, haproxy_configuration
 Json = dict[str, Any]
 _PATIENCE_S = 30.0
 ALIKE: Sequence[Json] = [{"address": f"192.168.1.1{number}:8080"} for number in (1, 2, 3)]
+AGENTS: Sequence[Json] = [{**board, "agent_port": 8079} for board in ALIKE]
 # One name, then what its entry says.
 SCHOOL: Mapping[str, Json] = {
     "first": {"models": ["qwen3-1.7b"]},
@@ -53,7 +54,7 @@ CONFIGURATIONS = {
     "embeddings only": configured([{"address": "[fd00::1]:8080", "embeddings": True}]),
     "tools for every chat": configured(ALIKE, service={"mcp": True, "parallel": 4}),
     "one store": configured(ALIKE, store={"url": "postgresql://db.lan/rkllm"}),
-    "boards that say how much they take": configured([{**board, "agent_port": 8079} for board in ALIKE]),
+    "boards that say how much they take": configured(AGENTS),
     "a hundred": configured([{"address": f"board{number}.lan:8080", "models": ["m"]} for number in range(100)]),
     "models without a list beside others": configured([{**ALIKE[0], "models": ["a"]}, *ALIKE[1:]]),
 }
@@ -104,7 +105,6 @@ LOADS = {
     "persons are asked": Load(30, 10, hours=1, persons_asked=0.1),
     "one answer in twenty is long": Load(12, 3, hours=1, long_answers=0.05),
 }
-AGENTS: Sequence[Json] = [{**board, "agent_port": 8079} for board in ALIKE]
 
 
 @pytest.mark.parametrize("load", LOADS)

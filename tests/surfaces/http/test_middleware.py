@@ -161,7 +161,7 @@ async def test_another_name_for_this_machine_is_refused_because_a_page_may_have_
             host in {"evil.example", "evil.example:8080"}
         )
     async with desk(KEYS, ROUTES) as it:
-        # Behind a key a page like that reaches nothing, and a board has names that nobody here knows.
+        # Behind a key a page like that reaches nothing, and a board has names that are not known here.
         assert (await it.send("GET", "/who", {"Host": host, **bearer(LAPTOP)})).status_code == 200
 
 

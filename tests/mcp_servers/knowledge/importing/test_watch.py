@@ -37,7 +37,7 @@ async def watching(folder: Path, importer: RememberingImporter, rules: WatchRule
 
 
 def write(folder: Path, name: str, text: str) -> None:
-    """Put a file there as a whole: half of one would be its own file to whoever looks just then."""
+    """Put a file there as a whole: a reader must not find half of one."""
     beside = folder.with_name(f"{folder.name}-{name}")
     beside.write_text(text, encoding="utf-8")
     beside.replace(folder / name)
