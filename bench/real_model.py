@@ -1,17 +1,19 @@
 """What a model makes of questions through the whole product, with real servers: calls, answers, leaks, tokens.
 
-    python -m bench.real_model MODEL [--set six|own] [--tuning | --kept-back | --fresh] [--language en|ja] [--every N]
+    python -m bench.real_model MODEL [--set six|own] [--tuning | --kept-back | --fresh N] [--language en|ja] [--every N]
     python -m bench.real_model MODEL --beside http://127.0.0.1:8080/v1
 
 MODEL is a model of ``rkllm-mcp models list``, on a board or, with weights behind the emulated NPU, on the CPU. ``six``
 are 60 questions with six tools of fixed results. ``own`` are 360 with the configuration that ``setup`` writes, the
 knowledge server of the gallery, made-up weather and a made-up board: for each of seven kinds of tools 20 in English and
 20 in Japanese, 40 that need no tool, and eight conversations of five turns. ``own/tuning.txt`` may be looked at while
-something is built; ``own/kept_back.txt`` was kept back until its tasks set weights. ``--fresh`` asks the 64 tasks
-and four conversations of ``own/fresh.txt``: written on 2026-11-29 before its first run, by somebody who had not read
-the product. ``--every N`` asks each Nth task; ``--out FILE`` keeps a line for each answer, and goes on with a file that
-is there. ``--beside`` asks a service with OpenAI's API (llama-server, rkllm-mcp serve) the ``six`` in the product's
-place, and runs their tools here.
+something is built; ``own/kept_back.txt`` was kept back until its tasks set weights. ``--fresh 1`` asks the 64 tasks
+and four conversations of ``own/fresh.txt``, written on 2026-11-29 before its first run by somebody who had not read
+the product and read by developers since; ``--fresh 2`` the 60 tasks and five conversations of ``own/fresh2.txt``,
+written on the same day before its first run by a developer who had read these pages and the first set, but not the
+rules' lists of words. ``--every N`` asks each Nth task; ``--out FILE`` keeps a line for each answer, and goes on with a
+file that is there. ``--beside`` asks a service with OpenAI's API (llama-server, rkllm-mcp serve) the ``six`` in the
+product's place, and runs their tools here.
 
 A line of ``own`` is a question, a pattern of a right answer (``-``: no tool is needed) and, where an answer could be
 guessed, a pattern of the result that it has to come from. An answer is useful if it matches, shows neither a call nor
@@ -65,7 +67,8 @@ from tests.support.fake_jma import FakeAgency
 
 SIX = Path(__file__).with_name("real_model_tasks.jsonl")
 OWN = Path(__file__).with_name("own")
-TUNING, KEPT_BACK, FRESH = OWN / "tuning.txt", OWN / "kept_back.txt", OWN / "fresh.txt"
+TUNING, KEPT_BACK = OWN / "tuning.txt", OWN / "kept_back.txt"
+FRESH = (OWN / "fresh.txt", OWN / "fresh2.txt")
 # Where the people of ``own`` live.
 ZONE = "Asia/Tokyo"
 DIALOGUE = "dialogue"
@@ -501,7 +504,7 @@ def main() -> None:
     half = parser.add_mutually_exclusive_group()
     half.add_argument("--tuning", action="store_true", help="without the tasks that are kept back")
     half.add_argument("--kept-back", action="store_true", help="only those")
-    half.add_argument("--fresh", action="store_true", help="only tasks that nothing was tuned to")
+    half.add_argument("--fresh", type=int, choices=[1, 2], help="only the tasks of a set that nothing was tuned to")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth task")
     parser.add_argument("--most", type=int, default=None, metavar="N", help="ask N tasks now; --out goes on later")
     parser.add_argument("--beside", default="", metavar="URL", help="a service with OpenAI's API")
@@ -513,14 +516,15 @@ def main() -> None:
     measurement = Measurement(options.model, options.runtime, options.beside, options.out, options.show)
     measurement.read()
     name = "six" if options.beside else options.set
+    number: int | None = options.fresh
     wanted = {
         key: task
-        for key, task in read_tasks([FRESH] if options.fresh else [TUNING, KEPT_BACK]).items()
+        for key, task in read_tasks([FRESH[number - 1]] if number else [TUNING, KEPT_BACK]).items()
         if name in {None, task.set}
         and options.kind in {None, task.kind}
         and options.language in {None, task.language}
         and not (options.tuning and task.kept_back)
-        and not ((options.kept_back or options.fresh) and not task.kept_back)
+        and not ((options.kept_back or number) and not task.kept_back)
     }
     known = {outcome.key.rpartition(" ")[0] for outcome in measurement.outcomes}
     keys = [key for key in [*wanted][:: options.every] if key not in known]

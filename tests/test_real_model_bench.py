@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeAlias
@@ -110,7 +111,8 @@ def test_a_pattern_is_found_in_the_forms_that_people_write(pattern: str, text: s
     ("file", "digest"),
     [
         (KEPT_BACK, "5e8659e4558dcb75a10ed0ebf83a5ada8d8357500d44520175547c342e438047"),
-        (FRESH, "0367476143a72cee0a94d341d77c419b5562aed7523cd81c74240f223e560c7d"),
+        (FRESH[0], "0367476143a72cee0a94d341d77c419b5562aed7523cd81c74240f223e560c7d"),
+        (FRESH[1], "be02d66098fbcc970f0cf10bbce2401197647298b0fc5b1bbee77dc561aaa6c1"),
     ],
 )
 def test_what_is_kept_back_is_what_was_written_before_the_first_run(file: Path, digest: str) -> None:
@@ -127,11 +129,18 @@ def test_each_kind_of_tool_has_twenty_tasks_in_each_language_and_half_of_them_ar
     assert Counter(task.turns[0].needs_tool for task in tasks.values() if task.set == "six") == {True: 40, False: 20}
 
 
-def test_the_fresh_tasks_are_four_of_each_kind_and_language_and_kept_back() -> None:
-    fresh = [task for task in read_tasks([FRESH]).values() if task.set == "own"]
-    expected = {(kind, language): 4 for kind in KINDS for language in ("en", "ja")}
-    dialogues = {("dialogue", language): 2 for language in ("en", "ja")}
-    assert Counter((task.kind, task.language) for task in fresh) == {**expected, **dialogues}
+@pytest.mark.parametrize(
+    ("file", "kinds", "without", "dialogues"),
+    [(FRESH[0], KINDS, 4, (2, 2)), (FRESH[1], [kind for kind in KINDS if kind not in {"device", "none"}], 6, (2, 3))],
+)
+def test_the_fresh_tasks_are_four_of_each_kind_and_language_and_kept_back(
+    file: Path, kinds: Sequence[str], without: int, dialogues: tuple[int, int]
+) -> None:
+    fresh = [task for task in read_tasks([file]).values() if task.set == "own"]
+    expected = {(kind, language): 4 for kind in kinds for language in ("en", "ja")}
+    expected |= {("none", language): without for language in ("en", "ja")}
+    expected |= {("dialogue", language): count for language, count in zip(("en", "ja"), dialogues, strict=True)}
+    assert Counter((task.kind, task.language) for task in fresh) == expected
     assert all(task.kept_back for task in fresh)
 
 
