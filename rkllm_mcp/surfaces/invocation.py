@@ -128,13 +128,16 @@ class Session:
     quiet: bool = False  # ``--quiet``
     plain: bool = False  # ``--plain``
     token_words: Sequence[str] = ()  # ``--token``, as typed
+    verbose: bool = False  # ``--verbose``
     spoken: ClassVar[Language | None] = None  # of the configuration that was read last, for the lines printed after it
     terminal: Terminal = field(init=False)
     _kept: list[str] | None = field(default=None, init=False, repr=False)  # status lines; None if they are shown
 
     def __post_init__(self) -> None:
         language = Session.spoken or language_of_setting(locale_of(os.environ))
-        self.terminal = Terminal(quiet=self.quiet, plain=self.plain, language=language)
+        self.terminal = Terminal(
+            quiet=self.quiet, plain=self.plain, verbose=self.verbose, language=language
+        )
 
     @property
     def phrases(self) -> Catalogue:

@@ -165,12 +165,14 @@ class Terminal:
         *,
         quiet: bool = False,
         plain: bool = False,
+        verbose: bool = False,
         out: Callable[[], TextIO] = lambda: sys.stdout,
         err: Callable[[], TextIO] = lambda: sys.stderr,
         env: Mapping[str, str] = os.environ,
         language: Language = "en",
     ) -> None:
         self.quiet = quiet
+        self.verbose = verbose
         self.language: Language = language
         self._plain = plain
         self._region: LiveRegion | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -66,13 +66,16 @@ class TerminalRenderer:
         self._phrases = phrases or read_catalogue("en")
         self._streamed: type[Text | Thinking] | None = None  # what the last line consists of
         self._printable = PrintableStream()  # of that text
+        self._usages: list[Usage] = []  # of the rounds of this answer
 
     def show(self, event: Event) -> None:
         """Show one event and flush; a BrokenPipeError if standard output is closed."""
         match event:
             case Text() | Thinking():
                 self._stream(event)
-            case Usage() | Prefill():
+            case Usage():
+                self._usages.append(event)
+            case Prefill():
                 pass
             case _:
                 self._close()
@@ -143,12 +146,25 @@ class TerminalRenderer:
             self._terminal.error(self._phrases.sentence("answer.failed", error=error))
         elif event.reason in self._phrases.table("answer.endings"):
             self._terminal.note(self._phrases.table("answer.endings")[event.reason], YELLOW)
+        if self._terminal.verbose and self._usages:
+            self._terminal.note(self._phrases.sentence("answer.tokens_read", **tokens_read(self._usages)))
+        self._usages = []
 
     def _close(self) -> None:
         if rest := self._printable.finish():
             self._write(rest)
         self._streamed = None
         self._terminal.end_line()
+
+
+def tokens_read(usages: Iterable[Usage]) -> dict[str, str]:
+    """Return what the model read of the prompts of these rounds, and how long that took, for a sentence."""
+    rounds = list(usages)
+    return {
+        "read": f"{sum(usage.prefilled_tokens for usage in rounds):,}",
+        "prompt": f"{sum(usage.prompt_tokens for usage in rounds):,}",
+        "seconds": f"{sum(usage.prefill_ms for usage in rounds) / 1000:.1f}",
+    }
 
 
 def progress_text(event: ToolProgress) -> str:

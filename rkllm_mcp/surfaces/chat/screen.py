@@ -237,7 +237,7 @@ class ScreenRenderer:
             case Thinking() if self._terminal.draws_notes:
                 self._stream(event.text, is_thought=True)
             case Usage():
-                pass
+                self._lines.show(event)
             case _ if self._terminal.draws_notes and self._show_call(event):
                 self._text = None
             case Status() if self._calls:

@@ -279,6 +279,9 @@ def _global_options(
     ] = None,
     no_mcp: Annotated[bool, flag("Do not start MCP servers; answer without tools.", "--no-mcp")] = False,
     quiet: Annotated[bool, flag("Do not print status lines.", "--quiet", "-q")] = False,
+    verbose: Annotated[
+        bool, flag("Print after each answer how many tokens the model read, and the status lines of tools call.", "--verbose", "-v")
+    ] = False,
     plain: Annotated[
         bool, flag("Print answers as the model writes them, without Markdown or moving the cursor.", "--plain")
     ] = False,
@@ -288,7 +291,7 @@ def _global_options(
     del version
     if debug:
         _log()
-    context.obj = Session(config, model, runtime, no_mcp, quiet, plain, tuple(token or ()))
+    context.obj = Session(config, model, runtime, no_mcp, quiet, plain, tuple(token or ()), verbose)
 
 
 def _log() -> None:

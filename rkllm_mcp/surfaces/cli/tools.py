@@ -160,12 +160,9 @@ def call_command(
     ] = None,
     as_json: Annotated[bool, flag("Print the result as a JSON event.", "--json")] = False,
     yes: Annotated[bool, flag("Approve the call without asking.", "--yes", "-y")] = False,
-    verbose: Annotated[
-        bool, flag("Print the status lines, which are shown otherwise if the call fails.", "--verbose", "-v")
-    ] = False,
     alone: Alone = False,
 ) -> int:
-    """Call a tool and print its result; exit code 1 if it fails."""
+    """Call a tool and print its result; exit code 1 if it fails. Status lines are shown then, and with -v."""
     is_piped = arguments == ["-"]
     words = [sys.stdin.buffer.read().decode("utf-8", "replace")] if is_piped else arguments or []
     asker: Approver = FixedApprover("once") if yes else FixedApprover("deny", _SAY_YES)
@@ -186,7 +183,7 @@ def call_command(
         return ToolFinished(result.call_id, tool.name, result.is_error, text, seconds, result.truncated, result.ruling)
 
     async def call_tool() -> int:
-        with session.details(are_shown=verbose) as show_details:
+        with session.details(are_shown=session.verbose) as show_details:
             if service is None:
                 result = await call_here()
             else:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 
 import pytest
 
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.events import (
     EVENT_TYPES,
     Approval,
@@ -28,6 +30,7 @@ from rkllm_mcp.events import (
     event_to_json,
 )
 from rkllm_mcp.surfaces.chat.render import TerminalRenderer
+from rkllm_mcp.surfaces.chat.screen import renderer_for
 from rkllm_mcp.surfaces.cli.run import show_json
 from rkllm_mcp.surfaces.terminal import Terminal
 
@@ -66,11 +69,17 @@ class Screen(io.StringIO):
 
 
 def shown(
-    events: Sequence[Event], *, tty: bool = False, quiet: bool = False, env: dict[str, str] | None = None
+    events: Sequence[Event],
+    *,
+    tty: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
+    env: dict[str, str] | None = None,
 ) -> tuple[str, str]:
     """What a person finds on standard output and standard error."""
     out, err = (Screen(), Screen()) if tty else (io.StringIO(), io.StringIO())
-    renderer = TerminalRenderer(Terminal(quiet=quiet, out=lambda: out, err=lambda: err, env=env or {}))
+    terminal = Terminal(quiet=quiet, verbose=verbose, out=lambda: out, err=lambda: err, env=env or {})
+    renderer = renderer_for(terminal, read_catalogue("en")) if verbose else TerminalRenderer(terminal)
     for event in events:
         renderer.show(event)
     return out.getvalue(), err.getvalue()
@@ -251,3 +260,13 @@ def test_a_line_that_comes_while_a_question_waits_begins_below_it() -> None:
     terminal.entered()
     terminal.note("Done.")
     assert screen.getvalue() == "Run it? \n[MCP: Server 'time' is gone]\nRun it? Done.\n"
+
+
+@pytest.mark.parametrize("tty", [False, True])
+def test_what_the_model_read_is_a_line_behind_each_answer_with_verbose(tty: bool) -> None:
+    first, second = Usage(4_881, 4_881, 0, 9, 7_600.0, 1.0, 1.0), Usage(4_895, 15, 4_880, 9, 40.0, 1.0, 1.0)
+    rounds = [first, second, Text("One."), End("answered"), second, Text("Two."), End("answered")]
+    silent, spoken = shown(rounds, tty=tty), shown(rounds, tty=tty, verbose=True)
+    assert "Read" not in silent[1]
+    lines = re.findall(r"\[Read .*?\]", spoken[1])
+    assert lines == ["[Read 4,896 of 9,776 tokens in 7.6 s]", "[Read 15 of 4,895 tokens in 0.0 s]"]

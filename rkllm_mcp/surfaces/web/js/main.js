@@ -222,7 +222,7 @@ async function showContext(size) {
     draft: composer.text,
     files: files.tokens,
     tools: welcome.tokens,
-    used: desk.thread.used,
+    costs: desk.thread.costs,
   }));
   state.context.fits(size);
 }

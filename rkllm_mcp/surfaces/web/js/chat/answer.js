@@ -259,6 +259,17 @@ function callFrom(event) {
 }
 
 /**
+ * The figures of an answer: the sums of its rounds; null without any.
+ *
+ * @param {BoardEvent[]} events
+ * @returns {Costs | null}
+ */
+export function costsOf(events) {
+  const usages = events.filter(({ kind }) => kind === "usage");
+  return usages.reduce(sum, /** @type {Costs | null} */ (null));
+}
+
+/**
  * @param {Costs | null} before
  * @param {BoardEvent} usage one more round
  * @returns {Costs}

@@ -259,7 +259,11 @@ export class AnswerView {
 function costsView(costs) {
   const rate = figure(costs.decode_ms > 0 ? (costs.generated * 1000) / costs.decode_ms : 0, 1);
   const share = Math.round((100 * costs.cached) / Math.max(1, costs.cached + costs.prefilled));
-  const read = { prefilled: figure(costs.prefilled), seconds: figure(costs.prefill_ms / 1000, 1) };
+  const read = {
+    prefilled: figure(costs.prefilled),
+    asked: figure(costs.prefilled + costs.cached),
+    seconds: figure(costs.prefill_ms / 1000, 1),
+  };
   return h(
     "details",
     { class: "costs muted" },

@@ -1,3 +1,5 @@
+/** @typedef {import("./answer.js").Costs} Costs */
+
 /** How full the model's window will be when the question is sent, in figures that the board gives; shown when it fills up. */
 import { api } from "../access.js";
 import { byId, fill, h } from "../dom.js";
@@ -21,8 +23,8 @@ export class ContextBar {
   #pause;
 
   /**
-   * @param {() => {draft: string, files: number, tools: number, used: number}} read the draft, the tokens of its
-   *   files and of the tools, and those that the conversation took last, tools included; 0 where it is not known
+   * @param {() => {draft: string, files: number, tools: number, costs: Costs | null}} read the draft, the tokens of
+   *   its files and of the tools, and the figures of the last answer
    */
   constructor(read) {
     this.#read = read;
@@ -45,10 +47,10 @@ export class ContextBar {
     if (this.#isCounting) return;
     const text = this.#size ? this.#read().draft.trim() : "";
     if (text !== this.#counted) await this.#count(text);
-    const { draft, files, tools, used } = this.#read();
+    const { draft, files, tools, costs } = this.#read();
     if (this.#size && draft.trim() !== text) this.later();
     const written = this.#tokens + files;
-    const total = (used || tools) + written;
+    const total = (costs ? costs.prompt + costs.last : tools) + written;
     // Earlier questions make room for this one; it has to fit by itself. The chips of the files say when they do not.
     const room = this.#size - tools;
     const over = files > room ? 0 : written - room;
@@ -67,6 +69,12 @@ export class ContextBar {
       this.#place,
       title,
       h("meter", { min: 0, max: 1, high: CAUTION, value: share, "aria-labelledby": title.id }),
+      costs &&
+        h(
+          "span",
+          { class: "muted" },
+          say("context.read", { prefilled: figure(costs.prefilled), asked: figure(costs.prefilled + costs.cached) }),
+        ),
       isFull && h("strong", {}, full),
     );
     if (isFull && !this.#isFull) announce(full);

@@ -20,6 +20,7 @@ import { button, choices } from "../buttons.js";
 import { h } from "../dom.js";
 import { t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
+import { costsOf } from "./answer.js";
 import { announce } from "./announcer.js";
 import { openMenu } from "../menu.js";
 import { pastAnswer } from "./answer_view.js";
@@ -44,8 +45,8 @@ export class Thread {
   /** whether the last answer was stopped or has failed, and whether the next question goes all the same */
   isStopped = false;
   isGoingOn = false;
-  /** tokens that it took in the model's window when its last answer was over; 0 when that is not known */
-  used = 0;
+  /** @type {import("./answer.js").Costs | null} the figures of its last answer; null when they are not known */
+  costs = null;
   /** @type {Said[]} the visible messages of both sides */
   #said = [];
   /** whether the browser has stored the question that waits for the board */
@@ -197,8 +198,7 @@ export class Thread {
     );
     this.node.append(...lastOf(makers));
     this.title = title ?? "";
-    const usage = messages.at(-1)?.events?.findLast(({ kind }) => kind === "usage");
-    this.used = usage ? usage.prompt_tokens + usage.generated_tokens : 0;
+    this.costs = costsOf(messages.at(-1)?.events ?? []);
     this.#said = over.map((message) => ({
       role: message.role,
       text: message.text,
@@ -483,8 +483,7 @@ export class Thread {
     const question = wish.message || (wish.prompt?.name ?? "");
     this.#said.length = wish.replaces ?? this.#said.length;
     this.#said.push({ role: "user", text: question, pictures: wish.pictures }, { role: "assistant", text: view.answer.text });
-    const { costs } = view.answer;
-    if (costs) this.used = costs.prompt + costs.last;
+    this.costs = view.answer.costs ?? this.costs;
   }
 
   /**
