@@ -79,6 +79,7 @@ _INTERNAL = re.compile(
     r"Traceback|\w+Error\b|Errno|ENOENT|unexpected keyword|positional argument|NoneType|pydantic|isError|\bUUID\b"
     r"|unknown tool|knowledge_base_id|The argument '|read_text_file|(?:list|search)_(?:directory|files|documents)"
     r"|get_(?:weather|forecast)|find_(?:area|tools)|convert_units|device_status"
+    r"|\{\"\w+\": ?[\"\[{\d]"
 )
 _NO_ANSWERS = frozenset(translate("answer.no_answer_in_rounds", language) for language in LANGUAGES)
 # A fact that the model cannot guess is right however it came.

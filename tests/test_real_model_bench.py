@@ -56,7 +56,7 @@ CASES: dict[str, Case] = {
         SUM,
         [Made("calculate", {"expression": "25"})],
         '{"name": "x", "arguments": 25}',
-        (True, True, False, False, True, False),
+        (True, True, False, False, True, True),
     ),
     "a time": (TIME, [CLOCK], "It is 3:26 pm in Paris.", (True, True, True, False, False, False)),
     "a time in Japanese": (TIME, [CLOCK], "午後3時25分です。", (True, True, True, False, False, False)),
@@ -65,6 +65,7 @@ CASES: dict[str, Case] = {
     "the place that was asked for": (RAIN, [OSAKA], "Yes.", (True, True, True, False, False, False)),
     "an exception": (TIME, [], "TypeError: clock() got …", (False, False, False, False, False, True)),
     "the name of a tool": (THANKS, [], "Use list_directory.", (False, False, False, False, False, True)),
+    "figures for programs": (THANKS, [], 'Rain.\n{"summary":"Rain."}', (False, False, False, False, False, True)),
     "words": (THANKS, [], "Gladly.", (False, False, True, False, False, False)),
     "a call for nothing": (THANKS, [CLOCK], "It is noon.", (False, False, True, True, False, False)),
 }

@@ -168,15 +168,17 @@ def _as_result(call: ToolCall, received: Mapping[str, Any], language: str, *, is
     sources = sources_of(received)
     # Servers report a search without results as an error or not; it has not failed.
     is_error = bool(received.get("isError")) and sources != ()
-    text, pictures = result_text(received), pictures_of(received)
-    # A person reads the server's text in the own language, if it has one; the model reads the content.
     meta = as_mapping(received.get("_meta"))
+    is_answer = is_own and not is_error and meta.get(ANSWER) is True
+    # A sentence for a person is the whole answer; its figures as JSON are for programs.
+    text = result_text({"content": received.get("content")} if is_answer else received)
+    pictures = pictures_of(received)
+    # A person reads the server's text in the own language, if it has one; the model reads the content.
     texts = as_mapping(meta.get(TEXTS))
     said = as_mapping(texts.get(language)).get("text")
     if is_own and is_error and isinstance(said, str):
         text = said  # in one language
     notice = without_invisible(said[:_NOTICE_CHARS])[0] if is_error and isinstance(said, str) else ""
-    is_answer = is_own and not is_error and meta.get(ANSWER) is True
     return ToolResult(
         call.id, call.name, text, is_error, pictures=pictures, notice=notice, sources=sources, is_answer=is_answer
     )

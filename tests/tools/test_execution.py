@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -12,7 +13,7 @@ import pytest
 from rkllm_mcp.config.servers import StdioServer, is_offered
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.events import Approval
-from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.messages import ANSWER, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, Approver, CallContext, Decision
 from rkllm_mcp.tools.approvals import Approvals, Switches
 from rkllm_mcp.tools.execution import ExecutionPolicies, call_within_limit, disabled_result, execute_call, own_tokens
@@ -31,7 +32,8 @@ class Server:
     text: str | None = "x"
     spec: StdioServer = SERVER
     error: Exception | None = None
-    structured: Mapping[str, Any] | None = None  # the call then failed, in the words of the server
+    structured: Mapping[str, Any] | None = None  # without ``meta`` the call then failed, in the words of the server
+    meta: Mapping[str, Any] | None = None
     contexts: list[CallContext] = field(default_factory=list[CallContext])
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
@@ -41,6 +43,8 @@ class Server:
         if self.text is None:
             await anyio.sleep_forever()
         content = {"content": [{"type": "text", "text": self.text}], "isError": self.structured is not None}
+        if self.meta is not None:
+            content |= {"isError": False, "_meta": self.meta}
         return content if self.structured is None else {**content, "structuredContent": self.structured}
 
 
@@ -160,3 +164,14 @@ async def test_scores_and_ids_of_passages_that_the_text_has_are_not_repeated_as_
     assert copy.text == "A tree."
     left_out = await executed(Server("One passage was found.", structured=structured))
     assert "emptied on Thursday" in left_out.text
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("module", "is_own"), [("mcp_servers.weather", True), ("their.weather", False)])
+async def test_a_sentence_of_an_own_server_is_the_whole_text_and_its_figures_are_left_to_programs(
+    module: str, is_own: bool
+) -> None:
+    figures = {"summary": "Rain.", "summary_ja": "雨でしょう。", "high": 18}
+    weather = local_server("s", command=sys.executable, args=("-m", module))
+    result = await executed(Server("Rain.", weather, structured=figures, meta={ANSWER: True}))
+    assert (result.is_answer, result.text == "Rain.") == (is_own, is_own)
