@@ -81,7 +81,7 @@ def _layers() -> Layers:
             "catalogue",
         }
     )
-    pure = frozenset({"prompt", "toolcalls"})
+    pure = frozenset({"prompt", "toolcalls", "schedules"})
     known = values | pure | {"config", "tasks"}
     io = frozenset({"board", "models", "store", "runtime", "mcp_client", "openapi", "builtin"})
     below = known | io | {"tools", "providers", "agent"}
