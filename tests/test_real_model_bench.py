@@ -12,49 +12,38 @@ from typing import TypeAlias
 import anyio
 import pytest
 
-from bench.real_model import (
-    FRESH,
-    KEPT_BACK,
-    Made,
-    Measurement,
-    Task,
-    Turn,
-    figures,
-    groups,
-    judge,
-    matches,
-    read_tasks,
-)
+from bench.real_model import FRESH, KEPT_BACK, Measurement, read_tasks
+from rkllm_mcp.diagnostics.trial import MadeCall, TrialTask, TrialTurn, figures, groups, judge, matches
 
 KINDS = ["calculator", "clock", "device", "documents", "files", "none", "units", "weather"]
 NOW = datetime(2026, 11, 26, 14, 25, tzinfo=timezone.utc)
-SUM = Task("six", "six", "en", (Turn("How much?", ("calculate",), "=25", "25"),))
-TIME = Task("own", "clock", "en", (Turn("Time?", answer="{now:Europe/Paris}"),))
-RAIN = Task("own", "weather", "en", (Turn("Rain?", answer="yes|40", result="osaka"),))
-THANKS = Task("own", "none", "en", (Turn("Thanks!", needs_tool=False),))
-CLOCK = Made("clock", {"timezone": "Paris"}, "15:25:03 Thursday")
-OSAKA = Made("get_weather", {"location": "Osaka"}, "Osaka City: cloudy, chance of rain 40%")
-TOKYO = Made("get_weather", {"location": "Tokyo"}, "Tokyo: rain, 80%")
+SUM = TrialTask("six", "six", "en", (TrialTurn("How much?", ("calculate",), "=25", "25"),))
+TIME = TrialTask("own", "clock", "en", (TrialTurn("Time?", answer="{now:Europe/Paris}"),))
+RAIN = TrialTask("own", "weather", "en", (TrialTurn("Rain?", answer="yes|40", result="osaka"),))
+THANKS = TrialTask("own", "none", "en", (TrialTurn("Thanks!", needs_tool=False),))
+CLOCK = MadeCall("clock", {"timezone": "Paris"}, "15:25:03 Thursday")
+OSAKA = MadeCall("get_weather", {"location": "Osaka"}, "Osaka City: cloudy, chance of rain 40%")
+TOKYO = MadeCall("get_weather", {"location": "Tokyo"}, "Tokyo: rain, 80%")
 # called, right, useful, spurious, a call shown, an internal text shown
-Case: TypeAlias = "tuple[Task, list[Made], str, tuple[bool, bool, bool, bool, bool, bool]]"
+Case: TypeAlias = "tuple[TrialTask, list[MadeCall], str, tuple[bool, bool, bool, bool, bool, bool]]"
 CASES: dict[str, Case] = {
     "right": (
         SUM,
-        [Made("calculate", {"expression": "(158 + 67) / 9"})],
+        [MadeCall("calculate", {"expression": "(158 + 67) / 9"})],
         "It is 25.",
         (True, True, True, False, False, False),
     ),
     "a wrong sum": (
         SUM,
-        [Made("calculate", {"expression": "158 + 67"})],
+        [MadeCall("calculate", {"expression": "158 + 67"})],
         "225",
         (True, False, True, False, False, False),
     ),
     "no call": (SUM, [], "It is 25.", (False, False, False, False, False, False)),
-    "another tool": (SUM, [Made("clock", {})], "25", (False, False, False, False, False, False)),
+    "another tool": (SUM, [MadeCall("clock", {})], "25", (False, False, False, False, False, False)),
     "markup": (
         SUM,
-        [Made("calculate", {"expression": "25"})],
+        [MadeCall("calculate", {"expression": "25"})],
         '{"name": "x", "arguments": 25}',
         (True, True, False, False, True, True),
     ),
@@ -73,7 +62,7 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize(("task", "made", "text", "expected"), CASES.values(), ids=CASES.keys())
 def test_an_answer_is_scored_by_calls_results_fact_and_what_it_shows(
-    task: Task, made: list[Made], text: str, expected: tuple[bool, ...]
+    task: TrialTask, made: list[MadeCall], text: str, expected: tuple[bool, ...]
 ) -> None:
     outcome = judge(task, 0, made, text, text, NOW)
     seen = (outcome.called, outcome.right, outcome.useful, outcome.spurious)
@@ -81,7 +70,7 @@ def test_an_answer_is_scored_by_calls_results_fact_and_what_it_shows(
 
 
 def test_a_later_turn_may_use_the_result_of_an_earlier_one() -> None:
-    task = Task("own", "dialogue", "en", (*RAIN.turns, Turn("And how likely?", answer="40", result="osaka")))
+    task = TrialTask("own", "dialogue", "en", (*RAIN.turns, TrialTurn("And how likely?", answer="40", result="osaka")))
     outcome = judge(task, 1, [], "40 %", "40 %", NOW, [OSAKA])
     assert (outcome.called, outcome.right, outcome.useful) == (True, True, True)
 

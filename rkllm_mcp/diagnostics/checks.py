@@ -18,8 +18,8 @@ from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import npu_clocks, npu_loads, npu_nodes
 from rkllm_mcp.board.system import gib, memory_bytes
 from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.diagnostics.findings import CheckResult, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.diagnostics.programs import missing_programs
-from rkllm_mcp.diagnostics.report import CheckResult, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.errors import LibraryNotFoundError, ModelFileError
 from rkllm_mcp.mcp_client.lifecycle import ServerState
 from rkllm_mcp.models.cards import ModelFolder

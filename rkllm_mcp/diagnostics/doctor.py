@@ -23,7 +23,7 @@ from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, ServerConfig, StdioServer
 from rkllm_mcp.diagnostics import checks
-from rkllm_mcp.diagnostics.report import CheckResult, CheckStatus, LibraryReport, ModelReport, ServerReport, Subjects
+from rkllm_mcp.diagnostics.findings import CheckResult, CheckStatus, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.errors import ConfigError, LibraryNotFoundError, ModelFileError, RuntimeUnusableError, UsageError
 from rkllm_mcp.mcp_client.allowed_commands import refusal_here
 from rkllm_mcp.mcp_client.sandbox import missing_place, script_of, unusable

@@ -135,9 +135,7 @@ class Session:
 
     def __post_init__(self) -> None:
         language = Session.spoken or language_of_setting(locale_of(os.environ))
-        self.terminal = Terminal(
-            quiet=self.quiet, plain=self.plain, verbose=self.verbose, language=language
-        )
+        self.terminal = Terminal(quiet=self.quiet, plain=self.plain, verbose=self.verbose, language=language)
 
     @property
     def phrases(self) -> Catalogue:

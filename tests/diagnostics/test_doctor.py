@@ -10,7 +10,7 @@ import pytest
 
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.diagnostics.doctor import examine, worst
-from rkllm_mcp.diagnostics.report import CheckResult, LibraryReport, ModelReport, ServerReport, Subjects
+from rkllm_mcp.diagnostics.findings import CheckResult, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.models.rkllm_header import RkllmFile
 from tests.support.board_trees import (
     LAPTOP,

@@ -19,11 +19,11 @@ from typing import IO, Any
 from rkllm_mcp.app.model_form import model_form
 from rkllm_mcp.app.settings import chosen_model, engine_settings, picture_tags
 from rkllm_mcp.config.sections import Config
+from rkllm_mcp.diagnostics.findings import CheckResult
 from rkllm_mcp.diagnostics.probe.child import request_for
 from rkllm_mcp.diagnostics.probe.experiments import LIMIT
 from rkllm_mcp.diagnostics.probe.plan import PLAN, Experiment
 from rkllm_mcp.diagnostics.probe.subject import ProbePictures, ProbePrompts
-from rkllm_mcp.diagnostics.report import CheckResult
 from rkllm_mcp.errors import ModelFileError, ModelLoadError, RkllmMcpError
 from rkllm_mcp.generation import IMAGE_MARK, Token
 from rkllm_mcp.messages import Message, Picture

@@ -12,8 +12,8 @@ import typer
 
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.diagnostics.doctor import diagnose, start_servers, worst
+from rkllm_mcp.diagnostics.findings import CheckResult
 from rkllm_mcp.diagnostics.probe.runner import probe_runtime, profile_findings
-from rkllm_mcp.diagnostics.report import CheckResult
 from rkllm_mcp.errors import RuntimeUnusableError
 from rkllm_mcp.surfaces.cli.options import command, flag
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_UNUSABLE, Session

@@ -280,7 +280,12 @@ def _global_options(
     no_mcp: Annotated[bool, flag("Do not start MCP servers; answer without tools.", "--no-mcp")] = False,
     quiet: Annotated[bool, flag("Do not print status lines.", "--quiet", "-q")] = False,
     verbose: Annotated[
-        bool, flag("Print after each answer how many tokens the model read, and the status lines of tools call.", "--verbose", "-v")
+        bool,
+        flag(
+            "Print after each answer how many tokens the model read, and the status lines of tools call.",
+            "--verbose",
+            "-v",
+        ),
     ] = False,
     plain: Annotated[
         bool, flag("Print answers as the model writes them, without Markdown or moving the cursor.", "--plain")

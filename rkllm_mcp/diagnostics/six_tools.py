@@ -1,6 +1,6 @@
-"""MCP server on stdio for ``bench.real_model``: six tools with the same results every day.
+"""MCP server on stdio for a trial of a model: six tools with the same results every day.
 
-``python -m bench.six_tools``. ``call`` is the same for a client that runs the tools itself.
+``python -m rkllm_mcp.diagnostics.six_tools``. ``call`` is the same for a client that runs the tools itself.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -27,7 +28,8 @@ TOOLS = (
     ("read_text_file", "Read a text file.", "path", "Path of the file"),
     ("search_documents", "Search the company documents.", "query", "Words to search for"),
 )
-_PASSAGE = "Remote work (telework) is allowed up to 3 days a week. 在宅勤務（テレワーク）は週3日まで認められる。"
+# The results that do not depend on the arguments; ``{value}`` stands for the argument.
+_RESULTS: dict[str, Any] = json.loads(Path(__file__).with_name("six_results.json").read_text("utf-8"))
 
 
 def schema(parameter: str, description: str) -> dict[str, Any]:
@@ -47,17 +49,13 @@ def call(name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
             return calculate(re.sub(r"[^\d\s.+\-*/()%×÷^,]", "", value)), False
         except LocalToolError as error:
             return str(error), True
-    fixed = {
-        "get_weather": {"location": value, "condition": "light rain", "temperature_c": 17, "humidity_percent": 81},
-        "get_current_time": {"timezone": value, "datetime": "2026-11-26T14:25:00", "day": "Thursday"},
-        "search_documents": {"passages": [{"title": "Work rules", "page": 4, "text": _PASSAGE}]},
-    }
-    texts = {
-        **{tool: json.dumps(result, ensure_ascii=False) for tool, result in fixed.items()},
-        "list_directory": "[FILE] notes.txt\n[FILE] budget2026.csv\n[DIR] photos",
-        "read_text_file": "Meeting with Sato on Friday at 15:30 in room B7. Bring the contract.",
-    }
-    return (texts[name], False) if name in texts else (f"There is no tool {name}.", True)
+    if name not in _RESULTS:
+        return f"There is no tool {name}.", True
+    result = _RESULTS[name]
+    if isinstance(result, str):
+        return result, False
+    named = {key: value if text == "{value}" else text for key, text in result.items()}
+    return json.dumps(named, ensure_ascii=False), False
 
 
 async def _list_tools(_context: Any, _params: Any) -> ListToolsResult:
