@@ -113,7 +113,7 @@ class RunCalls:
             return RoundOutcome(without_tools="facts") if has_facts else RoundOutcome(results, without_tools="failure")
         notes = self._instructions.after(self._answering(turn.calls))
         has_news = self._runner.news > news_before
-        return RoundOutcome(results, tuple(notes), tuple(self._runner.told), has_news)
+        return RoundOutcome(results, tuple(notes), has_news=has_news)
 
     def _after_failure(self, turn: Turn, results: Sequence[ToolResult], *, is_repetition: bool) -> RoundOutcome | None:
         """Return the outcome of a round of nothing but failed calls, where the host offers the tools."""
@@ -139,7 +139,7 @@ class RunCalls:
         """Yield the tools of ``calls`` that ran without an error."""
         for call in calls:
             tool = self.tool_set.tool(call.name)
-            if tool is not None and call.name not in self._runner.told and not self._runner.finished[call.id].is_error:
+            if tool is not None and not self._runner.finished[call.id].is_error:
                 yield tool
 
     async def call_known(self, conversation: Conversation, options: ModelOptions) -> str:
@@ -148,7 +148,7 @@ class RunCalls:
         A call that fails leaves no trace in the conversation: the model writes one. The text is that of a result that
         answers the question as it is; empty for none.
         """
-        if self.offer is None or self.tool_set.two_steps or options.tool_choice != "auto" or options.continues:
+        if self.offer is None or options.tool_choice != "auto" or options.continues:
             return ""
         for tool, arguments in self.offer.known_calls():
             call = ToolCall(conversation.next_call_id(), tool.name, arguments)
@@ -231,7 +231,7 @@ class ReturnCalls:
 
     def _is_withheld(self, call: ToolCallDetected, *, may_reveal: bool) -> bool:
         # The calls keep their order.
-        return bool(self._withheld) or (self.tool_set.two_steps and may_reveal) or self._is_repeated(call)
+        return bool(self._withheld) or (self.tool_set.lists_names and may_reveal) or self._is_repeated(call)
 
     def _is_repeated(self, call: ToolCall | ToolCallDetected) -> bool:
         return call_key(call.name, call.arguments, self.tool_set.tool(call.name)) in self._with_results

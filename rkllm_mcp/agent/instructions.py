@@ -91,7 +91,7 @@ class TurnPreparation:
         """Write the system text of a new conversation and return the possible beginnings of its tool list."""
         if not tools:
             return [()]
-        instruct(conversation, self._standing_instructions())
+        instruct(conversation, self._tools.system_instructions())
         return self._selection.beginnings(tools)
 
     async def fitting(self, request: str, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
@@ -140,7 +140,7 @@ class TurnPreparation:
                     words=said or request.asked.text,
                     files=self._selection.search.files(request.asked.text),
                 )
-            standing = instruct(conversation, self._standing_instructions())
+            standing = instruct(conversation, self._tools.system_instructions())
             server_instructions = instructions.after(finding.tool for finding in findings)
             parts = [
                 standing,
@@ -201,10 +201,6 @@ class TurnPreparation:
         best = offer.guesses[0] if offer.begins else None
         return offer if not asked or (best is not None and (best.has_value or best.is_explained)) else NO_OFFER
 
-    def _standing_instructions(self) -> list[str]:
-        two_steps = [translate("model.two_steps", self.language)] if self._selection.settings.two_steps else []
-        return [*self._tools.system_instructions(), *two_steps]
-
     async def _tell_tools(self, conversation: Conversation, request: TurnRequest) -> str:
         """Choose the tool list of a new conversation; return the tools that a later turn has to describe."""
         forced = request.options.forced_tool
@@ -220,7 +216,7 @@ class TurnPreparation:
         """Return the callable tools: those that the conversation knows, in their current form, and the others."""
         listed_tools, revealed = conversation.listed_tools or (), conversation.revealed_tools
         tools = {tool.name: tool for tool in (*revealed.values(), *request.tools)}
-        return ToolSet(listed_tools, list(tools.values()), revealed, two_steps=self._selection.settings.two_steps)
+        return ToolSet(listed_tools, list(tools.values()))
 
     def _caller(self, conversation: Conversation, request: TurnRequest) -> ToolCaller:
         find = self._selection.finder_of(conversation)

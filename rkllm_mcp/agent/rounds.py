@@ -27,7 +27,7 @@ class LoopSettings:
     max_rounds: int = 8  # rounds that may call tools
     repair_rounds: int = 2  # rounds in a row with only failed, unknown or repeated calls before a text answer
     parallel_tools: Parallel = "auto"  # calls of one round that run at the same time
-    reveal_rounds: int | None = None  # rounds that reveal parameters and do not count; None: ``max_rounds``
+    reveal_rounds: int = 0  # rounds that reveal parameters and do not count
     answers_from: AnswersFrom = "conversation"
 
 
@@ -93,7 +93,7 @@ class RoundCounter:
 
     def __init__(self, settings: LoopSettings) -> None:
         self.left = settings.max_rounds
-        self.reveals = settings.max_rounds if settings.reveal_rounds is None else settings.reveal_rounds
+        self.reveals = settings.reveal_rounds
         self._repairs = 0
         self._repair_rounds = settings.repair_rounds
 

@@ -29,7 +29,6 @@ def system_text(system_prompt: str | None = None, language: str | None = None, *
 
 def without_tools(text: str) -> str:
     """Return a system text without our own sentences about tools, for an answer that is made without any."""
-    for key in ("model.call_tools", "model.two_steps"):
-        for language in LANGUAGES:
-            text = text.replace(translate(key, language), "")
+    for language in LANGUAGES:
+        text = text.replace(translate("model.call_tools", language), "")
     return text.strip()

@@ -44,11 +44,9 @@ class CallRunner:
         self._results: dict[str, ToolResult] = {}  # by tool and arguments
         self.finished: dict[str, ToolResult] = {}  # by call id
         self.news = 0  # number of new results
-        self.told: list[str] = []  # tools of the last round whose parameters were revealed instead of running them
 
     async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Run the calls of a round and return their results in the order of the calls."""
-        self.told = []
         for batch in self._batches(calls):
             different: dict[str, ToolCall] = {}
             for call in batch:
@@ -88,10 +86,6 @@ class CallRunner:
         if (earlier := self._results.get(self._key(call))) is not None:
             text = f"{REPEATED}{earlier.text}"
             result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0, sources=None)
-        elif parameters := self._tool_set.parameters_before(call):
-            self._sink.feed([status_line("parameters", name=call.name)])
-            result = self.finished[call.id] = ToolResult(call.id, call.name, parameters)
-            self.told.append(call.name)
         else:
             result = await self._run_tool(call)
         self._sink.feed([finished_event(result), *source_events(result)])

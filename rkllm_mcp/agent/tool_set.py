@@ -1,4 +1,4 @@
-"""Tools available in one answer: listed in the prompt, found by search, and when parameters are revealed."""
+"""Tools available in one answer: listed in the prompt, found by search, or by name with parameters at a first call."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def named(tool: ToolSpec) -> ToolSpec:
 class ToolSet:
     """The tools of one answer: the ``listed`` ones as they are in the prompt, and all current ``tools``.
 
-    ``told`` are those whose parameters were revealed in the conversation, by name; with ``two_steps`` that happens at
-    the first call of a tool.
+    With ``revealed`` the list has names only: each tool's parameters are revealed at its first call in the
+    conversation, and the tool is added to ``revealed``.
     """
 
     def __init__(
@@ -138,13 +138,15 @@ class ToolSet:
         listed_tools: Sequence[ToolSpec],
         tools: Sequence[ToolSpec] | None = None,
         revealed: dict[str, ToolSpec] | None = None,
-        *,
-        two_steps: bool = False,
     ) -> None:
         self.listed = tuple(listed_tools)
         self._tools = {tool.name: tool for tool in (*listed_tools, *(tools or ()))}
-        self._told: dict[str, ToolSpec] = {} if revealed is None else revealed
-        self.two_steps = two_steps
+        self._revealed = revealed
+
+    @property
+    def lists_names(self) -> bool:
+        """True if the list has names only."""
+        return self._revealed is not None
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -157,7 +159,7 @@ class ToolSet:
 
     def others(self) -> tuple[ToolSpec, ...]:
         """The tools that may be called and do not are in the list as they are now."""
-        if not self.two_steps:
+        if self._revealed is None:
             return tuple(tool for tool in self._tools.values() if tool not in self.listed)
         forms = (tool if self._is_revealed(tool) else replace(tool, input_schema={}) for tool in self._tools.values())
         return tuple(tool for tool in forms if tool not in self.listed)
@@ -168,15 +170,13 @@ class ToolSet:
         Once they are revealed, the tool is run with any arguments.
         """
         tool = self._tools.get(call.name)
-        if tool is None or self._is_revealed(tool) or not self.two_steps or _fits(call.arguments, tool):
+        if tool is None or self._revealed is None or self._is_revealed(tool) or _fits(call.arguments, tool):
             return ""
-        self._told[tool.name] = tool
+        self._revealed[tool.name] = tool
         return f"{signature(tool)}\nCall it again with its arguments."
 
     def _is_revealed(self, tool: ToolSpec) -> bool:
-        # The host's own tool is listed as it is.
-        is_revealed = is_host_tool(tool) or self._told.get(tool.name) == tool
-        return is_revealed or not tool.input_schema.get("properties")
+        return (self._revealed or {}).get(tool.name) == tool or not tool.input_schema.get("properties")
 
 
 def _fits(arguments: Mapping[str, Any], tool: ToolSpec) -> bool:
@@ -207,7 +207,6 @@ class SelectionSettings:
     budget_tokens: int  # limit of the list
     auto_select: bool | Literal["auto"] = "auto"  # auto selects if the list would cost more; True always, False never
     with_question: bool = False  # there is no list; a question is shown with the tools that it may need
-    two_steps: bool = False  # the list has names only
 
 
 class ToolSelection:
@@ -233,30 +232,28 @@ class ToolSelection:
         if self.settings.with_question:
             return ()
         standing = self._standing(tools, forced)
-        listings = [self._listing_of(tool) for tool in standing]
-        if not self._has_to_choose(listings):
-            return self._beginning(tools, standing) + tuple(listings)
+        if not self._has_to_choose(standing):
+            return self._beginning(tools, standing) + tuple(standing)
         find = find_tools_spec(tools)
         room = self.settings.budget_tokens - self._cost(find)
         chosen: set[str] = set()
         candidates = (await self._candidates(request, standing, forced))[:_MOST_CONSIDERED]
-        costs = await run_costly(lambda: [self._cost(self._listing_of(tool)) for tool in candidates])
+        costs = await run_costly(lambda: [self._cost(tool) for tool in candidates])
         for tool, cost in zip(candidates, costs, strict=True):
             if tool.name == forced or (cost <= room and len(chosen) < MOST_CHOSEN):
                 chosen.add(tool.name)
                 room -= cost
-        return (find, *(tool for tool in listings if tool.name in chosen))
+        return (find, *(tool for tool in standing if tool.name in chosen))
 
     def beginnings(self, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, ...]]:
         """The list of a new conversation, or lists that between them show what every such list begins with."""
         if self.settings.with_question:
             return [()]
         standing = self._standing(tools)
-        listings = [self._listing_of(tool) for tool in standing]
-        if not self._has_to_choose(listings):
-            return [self._beginning(tools, standing) + tuple(listings)]
+        if not self._has_to_choose(standing):
+            return [self._beginning(tools, standing) + tuple(standing)]
         find = find_tools_spec(tools)
-        return [(find,), (find, listings[0]), (find, listings[-1])]
+        return [(find,), (find, standing[0]), (find, standing[-1])]
 
     async def news(
         self, conversation: Conversation, request: str, tools: Sequence[ToolSpec], forced: str | None = None
@@ -264,14 +261,12 @@ class ToolSelection:
         """Return the note about new and changed tools for a later turn, and record it in the conversation."""
         listed_tools = {tool.name: tool for tool in conversation.listed_tools or ()}
         known_tools = {**listed_tools, **conversation.revealed_tools}
-        changed = [
-            tool for tool in tools if tool.name in known_tools and self._has_changed(known_tools[tool.name], tool)
-        ]
+        changed = [tool for tool in tools if tool.name in known_tools and _has_changed(known_tools[tool.name], tool)]
         new = [tool for tool in tools if tool.name not in known_tools]
         revealed = [*changed, *(tool for tool in new if tool.name == forced)]
         find = self.finder_of(conversation)
         standing = self._standing(new)
-        if find is None and self._fits([*known_tools.values(), *map(self._listing_of, standing)]):
+        if find is None and self._fits([*known_tools.values(), *standing]):
             revealed += [tool for tool in standing if tool not in revealed]
             revealed += self._beginning(tools, standing) if len(standing) < len(new) else ()
         elif new:
@@ -306,14 +301,6 @@ class ToolSelection:
         ranked = [tool for tool, _ in await self.search.search(request, tools)]
         return [*(tool for tool in tools if tool.name == forced), *(tool for tool in ranked if tool.name != forced)]
 
-    def _listing_of(self, tool: ToolSpec) -> ToolSpec:
-        return named(tool) if self.settings.two_steps and not is_host_tool(tool) else tool
-
-    def _has_changed(self, known_form: ToolSpec, tool: ToolSpec) -> bool:
-        """Return True if the model knows a tool in an outdated form."""
-        forms = ((now.description, now.input_schema) for now in (tool, self._listing_of(tool)))
-        return (known_form.description, known_form.input_schema) not in forms
-
     def _has_to_choose(self, listings: Sequence[ToolSpec]) -> bool:
         choice = self.settings.auto_select
         return bool(listings) and (not self._fits(listings) if choice == "auto" else choice)
@@ -322,3 +309,8 @@ class ToolSelection:
         # No more tokens are counted than fit: a server may have a thousand tools.
         total = 0
         return all((total := total + self._cost(listing)) <= self.settings.budget_tokens for listing in listings)
+
+
+def _has_changed(known_form: ToolSpec, tool: ToolSpec) -> bool:
+    """Return True if the model knows a tool in an outdated form."""
+    return (known_form.description, known_form.input_schema) != (tool.description, tool.input_schema)

@@ -490,7 +490,6 @@ def turn_preparation(
         budget_tokens=agent.tool_budget_tokens or listing.context_tokens // TOOL_SHARE,
         auto_select=agent.auto_select,
         with_question=listing.with_question,
-        two_steps=listing.two_steps if agent.two_step_tools is None else agent.two_step_tools,
     )
 
     def open_search() -> ToolSearch:

@@ -48,7 +48,6 @@ class PromptListing:
     context_tokens: int  # the context window
     cost: Callable[[ToolSpec], int]  # tokens of one listed tool
     with_question: bool = False  # show tools with the question that may need them, instead of a list
-    two_steps: bool = False  # list tools by name, and describe one at its first call, unless the owner decides
 
     def cost_of_all(self, tools: Sequence[ToolSpec]) -> int:
         """Return the tokens of a list of all these tools; for those on demand it has ``find_tools``."""
@@ -62,7 +61,7 @@ def listing(config: Config, model: ModelFolder, form: ModelForm) -> PromptListin
     context_tokens = config.model.context_tokens or model.card.context_tokens
     costs = ToolCosts(form.tokenizer, form.template.tool_form)
     with_question = model.card.tools == "with_question"
-    return PromptListing(context_tokens, costs.of, with_question, model.card.two_step_tools)
+    return PromptListing(context_tokens, costs.of, with_question)
 
 
 def _model_tokenizer(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:

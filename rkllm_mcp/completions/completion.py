@@ -92,7 +92,7 @@ def _tool_set(conversation: Conversation, request: ChatRequest) -> ToolSet:
         tool = next(tool for tool in tools if tool.name == forced)
         conversation.revealed_tools[forced] = tool
         conversation.messages[-1:] = noted(conversation.messages[-1], f"[The tool to call: {signature(tool)}]")
-    return ToolSet(conversation.listed_tools, tools, conversation.revealed_tools, two_steps=True)
+    return ToolSet(conversation.listed_tools, tools, conversation.revealed_tools)
 
 
 def _with_server(tools: Sequence[ToolSpec]) -> list[ToolSpec]:

@@ -417,8 +417,6 @@ class AgentSection(Section):
     """Size limit of the tool list; a third of the context window when not given."""
     embedding_model: str | None = None
     """A model for semantic tool selection, name or path; keywords only when not given."""
-    two_step_tools: bool | None = None
-    """List tools by name, and give a tool's parameters at its first call; the model's own when not given."""
     tool_listing: Literal["json", "compact"] = "json"
     """Format of the tool list: json as the model was trained, or compact with about half the tokens."""
 

@@ -159,8 +159,6 @@ class ModelCard(Section):
     """
     first_call: Literal["model", "search"] | None = None
     """Without effect; the key above decides what begins a call."""
-    two_step_tools: bool = False
-    """List tools by name, and give a tool's parameters at its first call; for models below 1B."""
     skip_special_token: bool = False
     """True if the runtime omits control tokens from the text."""
     prompt_cache: bool | None = None

@@ -25,8 +25,6 @@ def test_without_tools_nothing_is_said_of_them_and_the_owners_words_stay() -> No
         assert "tool" not in bare
         assert "ツール" not in bare
         assert system_text(None, setting).startswith(bare[:20])
-        note = translate("model.two_steps", "ja" if setting == "ja" else "en")
-        assert without_tools(f"{system_text(None, setting)}\n\n{note}") == bare
     assert without_tools("You are a cat with a tool.") == "You are a cat with a tool."
 
 

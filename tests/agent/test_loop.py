@@ -11,7 +11,7 @@ import pytest
 from rkllm_mcp.agent.handlers import RunCalls
 from rkllm_mcp.agent.loop import answer_with_tools
 from rkllm_mcp.agent.rounds import LoopSettings
-from rkllm_mcp.agent.tool_set import ToolSet, named
+from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.catalogue import status_line, translate
 from rkllm_mcp.errors import PromptTooLongError, RunRejectedError
 from rkllm_mcp.events import (
@@ -372,22 +372,3 @@ async def test_progress_of_a_call_carries_its_id() -> None:
         ToolProgress("call_1", 0.0, 2.0, None),
         ToolProgress("call_1", 1.0, 2.0, None),
     ]
-
-
-async def test_rounds_that_reveal_parameters_count_once_there_were_as_many_as_rounds() -> None:
-    schema = {"type": "object", "properties": {"location": {"type": "string"}}}
-    tools = [ToolSpec(name, "", schema, server="jma") for name in ("get_weather", "get_time")]
-    model = ScriptedModel([Round([call()]), Round([call("get_time")]), Round([Text("Sunny.")])])
-    events: list[Event] = []
-
-    @FunctionSink
-    def sink(event: Event) -> None:
-        events.append(event)
-
-    tool_set = ToolSet([named(tool) for tool in tools], tools, two_steps=True)
-    calls = RunCalls(ScriptedTools({}), tool_set, CallContext(sink=sink))
-    with anyio.fail_after(60):
-        end = await answer_with_tools(
-            model, Conversation(), QUESTION, calls, ModelOptions(), LoopSettings(max_rounds=1), sink
-        )
-    assert end == End("round_limit")

@@ -1,4 +1,4 @@
-"""What is read by the NPU once is not read again: forty tools, find_tools, servers that come and go, two steps."""
+"""What is read by the NPU once is not read again: forty tools, find_tools, servers that come and go."""
 
 from __future__ import annotations
 
@@ -103,16 +103,6 @@ async def test_the_front_stays_when_servers_come_and_go_and_change() -> None:
     await house.ask("And then?", f"Hi.{END}")
     house.toolbox.specs = [replace(FORTY[4], description="Lamps everywhere."), FORTY[5]]
     await house.ask("The lamp?", call("open_lamp", '{"room": "hall"}'), f"Done.{END}")
-    house.assert_every_token_was_read_once()
-
-
-async def test_the_front_stays_in_two_steps() -> None:
-    house = House(SelectionSettings(500, two_steps=True))
-    await house.ask(
-        "Open the door", call("open_door", "{}"), f'{{"room": "hall"}}}}\n</tool_call>{END}', f"It is open.{END}"
-    )
-    await house.ask("Close it again", call("open_door", '{"room": "cellar"}'), f"It is closed.{END}")
-    assert [made.arguments for made in house.toolbox.calls] == [{"room": "hall"}, {"room": "cellar"}]
     house.assert_every_token_was_read_once()
 
 

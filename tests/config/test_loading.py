@@ -62,7 +62,7 @@ def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path)
                 "language, "
                 "parallel_tools, "
                 "repair_rounds, tool_result_chars, resource_chars, sampling_tokens, auto_select, tool_budget_tokens, "
-                "embedding_model, two_step_tools, tool_listing; did you mean 'max_rounds'?"
+                "embedding_model, tool_listing; did you mean 'max_rounds'?"
             ),
         ),
         (
@@ -309,7 +309,7 @@ def test_the_environment_overrides_keys_by_their_type(tmp_path: Path) -> None:
                 "found key 'MAX_ROUNS'; the keys of agent are WAIT_FOR_SERVERS_S, MAX_ROUNDS, SYSTEM_PROMPT, "
                 "LANGUAGE, PARALLEL_TOOLS, "
                 "REPAIR_ROUNDS, TOOL_RESULT_CHARS, RESOURCE_CHARS, SAMPLING_TOKENS, AUTO_SELECT, TOOL_BUDGET_TOKENS, "
-                "EMBEDDING_MODEL, TWO_STEP_TOOLS, TOOL_LISTING; did you mean 'MAX_ROUNDS'?"
+                "EMBEDDING_MODEL, TOOL_LISTING; did you mean 'MAX_ROUNDS'?"
             ),
         ),
         (
