@@ -120,3 +120,32 @@ def test_no_module_has_its_own_japanese_sentence() -> None:
             if isinstance(text, str) and JAPANESE_SENTENCE.search(text) and "(?" not in text and "|" not in text:
                 sentences.add(str(file.relative_to(REPOSITORY)))
     assert sorted(sentences ^ EXEMPT) == []
+
+
+# By the word that the pages use, others for the same thing, which no text has.
+ONE_WORD = {
+    "文書": "ドキュメント",
+    "メモリ": "メモリー",
+    "タイトル": "題名",
+    "許可": "承認",
+    "ブラウザー": "ブラウザ(?!ー)",
+    "サーバー": "サーバ(?!ー)",
+    "フォルダー": "フォルダ(?!ー)",
+    "ユーザー": "ユーザ(?!ー)",
+    "端末": "機器",
+}
+JAPANESE_TEXTS = (
+    "README.ja.md",
+    *(str(page.relative_to(REPOSITORY)) for page in sorted(REPOSITORY.glob("docs/*.ja.md"))),
+    "rkllm_mcp/catalogue.ja.json",
+    "rkllm_mcp/phrases.ja.json",
+    "rkllm_mcp/surfaces/web/js/phrases.ja.js",
+)
+
+
+@pytest.mark.parametrize("file", JAPANESE_TEXTS)
+def test_a_thing_has_one_japanese_word_in_the_terminal_on_the_page_and_in_the_pages(file: str) -> None:
+    text = (REPOSITORY / file).read_text("utf-8")
+    # The appliances of a house.
+    others = {word: other for word, other in ONE_WORD.items() if other != "機器" or "home-assistant" not in file}
+    assert {word: found for word, other in others.items() if (found := re.findall(other, text))} == {}

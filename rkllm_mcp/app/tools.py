@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from rkllm_mcp.tools.toolbox import Toolbox
 if TYPE_CHECKING:
     from rkllm_mcp.mcp_client.oauth import BrowserConsent, Consent, ShowAddress
     from rkllm_mcp.mcp_client.resources import ResourceHub
+    from rkllm_mcp.messages import ToolSpec
     from rkllm_mcp.protocols import Sampler
 
 # Name of the connections' texts in the store; see mcp_client.server_cache.
@@ -97,6 +98,24 @@ async def open_tools(
                 problems={server.name: config.problem_of(server) for server in config.active_servers},
             ) as toolbox:
                 yield ToolEnvironment(toolbox, store)
+
+
+async def tools_without_a_start(config: Config, name: str) -> Sequence[ToolSpec]:
+    """Return the tools of a server, of which no program is started: those of its last connection, or its functions."""
+    from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer
+    from rkllm_mcp.mcp_client.server_cache import Forgetful, ServerCache
+    from rkllm_mcp.store import stored_texts
+
+    chosen = config.only_servers([name])
+    for server in chosen.resolved_servers():
+        if isinstance(server, BuiltinServer):
+            async with open_tools(chosen) as environment:
+                await environment.toolbox.started()
+                return environment.toolbox.tools()
+        if not isinstance(server, OpenAPIServer):
+            texts = stored_texts(state_file(os.environ, config.origin.tenant), SERVER_FACTS)
+            return ServerCache(server, Forgetful(texts)).tools or ()
+    return ()
 
 
 def _own_places(config: Config) -> tuple[Path, ...]:

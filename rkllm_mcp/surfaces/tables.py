@@ -19,12 +19,13 @@ from rkllm_mcp.text import first_line, shorten
 # Of a call's arguments, and of its error.
 _SHOWN_CHARS = 60
 _SHOWN_DESCRIPTION_CHARS = 80
+_SHOWN_TOOL_CHARS = 120
 
 
 def tool_table(tools: Sequence[ToolSpec], terminal: Terminal) -> str:
-    """Return tools as a table: name, server, first line of the description."""
+    """Return tools as a table: name, server, beginning of the description."""
     told = [tool.in_language(terminal.language) for tool in tools]
-    rows = [(tool.name, tool.server, tool.description.strip().split("\n", 1)[0][:100]) for tool in told]
+    rows = [(tool.name, tool.server, shorten(first_line(tool.description), _SHOWN_TOOL_CHARS)) for tool in told]
     return terminal.table(("NAME", "SERVER", "DESCRIPTION"), rows)
 
 

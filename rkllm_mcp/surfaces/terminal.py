@@ -6,9 +6,11 @@ import json
 import os
 import re
 import sys
+import termios
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import Any, TextIO
 
@@ -59,6 +61,12 @@ class PrintableStream:
 def is_interactive() -> bool:
     """Return True when a person can be asked: questions and answers are both at a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def discard_typed() -> None:
+    """Forget what was typed at the terminal before the next question is shown."""
+    with suppress(termios.error, OSError):
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def wants_color(stream: TextIO, env: Mapping[str, str] = os.environ) -> bool:

@@ -65,3 +65,17 @@ def test_a_question_is_answered_in_two_clicks(language: str, question: str) -> N
 def test_the_two_indexes_lead_to_each_other() -> None:
     assert links_of("index.md")["日本語"] == "index.ja.md"
     assert links_of("index.ja.md")["English"] == "index.md"
+
+
+def test_a_japanese_page_links_to_japanese_pages_where_there_are_some() -> None:
+    """A label that names English or the English page says where it leads."""
+    pages = [REPOSITORY / "README.ja.md", *DOCS.glob("*.ja.md")]
+    wrong = [
+        (page.name, label, target)
+        for page in pages
+        for label, target in re.findall(r"\[([^\]]+)\]\(([\w./-]+\.md)(?:#[\w-]+)?\)", page.read_text("utf-8"))
+        if not target.endswith(".ja.md")
+        and (page.parent / target).with_suffix(".ja.md").exists()
+        and label not in ("English", "英語のページ")
+    ]
+    assert wrong == []

@@ -425,7 +425,7 @@ async def _stats(state: ChatState, _argument: str) -> None:
     state.terminal.answer(state.terminal.table((), state.stats.rows(state.phrases)))
 
 
-async def _clear(state: ChatState, _argument: str) -> None:
+async def _start_anew(state: ChatState, _argument: str) -> None:
     state.conversation = state.host.new_conversation()
     state.clear_attached()
     state.stats = Stats()
@@ -508,7 +508,8 @@ COMMANDS: Mapping[str, _Action] = {
     "/resume": resume,
     "/rename": rename,
     "/stats": _stats,
-    "/clear": _clear,
+    "/new": _start_anew,
+    "/clear": _start_anew,
     "/save": _save,
     "/quit": _quit,
 }

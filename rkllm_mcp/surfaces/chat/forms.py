@@ -15,7 +15,7 @@ from rkllm_mcp.elicitation import FormField, fields_of, filled
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
-from rkllm_mcp.surfaces.terminal import YELLOW, Terminal, is_interactive
+from rkllm_mcp.surfaces.terminal import YELLOW, Terminal, discard_typed, is_interactive
 from rkllm_mcp.text import Language
 
 # A person must be able to read the text to approve; longer text is cut.
@@ -274,6 +274,8 @@ class TerminalApprover:
         if not is_interactive():
             raise UsageError(f"{question} Say it with {option}")
         self.terminal.end_line()
+        # What was typed before the question was seen does not answer it.
+        discard_typed()
         # Trailing blanks are the room before what is typed.
         text = f"{question}{prompt}"
         shown = text.rstrip()

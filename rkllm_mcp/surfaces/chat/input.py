@@ -22,7 +22,7 @@ from rkllm_base.folders import user_folder
 from rkllm_base.lines import Lines
 from rkllm_mcp.catalogue import Catalogue
 from rkllm_mcp.surfaces.chat.picker import Choice, pick
-from rkllm_mcp.surfaces.terminal import Terminal, printable
+from rkllm_mcp.surfaces.terminal import Terminal, discard_typed, printable
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -97,7 +97,7 @@ class ConsoleAnswers:
 
     def forget_typed(self) -> None:
         """Discard pending input."""
-        _flush(sys.stdin.fileno())
+        discard_typed()
 
 
 class TerminalLines:
@@ -172,7 +172,7 @@ class TerminalLines:
     def forget_typed(self) -> None:
         """Discard pending input."""
         self.interrupted()
-        _flush(sys.stdin.fileno())
+        discard_typed()
 
     def interrupted(self) -> None:
         """See ``LineReader.interrupted``; the terminal has discarded its unread input."""
@@ -238,13 +238,6 @@ def _mark_pasted(*, is_on: bool) -> None:
     """Have the terminal put marks around pasted text, or not; prompts do it for themselves."""
     with suppress(OSError):
         os.write(sys.stdout.fileno(), b"\x1b[?2004h" if is_on else b"\x1b[?2004l")
-
-
-def _flush(descriptor: int) -> None:
-    import termios
-
-    with suppress(termios.error):
-        termios.tcflush(descriptor, termios.TCIFLUSH)
 
 
 def _completer(complete: Complete) -> Completer:

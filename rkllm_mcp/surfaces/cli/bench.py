@@ -6,17 +6,20 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.cli.options import argument, command, flag
 from rkllm_mcp.surfaces.invocation import Session
-from rkllm_mcp.surfaces.terminal import table
 
 if TYPE_CHECKING:
     from rkllm_mcp.diagnostics.bench import Report
+    from rkllm_mcp.surfaces.terminal import Terminal
+
+# The heading of a table, and its rows.
+_Table: TypeAlias = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
 # The number of the shape that ``--json`` prints; fields may be added to it, and none leaves or changes its meaning.
@@ -39,7 +42,7 @@ async def bench_command(
         raise UsageError(f"there is nothing to measure by the name '{part}'; there are {', '.join(PARTS)}")
     parts = PARTS if part is None else (part,)
     report = await measure(session.config(), parts, session.status)
-    sys.stdout.write(_as_json(report) if as_json else shown(report, decode="decode" in parts))
+    sys.stdout.write(_as_json(report) if as_json else shown(report, session.terminal, decode="decode" in parts))
     sys.stdout.flush()
 
 
@@ -51,25 +54,27 @@ def _as_json(report: Report) -> str:
     return f"{json.dumps({'format': JSON_FORMAT, **fields}, ensure_ascii=False, indent=2)}\n"
 
 
-def shown(report: Report, *, decode: bool = True) -> str:
+def shown(report: Report, terminal: Terminal, *, decode: bool = True) -> str:
     """Return the report as text; ``decode`` adds the columns of decoding."""
-    return "\n".join([*_heading(report), *_speed(report, decode=decode), *_delivery(report), *_prompts(report)])
+    tables = [*_speed(report, decode=decode), *_delivery(report), *_prompts(report)]
+    listings = [terminal.table(heading, [list(map(terminal.word, row)) for row in rows]) for heading, rows in tables]
+    return "\n".join([*map(terminal.word, _heading(report)), "", *filter(None, listings)])
 
 
 def _heading(report: Report) -> list[str]:
     machine, loading = report.machine, report.loading
-    runtime = f"RKLLM {machine.runtime}{', emulated' if machine.emulated else ''}"
+    runtime = f"RKLLM {machine.runtime}{' (emulated)' if machine.emulated else ''}"
     lines = [f"{machine.model} on {machine.board}, {runtime}, {machine.context_tokens} tokens of context"]
     lines += [f"Note: {note}." for note in report.notes]
     memory = [
-        f"{_figure(value)} MB {when}"
+        f", {_figure(value)} MB {when}"
         for value, when in ((loading.memory_mb, "after loading"), (loading.peak_memory_mb, "at most"))
         if value is not None
     ]
-    return [*lines, f"loaded in {_figure(loading.load_ms)} ms, {', '.join(memory)}", ""]
+    return [*lines, f"loaded in {_figure(loading.load_ms)} ms{''.join(memory)}"]
 
 
-def _speed(report: Report, *, decode: bool) -> list[str]:
+def _speed(report: Report, *, decode: bool) -> list[_Table]:
     heading = ["PROMPT tokens", "PREFILL ms", "tokens/s", "FIRST TOKEN ms"]
     rows = [
         [
@@ -81,33 +86,29 @@ def _speed(report: Report, *, decode: bool) -> list[str]:
         ]
         for figures in report.lengths
     ]
-    return _table([*heading, *(["DECODE ms/token", "tokens/s"] if decode else [])], rows)
+    return [([*heading, *(["DECODE ms/token", "tokens/s"] if decode else [])], rows)]
 
 
-def _delivery(report: Report) -> list[str]:
-    lines: list[str] = []
+def _delivery(report: Report) -> list[_Table]:
+    tables: list[_Table] = []
     if (delivery := report.delivery) is not None:
         cells = [delivery.mean_us, delivery.p50_us, delivery.p99_us, delivery.max_us, delivery.blocked_us]
         heading = ["DELIVERY tokens", "mean µs", "median µs", "p99 µs", "max µs", "IN THE CALLBACK µs"]
-        lines += _table(heading, [[str(delivery.tokens), *map(_figure, cells)]])
+        tables.append((heading, [[str(delivery.tokens), *map(_figure, cells)]]))
     if (busy := report.busy) is not None:
         heading = ["HOST", "decode ms/token", "busy to idle"]
         rows = [["idle", f"{busy.idle_ms_per_token:.3f}", ""]]
         rows.append(["never yields", f"{busy.busy_ms_per_token:.3f}", f"{busy.ratio:.4f}"])
-        lines += _table(heading, rows)
-    return lines
+        tables.append((heading, rows))
+    return tables
 
 
-def _prompts(report: Report) -> list[str]:
+def _prompts(report: Report) -> list[_Table]:
     rows = [
         [f"{prompt.tools}", f"{prompt.prompt_tokens}", f"{prompt.first_ms:.2f}", f"{prompt.next_ms:.2f}"]
         for prompt in report.prompts
     ]
-    return _table(["TOOLS", "PROMPT tokens", "written ms", "next question ms"], rows)
-
-
-def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [table(heading, rows)] if rows else []
+    return [(["TOOLS", "PROMPT tokens", "written ms", "next question ms"], rows)]
 
 
 def _figure(value: float | None) -> str:

@@ -17,7 +17,7 @@ from rkllm_mcp.diagnostics.probe.runner import probe_runtime, profile_findings
 from rkllm_mcp.errors import RuntimeUnusableError
 from rkllm_mcp.surfaces.cli.options import command, flag
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_UNUSABLE, Session
-from rkllm_mcp.surfaces.terminal import DIM, RED, YELLOW, printable, styled, wants_color, wrapped, write_json
+from rkllm_mcp.surfaces.terminal import DIM, RED, YELLOW, printable, styled, wants_color, width, wrapped, write_json
 from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
@@ -55,22 +55,23 @@ def report(
 ) -> str:
     """Return the results as lines: mark, name and state, then remedy and command; wrapped to ``columns`` if given."""
     texts = read_catalogue(language)
-    width = max((len(finding.name) for finding in findings), default=0)
-    margin = " " * (width + 4)
+    names = [texts.phrase(finding.name) for finding in findings]
+    widest = max(map(width, names), default=0)
+    margin = " " * (widest + 4)
     if columns is not None and columns - len(margin) < _LEAST_COLUMNS:
         margin = "    "
     lines: list[str] = []
-    for finding in findings:
+    for finding, name in zip(findings, names, strict=True):
         mark, style = _MARKS[finding.status]
         marked = styled(mark, style) if color else mark
         sentences = [finding.found, *([finding.remedy] if finding.remedy else [])]
         sentences = [texts.phrase(texts.translated("setup.findings", sentence)) for sentence in sentences]
         below = [f"{margin}{line}" for part in sentences for line in _sentence(part, columns, len(margin))]
-        if len(margin) > width:
+        if len(margin) > widest:
             first, *below = below
-            lines.append(f"{marked} {finding.name:<{width}}  {first.lstrip()}".rstrip())
+            lines.append(f"{marked} {name}{' ' * (widest - width(name))}  {first.lstrip()}".rstrip())
         else:
-            lines.append(f"{marked} {finding.name}")
+            lines.append(f"{marked} {name}")
         lines += below
         # A command is there to be copied: it stays whole.
         lines += [f"{margin}$ {printable(finding.command)}"] if finding.command else []

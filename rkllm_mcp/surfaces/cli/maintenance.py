@@ -300,12 +300,26 @@ def _remove_own_uv(session: Session, own_uv: Path) -> int:
         return EXIT_DONE
     # What it downloaded for MCP servers.
     subprocess.run([uv, "cache", "clean", "--quiet"], check=False, timeout=_UPDATE_LIMIT_S)
+    words = [(uv, "tool", "dir"), (uv, "cache", "dir"), (uv, "python", "dir")]
+    asked = [subprocess.run(each, check=False, capture_output=True, text=True, timeout=_APT_LIMIT_S) for each in words]
+    folders = [Path(each.stdout.strip()) for each in asked if each.stdout.strip()]
     for name in ("uv", "uvx"):
         link = Path.home() / ".local" / "bin" / name
         if link.is_symlink() and link.resolve().is_relative_to(own_uv.resolve()):
             link.unlink()
     shutil.rmtree(own_uv)
     session.status(f"Removed {own_uv}")
-    with suppress(OSError):
-        own_uv.parent.rmdir()
+    for folder in folders:
+        marks = [folder / name for name in (".gitignore", ".lock", "CACHEDIR.TAG")]
+        if folder.is_dir() and {*folder.iterdir()} <= {*marks}:
+            for mark in marks:
+                mark.unlink(missing_ok=True)
+    for folder in (
+        own_uv.parent,
+        *(part for each in folders for part in (each, each.parent)),
+        Path.home() / ".local/bin",
+    ):
+        # Those that are empty now.
+        with suppress(OSError):
+            folder.rmdir()
     return EXIT_DONE

@@ -25,7 +25,7 @@ from rkllm_mcp.errors import ConfigError, UsageError
 from rkllm_mcp.surfaces.cli.files import filled_template
 from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, option, require_mcp, server_names
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
-from rkllm_mcp.surfaces.tables import read_pairs
+from rkllm_mcp.surfaces.tables import read_pairs, tool_table
 from rkllm_mcp.surfaces.terminal import YELLOW, write_json
 
 if TYPE_CHECKING:
@@ -58,12 +58,14 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
 
 
 @command(app, "show")
-def show_command(
+async def show_command(
     session: Session,
     name: Annotated[str, argument("Name of the server.", autocompletion=server_names)],
     as_json: AsJson = False,
 ) -> None:
-    """Show one server's settings, without secrets."""
+    """Show one server's settings, without secrets, and its tools as they were listed last."""
+    from rkllm_mcp.app.tools import tools_without_a_start
+
     config = session.config()
     _check_known("server", name, [server.name for server in config.servers])
     values = next(server for server in config.redacted()["servers"] if server["name"] == name)
@@ -71,7 +73,11 @@ def show_command(
         server = next(server for server in config.servers if server.name == name)
         values = {session.terminal.word("runs" if hasattr(server, "command") else "address"): _how(server), **values}
     session.show_value(values, as_json=as_json)
-    if not as_json:
+    if as_json:
+        return
+    if tools := await tools_without_a_start(config, name):
+        sys.stdout.write(f"\n{tool_table(tools, session.terminal)}")
+    else:
         session.status(f"Its tools: rkllm-mcp servers test {shlex.quote(name)}")
 
 
@@ -110,6 +116,7 @@ async def check_command(
         await environment.toolbox.started()
         async with environment.toolbox.attending(session.tokens):
             states = environment.toolbox.servers()
+            tools = environment.toolbox.tools()
     word = session.terminal.word
     rows = [
         (
@@ -125,6 +132,8 @@ async def check_command(
     ]
     listing = session.terminal.table(("NAME", "STATE", "TOOLS", "START", "REASON"), rows)
     session.show(list(map(asdict, states)), listing, as_json=as_json)
+    if names and tools and not as_json:
+        sys.stdout.write(f"\n{tool_table(tools, session.terminal)}")
     for state in () if as_json else states:
         # Of a server that is there only our own remarks are news: what of it was left out, and why.
         for line in (line for line in state.last_lines if state.state != "ready" or line.startswith("(")):

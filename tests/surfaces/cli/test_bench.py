@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from rkllm_mcp.diagnostics.probe.subject import ProbePrompts
 from rkllm_mcp.runtime.engine import open_engine
 from rkllm_mcp.surfaces.cli.bench import shown
 from rkllm_mcp.surfaces.cli.main import main
+from rkllm_mcp.surfaces.terminal import Terminal
 from tests.support.emulator import EVERY_VERSION, IM_END, Emulator, libraries, newest, prompt_of
 
 __all__ = ["newest"]
@@ -100,7 +102,7 @@ def test_what_cannot_be_measured_is_one_sentence(bench: Bench, words: list[str],
 
 
 def test_a_report_is_a_table_for_people() -> None:
-    assert shown(REPORT) == (
+    assert shown(REPORT, Terminal()) == (
         "qwen3-0.6b on Orange Pi 5, RKLLM 1.2.3, 4096 tokens of context\n"
         "loaded in 2346 ms, 812 MB after loading, 1024 MB at most\n"
         "\n"
@@ -120,9 +122,22 @@ def test_a_report_is_a_table_for_people() -> None:
     )
 
 
+LATIN = re.compile("[A-Za-z]{4,}")
+
+
+def test_a_report_in_japanese_has_no_english_word() -> None:
+    shared = replace(REPORT, machine=replace(REPORT.machine, board="no board", emulated=True))
+    notes = (
+        "the NPU is emulated: its speed is what a script says; delivery and prompts are our own cost",
+        "decoding is too quick here for a busy host to be compared with an idle one",
+    )
+    told = shown(replace(shared, notes=notes), Terminal(language="ja"))
+    assert LATIN.findall(told.replace("qwen3-0.6b", "").replace("RKLLM", "")) == []
+
+
 def test_a_duration_too_short_to_measure_is_a_dash() -> None:
     quick = replace(REPORT, lengths=(LengthFigures(32, 0.0, 0.2, 1, None),))
-    assert "32             0           -         0.2             -                -\n" in shown(quick)
+    assert "32             0           -         0.2             -                -\n" in shown(quick, Terminal())
 
 
 def settings_of(emulator: Emulator, speed: str, **changes: Any) -> Any:

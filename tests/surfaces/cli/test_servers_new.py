@@ -94,6 +94,35 @@ def test_a_command_that_is_not_here_is_told_when_the_server_is_added(command: Co
     assert "rkllm-mcp servers test foo" in shown.err
 
 
+def test_the_tools_of_a_server_are_listed_without_starting_it_once_it_was_started(
+    tmp_path: Path, command: Command
+) -> None:
+    server = tmp_path / "config.toml"
+    server.write_text(
+        f"""
+[[servers]]
+name = "local"
+transport = "builtin"
+tools = [{{ name = "clock" }}]
+
+[[servers]]
+name = "weather"
+command = "{sys.executable}"
+args = ["-m", "mcp_servers.weather"]
+""",
+        "utf-8",
+    )
+
+    def shown(*words: str) -> tuple[bool, bool]:
+        said = command("--config", str(server), "servers", *words)
+        return "find_area" in said.out, "servers test weather" in said.err
+
+    assert shown("show", "weather") == (False, True)
+    assert shown("test", "weather") == (True, False)
+    assert shown("show", "weather") == (True, False)
+    assert "The present date and time" in command("--config", str(server), "servers", "show", "local").out
+
+
 def test_the_knowledge_server_is_in_the_gallery_and_answers_without_the_name_of_a_base(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, ())
     made = demo.run("servers", "install", "knowledge")
