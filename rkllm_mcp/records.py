@@ -151,3 +151,19 @@ class Device:
     linked: float  # Unix time at which it got the key
     rights: tuple[str, ...] = ()  # those of a key for a program; empty for all, as linked devices have
     parent: str = ""  # id of the device, or name of the configured key, that made the key; empty for the owner
+
+
+@dataclass(frozen=True)
+class KeyedRequest:
+    """A request that its client named with an ``Idempotency-Key``."""
+
+    body: str  # digest of what was asked
+    conversation: str = ""
+    position: int = 0  # of its question in the conversation
+    response: str = ""  # id of its stored response
+    board: str = ""  # the process that answers or has answered
+    is_over: bool = False
+
+    def as_json(self) -> str:
+        """Return it as it is stored."""
+        return json.dumps(vars(self))

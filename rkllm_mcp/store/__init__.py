@@ -19,6 +19,7 @@ from rkllm_mcp.store.conversations import EXCHANGE, Conversations, StoredRespons
 from rkllm_mcp.store.database import Database, SQLiteDatabase, Transaction, open_database, state_file
 from rkllm_mcp.store.limits import Limits, StoreLimits
 from rkllm_mcp.store.outbox import Behind, Outbox
+from rkllm_mcp.store.request_keys import RequestKeys
 from rkllm_mcp.store.tables import (
     TOKENS,
     AgreedLimits,
@@ -47,6 +48,7 @@ class Store:
     tally: DailyUsage  # daily token usage
     devices: DeviceKeys  # keys of the owner's devices
     responses: StoredResponses  # answers that clients continue by their ids
+    request_keys: RequestKeys  # requests that are answered once, however often they are sent
     leases: Leases | None = None  # what the boards of a shared database know of each other
     outbox: Outbox | None = None  # what waits for a shared database
 
@@ -144,6 +146,7 @@ async def open_store(
             DailyUsage(shared, outbox),
             devices,
             StoredResponses(shared, kept),
+            RequestKeys(shared, kept.now, leases.board if leases is not None else ""),
             leases,
             outbox,
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import difflib
 import json
+import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -77,7 +78,7 @@ _CONNECT_S = 5.0
 # A cancelled answer ends within this time, or is left.
 _CANCEL_S = 10.0
 _RETRY_S = 0.5
-_UNAVAILABLE, _NOT_FOUND = 503, 404
+_UNAVAILABLE, _NOT_FOUND, _CONFLICT = 503, 404, 409
 _KINDS = frozenset(event.kind for event in EVENT_TYPES)
 
 
@@ -156,24 +157,38 @@ class RemoteHost:
         body: Mapping[str, Any],
         feed: Callable[[Event], None],
         begun: Callable[[httpx2.Response], None] = lambda _: None,
+        once: str = "",
     ) -> None:
         """Feed the events of a route; wait while the service loads its model.
+
+        With ``once``, its Idempotency-Key, a request is sent again if the connection breaks before its answer begins.
 
         Raises:
             GenerationError: the service refused, or ended.
         """
-        deadline, has_told = monotonic() + self.config.runtime.start_timeout_s, False
+        deadline, has_told, is_repeated = monotonic() + self.config.runtime.start_timeout_s, False, False
+        headers = {"Idempotency-Key": once} if once else {}
         while True:
-            async with self._client() as client, client.stream("POST", path, json=body) as response:
-                if response.is_success:
-                    begun(response)
-                    async for event in _events_of(response):
-                        feed(event)
-                    return
-                await response.aread()
-            if response.status_code != _UNAVAILABLE or monotonic() > deadline:
+            has_begun = False
+            async with self._client() as client:
+                try:
+                    async with client.stream("POST", path, json=body, headers=headers) as response:
+                        if response.is_success:
+                            has_begun = True
+                            begun(response)
+                            async for event in _events_of(response):
+                                feed(event)
+                            return
+                        await response.aread()
+                except httpx2.TransportError:
+                    if has_begun or is_repeated or not once:
+                        raise
+                    is_repeated = True
+                    continue
+            is_made = is_repeated and response.status_code == _CONFLICT
+            if not (is_made or response.status_code == _UNAVAILABLE) or monotonic() > deadline:
                 raise GenerationError(_message_of(response))
-            if not has_told:
+            if not (has_told or is_made):
                 feed(Status(self._phrases.sentence("attached.loading")))
                 has_told = True
             await anyio.sleep(_RETRY_S)
@@ -293,7 +308,10 @@ class RemoteHost:
         try:
             with answer.scope:
                 try:
-                    await self._stream("/v1/execute", self._body(conversation, question, options), feed, begun)
+                    body = self._body(conversation, question, options)
+                    # What is not stored is not known the second time.
+                    once = uuid.uuid4().hex if options.save else ""
+                    await self._stream("/v1/execute", body, feed, begun, once)
                     end = end if answer.has_ended else End("failed", self._phrases.sentence("attached.lost"))
                 except (GenerationError, ToolboxError) as error:
                     end = End("cancelled") if answer.is_cancelled else End("failed", str(error))

@@ -161,6 +161,51 @@ async def test_a_dead_boards_answer_is_continued_elsewhere(them: Boards) -> None
         assert (goes_on.headers["x-board"] != own, goes_on.json()["text"]) == (True, LONG)
 
 
+async def test_a_question_whose_head_was_lost_is_asked_again_at_another_board_and_stored_once(them: Boards) -> None:
+    async with owner_of(them) as client:
+        first = await ask(client, message="I saw a pelican today")
+        conversation, own = first.headers["x-conversation-id"], first.headers["x-board"]
+        [other, third] = [board.address for name, board in them.boards.items() if name != own]
+        body = {"message": "at length", "conversation": conversation, "detached": True}
+        once = {"Idempotency-Key": "8e03978e-40d5-43dd-bc93-6894a57f9324"}
+        async with client.stream("POST", f"http://{them.boards[own].address}/v1/execute", json=body, headers=once):
+            pass  # the connection breaks before its client has read anything
+        again = await client.post(f"http://{other}/v1/execute", json=body, headers=once)
+        while again.status_code == 409:
+            again = await client.post(f"http://{other}/v1/execute", json=body, headers=once)
+        events = [json.loads(line[6:]) for line in again.text.splitlines() if line.startswith("data: {")]
+        assert again.headers["idempotent-replayed"] == "true"
+        assert "".join(event["text"] for event in events if event["kind"] == "text") == LONG
+        # Over, it is read from the store at the third board, and a board that answers with another body refuses.
+        whole = {**body, "stream": False, "detached": False}
+        stored = await client.post(f"http://{third}/v1/execute", json=whole, headers=once)
+        assert (stored.json()["text"], stored.headers["idempotent-replayed"]) == (LONG, "true")
+        refused = await client.post(f"http://{third}/v1/execute", json={**whole, "message": "x"}, headers=once)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "idempotency_key_reused")
+        for board in them.boards.values():
+            told = await turns_at(client, board.address, conversation)
+            assert [text for _, text in told] == ["I saw a pelican today", "I see.", "at length", LONG]
+
+
+async def test_a_question_whose_board_dies_is_asked_again_with_its_key_and_stored_once(them: Boards) -> None:
+    async with owner_of(them) as client:
+        once = {"Idempotency-Key": "6b1f0c1e-0000-4000-8000-000000000001"}
+        body, own, conversation = {"message": "at length", "detached": True}, "", ""
+        with pytest.raises(httpx2.RemoteProtocolError):
+            async with client.stream("POST", "/v1/execute", json=body, headers=once) as answer:
+                own, conversation = answer.headers["x-board"], answer.headers["x-conversation-id"]
+                them.kill(own)
+                async for _ in answer.aiter_lines():
+                    pass
+        again = await client.post("/v1/execute", json=body, headers=once)
+        while again.status_code in (409, 502, 503) or '"board_lost"' in again.text:
+            again = await client.post("/v1/execute", json=body, headers=once)
+        assert (again.headers["x-conversation-id"], again.headers["x-board"] != own) == (conversation, True)
+        [other, *_] = [board.address for name, board in them.boards.items() if name != own]
+        told = await turns_at(client, other, conversation)
+        assert told == [("", "at length"), ("answered", LONG)]
+
+
 async def test_a_detached_answer_is_read_on_and_cancelled_at_another_board(them: Boards) -> None:
     async with owner_of(them) as client:
         first = client.stream("POST", "/v1/execute", json={"message": "at length", "detached": True})

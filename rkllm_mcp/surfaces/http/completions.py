@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, TypeVar
@@ -63,6 +64,7 @@ from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.prompt.conversation import ConversationPrompt
 from rkllm_mcp.surfaces.http import bodies, openai
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
+from rkllm_mcp.surfaces.http.idempotency import REPLAYED, RepeatableRequest, repeatable, still_answered
 from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.owner import check_own
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
@@ -140,14 +142,21 @@ async def completions(request: Request) -> Response:
     "/v1/responses",
     body=ResponsesBody,
     answers=_answers(ResponseObject, dict[str, Any], "the last event has the whole response."),
-    problems=(400, 404, 429, 502, 503),
+    problems=(400, 404, 409, 429, 502, 503),
 )
 async def responses(request: Request) -> Response:
     """Answer items, as OpenAI's Responses API does."""
     body = await bodies.read(request, ResponsesBody)
-    await choose_model(request, body.model)
     app = tenant_of(request).app
     is_stored = app.config.service.history and body.store is not False
+    asked = await repeatable(request, lambda: body.model_dump_json(exclude={"stream"}), is_stored=is_stored)
+    if asked.is_under_way:
+        raise still_answered()
+    if asked.earlier is not None and (earlier := await app.store.responses.get(app.tenant, asked.earlier.response)):
+        if body.stream is not True:
+            return JSONResponse(earlier, headers=REPLAYED)
+        return Response("".join(events_of(earlier)), media_type=EVENT_STREAM, headers=REPLAYED)
+    await choose_model(request, body.model)
     stored = await _stored_items(app, body)
 
     def finished(shape: ReplyShape) -> None:
@@ -156,6 +165,7 @@ async def responses(request: Request) -> Response:
             items = [item.model_dump(exclude_none=True) for item in body.items() if item.type != "item_reference"]
             output = [*items, *response["output"]]
             app.store.responses.save(app.tenant, response, output, made_with=request.state.parent)
+            asked.response = response["id"]
 
     return await answer(
         request,
@@ -164,6 +174,7 @@ async def responses(request: Request) -> Response:
         partial(ResponsesShape, body=body, is_stored=is_stored),
         streams=body.stream is True,
         finished=finished,
+        asked=asked,
     )
 
 
@@ -401,8 +412,9 @@ async def answer(
     media: str = EVENT_STREAM,
     heartbeat: bytes = HEARTBEAT,
     finished: Callable[[ReplyShape], None] | None = None,
+    asked: RepeatableRequest | None = None,
 ) -> Response:
-    """Answer a request of any API, whose body ``read`` reads.
+    """Answer a request of any API, whose body ``read`` reads, once if ``asked`` has its key.
 
     ``new_reply`` and ``new_shape`` make the answer's reply and shape. With ``may_load`` it waits while the model loads,
     instead of a refusal. ``finished`` gets the shape of a complete answer before its last record is sent.
@@ -416,7 +428,10 @@ async def answer(
         names=question.client_names,
     )
     writer = ReplyWriter(reply, new_shape(reply))
-    make = partial(_make_reply, request, question, writer, may_load=may_load, finished=finished)
+
+    async def make(stream: EventStream | None = None) -> None:
+        async with asked.held(lambda: asked is not None and asked.response != "") if asked else nullcontext():
+            await _make_reply(request, question, writer, stream, may_load=may_load, finished=finished)
 
     def failed(problem: HTTPError) -> bytes:
         return writer.failed(problem.body(request.url.path))
@@ -431,7 +446,7 @@ async def _make_reply(
     request: Request,
     question: ChatRequest,
     writer: ReplyWriter,
-    stream: EventStream | None = None,
+    stream: EventStream | None,
     *,
     may_load: bool,
     finished: Callable[[ReplyShape], None] | None,

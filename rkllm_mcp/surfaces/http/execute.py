@@ -29,7 +29,7 @@ from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.completions.api import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens, whole
 from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.errors import PromptTooLongError
-from rkllm_mcp.events import End, Event, Text, event_to_dict
+from rkllm_mcp.events import End, Event, Text, event_from_dict, event_to_dict, event_to_json
 from rkllm_mcp.generation import AnswerOptions, ApprovalMode, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, Picture, is_picture
 from rkllm_mcp.protocols import EventSink
@@ -38,15 +38,23 @@ from rkllm_mcp.sampling import overrides_of
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.conversations import ConversationSettings
 from rkllm_mcp.surfaces.http.errors import HTTPError, problem_of
+from rkllm_mcp.surfaces.http.idempotency import REPLAYED, RepeatableRequest, other_request, repeatable, still_answered
 from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
-from rkllm_mcp.surfaces.http.running_answers import DETACHED_APPROVAL_S, DETACHED_S, RunningAnswer, answer_under_way
+from rkllm_mcp.surfaces.http.running_answers import (
+    DETACHED_APPROVAL_S,
+    DETACHED_S,
+    RunningAnswer,
+    answer_under_way,
+    read_elsewhere,
+)
 from rkllm_mcp.surfaces.http.state import check_length, chosen_model, id_prefix, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import (
     EventRecords,
     EventStream,
     metered,
     queue_place,
+    records,
     while_connected,
 )
 from rkllm_mcp.tasks import open_task_group
@@ -260,13 +268,24 @@ async def execute(request: Request) -> Response:
     app = tenant.app
     if (body.prompt or body.force_tool) and "tools" not in tenant.rights:
         raise HTTPError(403, "this key may not use tools and servers' prompts", code="key_purpose")
+    keeps = body.store and app.config.service.history
+    asked = await repeatable(request, partial(_all_asked, body), is_stored=keeps)
+    request.state.asked = asked
+    earlier = await _earlier_answer(request, app, body, asked)
+    if isinstance(earlier, Response):
+        return earlier
+    if earlier is not None:
+        # The answer to this very request was broken off: it is asked again in its place.
+        body = body.model_copy(
+            update={"again": True, **dict.fromkeys(("message", "prompt", "replaces")), "pictures": ()}
+        )
     await choose_model(request, body.model)
     service.check_ready()
     check_length(request, body.message or "", "message")
     if body.detached and not (body.stream and body.store and app.config.service.history):
         message = "a detached answer needs stream, store, and history in [service]"
         raise HTTPError(422, message, param="detached")
-    conversation = await _conversation(request, app, body)
+    conversation = earlier or await _conversation(request, app, body)
     await service.answers.check_elsewhere(app, conversation.id)
     if body.again and not conversation.broken_off:
         raise HTTPError(409, "no answer of this conversation was broken off; send a message", param="again")
@@ -274,7 +293,11 @@ async def execute(request: Request) -> Response:
         await _replaced(app, conversation.id, body.replaces)
     if body.continues:
         await _continued_events(app, conversation)
-    running = RunningAnswer(conversation.id, app.tenant, request.state.key, body.detached)
+    # Where the question is, or will be, among the turns.
+    position = conversation.kept_turns - 2 if body.again or body.continues else conversation.kept_turns
+    position = position if body.replaces is None else body.replaces
+    asked.request = replace(asked.request, conversation=conversation.id, position=position)
+    running = RunningAnswer(conversation.id, app.tenant, request.state.key, body.detached, asked.name)
     if body.detached:
         running.scope.deadline = anyio.current_time() + DETACHED_S
     headers = {CONVERSATION: conversation.id}
@@ -285,7 +308,7 @@ async def execute(request: Request) -> Response:
         return EventStream(partial(_stream_answer, request, conversation, body, running), headers=headers)
     collected = EventList()
     await while_connected(request, partial(_make_answer, request, conversation, body, running, collected))
-    return JSONResponse(_executed(conversation, collected.events), headers=headers)
+    return JSONResponse(_executed(conversation.id, collected.events), headers=headers)
 
 
 class EventList:
@@ -302,13 +325,69 @@ class EventList:
         """Return at once."""
 
 
-def _executed(conversation: Conversation, events: Sequence[Event]) -> dict[str, Any]:
+def _all_asked(body: ExecuteBody) -> str:
+    """Return all that a body asks for, apart from its conversation, whose id may be known the second time alone."""
+    said = [picture.digest for message in (body, *body.history) for picture in message.pictures]
+    excluded = {"pictures", "stream", "detached", "tokens", "history", "conversation", "system", "settings"}
+    history = [(message.role, message.text) for message in body.history]
+    return json.dumps([body.model_dump(exclude=excluded), history, said], sort_keys=True)
+
+
+async def _earlier_answer(
+    request: Request, app: App, body: ExecuteBody, asked: RepeatableRequest
+) -> Response | Conversation | None:
+    """Return the answer to the same request of before: as it is made, or as it is stored.
+
+    If it was broken off, the conversation in which it is asked again; None if nothing of it is stored. An HTTPError 409
+    if it is being made and cannot be read on.
+    """
+    if asked.earlier is None:
+        return None
+    conversation_id, position, key = asked.earlier.conversation, asked.earlier.position, request.state.key
+    if (body.conversation or conversation_id) != conversation_id:
+        raise other_request()
+    service, leases, headers = service_of(request), app.store.leases, {CONVERSATION: conversation_id, **REPLAYED}
+    running = service.answers.detached(app.tenant, key, conversation_id)
+    if body.stream and running is not None and running.request_key == asked.name:
+        return EventStream(lambda stream: running.read(0, stream.write), headers=headers)
+    if asked.is_under_way:
+        is_held = leases is not None and await leases.is_held(app.tenant, conversation_id, elsewhere=True)
+        if not (leases and is_held and body.stream and await leases.events(app.tenant, conversation_id, key, 0)):
+            raise still_answered()
+        read = partial(read_elsewhere, app, conversation_id, key, 0)
+        return EventStream(lambda stream: read(stream.write), headers=headers)
+    stored = await app.store.conversations.get(app.tenant, conversation_id)
+    if stored is None or len(stored.turns) < position + 2:
+        return None
+    answer = stored.turns[position + 1]
+    is_broken_off = answer.ending in ("", "interrupted", "cancelled")
+    if is_broken_off and body.continues:
+        return None
+    if is_broken_off and position + 2 == len(stored.turns):
+        if service.answers.find(app.tenant, conversation_id) is not None:
+            raise still_answered()
+        service.open_conversations.drop(app, conversation_id)
+        turns = (*stored.turns[:-1], replace(answer, ending="interrupted"))
+        return service.open_conversations.put(app, app.resume(replace(stored, turns=turns)))
+    events = [event_from_dict(event) for event in json.loads(answer.events or "[]")] or [Text(answer.text)]
+    reason = "cancelled" if answer.ending in ("", "interrupted") else answer.ending
+    events.append(End(reason, "the answer failed; ask again" if reason == "failed" else None))
+    if not body.stream:
+        return JSONResponse(_executed(conversation_id, events), headers=headers)
+
+    async def write_events(stream: EventStream) -> None:
+        stream.feed(records(map(event_to_json, events)))
+
+    return EventStream(write_events, headers=headers)
+
+
+def _executed(conversation_id: str, events: Sequence[Event]) -> dict[str, Any]:
     """Return the whole answer; a prompt that is too long is an HTTPError."""
     last = events[-1]
     if isinstance(last, End) and isinstance(last.cause, PromptTooLongError):
         raise replace(problem_of(last.cause), param="message")
     text = "".join(event.text for event in events if isinstance(event, Text))
-    return {"conversation": conversation.id, "text": text, "events": list(map(event_to_dict, events))}
+    return {"conversation": conversation_id, "text": text, "events": list(map(event_to_dict, events))}
 
 
 async def _stream_answer(
@@ -333,6 +412,15 @@ async def _make_detached_answer(
 
 
 async def _make_answer(
+    request: Request, conversation: Conversation, body: ExecuteBody, running: RunningAnswer, sink: EventSink
+) -> None:
+    """Answer a request once, however often it is sent; see ``idempotency``."""
+    asked: RepeatableRequest = request.state.asked
+    async with asked.held(lambda: conversation.kept_turns > asked.request.position):
+        await _answer_in_turn(request, conversation, body, running, sink)
+
+
+async def _answer_in_turn(
     request: Request, conversation: Conversation, body: ExecuteBody, running: RunningAnswer, sink: EventSink
 ) -> None:
     """Answer when the request's turn has come. Its question is stored when it has a place in the queue."""

@@ -71,6 +71,7 @@ class RunningAnswer:
     tenant: str
     key: str  # label of the key that asked for it
     is_detached: bool = False
+    request_key: str = ""  # name of its request's Idempotency-Key in the store; empty without one
     assistant: App | None = None  # set when its turn has come
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)

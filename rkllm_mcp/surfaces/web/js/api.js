@@ -141,10 +141,11 @@ export class Api {
    *
    * @param {object} request the body of `/v1/execute`
    * @param {AbortSignal} signal ends it
+   * @param {string} [once] the same when it is sent again, so that it is stored once
    * @returns {Promise<{conversation: string, events: AsyncGenerator<BoardEvent>}>}
    */
-  async execute(request, signal) {
-    const response = await this.#send("POST", "/v1/execute", request, signal);
+  async execute(request, signal, once = "") {
+    const response = await this.#send("POST", "/v1/execute", request, signal, false, once);
     const conversation = response.headers.get("X-Conversation-Id") ?? "";
     return { conversation, events: events(response, () => this.#lost(signal)) };
   }
@@ -182,11 +183,13 @@ export class Api {
    * @param {unknown} body
    * @param {AbortSignal} signal
    * @param {boolean} [keepalive]
+   * @param {string} [once] its Idempotency-Key
    */
-  async #send(method, path, body, signal, keepalive = false) {
+  async #send(method, path, body, signal, keepalive = false, once = "") {
     const headers = new Headers({ Accept: "application/json, text/event-stream", "Accept-Language": language() });
     const key = this.#key();
     if (key) headers.set("Authorization", `Bearer ${key}`);
+    if (once) headers.set("Idempotency-Key", once);
     const isForm = body instanceof FormData;
     if (body !== undefined && !isForm) headers.set("Content-Type", "application/json");
     const content = body === undefined ? undefined : isForm ? body : JSON.stringify(body);

@@ -30,17 +30,18 @@ export class Reading {
    * @param {object} request the body of `/v1/execute`
    * @param {string} id of the conversation; empty for a new one
    * @param {(id: string) => void} named called with the conversation's id when the board has the question
+   * @param {string} [once] the same when it is sent again
    */
-  async ask(request, id, named) {
+  async ask(request, id, named, once = "") {
     const { signal } = this.run;
     const { conversation, events } = await api
-      .execute({ ...request, detached: true }, signal)
+      .execute({ ...request, detached: true }, signal, once)
       .catch((error) => {
         // Nothing is stored there, or two such answers run: then this one ends with its reader.
         if (!(error instanceof Refusal && error.param === "detached")) throw error;
         // Only a stored answer can be continued.
         if (error.status === UNSUPPORTED) delete this.#around.goOn;
-        return api.execute(request, signal);
+        return api.execute(request, signal, once);
       });
     named(conversation);
     await this.#show(events).catch((error) => {

@@ -28,7 +28,7 @@ import { lastOf, notice } from "./past.js";
 import { dataOf, storedPictures } from "./pictures.js";
 import { QuestionView } from "./question_view.js";
 import { Reading } from "./reading.js";
-import { hasReached, isTriedAgain, whenBackButton } from "./unanswered.js";
+import { hasReached, isTriedAgain, newOnce, whenBackButton } from "./unanswered.js";
 
 // How long the board may take to end an answer by itself before the connection is cut, which ends it as well.
 const STOPPING_MS = 4000;
@@ -419,11 +419,11 @@ export class Thread {
     this.#told.changed(this);
     try {
       if (isUnderWay) await reading.follow(this.id);
-      else await reading.ask(await this.#request(wish), this.id, named);
+      else await reading.ask(await this.#request(wish), this.id, named, (wish.once ??= newOnce()));
       this.#note({ ...wish, replaces: position }, reading.view);
       const { reason, error } = reading.view.answer.ending ?? {};
       const why = error ? t("end.failed_why", { error }) : t("end.failed");
-      if (reason === "failed") reading.view.fail(why, [this.#again({ ...wish, replaces: position }, reading.view)]);
+      if (reason === "failed") reading.view.fail(why, [this.#again({ ...wish, replaces: position, once: undefined }, reading.view)]);
     } catch (error) {
       if (reading.run.signal.aborted) {
         // The person has ended it, and the board did not say so in time.
@@ -469,6 +469,7 @@ export class Thread {
    * @param {Wish} wish
    */
   #named(id, wish) {
+    if (wish.again) wish.once = undefined;
     wish.again = undefined;
     if (!id || id === this.id) return;
     this.id = id;
@@ -580,7 +581,7 @@ export class Thread {
   #onward(wish, view) {
     return button("chat.onward", () => {
       this.id = "";
-      this.#retry({ ...wish, history: [...this.#said] }, view.node);
+      this.#retry({ ...wish, history: [...this.#said], once: undefined }, view.node);
     });
   }
 

@@ -6,7 +6,8 @@
  * @typedef {{role: string, text: string, pictures?: Picture[]}} Said
  * @typedef {{message: string, pictures?: Picture[], goOn?: HTMLElement,
  *   prompt?: {name: string, arguments: Record<string, string>}, options?: Options, history?: Said[], again?: boolean,
- *   replaces?: number, whenBack?: boolean, tries?: number}} Wish `replaces` is the position of the question of which this
+ *   replaces?: number, whenBack?: boolean, tries?: number, once?: string}} Wish `once` is sent with it each time, so that the
+ *   board stores it once; `replaces` is the position of the question of which this
  *   is another version, `goOn` the visible part of the answer to continue, `whenBack` asks it by itself when the board is
  *   back, and `tries` is how often that was done
  * @typedef {{id: string, wish: Wish, position: number, versions: number,
@@ -42,6 +43,12 @@ export function whenBackButton(wish, changed) {
   });
   show();
   return control;
+}
+
+/** A text by which the board knows a question that it gets again. */
+export function newOnce() {
+  // Pages of a plain http:// address have no crypto.randomUUID.
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 /**
