@@ -19,6 +19,7 @@ _WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday",
 _WEEKDAYS_JA = "月火水木金土日"
 _MONTH = "|".join(rf"{month[:3]}(?:{month[3:]})?" for month in _MONTHS)
 _UNIT = r"(day|week|month|year)s?"
+_COUNT = r"(\d+|an?)"
 _UNITS_JA = {
     "日": "day",
     "週": "week",
@@ -88,6 +89,11 @@ def _of_year(today: date, month: int, day: int, year: str | None) -> date:
     return found if found >= today else found.replace(year=today.year + 1)
 
 
+def _count_of(said: str) -> int:
+    """Return the number of "2 weeks" and "a week"."""
+    return int(said) if said.isdigit() else 1
+
+
 def _month_of(name: str) -> int:
     return next(number for number, month in enumerate(_MONTHS, 1) if month.startswith(name[:3]))
 
@@ -107,10 +113,10 @@ def _patterns() -> tuple[tuple[str, Callable[[re.Match[str], date], date]], ...]
             lambda m, today: _of_year(today, _month_of(m[1]), int(m[2]), m[3]),
         ),
         (
-            rf"\b(\d+) {_UNIT} (?:from (?:now|today)|later|hence|ahead)|\bin (\d+) {_UNIT}\b",
-            lambda m, today: _moved(today, int(m[1] or m[3]), m[2] or m[4]),
+            rf"\b{_COUNT} {_UNIT} (?:from (?:now|today)|later|hence|ahead)|\bin {_COUNT} {_UNIT}\b",
+            lambda m, today: _moved(today, _count_of(m[1] or m[3]), m[2] or m[4]),
         ),
-        (rf"\b(\d+) {_UNIT} (?:ago|before today)", lambda m, today: _moved(today, -int(m[1]), m[2])),
+        (rf"\b{_COUNT} {_UNIT} (?:ago|before today)", lambda m, today: _moved(today, -_count_of(m[1]), m[2])),
         (rf"(\d+)({_UNIT_JA})間?[後先]", lambda m, today: _moved(today, int(m[1]), _UNITS_JA[m[2]])),
         (rf"(\d+)({_UNIT_JA})間?前", lambda m, today: _moved(today, -int(m[1]), _UNITS_JA[m[2]])),
         (

@@ -123,8 +123,8 @@ class TurnPreparation:
             earlier_questions = [
                 message.text for message in conversation.messages if message.role == "user" and not message.foreign
             ]
-            before, followed = self._continued(conversation) if offer is not None else ("", "")
-            said = self._selection.search.continued(before, request.asked.text) if before else ""
+            before, followed, result = self._continued(conversation) if offer is not None else ("", "", "")
+            said = self._selection.search.continued(before, request.asked.text, result) if before else ""
             words = said or with_earlier_words(request.asked.text, earlier_questions)
             allowed = {tool.name for tool in request.tools}
             context_tools = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
@@ -160,16 +160,21 @@ class TurnPreparation:
         """True if a question is shown with the tools that it may need, in place of a list of all."""
         return self._selection.settings.with_question
 
-    def _continued(self, conversation: Conversation) -> tuple[str, str]:
-        """Return the last question with a call, with what it left out itself, and the tool of that call."""
-        question = tool = asked = ""
+    def _continued(self, conversation: Conversation) -> tuple[str, str, str]:
+        """Return the last question with a call, with what it left out itself, and the tool of that call.
+
+        The third text is the result, if no question came after it.
+        """
+        question = tool = asked = result = ""
         for message in conversation.messages:
             if message.role == "user" and not message.foreign:
                 asked = message.text
             elif message.calls:
-                question = (self._selection.search.continued(question, asked) or asked) if asked else question
+                question = (self._selection.search.continued(question, asked, result) or asked) if asked else question
                 tool, asked = message.calls[-1].name, ""
-        return question, tool
+            elif message.results:
+                result = message.results[-1].text
+        return question, tool, "" if asked else result
 
     async def _offer(self, request: TurnRequest, words: str, before: str, asked: Sequence[str]) -> Offer:
         """Return the offer for a question; ``before`` is the tool of the question that it may continue.

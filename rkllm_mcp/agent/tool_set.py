@@ -39,8 +39,8 @@ class Search(Protocol):
         """The names of files in a text."""
         ...
 
-    def continued(self, before: str, text: str) -> str:
-        """The question ``before`` with the value that a text consists of; empty if it is not one."""
+    def continued(self, before: str, text: str, result: str = "") -> str:
+        """The question that a text continues, with its values; ``result`` is that of the question ``before``."""
         ...
 
     def have_common_words(self, text: str, values: str) -> bool:

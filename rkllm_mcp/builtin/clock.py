@@ -17,7 +17,7 @@ from datetime import date, datetime, timedelta, timezone, tzinfo
 from functools import cache
 from pathlib import Path
 
-from rkllm_base.days import days_in
+from rkllm_base.days import day_spans, days_in
 from rkllm_base.numbers import with_digits
 from rkllm_mcp.builtin.function import LocalToolError
 from rkllm_mcp.builtin.sentences import language_of, sentences_for
@@ -25,6 +25,7 @@ from rkllm_mcp.builtin.sentences import language_of, sentences_for
 Now = Callable[[], datetime]
 
 _WEEKDAYS = ("月", "火", "水", "木", "金", "土", "日")
+_ANY_DAY = date(2026, 1, 1)
 # The first year of an era is 元年. Dates before the first era in the table are not converted.
 _ERAS = ((2019, 5, 1, "令和"), (1989, 1, 8, "平成"), (1926, 12, 25, "昭和"))
 _OFFSET = re.compile(r"(?:utc|gmt)?\s*([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
@@ -58,6 +59,9 @@ def clock_of_question(now: Now = _system_now) -> Callable[[str], str]:
         time = _time_in(question)
         if time is not None:
             source, target = _direction(question, time)
+            if source == target:
+                # Of which place it is, or where it is wanted, is in words that were not read.
+                raise LocalToolError(sentences_for(question)["no_place"], "unclear", question)
             moment = here.astimezone(_zone(source, here)).replace(hour=time.hour, minute=time.minute, second=0)
             return _converted_sentence(question, (moment, source), (moment.astimezone(_zone(target, here)), target))
         there = here.astimezone(_zone(found[-1] if found else "", here))
@@ -131,7 +135,13 @@ def _plain(question: str) -> str:
 def places_in(question: str) -> list[tuple[str, int, int]]:
     """Return the places that a text with its numbers in digits names, in its order: zone, beginning and end."""
     text = _plain(question)
-    found = [(_place_zones()[match[0].lower()], *match.span()) for match in _place_names().finditer(text)]
+    # Christmas is an island too.
+    days = [(start, end) for start, end, _ in day_spans(text, _ANY_DAY)]
+    found = [
+        (_place_zones()[match[0].lower()], *match.span())
+        for match in _place_names().finditer(text)
+        if not any(match.start() < end and start < match.end() for start, end in days)
+    ]
     return sorted(found, key=lambda place: place[1])
 
 

@@ -31,8 +31,10 @@ _ONE = re.compile(r"(?<![a-z])an?\s$", re.IGNORECASE)
 _SHORT = 2
 _NEVER_WANTED = frozenset({"a", "in", "to", "go"})
 _ROMAJI = frozenset(["shaku", "sun", "ken", "cho", "ri", "kan", "tan", "jo", "sho", "go", "to", "koku", "kin"])
-# 華氏100度, 時速60マイル, 大さじ3杯: what is said before the number.
+# Half a litre; 華氏100度, 時速60マイル, 大さじ3杯: what is said before the number.
 _SAID_BEFORE = (
+    (r"\bhalf an? ", "0.5 "),
+    (r"\b(?:a )?quarter (?:of )?an? ", "0.25 "),
     (r"\bdegrees? (?=fahrenheit|celsius|[fc]\b)", ""),
     (r"何度", ""),
     (rf"(華氏|摂氏) ?({_NUMBER}) ?度?", r"\2\1"),

@@ -28,6 +28,17 @@ _SIGNS: Sequence[tuple[str, str]] = (
     (r"\bplus\b|(?:に)?(?:足す|たす|プラス)", "+"),
     (r"\bminus\b|\bless\b|(?:から)?(?:引く|ひく|マイナス)", "-"),
 )
+# Prices of one and how many: 698円が3個, 1パック298円の卵を3パック, 3 coffees 4.20 each, 6 cups at $3, a cake for 5.50.
+_COUNTER = "(?:[個つ本枚冊袋箱缶杯台回皿]|人分|パック|ケース|セット)"
+_GOODS = re.compile(
+    rf"(?P<one>1) ?{_COUNTER}(?=\D{{0,3}}\d)"
+    rf"|\b(?:an?|one) (?:[a-z]+ ){{1,2}}(?:for|at) [$€£¥]?(?P<single>{_NUMBER})"
+    rf"|(?P<yen>{_NUMBER}) ?(?:円|ドル|ユーロ)|(?P<items>{_NUMBER}) ?{_COUNTER}"
+    rf"|(?P<each>{_NUMBER}) (?:each|apiece|a piece)\b|\bat [$€£¥](?P<at>{_NUMBER})"
+    rf"|(?<![\d.])(?P<things>\d+)(?= [a-z]+)",
+    re.IGNORECASE,
+)
+_NOT_BOUGHT = rf"{_SPLIT}|釣|つり|残|\b(?:change|left)\b"
 # Each is a pattern of a sum with all of its numbers, and the expression for it.
 _FORMS: Sequence[tuple[str, str]] = (
     (rf"({_NUMBER})% (?:\w+ )?(?:of|on) ({_NUMBER})", r"\2*\1/100"),
@@ -47,6 +58,8 @@ _FORMS: Sequence[tuple[str, str]] = (
 
 def expression_of(text: str) -> str:
     """Return the expression that a text asks for, in the calculator's signs; empty if the text does not say it all."""
+    if sum_of_prices := _of_prices(with_digits(text)):
+        return sum_of_prices
     plain = _CURRENCY.sub("", with_digits(text)).replace("パーセント", "%")
     plain = re.sub(r"(?<=\d) ?(?:percent|per cent)\b", "%", plain, flags=re.IGNORECASE)
     plain = re.sub(rf"({_NUMBER})割({_NUMBER})分", lambda m: f"{float(m[1]) * 10 + float(m[2]):g}%", plain)
@@ -54,6 +67,26 @@ def expression_of(text: str) -> str:
     plain = re.sub(rf"(?<![\d.])({_NUMBER}) ?%", r"\1%", plain)
     numbers = re.findall(_NUMBER, plain)
     return next(filter(None, (read(plain, numbers) for read in _READERS)), "")
+
+
+def _of_prices(text: str) -> str:
+    """Read prices with their counts, if every number of the text is one of these."""
+    found = [(name, match[name]) for match in _GOODS.finditer(text) if (name := match.lastgroup or "") != "one"]
+    if len(re.findall(_NUMBER, text)) != sum(1 for _ in _GOODS.finditer(text)) or _has(_NOT_BOUGHT, text):
+        return ""
+    terms: list[str] = []
+    while found:
+        roles, values = zip(*found[:2], strict=True)
+        if roles[0] == "single":
+            terms.append(values[0])
+            del found[0]
+        elif roles in {("yen", "items"), ("things", "at"), ("things", "each"), ("at", "things"), ("each", "things")}:
+            price, count = values if roles[0] in {"yen", "at", "each"} else reversed(values)
+            terms.append(f"{price}*{count}")
+            del found[:2]
+        else:
+            return ""
+    return "+".join(terms) if any("*" in term for term in terms) else ""
 
 
 def _with_percent(text: str, numbers: Sequence[str]) -> str:

@@ -21,6 +21,8 @@ from rkllm_mcp.tools.kinds import named_places, times_in
 
 _NUMBER = re.compile(r"(?<![\w.])[$€£¥]?\d+(?:\.\d+)?(?: ?(?:%|percent\b|パーセント|割))?", re.ASCII)
 _COUNTED = re.compile(rf" ?[A-Za-z]+|[{KATAKANA}]+|[^\W\d_A-Za-z]?")
+# The value at the end of a line of the calculator.
+_VALUE = re.compile(r"= (-?\d+(?:\.\d+)?)\Z", re.ASCII)
 _ANY_DAY = date(2026, 1, 1)
 _ADDED = frozenset({"place", "day", "time"})
 _MOST_CHARS = 60  # a longer text asks for itself
@@ -62,6 +64,18 @@ def continued_question(before: str, text: str) -> str:
     for start, end, word in sorted(edits, reverse=True):
         asked = f"{asked[:start]}{word}{asked[end:]}"
     return " ".join([asked, *more]) if values else ""
+
+
+def continued_sum(result: str, text: str) -> str:
+    """Return a sum that lacks its first number with the value of the sum before: "plus 8% tax", "split that by 3".
+
+    It is empty if ``result`` is not that of a sum, or the text another question.
+    """
+    value = _VALUE.search(result)
+    if value is None or len(text) > _MOST_CHARS or expression_of(text):
+        return ""
+    asked = f"{value[1]} {text}"
+    return asked if expression_of(asked) else ""
 
 
 def is_value_alone(text: str) -> bool:

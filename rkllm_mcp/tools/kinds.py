@@ -127,9 +127,14 @@ _ASKS_ENGLISH = re.compile(
 )
 
 
+_QUOTED = re.compile(r"(?<!\w)(['\"])[^'\"\n]{2,60}\1(?!\w)|「[^」\n]+」|『[^』\n]+』|“[^”\n]+”|‘[^’\n]{2,60}’")
+
+
 def is_statement(text: str) -> bool:
-    """Return True if a text, by its form, says something and asks or wants nothing."""
+    """Return True if a text, by its form, says something and asks or wants nothing, or speaks about quoted words."""
     plain = unicodedata.normalize("NFKC", text.strip())
+    if _QUOTED.search(plain):
+        return True
     if plain.isascii():
         return _SAYS_ENGLISH.match(plain) is not None and _ASKS_ENGLISH.search(plain) is None
     return _SAYS.search(plain) is not None and _ASKS.search(plain) is None

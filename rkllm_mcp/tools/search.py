@@ -22,7 +22,7 @@ from rkllm_mcp.messages import ToolSpec, as_mapping
 from rkllm_mcp.protocols import ToolEvidence
 from rkllm_mcp.records import PastCalls
 from rkllm_mcp.tasks import run_costly
-from rkllm_mcp.tools.follow_ups import continued_question, is_value_alone, without_values
+from rkllm_mcp.tools.follow_ups import continued_question, continued_sum, is_value_alone, without_values
 from rkllm_mcp.tools.kinds import files_in, is_statement, kinds_in, kinds_of, takes_words
 from rkllm_mcp.tools.loan_words import LoanWords
 from rkllm_mcp.tools.other_script import have_common_words
@@ -326,9 +326,12 @@ class ToolSearch:
         """Return the names of files in a text."""
         return files_in(text)
 
-    def continued(self, before: str, text: str) -> str:
-        """Return the question ``before`` with the value that a text consists of; empty if it is not one."""
-        return continued_question(before, text) if before and is_value_alone(text) else ""
+    def continued(self, before: str, text: str, result: str = "") -> str:
+        """Return the question ``before`` with the value that a text consists of, or a sum that goes on with ``result``.
+
+        It is empty if the text does not continue the question.
+        """
+        return continued_question(before, text) if before and is_value_alone(text) else continued_sum(result, text)
 
     def have_common_words(self, text: str, values: str) -> bool:
         """See ``other_script.have_common_words``."""

@@ -51,6 +51,8 @@ def test_numbers_in_words_become_digits(text: str, digits: str) -> None:
         ("tomorrow and the day after tomorrow", ["2026-11-30", "2026-12-01"]),
         ("あさって", ["2026-12-01"]),
         ("in 2 weeks", ["2026-12-13"]),
+        ("a month from now", ["2026-12-29"]),
+        ("a year ago", ["2025-11-29"]),
         ("10 days ago", ["2026-11-19"]),
         ("3か月後", ["2027-02-28"]),
         ("4 July 1999", ["1999-07-04"]),
@@ -82,6 +84,13 @@ def test_days_in_words_become_dates(text: str, days: list[str]) -> None:
         ("60人のうち9人は何%", "9/60*100"),
         ("share 45 between 6 people", "45/6"),
         ("mean of 3, 4 and 8", "(3+4+8)/3"),
+        ("350円のパンを4個と90円の卵が2つ、合計いくら", "350*4+90*2"),
+        ("1袋180円のお茶を5袋でいくら", "180*5"),
+        ("2 adults at 14.50 each plus a kid for 7, how much", "14.50*2+7"),
+        ("5 mugs, $6.40 each", "6.40*5"),
+        ("500円玉で120円のを3本買ったおつりは", ""),
+        ("9千円を3人で割り勘", "9000/3"),
+        ("2 calls at 10 and 3 at 4", ""),
         ("三足す五", "3+5"),
         ("7かける8", "7*8"),
         ("the root of 81", "sqrt(81)"),
@@ -106,6 +115,8 @@ def test_the_calculator_takes_words_and_percents_of_a_sum() -> None:
     [
         ("72 f in c", "72 f = 22.22222 c"),
         ("how many grams is a pound?", "1 pound = 453.5924 grams"),
+        ("half a mile in m", "0.5 mile = 804.672 m"),
+        ("minutes in a quarter of an hour", "0.25 hour = 15 minutes"),
         ("6 foot 2 in in cm", "6 foot 2 in = 187.96 cm"),
         ("華氏50度は摂氏何度", "50 華氏 = 10 摂氏"),
         ("時速50マイルは時速何キロ", "50 mph = 80.4672 km/h"),
@@ -141,11 +152,20 @@ def test_a_question_without_quantity_or_wanted_unit_is_not_converted(question: s
             "how many days until 9 December",
             "In 10 days it is Wednesday, 9 December 2026 (today is Sunday, 29 November 2026).",
         ),
+        (
+            "how many days to christmas",
+            "In 26 days it is Friday, 25 December 2026 (today is Sunday, 29 November 2026).",
+        ),
         ("おととい", "2日前は2026年(令和8年)11月27日(金曜日)です（今日は2026年(令和8年)11月29日(日曜日)）。"),
     ],
 )
 def test_the_clock_answers_a_question_in_a_sentence_of_its_language(question: str, sentence: str) -> None:
     assert clock_of_question(lambda: NOW)(question) == sentence
+
+
+def test_a_time_is_not_converted_where_no_other_place_is_known() -> None:
+    with pytest.raises(LocalToolError, match="does not name two places"):
+        clock_of_question(lambda: NOW)("the meeting is at 10am in Gotham, when is that for me?")
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rkllm_mcp.tools.follow_ups import continued_question, is_value_alone
+from rkllm_mcp.tools.follow_ups import continued_question, continued_sum, is_value_alone
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,21 @@ def test_a_text_with_words_of_its_own_is_no_value_alone(text: str) -> None:
 
 def test_a_number_does_not_continue_a_question_without_one() -> None:
     assert continued_question("what time is it in london", "and 380?") == ""
+
+
+@pytest.mark.parametrize(
+    ("result", "text", "asked"),
+    [
+        ("249*(1-15/100) = 211.65", "now split that by 3", "211.65 now split that by 3"),
+        ("2000*(1-30/100) = 1400", "それに消費税10%つけると", "1400 それに消費税10%つけると"),
+        ("12.5*4 = 50", "times 3?", "50 times 3?"),
+        ("12.5*4 = 50", "what is 12 times 3?", ""),
+        ("12.5*4 = 50", "thanks, see you at 3", ""),
+        ("72 f = 22.22222 c", "times 3?", ""),
+        ("It is 11:35.", "times 3?", ""),
+    ],
+)
+def test_a_sum_without_its_first_number_goes_on_with_the_value_of_the_last_one(
+    result: str, text: str, asked: str
+) -> None:
+    assert continued_sum(result, text) == asked

@@ -16,7 +16,14 @@ def test_a_statement_asks_for_nothing(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("东京", "weather tokyo", "i want to know the time in paris", "my train leaves when?", "what time is it"),
+        *(
+            "东京",
+            "weather tokyo",
+            "what's on in tokyo, who's there",
+            "i want to know the time in paris",
+            "my train leaves when?",
+            "what time is it",
+        ),
         *(
             "今何時ですか",
             "東京の天気が知りたいです",
@@ -29,6 +36,11 @@ def test_a_statement_asks_for_nothing(text: str) -> None:
 )
 def test_a_question_and_a_wish_are_no_statements(text: str) -> None:
     assert not is_statement(text)
+
+
+@pytest.mark.parametrize("text", ["what does 'file' mean", '"weather" in german?', "「時計」の英語は？"])
+def test_quoted_words_are_spoken_about(text: str) -> None:
+    assert is_statement(text)
 
 
 def test_a_number_of_hours_is_no_time_of_day() -> None:
