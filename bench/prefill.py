@@ -15,29 +15,17 @@ import asyncio
 import json
 import os
 import tempfile
-from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.diagnostics.dialogue import DIALOGUE
 from rkllm_mcp.events import ToolCallDetected, Usage
 from rkllm_mcp.generation import AnswerOptions
 
 # Prefill of Qwen3-0.6B on an RK3588, tokens per second, 128 / 199 ms (rknn-llm benchmark 1.3.0, published by Rockchip).
 PUBLISHED_PREFILL = 643.0
-QUESTIONS: Sequence[str] = (
-    "こんにちは",
-    "What time is it in London?",
-    "Thank you.",
-    "What can you do?",
-    "ニューヨークは今何時？",
-    "ありがとう",
-    "And what else?",
-    "パリは今何時？",
-    "Good.",
-    "Bye.",
-)
 TITLE = "You write a title of at most five words for a conversation."
 PROGRAM = "You are an assistant that reads, writes and runs what a person asks for in a folder. " * 150
 CONFIG = """
@@ -87,7 +75,7 @@ async def measure(config_path: str) -> Prefill:
     usages: list[Usage] = []
     async with open_app(load_config(config_path)) as app:
         conversation = app.new_conversation()
-        for question in QUESTIONS:
+        for question in DIALOGUE:
             async with aclosing(app.reply(conversation, question)) as events:
                 async for event in events:
                     if isinstance(event, Usage):
@@ -98,7 +86,7 @@ async def measure(config_path: str) -> Prefill:
     cleared = sum(usage.prompt_tokens for usage in usages)
     session = await measure_sessions(config_path)
     return Prefill(
-        len(QUESTIONS),
+        len(DIALOGUE),
         calls,
         distinct,
         ours,

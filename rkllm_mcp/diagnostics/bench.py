@@ -16,6 +16,7 @@ from rkllm_mcp.app.model_form import model_form
 from rkllm_mcp.app.settings import chosen_model, engine_settings
 from rkllm_mcp.board.machine import Machine as BoardMachine
 from rkllm_mcp.config.sections import Config
+from rkllm_mcp.diagnostics.dialogue import Dialogue, play_dialogue
 from rkllm_mcp.diagnostics.probe.subject import ProbePrompts
 from rkllm_mcp.generation import GenerationOptions, RunStats
 from rkllm_mcp.messages import Message, ToolSpec
@@ -110,6 +111,7 @@ class Report:
     delivery: Delivery | None = None
     busy: BusyHost | None = None
     prompts: tuple[PromptFigures, ...] = ()
+    dialogue: Dialogue | None = None
     notes: tuple[str, ...] = field(default_factory=tuple)
 
 
@@ -354,7 +356,10 @@ _NS_PER_MS = 1e6
 async def measure(
     config: Config, parts: Collection[str] = PARTS, on_step: Callable[[str], None] = lambda _: None
 ) -> Report:
-    """Load the model and measure; a RuntimeUnusableError or GenerationError ends it."""
+    """Load the model and measure; a RuntimeUnusableError or GenerationError ends it.
+
+    The part ``prefill`` ends with the ten questions of ``play_dialogue``, for which the model is loaded once more.
+    """
     model = chosen_model(config)
     form = model_form(config, model)
     prompts = prompts_for(form)
@@ -385,9 +390,11 @@ async def measure(
             if busy is None:
                 notes.append("decoding is too quick here for a busy host to be compared with an idle one")
         peak_mb = _memory_mb(engine, "VmHWM")
+    dialogue = await play_dialogue(config, on_step=on_step) if "prefill" in parts else None
     if machine.emulated:
         notes.insert(0, "the NPU is emulated: its speed is what a script says; delivery and prompts are our own cost")
-    return Report(machine, Loading(load_ms, memory_mb, peak_mb), tuple(lengths), delivery, busy, written, tuple(notes))
+    loading = Loading(load_ms, memory_mb, peak_mb)
+    return Report(machine, loading, tuple(lengths), delivery, busy, written, dialogue, tuple(notes))
 
 
 def _machine(model: str, engine: Engine) -> MachineFigures:

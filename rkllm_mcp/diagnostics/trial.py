@@ -26,6 +26,7 @@ from rkllm_mcp.builtin.calculator import calculate
 from rkllm_mcp.builtin.function import LocalToolError
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.diagnostics.six_tools import TOOLS, call, schema
+from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import Text, ToolCallDetected, ToolFinished, Usage
 from rkllm_mcp.generation import AnswerOptions, ModelOptions
 from rkllm_mcp.messages import Conversation, as_mapping
@@ -47,7 +48,10 @@ _NO_ANSWERS = frozenset(translate("answer.no_answer_in_rounds", language) for la
 # A fact that the model cannot guess is right however it came.
 _CHECKED_BY_ANSWER = {"calculator", "units", "documents"}
 _MOST_ROUNDS = 4
-_MOST_NEW_TOKENS = 96
+MOST_NEW_TOKENS = 96
+GREEDY = AnswerOptions(
+    ModelOptions(max_new_tokens=MOST_NEW_TOKENS, sampling=SamplingOverrides(temperature=0)), approvals="grant"
+)
 
 
 @dataclass(frozen=True)
@@ -236,9 +240,7 @@ async def ask(
     made: dict[str, MadeCall] = {}
     shown, text = "", ""
     usages: list[Usage] = []
-    greedy = ModelOptions(max_new_tokens=_MOST_NEW_TOKENS, sampling=SamplingOverrides(temperature=0))
-    options = AnswerOptions(greedy, approvals="grant")
-    async with aclosing(app.reply(conversation, task.turns[number].question, options)) as events:
+    async with aclosing(app.reply(conversation, task.turns[number].question, GREEDY)) as events:
         async for event in events:
             if isinstance(event, Text):
                 text += event.text
@@ -261,35 +263,111 @@ async def ask(
     return outcome
 
 
-async def ask_service(client: httpx2.AsyncClient, model: str, task: TrialTask) -> TrialOutcome:
-    """Ask a service with OpenAI's API, and run the six tools here."""
-    began, started = datetime.now().astimezone(), time.monotonic()
+@dataclass
+class ServiceAnswer:
+    """What a service with OpenAI's API answered, with the six tools run here."""
+
+    text: str = ""  # after the last call
+    calls: list[MadeCall] = field(default_factory=list[MadeCall])
+    rounds: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int | None = None  # as the service reports them; None if it does not
+    first_token_ms: float | None = None  # of the first round; None if nothing came
+    seconds: float = 0.0
+
+
+async def ask_with_six_tools(
+    client: httpx2.AsyncClient, model: str, messages: list[dict[str, Any]], question: str
+) -> ServiceAnswer:
+    """Ask a service, run the tools that it calls, and add all of it to ``messages``, which it gets with each request.
+
+    Raises:
+        UsageError: the service refuses a request, or does not answer as OpenAI's API does.
+    """
+    messages.append({"role": "user", "content": question})
+    answer = ServiceAnswer()
+    started = time.monotonic()
+    while answer.rounds < _MOST_ROUNDS:
+        answer.rounds += 1
+        try:
+            message = await _round_of_service(client, model, messages, answer, started)
+        except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
+            remedy = "start the other host, and name its address as in http://127.0.0.1:8080/v1"
+            raise UsageError(f"{client.base_url} gives no answer ({type(error).__name__}: {error}); {remedy}") from None
+        messages.append(message)
+        answer.text = message["content"] or ""
+        if not message.get("tool_calls"):
+            break
+        for each in message["tool_calls"]:
+            name, arguments = each["function"]["name"], _arguments(each["function"]["arguments"])
+            answer.calls.append(MadeCall(name, arguments, call(name, arguments)[0]))
+            messages.append({"role": "tool", "tool_call_id": each["id"], "content": answer.calls[-1].result})
+    answer.seconds = time.monotonic() - started
+    return answer
+
+
+async def _round_of_service(
+    client: httpx2.AsyncClient, model: str, messages: list[dict[str, Any]], answer: ServiceAnswer, started: float
+) -> dict[str, Any]:
+    """Return the message of one streamed completion, and count it in ``answer``."""
     tools = [
         {"type": "function", "function": {"name": name, "description": text, "parameters": schema(key, about)}}
         for name, text, key, about in TOOLS
     ]
-    messages: list[dict[str, Any]] = [{"role": "user", "content": task.turns[0].question}]
-    made: list[MadeCall] = []
-    text, rounds, prefilled = "", 0, 0
-    while rounds < _MOST_ROUNDS:
-        body = {"model": model, "messages": messages, "tools": tools, "temperature": 0, "max_tokens": _MOST_NEW_TOKENS}
-        answer = await client.post("chat/completions", json=body)
-        response: dict[str, Any] = answer.raise_for_status().json()
-        rounds += 1
-        usage = as_mapping(response.get("usage"))
-        cached = as_mapping(usage.get("prompt_tokens_details")).get("cached_tokens") or 0
-        prefilled += int(usage.get("prompt_tokens", 0)) - int(cached)
-        message = response["choices"][0]["message"]
-        text = message.get("content") or ""
-        if not message.get("tool_calls"):
-            break
-        messages.append({"role": "assistant", "content": text or None, "tool_calls": message["tool_calls"]})
-        for each in message["tool_calls"]:
-            name, arguments = each["function"]["name"], _arguments(each["function"]["arguments"])
-            made.append(MadeCall(name, arguments, call(name, arguments)[0]))
-            messages.append({"role": "tool", "tool_call_id": each["id"], "content": made[-1].result})
-    outcome = judge(task, 0, made, text, text, began)
-    outcome.rounds, outcome.prefilled, outcome.seconds = rounds, prefilled, round(time.monotonic() - started, 1)
+    body = {
+        "model": model,
+        "messages": messages,
+        "tools": tools,
+        "temperature": 0,
+        "max_tokens": MOST_NEW_TOKENS,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    text = ""
+    calls: dict[int, dict[str, Any]] = {}
+    async with client.stream("POST", "chat/completions", json=body) as response:
+        if response.is_error:
+            await response.aread()
+            response.raise_for_status()
+        async for line in response.aiter_lines():
+            data = line.partition("data:")[2].strip()
+            if not line.startswith("data:") or data in {"", "[DONE]"}:
+                continue
+            chunk = as_mapping(json.loads(data))
+            if usage := as_mapping(chunk.get("usage")):
+                answer.prompt_tokens += int(usage.get("prompt_tokens") or 0)
+                cached = as_mapping(usage.get("prompt_tokens_details")).get("cached_tokens")
+                if cached is not None:
+                    answer.cached_tokens = (answer.cached_tokens or 0) + int(cached)
+            for choice in chunk.get("choices") or ():
+                delta = as_mapping(choice.get("delta"))
+                said = delta.get("content") or delta.get("reasoning_content") or delta.get("tool_calls")
+                if said and answer.first_token_ms is None:
+                    answer.first_token_ms = (time.monotonic() - started) * 1000
+                text += delta.get("content") or ""
+                for part in delta.get("tool_calls") or ():
+                    _add_part(calls.setdefault(part.get("index") or 0, {}), part)
+    message: dict[str, Any] = {"role": "assistant", "content": text or None}
+    if calls:
+        message["tool_calls"] = [{"type": "function", **each} for _, each in sorted(calls.items())]
+    return message
+
+
+def _add_part(made: dict[str, Any], part: Mapping[str, Any]) -> None:
+    """Add a streamed part to a call."""
+    made["id"] = made.get("id") or part.get("id") or ""
+    function = made.setdefault("function", {"name": "", "arguments": ""})
+    for key in function:
+        function[key] += as_mapping(part.get("function")).get(key) or ""
+
+
+async def ask_service(client: httpx2.AsyncClient, model: str, task: TrialTask) -> TrialOutcome:
+    """Ask a service with OpenAI's API the question of a task."""
+    began = datetime.now().astimezone()
+    answer = await ask_with_six_tools(client, model, [], task.turns[0].question)
+    outcome = judge(task, 0, answer.calls, answer.text, answer.text, began)
+    outcome.rounds, outcome.seconds = answer.rounds, round(answer.seconds, 1)
+    outcome.prefilled = answer.prompt_tokens - (answer.cached_tokens or 0)
     return outcome
 
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.cli.options import argument, command, flag
+from rkllm_mcp.surfaces.cli.options import argument, command, flag, option
 from rkllm_mcp.surfaces.invocation import Session
+from rkllm_mcp.text import shorten
 
 if TYPE_CHECKING:
     from rkllm_mcp.diagnostics.bench import Report
+    from rkllm_mcp.diagnostics.dialogue import Dialogue, QuestionFigures
     from rkllm_mcp.surfaces.terminal import Terminal
 
 # The heading of a table, and its rows.
@@ -24,7 +26,7 @@ _Table: TypeAlias = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 # The number of the shape that ``--json`` prints; fields may be added to it, and none leaves or changes its meaning.
 JSON_FORMAT = 1
-
+_QUESTION_CHARS = 30
 
 app = typer.Typer()
 
@@ -34,10 +36,28 @@ async def bench_command(
     session: Session,
     part: Annotated[str | None, argument("Measurement to run. Default: all.", "prefill|decode|delivery|prompt")] = None,
     as_json: Annotated[bool, flag("Print the figures as JSON.", "--json")] = False,
+    beside: Annotated[
+        str,
+        option(
+            "With prefill: ask another host with OpenAI's API the same ten questions, then this product. "
+            "Its key is read from $RKLLM_MCP_BESIDE_KEY.",
+            "URL",
+        ),
+    ] = "",
 ) -> None:
     """Measure one part or all of them, and print the results."""
     from rkllm_mcp.diagnostics.bench import PARTS, measure
 
+    if beside:
+        if part != "prefill":
+            raise UsageError("--beside belongs to one part; write 'rkllm-mcp bench prefill --beside URL'")
+        from rkllm_mcp.diagnostics.dialogue import play_dialogue
+
+        dialogue = await play_dialogue(session.config(), beside, session.status)
+        json_text = f"{json.dumps({'format': JSON_FORMAT, **asdict(dialogue)}, ensure_ascii=False, indent=2)}\n"
+        sys.stdout.write(json_text if as_json else dialogue_text(dialogue, session.terminal))
+        sys.stdout.flush()
+        return
     if part is not None and part not in PARTS:
         raise UsageError(f"there is nothing to measure by the name '{part}'; there are {', '.join(PARTS)}")
     parts = PARTS if part is None else (part,)
@@ -58,6 +78,8 @@ def shown(report: Report, terminal: Terminal, *, decode: bool = True) -> str:
     """Return the report as text; ``decode`` adds the columns of decoding."""
     tables = [*_speed(report, decode=decode), *_delivery(report), *_prompts(report)]
     listings = [terminal.table(heading, [list(map(terminal.word, row)) for row in rows]) for heading, rows in tables]
+    if report.dialogue is not None:
+        listings.append(dialogue_text(report.dialogue, terminal))
     return "\n".join([*map(terminal.word, _heading(report)), "", *filter(None, listings)])
 
 
@@ -109,6 +131,39 @@ def _prompts(report: Report) -> list[_Table]:
         for prompt in report.prompts
     ]
     return [(["TOOLS", "PROMPT tokens", "written ms", "next question ms"], rows)]
+
+
+def dialogue_text(dialogue: Dialogue, terminal: Terminal) -> str:
+    """Return the ten questions as a table, with what each host read of them."""
+    hosts = {"HERE": dialogue.here, "BESIDE": dialogue.beside}
+    asked = {name: rows for name, rows in hosts.items() if rows}
+    heading = ["QUESTION", *(f"{name} {what}" for name in asked for what in ("tokens read", "first token ms", "s"))]
+    rows = [
+        [
+            shorten(figures[0].question, _QUESTION_CHARS),
+            *(cell for each in figures for cell in (_read(each), _figure(each.first_token_ms), f"{each.seconds:.1f}")),
+        ]
+        for figures in zip(*asked.values(), strict=True)
+    ]
+    lines = [f"{name}: {_total(figures)}" for name, figures in asked.items()]
+    if dialogue.here:
+        lines.append(f"HERE read {dialogue.read_in_advance:,} tokens of system text and tools before the first one")
+    lines += [f"Note: {dialogue.problem}."] if dialogue.problem else []
+    return "\n".join([terminal.table(heading, rows), *map(terminal.word, lines), ""])
+
+
+def _read(figures: QuestionFigures) -> str:
+    read = "?" if figures.read_tokens is None else f"{figures.read_tokens:,}"
+    return f"{read} / {figures.prompt_tokens:,}"
+
+
+def _total(figures: Sequence[QuestionFigures]) -> str:
+    reported = [each.read_tokens for each in figures if each.read_tokens is not None]
+    read = f"{sum(reported):,}" if len(reported) == len(figures) else "?"
+    first_s = sum(each.first_token_ms or 0 for each in figures) / 1000
+    seconds = sum(each.seconds for each in figures)
+    prompts = sum(each.prompt_tokens for each in figures)
+    return f"{read} of {prompts:,} tokens read, {first_s:.1f} s until first tokens, {seconds:.1f} s in all"
 
 
 def _figure(value: float | None) -> str:
