@@ -291,6 +291,14 @@ class BoardSection(Section):
     """The chat models that it answers with. A request for one of them goes to the boards that have it, any other to the
     boards of the first entry's model.
     """
+    context_tokens: Positive | None = None
+    """The context window of its models; with `fallback`, a request of more than four bytes for each token goes to the
+    boards of that model.
+    """
+    fallback: _BoardModel | None = None
+    """The model of other entries that answers requests for its models while no board has one of them, or that are too
+    long for them.
+    """
     vision: bool = False
     """Its model reads images; requests with images that name no model go to such boards."""
     embeddings: bool = False
@@ -478,6 +486,12 @@ class Sections(Section):
                 if name in names[:index]:
                     advice = "another entry has this name; give it one of its own"
                     raise combination(f"{key}[{index}].name", repr(name), advice)
+        for index, board in enumerate(self.boards):
+            if board.fallback is not None:
+                others = {model for other in self.boards for model in other.models} - {*board.models}
+                if board.fallback not in others:
+                    has = f"other entries have {', '.join(sorted(others))}" if others else "no other entry has models"
+                    raise combination(f"boards[{index}].fallback", repr(board.fallback), has)
         server_names = sorted(server.name for server in self.servers)
         there = f"the servers are {', '.join(server_names)}" if server_names else "no servers are configured"
         for index, tenant in enumerate(self.tenants):

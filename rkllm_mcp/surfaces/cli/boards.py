@@ -28,6 +28,8 @@ app = typer.Typer(no_args_is_help=True)
 _IMAGES = """'"image_url"' '"input_image"' '"image"' '"images"' '"pictures"'"""
 _AGENT = "agent-check agent-port {} agent-inter 500ms"
 _CHECK = "check inter 1s fastinter 300ms downinter 1s fall 2 rise 1 observe layer4 error-limit 1 on-error mark-down"
+# A request of more bytes for each token of a window is longer than it, as English and Japanese are counted.
+_BYTES_PER_TOKEN = 4
 # The board that had a chat or a conversation last, by its number.
 _THREAD = "var(txn.thread),table_server_id(threads)"
 _CONVERSATION = "var(txn.conversation),table_server_id(conversations)"
@@ -45,6 +47,11 @@ class _Backend:
     says: str
     boards: Mapping[str, BoardSection]
     models: tuple[str, ...] = ()
+
+    @property
+    def fallback(self) -> str | None:
+        """The model that answers in place of its models."""
+        return next(filter(None, (board.fallback for board in self.boards.values())), None)
 
 
 @command(app, "haproxy")
@@ -117,23 +124,25 @@ def haproxy_configuration(config: Config, certificate: str | None = None) -> str
         for name in boards
     ]
     mcp = config.service.mcp or any(tenant.mcp for tenant in config.tenants)
-    checked: dict[str, str] = {}
+    checked = {name: backend.name for backend in reversed(backends) for name in backend.boards}
     filled: list[str] = []
     for backend in backends:
         servers: list[str] = []
-        for name, board in backend.boards.items():
+        instead = _boards_instead(backend, boards)
+        for name, board in {**backend.boards, **instead}.items():
             # The NPU makes one answer at a time; a second one may go on while the first waits for a person.
             at_once = board.parallel or (1 if board.agent_port is None else config.service.parallel)
-            looks = f"track {checked[name]}/{name}" if name in checked else _CHECK
+            looks = _CHECK if checked[name] == backend.name else f"track {checked[name]}/{name}"
             agent = "" if board.agent_port is None else f" {_AGENT.format(board.agent_port)}"
-            servers.append(_server(name, board, numbers[name], f"maxconn {at_once} {looks}{agent}"))
-            checked.setdefault(name, backend.name)
+            use = " backup" if name in instead else ""
+            servers.append(_server(name, board, numbers[name], f"maxconn {at_once} {looks}{agent}{use}"))
         values = {
             "NAME": backend.name,
             "SAYS": backend.says,
             "MCP": " Tools run for every chat request ([service] or [[tenants]] mcp)." if mcp else "",
             "TOOLS": "!executes" if mcp else "{ var(txn.mcp) -m bool }",
             "OWN": _lines(_own(backend, backends, numbers, (_THREAD, _CONVERSATION) if is_shared else (_THREAD,))),
+            "FALLBACK": _lines(_fallback_rules(backend)) if instead else "",
             "SERVERS": _lines(servers),
         }
         filled.append(filled_template("haproxy_backend.cfg", values))
@@ -146,6 +155,7 @@ def haproxy_configuration(config: Config, certificate: str | None = None) -> str
         else "a conversation, a response, an open question",
         "STORED": stored,
         "HOMES": _lines(homes),
+        "QUEUE": _lines(_queue(backends)),
         "CHOICE": _lines(_choice(backends, boards)),
         "BACKENDS": "".join(filled),
         "SERVERS": _lines(others),
@@ -183,6 +193,50 @@ def _backends(boards: Mapping[str, BoardSection]) -> list[_Backend]:
     return backends
 
 
+def _boards_instead(backend: _Backend, boards: Mapping[str, BoardSection]) -> dict[str, BoardSection]:
+    """Return the boards of the model that answers while a backend has no board."""
+    return {
+        name: board
+        for name, board in boards.items()
+        if backend.models and backend.fallback in board.models and name not in backend.boards
+    }
+
+
+def _fallback_rules(backend: _Backend) -> Iterator[str]:
+    yield f"# While none of them is there, {backend.fallback} answers, as the boards with it are told."
+    yield "option allbackups"
+    yield f"http-request set-header X-Fallback-Model {backend.fallback} if !{{ req.hdr(X-Fallback-Model) -m found }}"
+
+
+def _too_long(backends: Sequence[_Backend]) -> Iterator[tuple[str, str, str]]:
+    """Yield the condition for requests that are too long for a backend, their model, and the backend that has it."""
+    for backend in backends:
+        windows = [board.context_tokens for board in backend.boards.values() if board.context_tokens is not None]
+        other = next((other for other in backends if backend.fallback and backend.fallback in other.models), None)
+        if windows and other is not None and backend.fallback is not None and other is not backend:
+            names = [model for each in backends[1:] for model in each.models]
+            asks = f"!{{ var(txn.model) -m str {_with_tags(names)} }}"
+            if backend is not backends[0]:
+                asks = f"{{ var(txn.model) -m str {_with_tags(backend.models)} }}"
+            is_long = f"{{ req.body_size gt {min(windows) * _BYTES_PER_TOKEN} }} !{{ req.body -m sub {_IMAGES} }}"
+            is_free = f"!{{ var(txn.home) -m found }} {{ nbsrv({other.name}) gt 0 }}"
+            yield f"METH_POST answers {asks} {is_long} {is_free}", backend.fallback, other.name
+
+
+def _with_tags(models: Sequence[str]) -> str:
+    return " ".join(f"{model} {model}:latest" for model in models)
+
+
+def _queue(backends: Sequence[_Backend]) -> Iterator[str]:
+    """Yield the rules of what the proxy answers to the question how many wait before it."""
+    first, *others = backends
+    yield f"http-request set-var(txn.waiting) queue({first.name}) if {{ path /v1/queue }}"
+    for backend in others:
+        if backend.models:
+            asks = f"{{ path /v1/queue }} {{ url_param(model) -m str {_with_tags(backend.models)} }}"
+            yield f"http-request set-var(txn.waiting) queue({backend.name}) if {asks}"
+
+
 def _seeing(boards: Mapping[str, BoardSection]) -> dict[str, BoardSection]:
     return {name: board for name, board in boards.items() if board.vision and not board.is_embedding_only}
 
@@ -198,6 +252,11 @@ def _choice(backends: Sequence[_Backend], boards: Mapping[str, BoardSection]) ->
         yield "# The model that is asked for; a long image before its name hides it, so a header may have it, too."
         yield "http-request set-var(txn.model) req.body,json_query('$.model') if answers"
         yield "http-request set-var(txn.model) req.hdr(X-Model) if { req.hdr(X-Model) -m len gt 0 }"
+        if long := list(_too_long(backends)):
+            yield "# Longer than the window of the model, which another one has."
+        for condition, model, name in long:
+            yield f"http-request set-var(txn.long) str({name}) if {condition}"
+            yield f"http-request set-header X-Fallback-Model {model} if {{ var(txn.long) -m str {name} }}"
         embedding = next((backend for backend in backends if backend.boards == _embedding(boards)), None)
         if embedding is not None:
             yield f"use_backend {embedding.name} if METH_POST embeds"
@@ -206,10 +265,12 @@ def _choice(backends: Sequence[_Backend], boards: Mapping[str, BoardSection]) ->
             if names := [name for name in backend.boards if name not in reached]:
                 reached.update(names)
                 yield f"use_backend {backend.name} if METH_POST answers {{ var(txn.home) -m str {' '.join(names)} }}"
+        for _, _, name in long:
+            yield f"use_backend {name} if {{ var(txn.long) -m str {name} }}"
         for backend in backends:
             if backend.models:
-                names = [f"{model} {model}:latest" for model in backend.models]
-                yield f"use_backend {backend.name} if METH_POST answers {{ var(txn.model) -m str {' '.join(names)} }}"
+                asks = f"{{ var(txn.model) -m str {_with_tags(backend.models)} }}"
+                yield f"use_backend {backend.name} if METH_POST answers {asks}"
         seeing = next((backend for backend in backends if backend.boards == _seeing(boards)), None)
         if seeing is not None:
             yield f"use_backend {seeing.name} if METH_POST answers {{ req.body -m sub {_IMAGES} }}"

@@ -262,6 +262,24 @@ async def board(request: Request) -> dict[str, Any]:
     )
 
 
+class QueueLength(DocumentedModel):
+    """The requests that wait for their turn."""
+
+    waiting: int = Field(description="At this board; the proxy of several boards answers with those that wait in it.")
+
+
+class QueueQuery(bodies.LenientBody):
+    """For which model."""
+
+    model: str = Field("", max_length=256, description="The one that is asked; only the proxy has a queue for each.")
+
+
+@Route("GET", "/v1/queue", query=QueueQuery, answers=(RouteResponse(QueueLength),))
+async def queue_length(request: Request) -> QueueLength:
+    """Count the requests that wait for an answer."""
+    return QueueLength(waiting=service_of(request).tenants.scheduler.waiting())
+
+
 @Route("GET", "/v1/me", answers=(RouteResponse(Me),))
 async def me(request: Request) -> Me:
     """The caller, and what the page needs to know first."""

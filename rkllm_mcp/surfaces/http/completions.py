@@ -68,7 +68,15 @@ from rkllm_mcp.surfaces.http.idempotency import REPLAYED, RepeatableRequest, rep
 from rkllm_mcp.surfaces.http.models import choose_model
 from rkllm_mcp.surfaces.http.owner import check_own
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
-from rkllm_mcp.surfaces.http.state import check_length, chosen_model, id_prefix, run_work, service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import (
+    check_length,
+    chosen_model,
+    id_prefix,
+    model_header,
+    run_work,
+    service_of,
+    tenant_of,
+)
 from rkllm_mcp.surfaces.http.streaming import HEARTBEAT, EventStream, metered, queue_place, while_connected
 
 if TYPE_CHECKING:
@@ -437,9 +445,10 @@ async def answer(
         return writer.failed(problem.body(request.url.path))
 
     if streams:
-        return EventStream(make, media=media, failure=failed, heartbeat=heartbeat)
+        headers = model_header(request)
+        return EventStream(make, media=media, headers=headers, failure=failed, heartbeat=heartbeat)
     await while_connected(request, make)
-    return JSONResponse(writer.shape.whole())
+    return JSONResponse(writer.shape.whole(), headers=model_header(request))
 
 
 async def _make_reply(

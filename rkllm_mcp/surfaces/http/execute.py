@@ -48,7 +48,7 @@ from rkllm_mcp.surfaces.http.running_answers import (
     answer_under_way,
     read_elsewhere,
 )
-from rkllm_mcp.surfaces.http.state import check_length, chosen_model, id_prefix, service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import check_length, chosen_model, id_prefix, model_header, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import (
     EventRecords,
     EventStream,
@@ -242,7 +242,7 @@ class Executed(DocumentedModel):
     events: list[dict[str, Any]] = Field(description="Everything that happened, in order; the last one is the end.")
 
 
-_ID_HEADER = ((CONVERSATION, "The conversation's id."),)
+_ID_HEADER = ((CONVERSATION, "The conversation's id."), ("X-Model", "The model that answers."))
 
 
 @Route(
@@ -300,7 +300,7 @@ async def execute(request: Request) -> Response:
     running = RunningAnswer(conversation.id, app.tenant, request.state.key, body.detached, asked.name)
     if body.detached:
         running.scope.deadline = anyio.current_time() + DETACHED_S
-    headers = {CONVERSATION: conversation.id}
+    headers = {CONVERSATION: conversation.id, **model_header(request)}
     if body.detached:
         service.tenants.start_soon(partial(_make_detached_answer, request, conversation, body, running))
         return EventStream(lambda stream: running.read(0, stream.write), headers=headers)
@@ -452,6 +452,8 @@ async def _answer_in_turn(
                     if earlier_events:
                         sink.feed(earlier_events)
                     running.assistant = meter.assistant
+                    if missed := request.state.missed_model:
+                        sink.feed([status_line("other_model", missed=missed, name=service.model_host.name)])
                     options = _answer_options(request, conversation, body, earlier_events, meter.assistant)
                     options = replace(options, pictures=asked.pictures)
                     checked_question = _question(conversation, body, question, earlier_events)

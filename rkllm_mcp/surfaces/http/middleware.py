@@ -184,7 +184,7 @@ _SECURITY = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-_EXPOSED = "X-Conversation-Id, X-Request-Id, Idempotent-Replayed, Retry-After"
+_EXPOSED = "X-Conversation-Id, X-Request-Id, X-Model, X-Board, Idempotent-Replayed, Retry-After"
 _METHODS = "GET, HEAD, POST, PATCH, DELETE, OPTIONS"
 _USUAL_HEADERS = "Authorization, Content-Type, Idempotency-Key, X-Api-Key, X-Request-Id"
 # The page's files, which need no key.

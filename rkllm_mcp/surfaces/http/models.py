@@ -24,6 +24,8 @@ from rkllm_mcp.surfaces.http.streaming import loaded, while_connected
 
 # A name of the model that every service knows.
 DEFAULT_MODEL = "default"
+# In which the proxy of several boards says which model answers if the named one is not here.
+FALLBACK_MODEL = "X-Fallback-Model"
 # The end of every name in Ollama's lists; it may be left out.
 DEFAULT_TAG = ":latest"
 
@@ -67,6 +69,10 @@ async def choose_model(request: Request, name: str | None, keep_alive: str | flo
             raise HTTPError(400, f"keep_alive: {error}", param="keep_alive") from None
         request.state.keep_alive_s = seconds if tenants.may_switch(tenant.name) else None
     chosen = (name or "").removesuffix(DEFAULT_TAG)
+    request.state.missed_model = ""
+    fallback = request.headers.get(FALLBACK_MODEL, "")
+    if fallback and name is not None and chosen not in await _all_models(request):
+        request.state.missed_model, name, chosen = chosen, fallback, fallback
     if name is None or {chosen, name} & {DEFAULT_MODEL, *service.config.service.model_aliases}:
         chosen = ""
     elif chosen != service.model_host.name:

@@ -34,6 +34,7 @@ TABLE: Mapping[tuple[str, str], Row] = {
     ("GET", "/metrics"): ANY_KEY,
     ("GET", "/v1/board"): ANY_KEY,
     ("GET", "/v1/boards"): ANY_KEY,
+    ("GET", "/v1/queue"): ANY_KEY,
     ("GET", "/v1/models"): ANY_KEY,
     ("GET", "/v1/models/{model:path}"): ANY_KEY,
     ("GET", "/api/tags"): ANY_KEY,

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 import anyio
 from starlette.requests import Request
@@ -441,6 +442,12 @@ async def lists_elsewhere(request: Request, path: str, field: str, entry: type[M
 def chosen_model(request: Request) -> str:
     """Return the model that a request chose with ``surfaces.http.models.choose_model``; empty for the loaded one."""
     return getattr(request.state, "model", "")
+
+
+def model_header(request: Request) -> dict[str, str]:
+    """Return the header of an answer that names its model; the board is named by its proxy."""
+    name = chosen_model(request) or service_of(request).model_host.name
+    return {"X-Model": quote(name, safe=" :/@+")}
 
 
 def chosen_keep_alive(request: Request) -> float | None:

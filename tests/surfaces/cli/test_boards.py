@@ -24,6 +24,7 @@ from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import BoardSection, Config
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.cli.boards import board_statuses, haproxy_configuration
+from tests.support.boards import public_configuration
 
 Json = dict[str, Any]
 _PATIENCE_S = 30.0
@@ -35,6 +36,14 @@ SCHOOL: Mapping[str, Json] = {
     "second": {"models": ["qwen3-1.7b", "gemma3-1b"]},
     "eye": {"models": ["qwen3-vl-2b"], "vision": True},
     "index": {"embeddings": True},
+}
+
+
+# One board for each model; the small one has another for what is too long for it, and while it is away.
+FALLBACKS: Mapping[str, Json] = {
+    "small": {"models": ["qwen3-0.6b"], "context_tokens": 1024, "fallback": "qwen3-4b"},
+    "large": {"models": ["qwen3-4b"], "fallback": "qwen3-0.6b"},
+    "eye": {"models": ["qwen3-vl-2b"], "vision": True},
 }
 
 
@@ -55,6 +64,7 @@ CONFIGURATIONS = {
     "tools for every chat": configured(ALIKE, service={"mcp": True, "parallel": 4}),
     "one store": configured(ALIKE, store={"url": "postgresql://db.lan/rkllm"}),
     "boards that say how much they take": configured(AGENTS),
+    "other models": configured([{"name": name, "address": "127.0.0.1:80", **FALLBACKS[name]} for name in FALLBACKS]),
     "a hundred": configured([{"address": f"board{number}.lan:8080", "models": ["m"]} for number in range(100)]),
     "models without a list beside others": configured([{**ALIKE[0], "models": ["a"]}, *ALIKE[1:]]),
 }
@@ -85,6 +95,8 @@ def test_a_configuration_without_boards_says_what_to_write() -> None:
         ('address = "a:80\\nlisten x"', "boards[0].address"),
         ('address = "a:80"\nname = "a b"', "boards[0].name"),
         ('address = "a:80"\nmodels = ["a b } "]', "boards[0].models"),
+        ('address = "a:80"\nmodels = ["a"]\nfallback = "b"', "no other entry has models"),
+        ('address = "a:80"\nfallback = "b"\n[[boards]]\naddress = "b:80"\nmodels = ["c"]', "other entries have c"),
         ('address = "a:80"\nname = "board2"\n[[boards]]\naddress = "b:80"', "another entry has this name"),
     ],
 )
@@ -145,7 +157,8 @@ class _Named(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", "0")))
-        body = json.dumps({"board": self.name, "header": self.headers.get("X-Board", "")}).encode()
+        told = {"board": self.name, "header": self.headers.get("X-Board", "")}
+        body = json.dumps({**told, "fallback": self.headers.get("X-Fallback-Model", "")}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         if self.path == "/v1/execute":
@@ -172,38 +185,33 @@ def named(name: str) -> Generator[str, None, None]:
             thread.join()
 
 
-@pytest.fixture(scope="module")
-def proxy() -> Generator[httpx2.Client, None, None]:
-    """A client of HAProxy before the boards of the school."""
+@contextmanager
+def proxied(config: Config) -> Generator[httpx2.Client, None, None]:
+    """A client of HAProxy with the generated file."""
     if shutil.which("haproxy") is None:
         pytest.skip("haproxy is not here: sudo apt install haproxy")
     with ExitStack() as stack:
-        addresses = {name: stack.enter_context(named(name)) for name in SCHOOL}
         near = stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp"))
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        text = re.sub(
-            r"^    (?:user|group|chroot|log /dev) .*\n",
-            "",
-            haproxy_configuration(school(addresses)),
-            flags=re.MULTILINE,
-        )
-        text = re.sub(r"^    log /dev.*\n", "", text, flags=re.MULTILINE)
-        for before, after in {
-            "bind :80\n": f"bind fd@{listener.fileno()}\n",
-            "/run/haproxy/admin.sock": f"{near}/a",
-            "127.0.0.1:10024": f"unix@{near}/p",
-        }.items():
-            assert before in text
-            text = text.replace(before, after)
+        text = public_configuration(haproxy_configuration(config), listener.fileno(), Path(near, "a"))
         file = Path(near, "haproxy.cfg")
         file.write_text(text, "utf-8")
         command = ["haproxy", "-db", "-f", str(file)]
+        silent = subprocess.DEVNULL
         process = stack.enter_context(
-            subprocess.Popen(command, pass_fds=[listener.fileno()], stderr=subprocess.DEVNULL)
+            subprocess.Popen(command, pass_fds=[listener.fileno()], stdout=silent, stderr=silent)
         )
         stack.callback(process.kill)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         yield stack.enter_context(httpx2.Client(base_url=url, timeout=_PATIENCE_S))
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Generator[httpx2.Client, None, None]:
+    """A client of HAProxy before the boards of the school."""
+    with ExitStack() as stack:
+        addresses = {name: stack.enter_context(named(name)) for name in SCHOOL}
+        yield stack.enter_context(proxied(school(addresses)))
 
 
 def asked(content: Any, **more: Any) -> Json:
@@ -271,6 +279,37 @@ def test_a_conversation_stays_with_its_board_though_another_model_is_named(proxy
     for body in ({"conversation": conversation}, {"conversation": conversation, "model": "gemma3-1b"}):
         assert proxy.post("/v1/execute", json={"message": "b", **body}).json()["board"] == "eye"
     assert proxy.get(f"/v1/conversations/{conversation}").json()["board"] == "eye"
+
+
+def test_a_request_goes_to_another_model_if_it_is_too_long_or_its_own_is_away(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        addresses = {name: stack.enter_context(named(name)) for name in ("large", "eye")}
+        small = ExitStack()
+        addresses["small"] = small.enter_context(named("small"))
+        entries = [{"name": name, "address": addresses[name], **FALLBACKS[name]} for name in FALLBACKS]
+        client = stack.enter_context(proxied(configured(entries)))
+
+        def ask(text: str, **more: Any) -> tuple[str, str]:
+            told = client.post("/v1/chat/completions", json=asked(text, **more)).raise_for_status().json()
+            return told["board"], told["fallback"]
+
+        with small:
+            # Four bytes for each token of the window, and what fits stays.
+            fits, long = "x" * 3000, "x" * 4096
+            assert ask(fits, model="qwen3-0.6b") == ask(fits) == ("small", "qwen3-4b")
+            assert ask(long, model="qwen3-0.6b") == ask(long) == ("large", "qwen3-4b")
+            assert ask(long, model="qwen3-4b") == ("large", "qwen3-0.6b")
+            assert ask(long, model="qwen3-vl-2b") == ("eye", "")
+            pictures = [{"type": "image_url", "image_url": {"url": "data:," + "A" * 5000}}]
+            assert client.post("/v1/chat/completions", json=asked(pictures)).json()["board"] == "eye"
+            forged = client.post("/v1/chat/completions", json=asked("a", model="qwen3-vl-2b"), headers=FORGED)
+            assert forged.json()["fallback"] == ""
+        # Its board is gone; the question finds the other model's, which is told what it stands in for.
+        assert ask("b", model="qwen3-0.6b") == ask("c") == ("large", "qwen3-4b")
+        assert client.get("/v1/queue").json() == client.get("/v1/queue?model=qwen3-vl-2b").json() == {"waiting": 0}
+
+
+FORGED = {"X-Fallback-Model": "qwen3-4b"}
 
 
 def test_a_client_cannot_name_the_board_itself(proxy: httpx2.Client) -> None:

@@ -151,3 +151,22 @@ async def test_a_board_that_is_asked_without_a_key_says_what_to_write(near: Serv
     [warning] = [line for line in config_warnings(config) if line.startswith("boards: ")]
     assert "board2" in warning
     assert "board1" not in warning
+
+
+def test_a_board_that_stands_in_for_another_model_answers_and_says_so(near: Served) -> None:
+    headers = {**DIRECTLY, "X-Fallback-Model": "parrot"}
+    chat = {"model": "heron", "messages": [{"role": "user", "content": "Hi"}]}
+    refused = httpx2.post(f"{near.url}/v1/chat/completions", json=chat, headers=DIRECTLY)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_not_found")
+    answered = httpx2.post(f"{near.url}/v1/chat/completions", json=chat, headers=headers).raise_for_status()
+    assert (answered.json()["model"], answered.headers["x-model"]) == ("parrot", "parrot")
+    asked = {"model": "heron", "message": "Hi", "stream": False}
+    events = httpx2.post(f"{near.url}/v1/execute", json=asked, headers=headers).raise_for_status().json()["events"]
+    said = "[Model: 'heron' is away, or too small for this question; 'parrot' answers]"
+    assert {"kind": "status", "text": said} in [{key: event.get(key) for key in ("kind", "text")} for event in events]
+    # One that is there is not replaced, and one that is nowhere is refused.
+    own = httpx2.post(f"{near.url}/v1/execute", json={**asked, "model": "parrot"}, headers=headers)
+    assert not [event for event in own.json()["events"] if event["kind"] == "status"]
+    nowhere = httpx2.post(f"{near.url}/v1/execute", json=asked, headers={**headers, "X-Fallback-Model": "none"})
+    assert nowhere.status_code == 404
+    assert httpx2.get(f"{near.url}/v1/queue", headers=DIRECTLY).json() == {"waiting": 0}

@@ -192,7 +192,7 @@ async def test_the_pages_of_cors_may_use_it_and_read_the_necessary_headers() -> 
         answer = await it.send("GET", "/who", {"Origin": PAGE})
         assert answer.status_code == 200
         assert answer.headers["Access-Control-Allow-Origin"] == PAGE
-        readable = "X-Conversation-Id, X-Request-Id, Idempotent-Replayed, Retry-After"
+        readable = "X-Conversation-Id, X-Request-Id, X-Model, X-Board, Idempotent-Replayed, Retry-After"
         assert answer.headers["Access-Control-Expose-Headers"] == readable
         assert "Access-Control-Allow-Credentials" not in answer.headers
         missing = await it.send("GET", "/nothing", {"Origin": PAGE})

@@ -5,6 +5,9 @@ import { t } from "../i18n.js";
 import { AnswerView } from "./answer_view.js";
 
 const UNSUPPORTED = 422;
+// A board sends the head of an answer within a second; later than that the proxy of several boards holds the question.
+const HEAD_MS = 1500;
+const LOOK_MS = 1000;
 const WAITING = new Set(["queued", "status", "prefill"]);
 
 export class Reading {
@@ -34,6 +37,8 @@ export class Reading {
    */
   async ask(request, id, named, once = "") {
     const { signal } = this.run;
+    const { model = "" } = /** @type {{model?: string}} */ (request);
+    const begun = this.#showPlace(model);
     const { conversation, events } = await api
       .execute({ ...request, detached: true }, signal, once)
       .catch((error) => {
@@ -42,13 +47,38 @@ export class Reading {
         // Only a stored answer can be continued.
         if (error.status === UNSUPPORTED) delete this.#around.goOn;
         return api.execute(request, signal, once);
-      });
+      })
+      .finally(begun);
     named(conversation);
     await this.#show(events).catch((error) => {
       // Without an event the board may not even have begun.
       if (this.after === 0) throw error;
       return this.#goOn(conversation || id, error);
     });
+  }
+
+  /**
+   * Show how many wait in the proxy at most before this question, until its answer begins.
+   *
+   * @param {string} model
+   * @returns {() => void} to be called then
+   */
+  #showPlace(model) {
+    let place = Infinity;
+    let isOver = false;
+    const look = async () => {
+      const { waiting } = await api.get("/v1/queue", { model: model || undefined }).catch(() => ({ waiting: 0 }));
+      if (isOver) return;
+      // Those that came later wait after it.
+      if (waiting < place) this.view.take({ kind: "queued", position: waiting });
+      place = Math.min(place, waiting);
+      timer = setTimeout(look, LOOK_MS);
+    };
+    let timer = setTimeout(look, HEAD_MS);
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+    };
   }
 
   /**
