@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Longer texts are those of other programs, and matching them against patterns would take long.
 _LONGEST_PHRASE = 600
 _SENTENCES = re.compile(r"(?<=[.?!]) (?=[A-Z])")
+_SUGGESTION = re.compile(r"; did you mean (?='[^']*'\?\Z)")
 _PARTS = re.compile(r"; |[.?!] (?=[A-Z])")
 
 
@@ -33,8 +34,9 @@ class Catalogue:
     language: Language = "en"
 
     def sentence(self, key: str, **values: object) -> str:
-        """Return the sentence of ``key``, with ``values`` inserted."""
-        return self.entries[key].format(**values)
+        """Return the sentence of ``key``, with ``values`` inserted; of a count of one that of ``key_one``, if it has one."""
+        text = self.entries[key]
+        return (self.entries.get(f"{key}_one", text) if values.get("count") == 1 else text).format(**values)
 
     def table(self, key: str) -> Mapping[Any, Any]:
         """Return the texts of ``key`` by what they are about."""
@@ -64,6 +66,9 @@ class Catalogue:
         for pattern, translation in patterns:
             if (match := pattern.fullmatch(text)) and not any(map(_PARTS.search, match.groups())):
                 return translation.format(*map(self.phrase, match.groups()))
+        if _SUGGESTION.search(text):
+            problem, suggestion = _SUGGESTION.split(text, 1)
+            return f"{self.phrase(problem)}。{self.phrase(f'did you mean {suggestion}')}"
         if len(sentences := _SENTENCES.split(text)) > 1:
             told = [self.phrase(sentence) for sentence in sentences]
             return (

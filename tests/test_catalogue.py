@@ -68,7 +68,8 @@ def test_every_language_has_the_same_texts_with_the_same_blanks(language: Langua
 def test_every_text_is_used_and_every_used_text_exists() -> None:
     keys = set(read_catalogue("en").entries)
     everywhere, arguments = constants()
-    assert sorted(keys - everywhere) == []
+    # Of a count of one.
+    assert sorted(key for key in keys - everywhere if key.removesuffix("_one") not in everywhere) == []
     sections = tuple({f"{key.partition('.')[0]}." for key in keys})
     assert sorted(key for key in arguments - keys if key.startswith(sections)) == []
 

@@ -339,8 +339,8 @@ class ModelSwitch:
         models = installed_models(self.config) if self.home.npu is not None else {}
         installed = {folder_name: folder for folder_name, folder in models.items() if folder.card.task == "chat"}
         if name not in installed:
-            there = ", ".join(installed) or f"{self.home.name}, which is a remote service"
-            raise ModelNotFoundError(f"There is no model {name!r} here.", f"There is {there}.")
+            remedy = f"Choose one of {', '.join(installed)}." if installed else f"{self.home.name} is a remote service."
+            raise ModelNotFoundError(f"There is no model {name!r} here.", remedy)
         return installed[name]
 
     async def load(self, name: str) -> ModelHost:

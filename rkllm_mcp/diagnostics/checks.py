@@ -197,7 +197,8 @@ def check_servers(servers: tuple[ServerReport, ...] | None) -> Iterator[CheckRes
 
 def _started(name: str, server: ServerReport, state: ServerState) -> CheckResult:
     if state.state == "ready":
-        outcome = f"{server.how}: {state.tool_count} tools after {state.connect_seconds:.1f} s"
+        tools = f"{state.tool_count} {'tool' if state.tool_count == 1 else 'tools'}"
+        outcome = f"{server.how}: {tools} after {state.connect_seconds:.1f} s"
         return CheckResult(name, "ok", outcome)
     if state.state == "waiting":
         return CheckResult(name, "info", f"{server.how}: {state.reason or 'waits for its first use'}")

@@ -157,7 +157,7 @@ def _check_arguments(template: PromptTemplate, arguments: Mapping[str, str]) -> 
 def closest(name: str, names: Iterable[str]) -> str:
     """Return ``did you mean 'x'?`` or the list of ``names``, to end an error message with."""
     names = list(dict.fromkeys(names))
-    listing = f"there are {', '.join(names)}" if names else "there are none"
+    listing = f"choose one of {', '.join(names)}" if names else "the servers have none"
     return did_you_mean(name, names).removeprefix("; ") or listing
 
 

@@ -302,8 +302,7 @@ class Toolbox:
         language, name = self._policies.language, connection.spec.name
         if connection.state == "ready":
             count = len(connection.tools)
-            key = "servers.ready_one" if count == 1 else "servers.ready"
-            self._on_status(translate(key, language, server=name, count=count))
+            self._on_status(translate("servers.ready", language, server=name, count=count))
             return
         key = "servers.failed" if connection.state == "failed" else "servers.gone"
         lines = connection.notes.shown()[-_SHOWN_LINES:]

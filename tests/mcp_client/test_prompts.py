@@ -62,7 +62,7 @@ async def test_a_filled_prompt_consists_of_turns_and_its_other_content_is_readab
         ("code_review", {}, r"^prompt 'code_review' needs language; add language=…$"),
         ("code_review", {"language": ""}, r"^prompt 'code_review' needs language; "),
         ("code_review", {"lang": "x"}, r"^prompt 'code_review' has no argument 'lang'; did you mean 'language'\?$"),
-        ("code_review", {"q": "x"}, r"^prompt 'code_review' has no argument 'q'; there are language, style$"),
+        ("code_review", {"q": "x"}, r"^prompt 'code_review' has no argument 'q'; choose one of language, style$"),
         ("begun", {"q": "x"}, r"^prompt 'begun' has no argument 'q'; it takes none$"),
         ("code_reveiw", {}, r"^there is no prompt 'code_reveiw'; did you mean 'code_review'\?$"),
         ("development:x", {}, r"^there is no prompt 'development:x'; "),

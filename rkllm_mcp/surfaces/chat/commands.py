@@ -294,7 +294,7 @@ async def change_setting(state: ChatState, argument: str) -> None:
         state.terminal.answer(state.terminal.table((), rows))
         return
     if name not in SETTINGS:
-        raise UsageError(f"there is no setting {name!r}; there are {', '.join(SETTINGS)}{did_you_mean(name, SETTINGS)}")
+        raise UsageError(f"there is no setting {name!r}; choose one of {', '.join(SETTINGS)}{did_you_mean(name, SETTINGS)}")
     if not text.strip():
         state.need("/set")
         return
@@ -330,13 +330,20 @@ def _value_of(name: str, text: str, least: float, most: float) -> float | bool |
     number = float(text) if _NUMBER.fullmatch(text) else math.nan
     is_whole = isinstance(least, int)
     if not least <= number <= most or (is_whole and number != int(number)):
-        kind = "a whole number" if is_whole else "a number"
-        raise UsageError(f"{name} is {kind} from {least:g} to {most:g}, or default; found {text!r}")
+        if is_whole:
+            raise UsageError(f"{name} is a whole number from {least:g} to {most:g}, or default; found {text!r}")
+        raise UsageError(f"{name} is a number from {least:g} to {most:g}, or default; found {text!r}")
     return int(number) if is_whole else number
 
 
 # Names of commands in earlier versions, and in other programs.
-_SYNONYMS: Mapping[str, str] = {"/again": "/retry", "/?": "/help", "/bye": "/quit", "/exit": "/quit"}
+_SYNONYMS: Mapping[str, str] = {
+    "/again": "/retry",
+    "/?": "/help",
+    "/bye": "/quit",
+    "/exit": "/quit",
+    "/clear": "/new",
+}
 _Action: TypeAlias = Callable[[ChatState, str], Awaitable[None]]
 # The second slash is the one of Japanese input methods.
 _COMMAND = re.compile(r"[/／](\w*|[?？])(?=\s|\Z)")
@@ -441,7 +448,7 @@ async def _save(state: ChatState, argument: str) -> None:
     except FileExistsError:
         state.terminal.error(state.phrases.sentence("chat.exists", path=path))
     except OSError as error:
-        state.terminal.error(state.phrases.sentence("chat.not_written", path=path, reason=error.strerror))
+        state.terminal.error(state.phrases.sentence("chat.not_written", path=path, reason=state.phrases.phrase(error.strerror or "")))
     else:
         state.terminal.note(state.phrases.sentence("chat.saved", path=path))
 
@@ -458,7 +465,7 @@ async def _model(state: ChatState, argument: str) -> None:
     description = state.phrases.translated("models.phrases", model.card_description)
     rows = [("name", model.name), ("description", description), ("file", model.file), ("template", model.template)]
     rows.append(("context", state.phrases.sentence("chat.tokens", count=model.context_tokens)))
-    rows.append(("kind", model.description))
+    rows.append(("kind", state.terminal.word(model.description)))
     state.terminal.answer(state.terminal.table((), [(labels[name], value) for name, value in rows if value]))
 
 
@@ -509,7 +516,6 @@ COMMANDS: Mapping[str, _Action] = {
     "/rename": rename,
     "/stats": _stats,
     "/new": _start_anew,
-    "/clear": _start_anew,
     "/save": _save,
     "/quit": _quit,
 }

@@ -491,7 +491,7 @@ class _Setup:
             await app.ready()
             for server in app.toolbox.servers():
                 is_there = server.state == "ready"
-                state = self.texts.sentence("setup.tools", count=server.tool_count) if is_there else server.reason
+                state = self.texts.sentence("chat.tool_count", count=server.tool_count) if is_there else server.reason
                 line = self.texts.sentence("setup.servers", name=server.name, state=state)
                 self.say(f"{'✓' if is_there else '!'} {line}")
             self.tell("setup.asking", question=question)
