@@ -34,7 +34,7 @@ class Catalogue:
     language: Language = "en"
 
     def sentence(self, key: str, **values: object) -> str:
-        """Return the sentence of ``key``, with ``values`` inserted; of a count of one that of ``key_one``, if it has one."""
+        """Return the sentence of ``key``, or of ``key_one`` where the count is one, with ``values`` inserted."""
         text = self.entries[key]
         return (self.entries.get(f"{key}_one", text) if values.get("count") == 1 else text).format(**values)
 

@@ -240,7 +240,7 @@ class Hub:
         if isinstance(error, errors.GatedRepoError):
             return ModelDownloadError(
                 f"{file.repository} is gated.",
-                f"Accept its terms at {page}, and set HF_TOKEN or use 'hf auth login'.",
+                f"Accept its terms at {page}, make a token there, and set HF_TOKEN to it.",
             )
         if isinstance(error, errors.RepositoryNotFoundError):
             return ModelDownloadError(

@@ -146,7 +146,7 @@ def test_a_wrong_checksum_is_no_file(fake: FakeHub, hub: Hub, tmp_path: Path, by
         ),
         (
             RemoteFile("owner/gated", "model.rkllm"),
-            "owner/gated is gated. Accept its terms at URL/owner/gated, and set HF_TOKEN or use 'hf auth login'.",
+            "owner/gated is gated. Accept its terms at URL/owner/gated, make a token there, and set HF_TOKEN to it.",
         ),
     ],
 )

@@ -294,7 +294,9 @@ async def change_setting(state: ChatState, argument: str) -> None:
         state.terminal.answer(state.terminal.table((), rows))
         return
     if name not in SETTINGS:
-        raise UsageError(f"there is no setting {name!r}; choose one of {', '.join(SETTINGS)}{did_you_mean(name, SETTINGS)}")
+        raise UsageError(
+            f"there is no setting {name!r}; choose one of {', '.join(SETTINGS)}{did_you_mean(name, SETTINGS)}"
+        )
     if not text.strip():
         state.need("/set")
         return
@@ -448,7 +450,9 @@ async def _save(state: ChatState, argument: str) -> None:
     except FileExistsError:
         state.terminal.error(state.phrases.sentence("chat.exists", path=path))
     except OSError as error:
-        state.terminal.error(state.phrases.sentence("chat.not_written", path=path, reason=state.phrases.phrase(error.strerror or "")))
+        state.terminal.error(
+            state.phrases.sentence("chat.not_written", path=path, reason=state.phrases.phrase(error.strerror or ""))
+        )
     else:
         state.terminal.note(state.phrases.sentence("chat.saved", path=path))
 

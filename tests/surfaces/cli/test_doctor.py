@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.diagnostics.probe.runner import FACTS
 from rkllm_mcp.diagnostics.findings import CheckResult
+from rkllm_mcp.diagnostics.probe.runner import FACTS
 from rkllm_mcp.runtime.profile import profile_folder
 from rkllm_mcp.surfaces.cli.doctor import report
 from rkllm_mcp.surfaces.cli.main import main

@@ -7,18 +7,20 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
+import huggingface_hub.constants
 import pytest
 
 from rkllm_mcp.catalogue import read_catalogue
-from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.loading import configuration_schema, load_config
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ModelDownloadError, PromptTooLongError
 from rkllm_mcp.models.hub import Hub
+from rkllm_mcp.surfaces.chat import commands as chat_commands
 from rkllm_mcp.surfaces.running_service import ServiceRecord
 from tests.support.command_line import all_commands, options_of
 from tests.support.outcome import Command
@@ -119,6 +121,69 @@ def test_each_option_that_a_text_names_belongs_to_a_command() -> None:
 def test_a_command_that_does_not_exist_is_found(text: str, fault: str) -> None:
     (mention,) = MENTION.finditer(text)
     assert fault_of(mention[1], mention[2].split()) == fault
+
+
+def json_of(path: str) -> str:
+    return (REPOSITORY / path).read_text("utf-8")
+
+
+def config_keys() -> set[str]:
+    """The names of all sections and keys of the configuration, and of the knowledge server's."""
+    settings: list[dict[str, str]] = json.loads(json_of("mcp_servers/knowledge/settings.json"))
+    return {*re.findall(r'"([a-z_]+)": \{', json.dumps(configuration_schema())), *(each["name"] for each in settings)}
+
+
+def known_words() -> set[str]:
+    """What else has a name with underscores: tools, functions of the runtime, fields of the APIs."""
+    tools = "".join(map(json_of, ("mcp_servers/knowledge/tools.json", "rkllm_mcp/builtin/tools.json")))
+    fields = json_of("tests/snapshots/openapi.txt")
+    functions = json_of("native/include/rkllm_abi.h")
+    return set(re.findall(r"[a-z]+(?:_[a-z]+)+", f"{tools}{fields}{functions}"))
+
+
+# Examples, a field of a model's card and one of a result, a file of another program, a parameter of the runtime.
+EXAMPLES = {"get_weather", "code_review", "claude_desktop_config", "tool_name", "board_status", "n_keep", "document_id"}
+OTHER_SLASHES = {"/no", "/skip", "/mcp", "/dev"}  # of a form; paths
+# The environment of the dynamic linker and of examples, and the marks of a call.
+OTHER_VARIABLES = {"LD_PRELOAD", "API_KEY", "TOOL_CALL", "END_TOOL_CALL"}
+CODE = "".join(file.read_text("utf-8") for package in PACKAGES for file in (REPOSITORY / package).rglob("*.py"))
+LIBRARY = Path(huggingface_hub.constants.__file__).read_text("utf-8")
+KINDS: dict[str, tuple[str, Callable[[str], bool]]] = {
+    "key": (
+        r"(?<![\w{/.])[a-z]+(?:_[a-z]+)+(?![\w}(])",
+        lambda word: (
+            word in config_keys() | known_words() | EXAMPLES or f"{word}: " in json_of("rkllm_mcp/models/cards.py")
+        ),
+    ),
+    "section": (r"\[\[?([a-z]+)(?:\.[a-z]+)?\]", lambda word: word in config_keys() | {"source"}),
+    "command of the chat": (
+        r"(?<![\w/.:*{])/[a-z]+(?![\w/])",
+        lambda word: word in chat_commands.COMMANDS or word in OTHER_SLASHES,
+    ),
+    "address of the service": (
+        r"(?:GET|POST|PUT|DELETE) /[\w/]+",
+        lambda word: f"\n{word}" in f"\n{json_of('tests/snapshots/openapi.txt')}",
+    ),
+    "variable": (
+        r"(?<![\w%])[A-Z]+(?:_[A-Z]+)+(?!\w)",
+        lambda word: word in CODE + LIBRARY or word in OTHER_VARIABLES or word.startswith("RKLLM_MCP_TOKEN_"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_thing_that_a_text_names_exists(kind: str) -> None:
+    pattern, exists = KINDS[kind]
+    named = {
+        (match[match.lastindex or 0], text)
+        for _, text in table_texts()
+        if " " in text
+        for match in re.finditer(pattern, text)
+    }
+    words = sorted({word for word, _ in named})
+    assert words
+    missing = {word for word in words if not exists(word)}
+    assert {word: text for word, text in named if word in missing} == {}
 
 
 LANGUAGE_SETTINGS = {"en": "C.UTF-8", "ja": "ja_JP.UTF-8"}
