@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
 
-from rkllm_mcp.agent.repairs import known_arguments, required_arguments, usable_arguments
+from rkllm_mcp.agent.repairs import known_arguments, required_arguments, two_readings, usable_arguments
 from rkllm_mcp.messages import ToolSpec
 from tests.support.scripted_toolbox import takes
 
@@ -71,3 +72,23 @@ def test_the_question_gives_a_query_and_the_one_file_that_it_names(
     tool: ToolSpec, files: list[str], known: dict[str, str] | None
 ) -> None:
     assert known_arguments(tool, "What is it?", files) == known
+
+
+@pytest.mark.parametrize(
+    ("question", "arguments", "readings"),
+    [
+        ("Put the dentist on 3 December", {"date": "2024-12-03"}, ("2026-12-03", "2024-12-03")),
+        ("12月3日の予定は？", {"from_date": "2023-12-03T00:00"}, ("2026-12-03", "2023-12-03")),
+        ("Put the dentist on 3 December", {"date": "2026-12-03"}, None),
+        ("Where was I on 3 December 2024?", {"date": "2024-12-03"}, None),
+        ("Put the dentist into the calendar", {"date": "2024-12-03"}, None),
+        ("5マイルは何km", {"value": 5, "from": "km", "to": "マイル"}, ("5 マイル → km", "5 km → マイル")),
+        ("how many miles are 5 km", {"value": 5.0, "from_unit": "km", "to_unit": "miles"}, None),
+        ("5 km or 5 miles?", {"value": 5, "from_unit": "km", "to_unit": "miles"}, None),
+        ("15 miles in km", {"value": 5, "from_unit": "km", "to_unit": "miles"}, None),
+    ],
+)
+def test_a_year_and_the_order_of_units_are_compared_with_the_question(
+    question: str, arguments: dict[str, object], readings: tuple[str, str] | None
+) -> None:
+    assert two_readings(arguments, question, date(2026, 11, 29)) == readings
