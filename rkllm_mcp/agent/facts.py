@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any
 
@@ -32,6 +33,9 @@ _SAID_TIME = re.compile(r"\d[時分]|\d:\d\d")
 _HALF_OF_DAY = re.compile(r"午[前後]|(?<![a-z])[ap]\.?m(?![a-z])")
 _GROUPING = re.compile(r"(?<=\d),(?=\d)")
 _WORD = re.compile(rf"[{KANJI}]{{2,}}|[{KATAKANA}]{{2,}}|[^\W_{HIRAGANA}{KATAKANA}{KANJI}]{{3,}}")
+
+_KANJI_WORD = re.compile(rf"[{KANJI}]{{2,}}")
+_COMPARED_CHARS = 1000
 
 
 def call_key(name: str, arguments: Mapping[str, Any], tool: ToolSpec | None) -> str:
@@ -103,7 +107,11 @@ def _inline(value: object) -> str:
 
 
 def may_differ(answer: str, facts: str, question: str) -> bool:
-    """Return True if an answer has a number or a time that is not known, or nothing of the facts at all."""
+    """Return True if an answer has a number or a time that is not known, nothing of the facts, or our instruction."""
+    instruction = translate("model.answer_from_facts", language_of_text(question), facts="").strip().split("\n")[-1]
+    copied = SequenceMatcher(None, answer[:_COMPARED_CHARS], instruction, autojunk=False).find_longest_match().size
+    if 2 * copied >= len(instruction):
+        return True
     answer_text, source_text = plain(_LIST_NUMBER.sub("", answer)), plain(f"{facts}\n{question}")
     times = _TIME.findall(source_text)
     half_days = {str(int(hour) % 12 or 12) for hour, _ in times}
@@ -119,8 +127,17 @@ def may_differ(answer: str, facts: str, question: str) -> bool:
         return True
     words, question_words = ({*_WORD.findall(text), *_NUMBER.findall(text)} for text in (plain(facts), plain(question)))
     answer_words = {*_WORD.findall(answer_text), *_NUMBER.findall(answer_text)}
-    said = (word in answer_words if word.isascii() else word in answer_text for word in words - question_words)
+    said = (_is_said(word, answer_words) for word in words - question_words)
     return bool(words - question_words) and not any(said)
+
+
+def _is_said(word: str, answer_words: set[str]) -> bool:
+    """Return True if an answer has a word; of kanji also with what follows it: 大阪 is in 大阪府, 京都 not in 東京都."""
+    if word in answer_words or word.isascii() or not _KANJI_WORD.fullmatch(word):
+        return word in answer_words
+    return any(
+        said.startswith(word) or (_KANJI_WORD.fullmatch(said) and word.startswith(said)) for said in answer_words
+    )
 
 
 def _numbers(text: str) -> set[str]:

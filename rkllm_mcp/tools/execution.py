@@ -12,15 +12,16 @@ from typing import Any, Protocol
 import anyio
 
 from rkllm_base.json_values import is_long
+from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config import secrets
 from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.config.servers import ServerConfig, is_own
 from rkllm_mcp.errors import ServerUnavailableError
-from rkllm_mcp.messages import ANSWER, TEXTS, ToolCall, ToolResult, ToolSpec, as_mapping
+from rkllm_mcp.messages import ANSWER, TEXTS, ToolCall, ToolResult, ToolSpec, as_list, as_mapping
 from rkllm_mcp.protocols import CallContext, Deadline
 from rkllm_mcp.records import CallRecord, CallRecorder
 from rkllm_mcp.tasks import run_costly
-from rkllm_mcp.text import Language, first_line
+from rkllm_mcp.text import Language, first_line, shorten
 from rkllm_mcp.toolcalls.results import cut, paging_arguments, pictures_of, result_text, sources_of
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 from rkllm_mcp.tools.approvals import Approvals, Switches
@@ -32,6 +33,7 @@ _ERROR_CHARS = 300
 # Of the text for people in an error result.
 _NOTICE_CHARS = 2000
 _REQUEST_CHARS = 500
+_MOST_NAME_CHARS = 80
 # The part of a result, in times of what is shown, of which invisible characters are removed before it is cut.
 _CLEANED = 10
 _STOPPED = "cancelled before it finished"
@@ -176,12 +178,24 @@ def _as_result(call: ToolCall, received: Mapping[str, Any], language: str, *, is
     # A person reads the server's text in the own language, if it has one; the model reads the content.
     texts = as_mapping(meta.get(TEXTS))
     said = as_mapping(texts.get(language)).get("text")
+    if is_own and is_error and said is None:
+        said = _line_of(as_mapping(received.get("structuredContent")), language)
     if is_own and is_error and isinstance(said, str):
         text = said  # in one language
     notice = without_invisible(said[:_NOTICE_CHARS])[0] if is_error and isinstance(said, str) else ""
     return ToolResult(
         call.id, call.name, text, is_error, pictures=pictures, notice=notice, sources=sources, is_answer=is_answer
     )
+
+
+def _line_of(error: Mapping[str, Any], language: str) -> str | None:
+    """Return the line about a value that is not there and what is there instead; None for other errors."""
+    if error.get("kind") != "not_found":
+        return None
+    names = ", ".join(map(str, as_list(error.get("suggestions"))))
+    key = "answer.other_there" if names else "answer.not_there"
+    what = shorten(str(error.get("what", "")), _MOST_NAME_CHARS)
+    return translate(key, "ja" if language == "ja" else "en", what=what, names=names)
 
 
 def call_record(tool: ToolSpec, call: ToolCall, context: CallContext, result: ToolResult, at: float) -> CallRecord:

@@ -63,6 +63,13 @@ def test_a_short_object_is_read_as_lines_and_a_number_with_what_it_is_the_value_
         ("A washing line hangs outside.", "an appointment", "When?", True),
         ("The appointment is fine.", "an appointment", "When?", False),
         ("はい。", "", "?", False),
+        ("京都です。", "place: 東京都", "どこ？", True),
+        ("東京都です。", "place: 京都", "どこ？", True),
+        ("東京です。", "place: 東京都千代田区", "どこ？", False),
+        ("大阪府です。", "place: 大阪", "どこ？", False),
+        ("ストーブです。", "ストー、スト", "何？", True),
+        ("メモの内容を日本語の文で短く答えてください。", "メモ: 担当は林", "担当は？", True),
+        ("Answer from the facts in one sentence: Hayashi.", "In charge: Hayashi", "Who is in charge?", True),
     ],
 )
 def test_an_answer_with_another_number_or_nothing_of_the_facts_may_differ(

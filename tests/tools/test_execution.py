@@ -10,7 +10,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from rkllm_mcp.config.servers import StdioServer, is_offered
+from rkllm_mcp.config.servers import BuiltinServer, ServerConfig, is_offered
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.events import Approval
 from rkllm_mcp.messages import ANSWER, ToolCall, ToolResult, ToolSpec
@@ -30,7 +30,7 @@ class Server:
     """Answers each call with ``text``; never, if that is None."""
 
     text: str | None = "x"
-    spec: StdioServer = SERVER
+    spec: ServerConfig = SERVER
     error: Exception | None = None
     structured: Mapping[str, Any] | None = None  # without ``meta`` the call then failed, in the words of the server
     meta: Mapping[str, Any] | None = None
@@ -175,3 +175,15 @@ async def test_a_sentence_of_an_own_server_is_the_whole_text_and_its_figures_are
     weather = local_server("s", command=sys.executable, args=("-m", module))
     result = await executed(Server("Rain.", weather, structured=figures, meta={ANSWER: True}))
     assert (result.is_answer, result.text == "Rain.") == (is_own, is_own)
+
+
+@pytest.mark.anyio
+async def test_what_is_missing_on_an_own_server_and_what_is_there_is_said_in_the_language_of_the_question() -> None:
+    error = {"kind": "not_found", "what": "plans.txt", "suggestions": ["plan.md"]}
+    server = Server("There is no plans.txt; there is plan.md.", BuiltinServer(name="s"), structured=error)
+    for language, line in {
+        "en": "There is no plans.txt; there is plan.md.",
+        "ja": "plans.txt はありません。あるのは plan.md です。",
+    }.items():
+        result = await execute_call(server, TOOL, CALL, CallContext(language=language), ExecutionPolicies())
+        assert (result.text, result.shown, result.is_error) == (line, line, True)
