@@ -132,12 +132,10 @@ def may_differ(answer: str, facts: str, question: str) -> bool:
 
 
 def _is_said(word: str, answer_words: set[str]) -> bool:
-    """Return True if an answer has a word; of kanji also with what follows it: 大阪 is in 大阪府, 京都 not in 東京都."""
-    if word in answer_words or word.isascii() or not _KANJI_WORD.fullmatch(word):
+    """Return True if an answer has a word, or kanji with others after it: 大阪府 has 大阪, 東京都 not 京都."""
+    if word in answer_words or not _KANJI_WORD.fullmatch(word):
         return word in answer_words
-    return any(
-        said.startswith(word) or (_KANJI_WORD.fullmatch(said) and word.startswith(said)) for said in answer_words
-    )
+    return any(said.startswith(word) or word.startswith(said) for said in filter(_KANJI_WORD.fullmatch, answer_words))
 
 
 def _numbers(text: str) -> set[str]:

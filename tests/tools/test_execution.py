@@ -10,11 +10,12 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from rkllm_mcp.config.servers import BuiltinServer, ServerConfig, is_offered
+from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool, ServerConfig, is_offered
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.events import Approval
 from rkllm_mcp.messages import ANSWER, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, Approver, CallContext, Decision
+from rkllm_mcp.text import Language
 from rkllm_mcp.tools.approvals import Approvals, Switches
 from rkllm_mcp.tools.execution import ExecutionPolicies, call_within_limit, disabled_result, execute_call, own_tokens
 from tests.support.mcp_servers.specs import local_server
@@ -180,10 +181,15 @@ async def test_a_sentence_of_an_own_server_is_the_whole_text_and_its_figures_are
 @pytest.mark.anyio
 async def test_what_is_missing_on_an_own_server_and_what_is_there_is_said_in_the_language_of_the_question() -> None:
     error = {"kind": "not_found", "what": "plans.txt", "suggestions": ["plan.md"]}
-    server = Server("There is no plans.txt; there is plan.md.", BuiltinServer(name="s"), structured=error)
-    for language, line in {
+    server = Server(
+        "There is no plans.txt; there is plan.md.",
+        BuiltinServer(name="s", tools=(BuiltinTool(name="clock"),)),
+        structured=error,
+    )
+    lines: dict[Language, str] = {
         "en": "There is no plans.txt; there is plan.md.",
         "ja": "plans.txt はありません。あるのは plan.md です。",
-    }.items():
+    }
+    for language, line in lines.items():
         result = await execute_call(server, TOOL, CALL, CallContext(language=language), ExecutionPolicies())
         assert (result.text, result.shown, result.is_error) == (line, line, True)
