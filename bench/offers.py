@@ -65,7 +65,7 @@ async def open_own_tools() -> AsyncGenerator[Toolbox]:
     with tempfile.TemporaryDirectory() as folder, agency_of_today() as agency:
         config = await configuration(Path(folder), "demo", "emulator", "own", agency)
         async with open_tools(config) as environment:
-            await environment.toolbox.started()
+            await environment.toolbox.wait_until_started()
             yield environment.toolbox
 
 

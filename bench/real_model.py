@@ -176,7 +176,7 @@ class Measurement:
                 config = await configuration(Path(folder), self.model, self.library, name, agency)
                 async with _board_of(Path(folder) / "board"), open_app(config) as app:
                     await app.ready()
-                    await app.toolbox.started()
+                    await app.toolbox.wait_until_started()
                     for key, task in tasks.items():
                         if task.set == name:
                             conversation, progress = app.new_conversation(), TrialProgress()

@@ -68,7 +68,7 @@ def without_days(text: str) -> str:
     return plain
 
 
-def _moved(today: date, count: int, unit: str) -> date:
+def _move(today: date, count: int, unit: str) -> date:
     if unit in _DAYS_OF:
         return today + timedelta(days=count * _DAYS_OF[unit])
     months = today.year * 12 + today.month - 1 + count * (12 if unit == "year" else 1)
@@ -114,11 +114,11 @@ def _patterns() -> tuple[tuple[str, Callable[[re.Match[str], date], date]], ...]
         ),
         (
             rf"\b{_COUNT} {_UNIT} (?:from (?:now|today)|later|hence|ahead)|\bin {_COUNT} {_UNIT}\b",
-            lambda m, today: _moved(today, _count_of(m[1] or m[3]), m[2] or m[4]),
+            lambda m, today: _move(today, _count_of(m[1] or m[3]), m[2] or m[4]),
         ),
-        (rf"\b{_COUNT} {_UNIT} (?:ago|before today)", lambda m, today: _moved(today, -_count_of(m[1]), m[2])),
-        (rf"(\d+)({_UNIT_JA})間?[後先]", lambda m, today: _moved(today, int(m[1]), _UNITS_JA[m[2]])),
-        (rf"(\d+)({_UNIT_JA})間?前", lambda m, today: _moved(today, -int(m[1]), _UNITS_JA[m[2]])),
+        (rf"\b{_COUNT} {_UNIT} (?:ago|before today)", lambda m, today: _move(today, -_count_of(m[1]), m[2])),
+        (rf"(\d+)({_UNIT_JA})間?[後先]", lambda m, today: _move(today, int(m[1]), _UNITS_JA[m[2]])),
+        (rf"(\d+)({_UNIT_JA})間?前", lambda m, today: _move(today, -int(m[1]), _UNITS_JA[m[2]])),
         (
             rf"来週の?([{_WEEKDAYS_JA}])曜",
             lambda m, today: today + timedelta(days=7 - today.weekday() + _WEEKDAYS_JA.index(m[1])),
@@ -131,11 +131,11 @@ def _patterns() -> tuple[tuple[str, Callable[[re.Match[str], date], date]], ...]
             rf"\b(?:next|this|coming|this coming|on|until|till) ({'|'.join(_WEEKDAYS)})\b",
             lambda m, today: _coming(today, _WEEKDAYS.index(m[1])),
         ),
-        *_named(),
+        *_named_days(),
     )
 
 
-def _named() -> Iterator[tuple[str, Callable[[re.Match[str], date], date]]]:
+def _named_days() -> Iterator[tuple[str, Callable[[re.Match[str], date], date]]]:
     """Yield the days with a name, the longest names first."""
     rows = [row.split("\t") for row in Path(__file__).with_name("days.tsv").read_text("utf-8").splitlines()]
     names = [(name, day) for day, every in rows for name in every.split(",")]

@@ -149,7 +149,7 @@ class PatientConnection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         try:
             while data:
-                data = self._parsed(data)
+                data = self._parse(data)
         except httptools.HttpParserError:
             self._refuse()
             return
@@ -246,7 +246,7 @@ class PatientConnection(HttpToolsProtocol):
     def _wait(self) -> None:
         self.waiting.add(self, self.client[0] if self.client else "")
 
-    def _parsed(self, data: bytes) -> bytes:
+    def _parse(self, data: bytes) -> bytes:
         """Parse, and return the data that is not parsed yet.
 
         ``Upgrade: h2c``, which Java's HttpClient sends with every first request, is to be ignored (RFC 9110, 7.8).
@@ -311,7 +311,7 @@ def _send_without_chunks(cycle: RequestResponseCycle) -> None:
     """Send an answer of unknown length as HTTP/1.0 has it, up to the end of the connection; uvicorn sends chunks."""
     send, is_open_ended = cycle.send, False
 
-    async def unframed(message: ASGISendEvent) -> None:
+    async def send_unframed(message: ASGISendEvent) -> None:
         nonlocal is_open_ended
         if message["type"] == "http.response.start":
             is_open_ended = not any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
@@ -322,7 +322,7 @@ def _send_without_chunks(cycle: RequestResponseCycle) -> None:
             cycle.expected_content_length = len(message.get("body", b""))
         await send(message)
 
-    cycle.send = unframed
+    cycle.send = send_unframed
 
 
 def _group(address: str) -> str:

@@ -16,7 +16,7 @@ _LEAST_BYTES_PER_S = 4_096
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
-def bounded(
+def limit_receive(
     receive: Receive,
     limit: int,
     *,

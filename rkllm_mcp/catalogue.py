@@ -42,7 +42,7 @@ class Catalogue:
         """Return the texts of ``key`` by what they are about."""
         return self.entries[key]
 
-    def translated(self, key: str, text: str) -> str:
+    def translate_text(self, key: str, text: str) -> str:
         """Return an English text of ours that stands elsewhere, in this language; as it is without a translation.
 
         The entry of ``key`` has the translations by text, or by a pattern that is all of it.

@@ -100,7 +100,7 @@ def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
     return tuple(_field(name, part, name in names) for name, part in properties.items() if _is_object(part))
 
 
-def filled(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+def complete_content(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``content`` with choices by title replaced by their values, and defaults for missing fields."""
     answer = dict(content)
     for field in fields_of(schema):
@@ -156,13 +156,13 @@ def _choices(schema: Mapping[str, Any]) -> tuple[FieldChoice, ...]:
 
 def _by_title(field: FormField, value: Any) -> Any:
     if field.kind == "choice":
-        return _chosen(field, value)
+        return _choice_value(field, value)
     if field.kind == "choices" and isinstance(value, (list, tuple)):
-        return [_chosen(field, item) for item in cast("Sequence[Any]", value)]
+        return [_choice_value(field, item) for item in cast("Sequence[Any]", value)]
     return value
 
 
-def _chosen(field: FormField, value: Any) -> Any:
+def _choice_value(field: FormField, value: Any) -> Any:
     """Return the value with the given title or text; unknown input unchanged."""
     if any(choice.value == value for choice in field.choices):
         return value
@@ -192,7 +192,7 @@ def _read_boolean(_field: FormField, text: str) -> bool:
 
 def _read_choice(field: FormField, text: str) -> Any:
     # A number is a 1-based position in the list, unless it is itself a value.
-    value = _chosen(field, text)
+    value = _choice_value(field, text)
     if all(choice.value != value for choice in field.choices) and text.isdecimal():
         number = int(text) if len(text) < 10 else 0
         return field.choices[number - 1].value if 1 <= number <= len(field.choices) else value

@@ -308,7 +308,7 @@ class Generator(Protocol):
         """Cancel the expected run with exactly these tokens."""
         ...
 
-    def uncached(self, tokens: Sequence[int], owner: str | None = "", /) -> int:
+    def count_uncached(self, tokens: Sequence[int], owner: str | None = "", /) -> int:
         """Return how many of these prompt tokens are not known to be in the KV cache, for this owner."""
         ...
 

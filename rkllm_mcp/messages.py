@@ -348,13 +348,13 @@ def safe_name(name: str) -> str:
     safe = _UNSAFE.sub("_", name)
     if not safe.strip("_-"):
         return f"tool_{_mark(name)}"
-    return safe if len(safe) <= MAX_NAME_CHARS else _marked(safe, name)
+    return safe if len(safe) <= MAX_NAME_CHARS else _with_mark(safe, name)
 
 
 def long_name(server: str, tool: str) -> str:
     """Return ``mcp__{server}__{tool}`` as a safe name."""
     name = f"mcp__{safe_name(server)}__{safe_name(tool)}"
-    return name if len(name) <= MAX_NAME_CHARS else _marked(name, f"{server}\n{tool}")
+    return name if len(name) <= MAX_NAME_CHARS else _with_mark(name, f"{server}\n{tool}")
 
 
 def shown_names(tools: Sequence[tuple[str, str]]) -> list[str]:
@@ -369,13 +369,13 @@ def shown_names(tools: Sequence[tuple[str, str]]) -> list[str]:
         short, long = safe_name(tool), long_name(server, tool)
         # If neither the short nor the long name is unique, append a hash of server and tool.
         candidates = [name for name, count in ((short, shorts[short]), (long, longs[long])) if count == 1]
-        name = next((name for name in candidates if name not in used), _marked(long, f"{server}\n{tool}"))
+        name = next((name for name in candidates if name not in used), _with_mark(long, f"{server}\n{tool}"))
         names.append(name)
         used.add(name)
     return names
 
 
-def _marked(name: str, identity: str) -> str:
+def _with_mark(name: str, identity: str) -> str:
     return f"{name[: MAX_NAME_CHARS - _MARK_CHARS - 1]}_{_mark(identity)}"
 
 

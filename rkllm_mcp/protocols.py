@@ -26,7 +26,7 @@ class EventSink(Protocol):
         """Receive the next events; never waits."""
         ...
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until the reader has taken the events so far; for producers that could outrun any reader."""
         ...
 
@@ -37,7 +37,7 @@ class DiscardEvents:
     def feed(self, batch: Sequence[Event]) -> None:
         """Discard the events."""
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return at once."""
 
 
@@ -91,7 +91,7 @@ class SharedQuestions(Protocol):
         """Delete a question and return the answer that was given to it, if any."""
         ...
 
-    async def changed(self, topic: str) -> None:
+    async def wait_for_change(self, topic: str) -> None:
         """Wait until a question may have been answered."""
         ...
 

@@ -73,7 +73,7 @@ class CallRecorder(Protocol):
 class PastCalls(Protocol):
     """Finds tools that were used for earlier requests."""
 
-    async def served(self, limit: int) -> Sequence[tuple[str, str]]:
+    async def list_served(self, limit: int) -> Sequence[tuple[str, str]]:
         """Return (user's text, ``mcp__server__tool``) of up to ``limit`` good calls, newest first; never raises."""
         ...
 

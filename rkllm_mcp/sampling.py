@@ -120,17 +120,17 @@ class SamplingOverrides:
         ollama="presence_penalty",
     )
 
-    def given(self) -> dict[str, float]:
+    def values_by_option(self) -> dict[str, float]:
         """Return the values that are set, by option."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def on(self, below: SamplingOverrides) -> SamplingOverrides:
         """Return the values of ``below``, replaced by those that are set here."""
-        return replace(below, **self.given())
+        return replace(below, **self.values_by_option())
 
     def over(self, base: Sampling) -> Sampling:
         """Return ``base`` with these values; ``base`` itself without any."""
-        overrides = self.given()
+        overrides = self.values_by_option()
         if not overrides:
             return base
         sampling = replace(base, **overrides)

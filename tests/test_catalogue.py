@@ -22,7 +22,7 @@ from tests.support.shared import REPOSITORY
 
 # Functions whose argument is a key.
 _READERS = frozenset(
-    {"translate", "_translate", "sentence", "table", "_show_listing", "tell", "step", "is_agreed", "translated"}
+    {"translate", "_translate", "sentence", "table", "_show_listing", "tell", "step", "is_agreed", "translate_text"}
 )
 # Tables with keys of a language's own: the words that a person may type; English sentences of doctor and of the models'
 # cards, translated.
@@ -87,7 +87,7 @@ def test_every_model_of_the_catalogue_is_described_in_every_language(language: L
     )
     reasons = [fitness(*check).reason for check in checks]
     ours = [*(folder.card.description for folder in list_models([REPOSITORY / "models"])), *reasons]
-    assert [text for text in ours if catalogue.translated("models.phrases", text) == text] == []
+    assert [text for text in ours if catalogue.translate_text("models.phrases", text) == text] == []
     patterns = catalogue.table("models.phrases")
     assert [
         pattern for pattern in patterns if not any(text == pattern or re.fullmatch(pattern, text) for text in ours)

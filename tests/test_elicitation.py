@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.elicitation import FieldChoice, FormField, fields_of, filled, problems
+from rkllm_mcp.elicitation import FieldChoice, FormField, complete_content, fields_of, problems
 
 SIZES = [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}]
 SCHEMA: dict[str, Any] = {
@@ -115,7 +115,7 @@ def test_formats_are_checked(name: str, good: str, bad: str) -> None:
 
 
 def test_an_omitted_field_gets_its_default_and_a_title_its_value() -> None:
-    answer = filled(SCHEMA, {"name": "Ann", "age": None, "size": "Large", "many": ["Small"]})
+    answer = complete_content(SCHEMA, {"name": "Ann", "age": None, "size": "Large", "many": ["Small"]})
     assert answer == {"name": "Ann", "age": 30, "score": 9.5, "sure": False, "size": "l", "many": ["s"]}
     assert problems(SCHEMA, answer) == ()
 

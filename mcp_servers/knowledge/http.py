@@ -36,7 +36,7 @@ from mcp_servers.knowledge.types import UNRESTRICTED, Access
 from mcp_servers.knowledge.validation import ToolArguments, check_may_write
 from rkllm_base.addresses import is_loopback
 from rkllm_base.listener import Listener, ListenError, listening_socket
-from rkllm_base.uploads import bounded
+from rkllm_base.uploads import limit_receive
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +92,8 @@ def _endpoint(service: KnowledgeService, name: str, id_argument: str) -> Endpoin
             return error_response(KnowledgeError("Internal"))
         problem = answer.problem()
         if problem:
-            return error_response(problem, answer.structured())
-        return JSONResponse(answer.structured(), _CREATED if name in _CREATES else _OK)
+            return error_response(problem, answer.structured_content())
+        return JSONResponse(answer.structured_content(), _CREATED if name in _CREATES else _OK)
 
     return respond
 
@@ -115,7 +115,7 @@ async def _call_tool(service: KnowledgeService, tool: str, id_argument: str, req
 async def _add_file(service: KnowledgeService, request: Request, access: Access) -> ToolOutput:
     """Add the document of a form; large files are spooled to a file without a name."""
     limit = service.uploads.max_bytes + _FORM_BYTES
-    form = _bounded(request, limit).form(max_files=1, max_fields=20)
+    form = _limit_body(request, limit).form(max_files=1, max_fields=20)
     try:
         async with form as fields:
             file = fields.get("file")
@@ -136,9 +136,9 @@ async def _add_file(service: KnowledgeService, request: Request, access: Access)
     return await service.add_file(request.path_params["id"], blob, ToolArguments(form_values), access)
 
 
-def _bounded(request: Request, limit: int) -> Request:
+def _limit_body(request: Request, limit: int) -> Request:
     """Return the request with limits on the size of its body and on its time."""
-    receive = bounded(
+    receive = limit_receive(
         request.receive,
         limit,
         too_large=lambda: _too_large(limit),
@@ -149,7 +149,7 @@ def _bounded(request: Request, limit: int) -> Request:
 
 async def _body(request: Request) -> dict[str, Any]:
     """Return the JSON object of a request, or an empty one without a body."""
-    content = await _bounded(request, DEFAULT_MAX_REQUEST_BODY_SIZE).body()
+    content = await _limit_body(request, DEFAULT_MAX_REQUEST_BODY_SIZE).body()
     if not content:
         return {}
     try:

@@ -27,7 +27,7 @@ from mcp_servers.knowledge.importing.documents import MEGABYTE, Blob, ParsedDocu
 from mcp_servers.knowledge.importing.folders import FolderRules, import_folder
 from mcp_servers.knowledge.importing.reader import Reader
 from mcp_servers.knowledge.library import Library
-from mcp_servers.knowledge.results import AddedDocument, AddedOutput, FileOutcome, taken
+from mcp_servers.knowledge.results import AddedDocument, AddedOutput, FileOutcome, build_model
 from mcp_servers.knowledge.types import DEFAULT_COLLECTION, UNRESTRICTED, Access, NewDocument
 from mcp_servers.knowledge.validation import ToolArguments, valid_unicode
 
@@ -77,7 +77,7 @@ class DocumentWriter:
             content_hash=document.content_hash,
             uri=self._attributes.uri or document.uri,
         )
-        self.written.append(taken(AddedDocument, new, await self._library.add(self.base_id, new, self._access)))
+        self.written.append(build_model(AddedDocument, new, await self._library.add(self.base_id, new, self._access)))
 
     async def remove(self, uri: str) -> None:
         """Remove the document at this URI, if there is one; its other places remain."""
@@ -215,7 +215,7 @@ async def add_path(path: Path, writer: DocumentWriter, reader: Reader, on_progre
         return await add_document(path, writer, reader, on_progress)
     report = await import_folder(path, writer, reader, FolderRules(removes=False), on_progress=on_progress)
     noteworthy = [file for file in report.files if file.reason or file.outcome == "failed"]
-    files = [taken(FileOutcome, file) for file in noteworthy]
+    files = [build_model(FileOutcome, file) for file in noteworthy]
     return added_output(writer, unchanged=report.count("unchanged"), files=files)
 
 

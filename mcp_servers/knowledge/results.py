@@ -24,7 +24,7 @@ _SECONDS = 4
 class ToolOutput(BaseModel):
     """Result of a tool call; keys with a default are omitted while they have it."""
 
-    def structured(self) -> dict[str, Any]:
+    def structured_content(self) -> dict[str, Any]:
         """Return the result as JSON values."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
@@ -282,7 +282,7 @@ class ReindexOutput(ToolOutput):
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def taken(model: type[_Model], *sources: object, **fields: Any) -> _Model:
+def build_model(model: type[_Model], *sources: object, **fields: Any) -> _Model:
     """Return a model with the ``given`` values; its other fields are the attributes of ``sources`` with their names."""
     values = {name: getattr(source, name) for source in sources for name in model.model_fields if hasattr(source, name)}
     return model(**{**values, **fields})
@@ -297,7 +297,7 @@ def search_output(result: SearchResult, base_id: str) -> SearchOutput:
         results=[_passage(hit) for hit in result.hits],
         count=len(result.hits),
         warnings=[*result.left_out, *([NO_ANSWER_WARNING] if result.is_unlikely else [])],
-        stages=[taken(ExplainedStep, step, seconds=round(step.seconds, _SECONDS)) for step in result.explained],
+        stages=[build_model(ExplainedStep, step, seconds=round(step.seconds, _SECONDS)) for step in result.explained],
     )
 
 
@@ -307,7 +307,7 @@ def summary_output(summary: Summary) -> SummaryOutput:
     return SummaryOutput(
         knowledge_base_id=summary.base_id,
         summary=summary.summary,
-        statistics=taken(Statistics, summary),
+        statistics=build_model(Statistics, summary),
         generated_at=summary.generated_at.replace("+00:00", "Z"),
         warning=str(KnowledgeError("NoDocuments")) if is_empty else "",
     )
@@ -318,8 +318,8 @@ def bases_output(
 ) -> BasesOutput:
     """Convert knowledge bases with their counts, and the documents of one of them."""
     return BasesOutput(
-        knowledge_bases=[taken(BaseEntry, summary, base, knowledge_base_id=base.id) for base, summary in bases],
-        documents=[taken(DocumentEntry, document, document_id=document.id) for document in documents],
+        knowledge_bases=[build_model(BaseEntry, summary, base, knowledge_base_id=base.id) for base, summary in bases],
+        documents=[build_model(DocumentEntry, document, document_id=document.id) for document in documents],
         next_cursor=next_cursor,
     )
 
@@ -353,10 +353,10 @@ def read_output(document: ParsedDocument, received: int) -> ReadOutput:
 def passages_output(document: Document, chunks: Iterable[NewChunk], first: int) -> PassagesOutput:
     """Convert chunks of a document, the first of which has the index ``first``."""
     passages = [
-        taken(DocumentPassage, chunk, content=chunk.text, chunk_index=index, headings=list(chunk.headings))
+        build_model(DocumentPassage, chunk, content=chunk.text, chunk_index=index, headings=list(chunk.headings))
         for index, chunk in enumerate(chunks, first)
     ]
-    return taken(
+    return build_model(
         PassagesOutput, document, document_id=document.id, knowledge_base_id=document.base_id, results=passages
     )
 
@@ -386,12 +386,12 @@ def _plain(schema: Any) -> Any:
 
 
 def _passage(hit: Hit) -> FoundPassage:
-    scores = {f"{name}_score": _rounded(score) for name, score in vars(hit.scores).items()}
+    scores = {f"{name}_score": _round_score(score) for name, score in vars(hit.scores).items()}
     cited = citation(hit.title, hit.page, hit.headings)
-    metadata = taken(HitMetadata, hit, headings=list(hit.headings), citation=cited, **scores)
+    metadata = build_model(HitMetadata, hit, headings=list(hit.headings), citation=cited, **scores)
     return FoundPassage(content=hit.content, score=round(hit.score, _DIGITS), weak=hit.is_weak, metadata=metadata)
 
 
-def _rounded(score: float | None) -> float | None:
+def _round_score(score: float | None) -> float | None:
     # Significant digits: BM25 values of a small knowledge base are tiny but still differ.
     return None if score is None else float(f"{score:.{_DIGITS}g}")

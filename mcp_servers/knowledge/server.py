@@ -186,7 +186,7 @@ async def _call_tool(
 def text_contents(answer: ToolOutput, form: TextForm) -> list[str]:
     """Return the text form of a result: prose if requested and available, else JSON and sources."""
     prose = answer.passages() if form == "passages" else ""
-    written = prose or json.dumps(answer.structured(), ensure_ascii=False, separators=(",", ":"))
+    written = prose or json.dumps(answer.structured_content(), ensure_ascii=False, separators=(",", ":"))
     # Prose contains the citations already.
     sources = "" if prose else answer.sources()
     return [written, sources] if sources else [written]
@@ -196,18 +196,21 @@ def _result(answer: ToolOutput, form: TextForm) -> CallToolResult:
     problem = answer.problem()
     if problem:
         failed = _error_result(problem)
-        return failed.model_copy(update={"structured_content": answer.structured()})
+        return failed.model_copy(update={"structured_content": answer.structured_content()})
     content = [TextContent(type="text", text=text) for text in text_contents(answer, form)]
     characters = sum(len(block.text) for block in content)
     if characters > _MAX_ANSWER:
         return _error_result(KnowledgeError("AnswerTooLarge", megabytes=characters // MEGABYTE))
-    return CallToolResult(content=[*content], structured_content=answer.structured())
+    return CallToolResult(content=[*content], structured_content=answer.structured_content())
 
 
 def _error_result(problem: KnowledgeError) -> CallToolResult:
     content = [TextContent(type="text", text=str(problem))]
     return CallToolResult(
-        content=[*content], is_error=True, structured_content=problem.structured(), _meta={STATUS: problem.status}
+        content=[*content],
+        is_error=True,
+        structured_content=problem.structured_content(),
+        _meta={STATUS: problem.status},
     )
 
 

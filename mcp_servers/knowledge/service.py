@@ -103,7 +103,7 @@ class KnowledgeService:
         normalized = await normalize(arguments.text("text"), call.judge or self._judge)
         if self.settings.models.strict and normalized.status.startswith("LLM service unavailable"):
             raise _stage_error(normalized.status)
-        return results.taken(results.NormalizedOutput, normalized)
+        return results.build_model(results.NormalizedOutput, normalized)
 
     async def bases(self, arguments: ToolArguments, call: CallContext) -> results.BasesOutput:
         """List a page of the knowledge bases, or of the documents of one."""
@@ -198,20 +198,20 @@ class KnowledgeService:
         file = self._path(arguments, call.access)
         base_id = await self._resolve_base(arguments.text(BASE, ""), call.access)
         documents, chunks = await self.library.export_base(base_id, file)
-        return _copied(file, knowledge_base_id=base_id, documents=documents, chunks=chunks)
+        return _copied_output(file, knowledge_base_id=base_id, documents=documents, chunks=chunks)
 
     async def import_base(self, arguments: ToolArguments, call: CallContext) -> results.CopiedOutput:
         """Add the documents of an exported file, to a new knowledge base unless one is given."""
         file, base = self._path(arguments, call.access), arguments.text(BASE, "")
         base_id = await self._resolve_base(base, call.access) if base else ""
         base_id, documents, chunks = await self.library.import_base(file, base_id, arguments.text("name", ""))
-        return _copied(file, knowledge_base_id=base_id, documents=documents, chunks=chunks)
+        return _copied_output(file, knowledge_base_id=base_id, documents=documents, chunks=chunks)
 
     async def back_up(self, arguments: ToolArguments, call: CallContext) -> results.CopiedOutput:
         """Copy the database to a file of the server's machine."""
         file = self._path(arguments, call.access)
         await self.library.back_up(file)
-        return _copied(file)
+        return _copied_output(file)
 
     def _path(self, arguments: ToolArguments, access: Access) -> Path:
         return ingest.allowed_path(arguments.text("path"), self.settings.import_from, access)
@@ -241,7 +241,7 @@ class KnowledgeService:
             await self.library.wait_idle()
             state = await self.library.index_state(base_id, call.access)
         names = {"embedder": state.active_embedder, "becoming": state.next_embedding, "problem_found": state.problem}
-        return results.taken(results.ReindexOutput, state, knowledge_base_id=base_id, **names)
+        return results.build_model(results.ReindexOutput, state, knowledge_base_id=base_id, **names)
 
     async def _resolve_base(self, base: str, access: Access) -> str:
         """Return the id of a base given by id or name, or of the default."""
@@ -273,7 +273,7 @@ def _stage_error(warning: str) -> KnowledgeError:
     return KnowledgeError("StageUnavailable", cause=cause)
 
 
-def _copied(file: Path, **contents: Any) -> results.CopiedOutput:
+def _copied_output(file: Path, **contents: Any) -> results.CopiedOutput:
     return results.CopiedOutput(path=str(file), bytes=file.stat().st_size, **contents)
 
 

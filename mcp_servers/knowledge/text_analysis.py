@@ -5,7 +5,7 @@ katakana or kanji are terms as a whole as well, which covers most names. Other s
 and English function words, reduced to their stems by Snowball's English stemmer (Porter, 2001).
 
 Before that, radicals, variant kanji, invisible characters, letters far apart, thousands (1,250) and articles (第三条)
-become what is usual (``unified``).
+become what is usual (``unify_letters``).
 
 * The terms of a text never change within one ``ANALYZER_VERSION``: deleting from the text index needs exactly the terms
 that were added. Any change here or in the rules of ``ocr`` raises the version, and stored text is indexed again.
@@ -76,7 +76,7 @@ class Analysis:
     kanji: list[str]  # every single kanji, with repetitions
 
 
-def unified(text: str) -> str:
+def unify_letters(text: str) -> str:
     """Return ``text`` in the letters that are compared: corrected, NFKC, lower case, one spelling of katakana."""
     folded = fold_characters(text)
     # 10³ is not 103, but m² is m2.
@@ -84,14 +84,14 @@ def unified(text: str) -> str:
     plain = unicodedata.normalize("NFKC", correct_long_marks(apart)).lower()
     plain = _THOUSANDS.sub("", plain)
     if not plain.isascii():
-        plain = _SPACED_OUT.sub(_joined, plain)
+        plain = _SPACED_OUT.sub(_join_spaced, plain)
         plain = _ARTICLE.sub(lambda match: f"第{_kanji_value(match[1])}", plain)
     if "ヴ" in plain:
         plain = _VU.sub(lambda match: _BU[match[1]], plain)
     return _LAST_LONG.sub("", plain.translate(_SMALL_KATAKANA))
 
 
-def _joined(spaced: re.Match[str]) -> str:
+def _join_spaced(spaced: re.Match[str]) -> str:
     return "".join(spaced[0].split())
 
 
@@ -117,7 +117,7 @@ def analyze(text: str) -> Analysis:
 def _analyze(text: str) -> Analysis:
     terms: list[str] = []
     kanji: list[str] = []
-    for match in _RUN.finditer(unified(text)):
+    for match in _RUN.finditer(unify_letters(text)):
         run = match.group()
         if match["unspaced"] is None:
             word = _word(run)

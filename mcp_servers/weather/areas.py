@@ -170,11 +170,11 @@ def _split_municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list
             groups[code[:2] + ward[1]].append((code, entry))
         elif not code.endswith("00"):
             groups[code[:5]].append((code, entry))
-    wholes = (_undivided(members, table, areas) for members in groups.values())
+    wholes = (_undivided_city(members, table, areas) for members in groups.values())
     return [place for place in wholes if place]
 
 
-def _undivided(members: list[tuple[str, _Entry]], table: _Table, areas: dict[str, ForecastArea]) -> Place | None:
+def _undivided_city(members: list[tuple[str, _Entry]], table: _Table, areas: dict[str, ForecastArea]) -> Place | None:
     code, first = min(members, key=lambda member: member[0])
     area = areas.get(_class10_above(table, first.parent))
     shared = re.match(r".+[市町村]", _common_beginning([entry.name for _, entry in members]))

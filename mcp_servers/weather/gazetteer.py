@@ -139,9 +139,9 @@ class Gazetteer:
             if len(region) > 1 and prefecture is None:
                 return PlaceMatch(region)
         explicit_prefecture_first = sorted(interpretations, key=lambda interpretation: interpretation[1] is None)
-        loosening = (_unchanged, self._landmark, _without_county, _municipality_of_an_address, _without_ending)
+        loosening = (_unchanged_name, self._landmark, _without_county, _municipality_of_an_address, _without_ending)
         for loosen in (*loosening, self._landmark_without_ending):
-            for name, prefecture in interpretations if loosen is _unchanged else explicit_prefecture_first:
+            for name, prefecture in interpretations if loosen is _unchanged_name else explicit_prefecture_first:
                 for candidate in loosen(name):
                     places = self._look_up(candidate, prefecture, namesakes=namesakes)
                     if places:
@@ -151,7 +151,7 @@ class Gazetteer:
 
     def find_in(self, text: str) -> PlaceMatch:
         """Return the place that a question names somewhere; none if it names none."""
-        named = self._contained(fold(text))
+        named = self._contained_names(fold(text))
         words = [
             word for word in _LATIN_WORD.findall(unicodedata.normalize("NFKC", text)) if len(word) >= _LEAST_LETTERS
         ]
@@ -197,14 +197,14 @@ class Gazetteer:
             # Some names contain brackets themselves: 佐世保市（宇久地域）.
             yield tidy, None
             yield from self._with_prefecture_before(tidy)
-            yield from self._divided(parts)
+            yield from self._split_prefecture(parts)
         for part in parts:
             yield part, None
             yield from self._with_prefecture_before(part)
             if len(part.split()) > 1:
-                yield from self._divided(part.split())
+                yield from self._split_prefecture(part.split())
 
-    def _divided(self, parts: list[str]) -> Iterator[tuple[str, Prefecture | None]]:
+    def _split_prefecture(self, parts: list[str]) -> Iterator[tuple[str, Prefecture | None]]:
         """Split ``Fuchu, Hiroshima`` or ``広島県 府中市`` into prefecture and name."""
         for at in (len(parts) - 1, 0):
             part = parts[at]
@@ -226,7 +226,7 @@ class Gazetteer:
                 if folded[length] == "の" and length + 1 < len(folded):
                     yield folded[length + 1 :], prefecture
 
-    def _contained(self, key: str) -> Iterator[str]:
+    def _contained_names(self, key: str) -> Iterator[str]:
         """Yield the names of places and regions that a query contains, the longest first."""
         for length in range(min(len(key) - 1, _MAX_CONTAINED), 1, -1):
             for start in range(len(key) - length + 1):
@@ -246,7 +246,9 @@ class Gazetteer:
         longer = sorted((name for name in index if len(key) > 1 and name.startswith(key)), key=len)
         near = difflib.get_close_matches(key, index, n=_SUGGESTIONS, cutoff=cutoff)
         best = [min(index[name], key=lambda place: _RANK[place.kind]) for name in (*longer, *near)]
-        best = best or [place for name in self._contained(fold(query)) for place in self._by_name.get(fold(name), ())]
+        best = best or [
+            place for name in self._contained_names(fold(query)) for place in self._by_name.get(fold(name), ())
+        ]
         return iter(list(dict.fromkeys(best))[:_SUGGESTIONS])
 
 
@@ -278,7 +280,7 @@ def _bare_kana(place: Place) -> Iterator[str]:
             yield place.kana.removesuffix(ending)
 
 
-def _unchanged(name: str) -> Iterator[str]:
+def _unchanged_name(name: str) -> Iterator[str]:
     yield name
 
 

@@ -157,7 +157,7 @@ class JmaClient:
     async def _try(self, path: str, cached: _CachedDocument | None, *, last: bool) -> Answer | None:
         """Send one request; return None if a retry may succeed."""
         try:
-            response = await fetch(self._connected(), "GET", path, _LIMITS, headers=_conditions(cached))
+            response = await fetch(self._connect(), "GET", path, _LIMITS, headers=_conditions(cached))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, OSError) as error:
             # Without route, name or listener a retry after half a second would fail too, while the user waits.
             raise AgencyUnreachableError(self._settings.host, _reason(error)) from error
@@ -175,7 +175,7 @@ class JmaClient:
             raise AgencyUnreachableError(self._settings.host, f"HTTP {response.status}")
         return None
 
-    def _connected(self) -> httpx2.AsyncClient:
+    def _connect(self) -> httpx2.AsyncClient:
         # Created at the first request: loading the trust store takes time and can fail on a minimal system.
         if self._client is None:
             self._client = httpx2.AsyncClient(

@@ -93,7 +93,7 @@ async def _result(answering: Awaitable[BaseModel]) -> CallToolResult:
     except WeatherError as error:
         content = TextContent(type="text", text=str(error))
         return CallToolResult(
-            content=[content], is_error=True, structured_content=error.structured(), _meta={TEXTS: error.texts}
+            content=[content], is_error=True, structured_content=error.structured_content(), _meta={TEXTS: error.texts}
         )
     sentence = answer.sentence() if isinstance(answer, WeatherAnswer) else ""
     return CallToolResult(

@@ -92,7 +92,7 @@ async def answer_without_tools(
         elif kind == "facts" and calls.has_last_round and (more := _results_behind(turn, conversation)):
             # Not in the conversation, where small models copy its form into their next answers.
             sink.feed([Text(more)])
-            await sink.drained()
+            await sink.drain()
     finally:
         conversation.unpaid_tokens = asked.unpaid_tokens
         last = asked.messages[-1] if asked.messages[-1].role == "assistant" else Message("assistant")

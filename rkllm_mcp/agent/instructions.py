@@ -123,8 +123,8 @@ class TurnPreparation:
             earlier_questions = [
                 message.text for message in conversation.messages if message.role == "user" and not message.foreign
             ]
-            before, followed, result = self._continued(conversation) if offer is not None else ("", "", "")
-            said = self._selection.search.continued(before, request.asked.text, result) if before else ""
+            before, followed, result = self._continued_question(conversation) if offer is not None else ("", "", "")
+            said = self._selection.search.continue_question(before, request.asked.text, result) if before else ""
             words = said or with_earlier_words(request.asked.text, earlier_questions)
             allowed = {tool.name for tool in request.tools}
             context_tools = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
@@ -146,7 +146,7 @@ class TurnPreparation:
                 standing,
                 news,
                 request.asked.context,
-                *(_quoted(finding, language_of_text(request.asked.text)) for finding in findings),
+                *(_quote(finding, language_of_text(request.asked.text)) for finding in findings),
                 *server_instructions,
             ]
         elif not conversation.listed_tools:
@@ -160,7 +160,7 @@ class TurnPreparation:
         """True if a question is shown with the tools that it may need, in place of a list of all."""
         return self._selection.settings.with_question
 
-    def _continued(self, conversation: Conversation) -> tuple[str, str, str]:
+    def _continued_question(self, conversation: Conversation) -> tuple[str, str, str]:
         """Return the last question with a call, with what it left out itself, and the tool of that call.
 
         The third text is the result, if no question came after it.
@@ -170,7 +170,8 @@ class TurnPreparation:
             if message.role == "user" and not message.foreign:
                 asked = message.text
             elif message.calls:
-                question = (self._selection.search.continued(question, asked, result) or asked) if asked else question
+                if asked:
+                    question = self._selection.search.continue_question(question, asked, result) or asked
                 tool, asked = message.calls[-1].name, ""
             elif message.results:
                 result = message.results[-1].text
@@ -230,7 +231,7 @@ class TurnPreparation:
         return ToolFinder(self._tools, self._selection.search, find, request.tools, conversation.revealed_tools)
 
 
-def _quoted(finding: ContextResult, language: Language) -> str:
+def _quote(finding: ContextResult, language: Language) -> str:
     # The last line marks the end of the tool's text, which must not be able to contain it.
     beginning, end = translate("model.found", language).split("\n")
     text = finding.text.replace(end, end.replace("[", "[ "))

@@ -68,7 +68,7 @@ async def run_agent(
         shown = ShownEvents(calls, sink, may_reveal=counter.reveals > 0)
         options = replace(options, others=calls.tool_set.others())
         turn = await model.respond(conversation, calls.tool_set.listed, options, shown)
-        await sink.drained()
+        await sink.drain()
         is_cut = turn.is_cut and not turn.calls
         outcome = RoundOutcome() if is_cut else await calls.resolve(turn, may_reveal=counter.reveals > 0)
         if outcome.without_tools:

@@ -168,7 +168,7 @@ def offer_of(evidence: Sequence[ToolEvidence], followed: str = "") -> Offer:
         if probability >= IS_LIKELY
     ]
     best = sorted(guesses, key=lambda guess: -guess.probability)
-    if best and best[0].probability >= _needed(best[0]) and best[0].tool.read_only is True:
+    if best and best[0].probability >= _needed_probability(best[0]) and best[0].tool.read_only is True:
         return Offer(tuple(best), best[0].tool.name)
     # Tools that may change something, and those that do not read a question themselves, are the model's own choice.
     return Offer(tuple(guess for guess in best if not guess.tool.question_argument))
@@ -180,7 +180,7 @@ def _lacks(evidence: ToolEvidence) -> bool:
     return bool(evidence.missing & {"arithmetic", "quantity"} if finds else evidence.missing)
 
 
-def _needed(guess: Guess) -> float:
+def _needed_probability(guess: Guess) -> float:
     """Return the probability from which on the host begins a call: more where words alone speak for the tool."""
     if guess.lacks and "followed" not in guess.reasons:
         return math.inf

@@ -54,7 +54,7 @@ class PendingRequests:
         """Respond to an elicitation request; return False if none with this id is open."""
         return self._set_response(question_id, Elicitation, answer)
 
-    async def settled(self, question_id: str) -> None:
+    async def wait_until_settled(self, question_id: str) -> None:
         """Wait until a request is closed: answered, timed out, or its answer was stopped."""
         if question_id in self._open:
             await self._settled.setdefault(question_id, anyio.Event()).wait()
@@ -112,7 +112,7 @@ class PendingRequests:
                     is_form = isinstance(question, Elicitation)
                     value = ElicitationAnswer(given["action"], given["content"]) if is_form else given
                     self._set_response(question.id, type(question), value)
-            await shared.changed(question.id)
+            await shared.wait_for_change(question.id)
 
     def _set_response(self, question_id: str, kind: type[PendingRequest], value: Decision | ElicitationAnswer) -> bool:
         question, answer = self._open.get(question_id, (None, None))

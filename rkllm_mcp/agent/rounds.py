@@ -125,7 +125,7 @@ class ShownEvents:
         self._sink = sink
         self._may_call = may_call
         self._may_reveal = may_reveal
-        self.drained = sink.drained
+        self.drain = sink.drain
 
     def feed(self, batch: Sequence[Event]) -> None:
         """Pass on the events that are shown."""

@@ -92,7 +92,7 @@ class _SampleReader:
         if self.is_stopped:
             self._scope.cancel()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return at once: the text is taken here."""
 
     def whole_text(self) -> str:

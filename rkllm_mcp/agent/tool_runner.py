@@ -108,7 +108,7 @@ class CallRunner:
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             self._sink.feed([ToolProgress(call.id, progress, total, message)])
             # A server may send progress faster than any reader takes it.
-            await self._sink.drained()
+            await self._sink.drain()
 
         context = replace(
             self._context, on_progress=on_progress, announcement=status_line("calling", name=call.name, call=call.id)

@@ -39,7 +39,7 @@ class Search(Protocol):
         """The names of files in a text."""
         ...
 
-    def continued(self, before: str, text: str, result: str = "") -> str:
+    def continue_question(self, before: str, text: str, result: str = "") -> str:
         """The question that a text continues, with its values; ``result`` is that of the question ``before``."""
         ...
 
@@ -121,7 +121,7 @@ class ToolFinder:
 _PURPOSE_CHARS = 120
 
 
-def named(tool: ToolSpec) -> ToolSpec:
+def without_parameters(tool: ToolSpec) -> ToolSpec:
     """Return ``tool`` as it is in a list of names: with its purpose, without parameters."""
     return replace(tool, description=tool.summary[:_PURPOSE_CHARS], input_schema={})
 

@@ -104,7 +104,7 @@ class HeldBody:
         size = size if size > UNCOUNTED_BYTES else 0
         freed, self.size = self.size - size, min(self.size, size)
         if freed > 0:
-            self._admission.released(self.key, freed)
+            self._admission.on_release(self.key, freed)
 
     def release(self) -> None:
         """Give the room back."""
@@ -134,7 +134,7 @@ class Admission:
         await self.bodies.take(key, size, BODIES_PER_KEY * limit, BODIES * limit, WAIT_S)
         return HeldBody(self, key, size)
 
-    def released(self, key: str, size: int) -> None:
+    def on_release(self, key: str, size: int) -> None:
         """Note that a body is not held any more; called by ``HeldBody``."""
         self.bodies.give_back(key, size)
         if self._trim_timer is None:
@@ -166,14 +166,14 @@ class Admission:
         Cancelling it while it waits takes it out of the round; a function that runs is waited for.
         """
 
-        def timed() -> tuple[T, float]:
+        def time_call() -> tuple[T, float]:
             began = time.monotonic()
             return function(), time.monotonic() - began
 
         await self._turn(key, is_owners=is_owners)
         try:
             # After the prompt of an answer at most, which takes the same thread.
-            return await run_costly(timed)
+            return await run_costly(time_call)
         finally:
             self._pass_turn()
 

@@ -47,7 +47,7 @@ class EventQueue:
         self._batches.append(batch)
         self._news.set()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait while the reader is too far behind."""
         while len(self._batches) > BATCHES_AHEAD and not self._is_closed:
             self._space.clear()
@@ -139,11 +139,11 @@ class Answer:
                 return
         self.sink.feed(batch)
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Do the input and output that is due, and wait until the reader has taken the events."""
         for step in self._steps:
             await step.settle()
-        await self.sink.drained()
+        await self.sink.drain()
 
     @asynccontextmanager
     async def making(self) -> AsyncGenerator[Answer, None]:

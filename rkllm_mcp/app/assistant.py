@@ -275,7 +275,7 @@ class App:
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             sink.feed([ToolProgress("call_1", progress, total, message)])
-            await sink.drained()
+            await sink.drain()
 
         with self._asker(options, sink) as asker:
             context = CallContext(on_progress, sink, asker, options.tokens, language=options.language)
@@ -308,7 +308,7 @@ class App:
         """
         # Both are starting already; in this order a failed model is reported without waiting for slow servers.
         await self.model_host.ready()
-        await self.toolbox.connected()
+        await self.toolbox.wait_until_connected()
 
     async def _ready_to_warm_up(self) -> None:
         await self.model_host.ready()
@@ -403,7 +403,7 @@ class App:
                     finally:
                         model.over(conversation.id)
         if answer.record is not None and answer.has_answered:
-            self._titles.answered(conversation, self.model_host)
+            self._titles.on_answer(conversation, self.model_host)
 
     async def _prepare_question(
         self, question: str | PromptQuestion, options: AnswerOptions, context: CallContext
@@ -428,7 +428,7 @@ class App:
     async def _model_ready(self, sink: EventSink) -> None:
         self.toolbox.retry()
         if self._warm_up is not None:
-            self._warm_up.awaited()
+            self._warm_up.give_way()
         if not self.model_host.is_ready and (statuses := self.starting()):
             sink.feed(statuses)
         await self.model_host.ready()

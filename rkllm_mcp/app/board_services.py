@@ -61,7 +61,7 @@ class BoardServices:
         usage: Usage | None = None
         end = End("failed")
         async with (
-            self._admitted(),
+            self._hold_npu(),
             aclosing(self.app.reply(self.app.new_conversation(system, with_person=False), prompt, options)) as events,
         ):
             async for event in events:
@@ -82,12 +82,12 @@ class BoardServices:
         self, texts: Sequence[str], *, instruction: str = "", dimensions: int | None = None
     ) -> list[array[float]]:
         """Return a vector for each text; see ``AuxiliaryModel.embed``."""
-        async with self._admitted():
+        async with self._hold_npu():
             return await self.embedder.embed(texts, instruction=instruction, dimensions=dimensions)
 
     async def rerank(self, query: str, documents: Sequence[str], *, instruction: str = "") -> list[float]:
         """Return a relevance score for each document, as in web search unless ``instruction`` says otherwise."""
-        async with self._admitted():
+        async with self._hold_npu():
             return await self.ranker.rerank(query, documents, instruction=instruction)
 
     async def status(self) -> dict[str, str]:
@@ -104,10 +104,10 @@ class BoardServices:
         return rows | dict(await anyio.to_thread.run_sync(device_state))
 
     @asynccontextmanager
-    async def _admitted(self) -> AsyncGenerator[None, None]:
+    async def _hold_npu(self) -> AsyncGenerator[None, None]:
         """Wait until the NPU is free, and hold it."""
         with self.scheduler.admit() as slot:
-            await slot.admitted()
+            await slot.wait_until_admitted()
             yield
 
 
@@ -119,7 +119,7 @@ async def open_board_services(
 
     ``embedding`` and ``ranking`` are names or paths of models; the chat model embeds and reranks when they are None.
     """
-    config = config.overridden(tools=False)
+    config = config.with_options(tools=False)
     names = [name for name in (embedding, ranking) if name is not None]
     async with open_app(config, status=status) as app, open_auxiliary_models(config, names) as auxiliary_models:
         chat_evaluator = app.model_host.evaluator(None)

@@ -159,7 +159,7 @@ def from_json(text: str | bytes) -> list[StoredConversation]:
         raise UsageError(f"this is no export of a conversation: {where}: {first['msg']}; {remedy}") from None
     if isinstance(read, _ImportedData):
         read = read.conversations
-    return [_stored(conversation) for conversation in (read if isinstance(read, list) else [read])]
+    return [_to_stored(conversation) for conversation in (read if isinstance(read, list) else [read])]
 
 
 def _foreign(text: str | bytes) -> list[StoredConversation] | None:
@@ -169,7 +169,7 @@ def _foreign(text: str | bytes) -> list[StoredConversation] | None:
         return None
 
 
-def _stored(read: _Imported) -> StoredConversation:
+def _to_stored(read: _Imported) -> StoredConversation:
     turns = tuple(
         StoredTurn(
             turn.role,

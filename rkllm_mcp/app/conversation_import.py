@@ -54,7 +54,7 @@ def foreign_conversations(read: Any) -> list[StoredConversation] | None:
     trees = [tree for entry in entries if (tree := _tree(as_mapping(entry))) is not None]
     if not trees:
         return None
-    return [stored for tree in trees if (stored := _stored(tree)) is not None]
+    return [stored for tree in trees if (stored := _to_stored(tree)) is not None]
 
 
 def _tree(entry: Mapping[str, Any]) -> _Tree | None:
@@ -124,13 +124,13 @@ def _llama_cpp(entry: Mapping[str, Any]) -> _Tree:
     return _Tree(_text(conversation.get("name")), 0.0, updated, _text(conversation.get("currNode")), nodes)
 
 
-def _stored(tree: _Tree) -> StoredConversation | None:
+def _to_stored(tree: _Tree) -> StoredConversation | None:
     branch = _branch(tree)
     system = next((text for node in branch if node.role == "system" and (text := node.text.strip())), "")
     # One after another of the same speaker is one turn here.
     spoken = (node for node in branch if node.role in ("user", "assistant") and node.text.strip())
     said = groupby(spoken, lambda node: node.role)
-    turns = [_joined(role, list(nodes)) for role, nodes in said if role == "user" or role == "assistant"]
+    turns = [_join_nodes(role, list(nodes)) for role, nodes in said if role == "user" or role == "assistant"]
     if not turns:
         return None
     times = [at for at in (tree.created, tree.updated, *(turn.at for turn in turns)) if at] or [time.time()]
@@ -157,7 +157,7 @@ def _upwards(nodes: Mapping[str, _Node], key: str) -> Iterator[_Node]:
         key = nodes[key].parent
 
 
-def _joined(role: Literal["user", "assistant"], nodes: Sequence[_Node]) -> StoredTurn:
+def _join_nodes(role: Literal["user", "assistant"], nodes: Sequence[_Node]) -> StoredTurn:
     text = "\n\n".join(node.text.strip() for node in nodes)
     thinking = "\n\n".join(filter(None, (node.thinking.strip() for node in nodes)))
     return StoredTurn(role, text, thinking, at=next((node.at for node in reversed(nodes) if node.at), 0.0))

@@ -94,7 +94,7 @@ async def open_auxiliary_models(
 
     It is a ModelLoadError if the NPU has no address space left for this many models.
     """
-    configs = {name: config.overridden(model=name) for name in dict.fromkeys(names)}
+    configs = {name: config.with_options(model=name) for name in dict.fromkeys(names)}
     folders = {name: chosen_model(model_config) for name, model_config in configs.items()}
     if not folders:
         yield {}
@@ -186,7 +186,7 @@ async def _open_on_npu(
             auxiliary_models = open_host.auxiliary_models
         # The imports below hold the event loop, which has to start the process that loads the model meanwhile.
         with anyio.move_on_after(WORKER_START_S):
-            await engine.started()
+            await engine.wait_until_started()
         from rkllm_mcp.app.model_form import listing, model_form
         from rkllm_mcp.providers.rkllm import RkllmModel
         from rkllm_mcp.runtime.prompt_cache import PrefixExchange, PromptFiles, prompts_folder
@@ -276,7 +276,7 @@ class ModelSwitch:
 
     async def open(self) -> None:
         """Open the configured model; ``open_models`` does this."""
-        self._current = await self._opened(self.config, self._auxiliary)
+        self._current = await self._open_host(self.config, self._auxiliary)
 
     async def close(self) -> None:
         """Close all models; ``open_models`` does this."""
@@ -309,7 +309,7 @@ class ModelSwitch:
         """True while a model is being loaded in place of another."""
         return self._lock.locked()
 
-    def listed(self, *, with_installed: bool) -> dict[str, ListedModel]:
+    def list_models(self, *, with_installed: bool) -> dict[str, ListedModel]:
         """Return the loaded chat model and those that embed and rank; ``with_installed`` adds the installed ones."""
         host, section = self.current, self.config.service
         if host.npu is None:
@@ -364,10 +364,10 @@ class ModelSwitch:
             before, was_unloaded = self.current, self.is_unloaded
             try:
                 await self._unload(before)
-                host = await self._loaded(name, config)
+                host = await self._load(name, config)
             except BaseException as error:
                 with anyio.CancelScope(shield=True):
-                    failure = await self._restored(before, name, error, is_wanted=not was_unloaded)
+                    failure = await self._restore(before, name, error, is_wanted=not was_unloaded)
                 if failure is None:
                     raise
                 self._failures[name] = (time.monotonic(), failure)
@@ -385,7 +385,7 @@ class ModelSwitch:
         async with self._lock:
             directory = await to_thread.run_sync(folder.resolve)
             used = [host.npu.model for host in (self.home, self.current) if host.npu is not None]
-            used += [chosen_model(self.config.overridden(model=name)) for name in self.home.auxiliary_models]
+            used += [chosen_model(self.config.with_options(model=name)) for name in self.home.auxiliary_models]
             if any(model.file.resolve().is_relative_to(directory) for model in used):
                 raise UsageError(f"the model in {folder} is loaded or configured; use another one first")
             for name in [name for name, (host, _) in self._open.items() if _is_in(host, directory)]:
@@ -422,12 +422,14 @@ class ModelSwitch:
         """Return the configuration with another model; a context window larger than its own is not asked for."""
         if folder.name == self.home.name:
             return self.config
-        config = self.config.overridden(model=str(folder.folder))
+        config = self.config.with_options(model=str(folder.folder))
         limit = self.config.model.context_tokens
         tokens = None if limit is None else min(limit, folder.card.context_tokens)
         return config.model_copy(update={"model": config.model.model_copy(update={"context_tokens": tokens})})
 
-    async def _opened(self, config: Config, auxiliary: Sequence[str], open_host: ModelHost | None = None) -> ModelHost:
+    async def _open_host(
+        self, config: Config, auxiliary: Sequence[str], open_host: ModelHost | None = None
+    ) -> ModelHost:
         stack = AsyncExitStack()
         try:
             host = await stack.enter_async_context(open_model(config, auxiliary, open_host))
@@ -442,16 +444,16 @@ class ModelSwitch:
         if stack is not None:
             await stack.aclose()
 
-    async def _loaded(self, name: str, config: Config) -> ModelHost:
+    async def _load(self, name: str, config: Config) -> ModelHost:
         if name in self._open:
             host = self._open[name][0]
             self._wake(host)
         else:
-            host = await self._opened(config, (), self.home)
+            host = await self._open_host(config, (), self.home)
         await host.board.engine.ready()
         return host
 
-    async def _restored(
+    async def _restore(
         self, before: ModelHost, name: str, error: BaseException, *, is_wanted: bool
     ) -> RuntimeUnusableError | None:
         """Load the former model again after ``name`` failed, and return the error; None if loading was cancelled."""

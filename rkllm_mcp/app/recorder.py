@@ -23,7 +23,7 @@ from typing import Any
 
 import anyio
 
-from rkllm_mcp.config.header_templates import redacted, redacted_so_far
+from rkllm_mcp.config.header_templates import redact, redacted_so_far
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.events import (
     Approval,
@@ -169,11 +169,11 @@ class AnswerRecord(Step):
             elif isinstance(event, Usage):
                 self._rounds.append(([], []))
             if not isinstance(event, _PASSING):
-                stored = self._stored(event_to_dict(event))
+                stored = self._stored_form(event_to_dict(event))
                 self._events.append({**stored, "parts": [stored["text"]]} if "text" in stored else stored)
         return batch
 
-    def _stored(self, event: dict[str, Any]) -> dict[str, Any]:
+    def _stored_form(self, event: dict[str, Any]) -> dict[str, Any]:
         return event if self._recorder.conversations.keeps_results else without_result(event)
 
     def _events_json(self) -> str:
@@ -184,7 +184,7 @@ class AnswerRecord(Step):
             if event["kind"] == "tool_result":
                 event["text"] = event["text"][:_EVENT_CHARS]
         secrets = [to_json(secret)[1:-1] for secret in self._secrets]
-        text = redacted(to_json(events), secrets) if secrets else to_json(events)
+        text = redact(to_json(events), secrets) if secrets else to_json(events)
         return "" if len(text) > _EVENTS_CHARS or not events else text
 
     async def follow(self, deleted: Callable[[], object]) -> None:
@@ -413,5 +413,5 @@ def _answer_turn(rounds: Sequence[Message], ending: Ending, at: float) -> Stored
 
 
 def _discreet(turn: StoredTurn, secrets: Sequence[str]) -> StoredTurn:
-    texts = {name: redacted(getattr(turn, name), secrets) for name in ("text", "thinking", "context")}
+    texts = {name: redact(getattr(turn, name), secrets) for name in ("text", "thinking", "context")}
     return replace(turn, **texts) if secrets else turn

@@ -46,7 +46,7 @@ async def start_apart(config: Config, name: str, log_in: BrowserConsent | None =
     from rkllm_mcp.app.tools import open_tools
 
     async with open_tools(config.only_servers([name]), log_in=log_in) as environment:
-        await environment.toolbox.started()
+        await environment.toolbox.wait_until_started()
         return _outcome(environment.toolbox, name)
 
 
@@ -123,7 +123,7 @@ class Login:
         """Take the address that the browser was sent to; return False if this login does not wait for it."""
         return self.state == "waiting" and self._redirect is not None and self._redirect.take(address)
 
-    async def changed(self, state: LoginState, timeout_s: float) -> None:
+    async def wait_for_change(self, state: LoginState, timeout_s: float) -> None:
         """Wait until the state is another one than ``state``, for at most ``timeout_s`` seconds."""
         with anyio.move_on_after(timeout_s):
             while self.state == state:

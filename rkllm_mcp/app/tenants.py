@@ -174,9 +174,9 @@ class Tenants:
         switching = self.config.model.switching
         return switching == "request" or (switching == "owner" and tenant == OWNER)
 
-    def listed(self, tenant: str) -> dict[str, ListedModel]:
+    def list_models(self, tenant: str) -> dict[str, ListedModel]:
         """Return the models that a tenant's requests may name, by name; reads files. See ``models`` for the error."""
-        return self.models.listed(with_installed=self.may_switch(tenant))
+        return self.models.list_models(with_installed=self.may_switch(tenant))
 
     @contextmanager
     def using(self, keep_alive: float | None = None) -> Generator[None, None, None]:
@@ -212,7 +212,7 @@ class Tenants:
         with anyio.CancelScope() as self._exchange:
             await models.unload()
             self._report_status(f"[NPU: Model '{models.current.name}' is unloaded until the next question]")
-            self.scheduler.loaded("")
+            self.scheduler.on_load("")
 
     def _start_load(self, name: str) -> None:
         if self._models is not None:
@@ -233,7 +233,7 @@ class Tenants:
                 self._keep_alive_s = keep_alive_s(self.config.model.keep_alive)
             line = f"Model '{name}' is loaded" if failure is None else str(failure)
             self._report_status(f"[NPU: {line}]")
-            self.scheduler.loaded("" if models.is_unloaded else models.current.name, failure)
+            self.scheduler.on_load("" if models.is_unloaded else models.current.name, failure)
 
     def _use(self, model_host: ModelHost) -> None:
         for name, opened in self._apps.items():

@@ -78,7 +78,7 @@ def cleaned_title(answer: str, question: str, said: str = "", *, is_cut: bool = 
         said: what the model has said before, which the smallest models say again instead of a title.
         is_cut: the token limit ended the answer, so its last line is not complete.
     """
-    lines = [undecorated for line in answer.strip().splitlines() if (undecorated := _undecorated(line))]
+    lines = [undecorated for line in answer.strip().splitlines() if (undecorated := _strip_decoration(line))]
     if is_cut and len(answer.strip().splitlines()) < 2:
         return ""
     # "Here is a title:" and the title below
@@ -105,7 +105,7 @@ def _is_in_language_of(question: str, title: str) -> bool:
     return language_of_text(question) != "ja" or new.encode("cp932", "ignore").decode("cp932") == new
 
 
-def _undecorated(line: str) -> str:
+def _strip_decoration(line: str) -> str:
     """Return a line without label, markup, quotes and full stop."""
     text = collapse_whitespace(line)
     before = None
@@ -167,7 +167,7 @@ class Titles:
         if len(self._attempts) > _MOST_PENDING:
             self._attempts.popitem(last=False)
 
-    def answered(self, conversation: Conversation, host: ModelHost) -> None:
+    def on_answer(self, conversation: Conversation, host: ModelHost) -> None:
         """Note that a question was answered and saved; soon write the title of a conversation that needs one."""
         self._answers += 1
         if host.npu is not None and conversation.id in self._attempts and self.are_written_by(host):
@@ -178,20 +178,20 @@ class Titles:
         if answers != self._answers:
             return
         engine = npu.engine
-        if not (engine.is_ready and engine.is_idle and self._is_free()) or engine.expected:
+        if not (engine.is_ready and engine.is_idle and self._is_free()) or engine.expected_tokens:
             return
         remaining = self._attempts.pop(conversation.id, 0) - 1
         if remaining < 0:
             return
         try:
-            if not await self._named(conversation, npu) and remaining:
+            if not await self._store_title(conversation, npu) and remaining:
                 self._attempts[conversation.id] = remaining
         except RkllmMcpError as error:
             logger.info("no title for a conversation: %s", error)
         except Exception:
             logger.exception("the title of a conversation could not be written")
 
-    async def _named(self, conversation: Conversation, npu: LocalModel) -> bool:
+    async def _store_title(self, conversation: Conversation, npu: LocalModel) -> bool:
         """Ask for a title and store it; return False if another attempt may succeed."""
         question = next((message.text for message in conversation.messages if message.role == "user"), "")
         first_words = title_of(question)
@@ -199,14 +199,14 @@ class Titles:
         if not summaries or summaries[0].id != conversation.id or summaries[0].title != first_words:
             return True
         request = translate("model.title", language_of_text(question))
-        turn = await npu.chat_model.aside(conversation, request, MOST_GENERATED, MOST_PREFILLED, self._used)
+        turn = await npu.chat_model.aside(conversation, request, MOST_GENERATED, MOST_PREFILLED, self._add_usage)
         if turn is None:
             return False
         if title := _title_in(turn, question, conversation.messages[-1].text, request):
             await self._conversations.rename(self._tenant, conversation.id, title, instead_of=first_words)
         return bool(title)
 
-    def _used(self, usage: Usage) -> None:
+    def _add_usage(self, usage: Usage) -> None:
         self._usage.add(usage.prefilled_tokens + usage.generated_tokens)
 
 

@@ -110,7 +110,7 @@ async def tools_without_a_start(config: Config, name: str) -> Sequence[ToolSpec]
     for server in chosen.resolved_servers():
         if isinstance(server, BuiltinServer):
             async with open_tools(chosen) as environment:
-                await environment.toolbox.started()
+                await environment.toolbox.wait_until_started()
                 return environment.toolbox.tools()
         if not isinstance(server, OpenAPIServer):
             texts = stored_texts(state_file(os.environ, config.origin.tenant), SERVER_FACTS)

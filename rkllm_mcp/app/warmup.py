@@ -54,10 +54,10 @@ class WarmUp:
         try:
             with self._scope:
                 await ready()
-                self._warm_up = await self._prepared()
+                self._warm_up = await self._prepare()
                 if self._warm_up is not None:
                     if self._is_awaited:
-                        self._warm_up.awaited()
+                        self._warm_up.give_way()
                     ids = prefix()
                     self.prefill_tokens = len(ids)
                     await self._warm_up.run(ids)
@@ -69,11 +69,11 @@ class WarmUp:
             self.prefill_tokens = 0
             self._is_over.set()
 
-    def awaited(self) -> None:
+    def give_way(self) -> None:
         """A question is there; what would not save it time is left."""
         self._is_awaited = True
         if self._warm_up is not None:
-            self._warm_up.awaited()
+            self._warm_up.give_way()
 
     def stop(self) -> None:
         """End it: the model is about to be exchanged."""
@@ -83,7 +83,7 @@ class WarmUp:
         """Wait until it is over; bounded, as loading and every run are."""
         await self._is_over.wait()
 
-    async def _prepared(self) -> CacheWarmUp | None:
+    async def _prepare(self) -> CacheWarmUp | None:
         """Return the ids to prefill; None if there are none."""
         from rkllm_mcp.runtime.prompt_cache import CacheWarmUp, PromptCaches, PromptFiles, prompts_folder, subject_of
 

@@ -104,7 +104,7 @@ def _value_of(expression: str) -> str:
         raise LocalToolError("The expression is nested too deeply; calculate it in parts.") from None
     except (TypeError, ValueError) as error:
         raise error if isinstance(error, LocalToolError) else LocalToolError(f"It has no value: {error}.") from None
-    return _written(value)
+    return _format(value)
 
 
 def _plain(expression: str) -> str:
@@ -121,11 +121,11 @@ def _value(node: ast.expr, depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise RecursionError
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
-        return _bounded(node.value)
+        return _check_size(node.value)
     if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
         return _UNARY[type(node.op)](_value(node.operand, depth + 1))
     if isinstance(node, ast.BinOp):
-        return _combined(node, _value(node.left, depth + 1), _value(node.right, depth + 1))
+        return _combine(node, _value(node.left, depth + 1), _value(node.right, depth + 1))
     if isinstance(node, ast.Name) and node.id.lower() in _CONSTANTS:
         return _CONSTANTS[node.id.lower()]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
@@ -135,12 +135,12 @@ def _value(node: ast.expr, depth: int) -> Any:
     )
 
 
-def _combined(node: ast.BinOp, left: Any, right: Any) -> Any:
+def _combine(node: ast.BinOp, left: Any, right: Any) -> Any:
     if isinstance(node.op, ast.Pow):
         return _power(left, right)
     if type(node.op) not in _BINARY:
         raise LocalToolError("This operator is not supported; use + - * / // % and **.")
-    return _bounded(_BINARY[type(node.op)](left, right))
+    return _check_size(_BINARY[type(node.op)](left, right))
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -152,7 +152,7 @@ def _power(base: Any, exponent: Any) -> Any:
     value = base**exponent
     if isinstance(value, complex):
         raise LocalToolError("The root of a negative number is not a real number.")
-    return _bounded(value)
+    return _check_size(value)
 
 
 def _function_value(name: str, arguments: list[Any]) -> Any:
@@ -165,10 +165,10 @@ def _function_value(name: str, arguments: list[Any]) -> Any:
         return _power(*arguments)
     if name not in _FUNCTIONS:
         raise LocalToolError(f"Unknown function '{name}'; the functions are {', '.join(_FUNCTIONS)}.")
-    return _bounded(_FUNCTIONS[name](*arguments))
+    return _check_size(_FUNCTIONS[name](*arguments))
 
 
-def _bounded(value: Any) -> Any:
+def _check_size(value: Any) -> Any:
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         raise OverflowError
     if isinstance(value, float) and math.isinf(value):
@@ -176,7 +176,7 @@ def _bounded(value: Any) -> Any:
     return value
 
 
-def _written(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, float):
         if math.isnan(value):
             raise LocalToolError("It has no value.")

@@ -197,14 +197,14 @@ def _zone(name: str, here: datetime) -> tzinfo:
         if abs(minutes_east) < 24 * 60:
             return timezone(timedelta(minutes=minutes_east))
     for key in (_zones_by_city().get(text.lower().removesuffix("時間")), text, _zone_of_city(text)):
-        if key and (zone := _loaded(key)) is not None:
+        if key and (zone := _load_zone(key)) is not None:
             return zone
     raise LocalToolError(
         f"The time zone '{name[:40]}' is not known; write the IANA name of the zone, a city, or the offset from UTC."
     )
 
 
-def _loaded(key: str) -> tzinfo | None:
+def _load_zone(key: str) -> tzinfo | None:
     try:
         return zoneinfo.ZoneInfo(key)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):

@@ -137,7 +137,7 @@ class LocalFunction:
             return await self.threads.run(lambda: of_question(str(arguments[QUESTION])))
         is_much = is_long(arguments)
         schema = self.tool.input_schema
-        coerced = await run_costly(_coerced, arguments, schema) if is_much else _coerced(arguments, schema)
+        coerced = await run_costly(_coerce, arguments, schema) if is_much else _coerce(arguments, schema)
         return await _call_function(self.function, coerced, self.threads)
 
 
@@ -148,7 +148,7 @@ def definitions() -> dict[str, ToolSpec]:
     return {name: ToolSpec(name, **definition) for name, definition in tools.items()}
 
 
-def validated(schema: Mapping[str, Any]) -> dict[str, Any]:
+def complete_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configured schema with the defaults of an object schema.
 
     Raises:
@@ -164,7 +164,7 @@ def validated(schema: Mapping[str, Any]) -> dict[str, Any]:
     return complete
 
 
-def _coerced(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+def _coerce(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """Coerce and validate the arguments, limits and patterns included."""
     try:
         coerced: dict[str, Any] = coerce_arguments(arguments, schema).value

@@ -21,8 +21,8 @@ from rkllm_mcp.builtin.function import (
     FunctionThreads,
     LocalFunction,
     LocalToolError,
+    complete_schema,
     definitions,
-    validated,
 )
 from rkllm_mcp.builtin.python_tool import PythonTool
 from rkllm_mcp.builtin.sentences import sentences_for
@@ -123,7 +123,7 @@ async def open_builtin(
     for configured in spec.tools:
         # Importing foreign code can take long and must not block the event loop.
         try:
-            loaded = await threads.run(partial(_loaded, configured, read_device))
+            loaded = await threads.run(partial(_load, configured, read_device))
         except ValueError as error:
             problems.append(str(error))
             note(f"(tool {configured.name!r} is left out: {error})")
@@ -137,7 +137,7 @@ async def open_builtin(
     yield LocalTools(functions)
 
 
-def _loaded(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalFunction:
+def _load(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalFunction:
     if configured.problem:
         raise EntryPointError(configured.problem)
     if isinstance(configured, PythonTool):
@@ -155,7 +155,7 @@ def _loaded(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalF
         tool,
         description=configured.description or tool.description,
         texts={} if configured.description or configured.input_schema is not None else tool.texts,
-        input_schema=tool.input_schema if configured.input_schema is None else validated(configured.input_schema),
+        input_schema=tool.input_schema if configured.input_schema is None else complete_schema(configured.input_schema),
         read_only=tool.read_only if configured.read_only is None else configured.read_only,
         destructive=tool.destructive if configured.destructive is None else configured.destructive,
         question_argument=QUESTION if base.of_question is not None else "",

@@ -53,7 +53,7 @@ def convert_units(value: float, from_unit: str, to_unit: str) -> str:
     """
     if not math.isfinite(value):
         raise LocalToolError("The value must be a finite number.")
-    return f"{value:{_DIGITS}} {from_unit} = {_readable(_converted(value, from_unit, to_unit))} {to_unit}"
+    return f"{value:{_DIGITS}} {from_unit} = {_readable(_convert(value, from_unit, to_unit))} {to_unit}"
 
 
 def convert_question(question: str) -> str:
@@ -67,9 +67,9 @@ def convert_question(question: str) -> str:
         raise LocalToolError(sentences_for(question)["no_quantity"], "unclear", question)
     (target,) = wanted
     first = quantities[0][1]
-    total = sum(_converted(value, unit, first) for value, unit in quantities)
+    total = sum(_convert(value, unit, first) for value, unit in quantities)
     said = " ".join(f"{value:{_DIGITS}} {unit}" for value, unit in quantities)
-    return f"{said} = {_readable(_converted(total, first, target))} {target}"
+    return f"{said} = {_readable(_convert(total, first, target))} {target}"
 
 
 def names_conversion(question: str) -> bool:
@@ -125,7 +125,7 @@ def _spellings() -> re.Pattern[str]:
     return re.compile(rf"(?<![A-Za-z])(?:{latin})(?![A-Za-z])|(?:{japanese})", re.IGNORECASE)
 
 
-def _converted(value: float, from_unit: str, to_unit: str) -> float:
+def _convert(value: float, from_unit: str, to_unit: str) -> float:
     source, target = _meanings_of(from_unit), _meanings_of(to_unit)
     kinds = [kind for kind in source if kind in target]
     if not kinds:

@@ -150,7 +150,7 @@ class CountBody(api.WholeBody):
     mcp_servers: list[dict[str, Any]] | None = None
 
 
-class MessagesBody(api.sampled(CountBody, *_APIS)):
+class MessagesBody(api.add_sampling(CountBody, *_APIS)):
     """POST /v1/messages."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -254,7 +254,7 @@ def messages_request(body: CountBody, context: RequestContext, kept: KeptThread 
         message = f"{name} is that of the request that created the thread; leave it out, or create another thread"
         raise RequestRefusedError(message, name, "thread_fingerprint_mismatch")
     messages = [*kept.messages, *body.messages]
-    tools, servers = _tools(_offered(kept.tools, messages))
+    tools, servers = _tools(_offered_tools(kept.tools, messages))
     settings: Json = {"limit": None}
     if isinstance(body, MessagesBody):
         settings = {"limit": body.max_tokens, "stop": body.stop_sequences, "stop_place": "stop_sequences"}
@@ -299,7 +299,7 @@ def _tools(tools: Sequence[MessagesTool]) -> tuple[tuple[ToolSpec, ...], list[st
     return client_tools(declared, servers, hosted), servers
 
 
-def _offered(tools: Sequence[MessagesTool], messages: Sequence[MessagesMessage]) -> list[MessagesTool]:
+def _offered_tools(tools: Sequence[MessagesTool], messages: Sequence[MessagesMessage]) -> list[MessagesTool]:
     """Return the tools of a request with those that its messages add, and without those that they take away."""
     known = {tool.name or f"{tool.type} {tool.mcp_server_name}": tool for tool in tools}
     offered = dict(known)
@@ -385,7 +385,7 @@ class MessagesShape(ReplyShape):
         """Return the event before the first block; the answer's tokens are not known yet."""
         return typed_record({"type": "message_start", "message": self._message([], None, None)})
 
-    def opened(self, part: Part) -> str:
+    def opening(self, part: Part) -> str:
         """Return the event before the first piece of a block."""
         block = dict(_BLOCKS[part.kind][0])
         if part.call is not None:
@@ -398,7 +398,7 @@ class MessagesShape(ReplyShape):
         delta = {"type": kind, field: part.pieces[-1]}
         return typed_record({"type": "content_block_delta", "index": part.index, "delta": delta})
 
-    def closed(self, part: Part) -> str:
+    def closing(self, part: Part) -> str:
         """Return the event behind the last piece of a block."""
         return typed_record({"type": "content_block_stop", "index": part.index})
 
@@ -409,7 +409,7 @@ class MessagesShape(ReplyShape):
         end = typed_record({"type": "message_delta", "delta": delta, "usage": self._usage()})
         return end + typed_record({"type": "message_stop"})
 
-    def failed(self, body: Json) -> str:
+    def failure(self, body: Json) -> str:
         """Return the error."""
         return typed_record(body)
 

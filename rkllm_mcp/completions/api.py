@@ -129,7 +129,7 @@ def refuse_impossible(body: ApiBody) -> None:
             raise RequestRefusedError(f"{name} cannot be done: {advice}", name, "unsupported_parameter")
 
 
-def sampled(base: type[BodyT], *apis: Api) -> type[BodyT]:
+def add_sampling(base: type[BodyT], *apis: Api) -> type[BodyT]:
     """Return a subclass of a body that has the sampling options by their names in ``apis`` as well."""
     return with_sampling(base, apis, partial(_in_range, is_limited="ollama" in apis))
 
@@ -205,7 +205,7 @@ class DeclaredTool(ApiBody):
 
     @model_validator(mode="before")
     @classmethod
-    def nested(cls, value: Any) -> Any:
+    def nest_function(cls, value: Any) -> Any:
         """Return a function in the flat form of the Responses API, or Anthropic's, as chat completions nest it."""
         tool = as_mapping(value)
         if "name" not in tool or "function" in tool or tool.get("type", "function") not in ("function", "custom"):

@@ -161,7 +161,7 @@ class TemplateSwitches(api.ApiBody):
 _APIS: tuple[Api, ...] = ("openai", "compatible")
 
 
-class SamplingBody(api.sampled(api.WholeBody, *_APIS)):
+class SamplingBody(api.add_sampling(api.WholeBody, *_APIS)):
     """Fields that chat and text completions share."""
 
     model: str | None = None
@@ -512,7 +512,7 @@ class ChatShape(ReplyShape):
         """Return the first chunk, which contains the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
-    def opened(self, part: Part) -> str:
+    def opening(self, part: Part) -> str:
         """Return the first chunk of a call."""
         if part.call is None:
             return ""
@@ -527,7 +527,7 @@ class ChatShape(ReplyShape):
             return self._call_chunk({"function": {"arguments": part.text}})
         return self._chunk({_FIELDS[part.kind]: part.pieces[-1]})
 
-    def closed(self, part: Part) -> str:
+    def closing(self, part: Part) -> str:
         """Count the calls; a part has no last chunk."""
         self._calls += part.call is not None
         return ""

@@ -17,7 +17,7 @@ from dataclasses import replace
 from rkllm_mcp.agent.handlers import ReturnCalls
 from rkllm_mcp.agent.loop import run_agent
 from rkllm_mcp.agent.rounds import LoopSettings
-from rkllm_mcp.agent.tool_set import ToolSet, named
+from rkllm_mcp.agent.tool_set import ToolSet, without_parameters
 from rkllm_mcp.app.assistant import App
 from rkllm_mcp.catalogue import status_line, translate
 from rkllm_mcp.completions.conversation_cache import CachedConversation, ConversationCache, Owner
@@ -35,7 +35,7 @@ from rkllm_mcp.tasks import run_costly
 _PROGRAM = "program"
 
 
-def noted(message: Message, note: str) -> list[Message]:
+def with_note(message: Message, note: str) -> list[Message]:
     """Return the last message with a note for the model at its end, so that the cached prefix stays valid."""
     if message.role == "user":
         return [replace(message, context="\n\n".join(filter(None, (message.context, note))))]
@@ -68,8 +68,8 @@ async def _answer_with_client_tools(
             if not (is_first and request.tools and may_name):
                 raise
             tools = _with_server(request.tools)
-            conversation.listed_tools = tuple(map(named, tools))
-            conversation.messages[-1:] = noted(conversation.messages[-1], f"[{translate('model.two_steps')}]")
+            conversation.listed_tools = tuple(map(without_parameters, tools))
+            conversation.messages[-1:] = with_note(conversation.messages[-1], f"[{translate('model.two_steps')}]")
             sink.feed([status_line("names_only", count=len(tools))])
     failures = () if turn.calls else turn.failures
     if must_call and not turn.calls:
@@ -91,7 +91,7 @@ def _tool_set(conversation: Conversation, request: ChatRequest) -> ToolSet:
     if forced is not None and forced not in conversation.revealed_tools:
         tool = next(tool for tool in tools if tool.name == forced)
         conversation.revealed_tools[forced] = tool
-        conversation.messages[-1:] = noted(conversation.messages[-1], f"[The tool to call: {signature(tool)}]")
+        conversation.messages[-1:] = with_note(conversation.messages[-1], f"[The tool to call: {signature(tool)}]")
     return ToolSet(conversation.listed_tools, tools, conversation.revealed_tools)
 
 
@@ -214,7 +214,7 @@ async def complete(
     formatted = _FormatStep(form, host_tools=request.host_tools) if form is not None else None
     steps = [cached, *steps]
     all_steps = steps if formatted is None else [formatted, *steps]
-    messages = [question] if form is None else noted(question, form.instruction())
+    messages = [question] if form is None else with_note(question, form.instruction())
     try:
         while messages:
             if request.host_tools:
@@ -259,4 +259,4 @@ def _without_calls(messages: Sequence[Message], request: ChatRequest) -> list[Me
     """Return the messages, with a note for the model if the client's tools may not be called now."""
     if request.options.tool_choice != "none" or not request.tools:
         return list(messages)
-    return [*messages[:-1], *noted(messages[-1], NO_CALLS_NOTE)]
+    return [*messages[:-1], *with_note(messages[-1], NO_CALLS_NOTE)]

@@ -203,7 +203,7 @@ def _text(kind: str, block: Mapping[str, Any], depth: int) -> str:
         # Chat completions have its fields in an object of their own.
         inner = as_mapping(block.get("file")) or block
         header, _, data = str(inner.get("file_data") or "").partition(",")
-        text = _decoded(data, header.removeprefix("data:")) if data else ""
+        text = _decode_text(data, header.removeprefix("data:")) if data else ""
         return _below(inner, "filename", text) if text else ""
     if kind == "resource":
         return content_text(as_mapping(block.get("resource")).get("text"))
@@ -220,10 +220,10 @@ def _document(source: Mapping[str, Any], depth: int) -> str:
         return content_text(source.get("content"), depth + 1)
     if not isinstance(data, str):
         return ""
-    return data if kind == "text" else _decoded(data, str(source.get("media_type", "")))
+    return data if kind == "text" else _decode_text(data, str(source.get("media_type", "")))
 
 
-def _decoded(data: str, media_type: str) -> str:
+def _decode_text(data: str, media_type: str) -> str:
     """Return the text of base64 data of a textual type; empty for any other."""
     if not media_type.startswith(("text/", "application/json")):
         return ""

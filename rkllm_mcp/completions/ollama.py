@@ -63,7 +63,7 @@ class OllamaMessage(api.ApiBody):
     tool_call_id: str | None = None
 
 
-class OllamaOptions(api.sampled(api.ApiBody, "ollama")):
+class OllamaOptions(api.add_sampling(api.ApiBody, "ollama")):
     """Options of the answer."""
 
     IGNORED = (
@@ -220,7 +220,7 @@ class OllamaShape(ReplyShape):
         """Return the last object: end and usage."""
         return _line({**self._piece(), **self._figures()})
 
-    def failed(self, body: Json) -> str:
+    def failure(self, body: Json) -> str:
         """Return the error."""
         return _line(body)
 

@@ -141,7 +141,7 @@ class ReplyShape:
         """Return the first records."""
         return ""
 
-    def opened(self, part: Part) -> str:
+    def opening(self, part: Part) -> str:
         """Return the records before the first piece of a part."""
         del part
         return ""
@@ -150,7 +150,7 @@ class ReplyShape:
         """Return the records of the last piece of a part."""
         raise NotImplementedError
 
-    def closed(self, part: Part) -> str:
+    def closing(self, part: Part) -> str:
         """Return the records behind the last piece of a part."""
         del part
         return ""
@@ -164,7 +164,7 @@ class ReplyShape:
         """Return the last records of a complete answer."""
         raise NotImplementedError
 
-    def failed(self, body: Json) -> str:
+    def failure(self, body: Json) -> str:
         """Return the last records of an answer that failed; ``body`` is the error in the API's shape."""
         return record(body)
 
@@ -180,7 +180,7 @@ class RecordStream(Protocol):
         """Send records; never waits."""
         ...
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until the reader has taken the records."""
         ...
 
@@ -202,12 +202,12 @@ class ReplyWriter:
         """Add events to the reply, and send their records."""
         records = self.records(batch)
         if self.stream is not None and records:
-            self.stream.feed(_encoded(records))
+            self.stream.feed(_encode(records))
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until the reader has taken the records."""
         if self.stream is not None:
-            await self.stream.drained()
+            await self.stream.drain()
 
     def records(self, batch: Sequence[Event]) -> str:
         """Add events to the reply, and return their records."""
@@ -219,18 +219,18 @@ class ReplyWriter:
                     records += [self._begin(), other]
                 continue
             if part is not self._open:
-                records += [self._begin(), self._close(), self.shape.opened(part)]
+                records += [self._begin(), self._close(), self.shape.opening(part)]
                 self._open = part
             records.append(self.shape.piece(part))
         return "".join(records)
 
     def finish(self) -> bytes:
         """Return the last records."""
-        return _encoded(self._begin(), self._close(), self.shape.finish())
+        return _encode(self._begin(), self._close(), self.shape.finish())
 
-    def failed(self, body: Json) -> bytes:
+    def failure(self, body: Json) -> bytes:
         """Return the last records of an answer that failed."""
-        return _encoded(self._begin(), self.shape.failed(body))
+        return _encode(self._begin(), self.shape.failure(body))
 
     def _begin(self) -> str:
         has_begun, self._has_begun = self._has_begun, True
@@ -238,10 +238,10 @@ class ReplyWriter:
 
     def _close(self) -> str:
         part, self._open = self._open, None
-        return "" if part is None else self.shape.closed(part)
+        return "" if part is None else self.shape.closing(part)
 
 
-def _encoded(*records: str) -> bytes:
+def _encode(*records: str) -> bytes:
     # A model may write half of a surrogate pair, which UTF-8 cannot represent.
     return "".join(records).encode("utf-8", "replace")
 

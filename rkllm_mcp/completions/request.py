@@ -488,12 +488,12 @@ class MessageHistory:
             try:
                 value = json.loads(written or "{}")
             except (ValueError, RecursionError):
-                value = self._repaired(written)
+                value = self._repair(written)
         if isinstance(value, dict):
             return cast("dict[str, Any]", value)
         return {"arguments": value} if value else {}
 
-    def _repaired(self, written: str) -> object:
+    def _repair(self, written: str) -> object:
         """Return the value that a text which is not JSON means, or the text; long texts take too long to repair."""
         self._repairable_chars -= len(written)
         if self._repairable_chars < 0:

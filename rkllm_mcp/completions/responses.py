@@ -126,7 +126,7 @@ class TextBody(api.ApiBody):
 _APIS: tuple[Api, ...] = ("openai", "compatible")
 
 
-class ResponsesBody(api.sampled(api.WholeBody, *_APIS)):
+class ResponsesBody(api.add_sampling(api.WholeBody, *_APIS)):
     """POST /v1/responses."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -187,12 +187,12 @@ class ResponsesBody(api.sampled(api.WholeBody, *_APIS)):
     def all_tools(self) -> list[ResponsesTool]:
         """The tools of the request, and those of its items, without what is no tool in a history."""
         tools = list(self.tools or ())
-        names = {name for _, _, name in _named(tools)}
+        names = {name for _, _, name in _named_tools(tools)}
         brought = (tool for item in self.items() if item.type in _BRINGING for tool in as_list(item.tools))
         for sent in islice(brought, api.MOST_TOOLS):
             with suppress(ValidationError):
                 tool = ResponsesTool.model_validate(sent)
-                added = {name for _, _, name in _named([tool])}
+                added = {name for _, _, name in _named_tools([tool])}
                 tools += [] if added & names else [tool]
                 names |= added
         return tools
@@ -281,7 +281,7 @@ def references(body: ResponsesBody) -> list[str]:
 def responses_request(body: ResponsesBody, stored: StoredItems, context: RequestContext) -> ChatRequest:
     """Return the request of a body; a RequestRefusedError names a field that cannot be honoured."""
     api.refuse_impossible(body)
-    declared, servers, hosted = _declared(body.all_tools)
+    declared, servers, hosted = _split_tools(body.all_tools)
     declared, mode, forced = _choice(body.tool_choice, declared, servers)
     tools = client_tools(declared, servers, hosted)
     host_tools = context.runs_host_tools(tools, True if servers else body.mcp)
@@ -320,16 +320,16 @@ def responses_request(body: ResponsesBody, stored: StoredItems, context: Request
 _FREE_TEXT: Json = {"type": "object", "properties": {_INPUT: {"type": "string"}}, "required": [_INPUT]}
 
 
-def _declared(
+def _split_tools(
     tools: Sequence[ResponsesTool],
 ) -> tuple[list[ToolDeclaration], dict[str, Sequence[str] | None], list[tuple[str, str]]]:
     """Return the tools of the program, the servers whose tools are used, and the tools of the vendor's."""
     declared: list[ToolDeclaration] = []
     servers: dict[str, Sequence[str] | None] = {}
     hosted: list[tuple[str, str]] = []
-    for where, tool, name in _named(tools):
+    for where, tool, name in _named_tools(tools):
         if tool.type == "mcp":
-            servers[_server(tool, where)] = _allowed(tool.allowed_tools)
+            servers[_server(tool, where)] = _allowed_names(tool.allowed_tools)
             continue
         if tool.type not in ("function", "custom"):
             hosted.append((tool.type, f"{where}.type"))
@@ -342,12 +342,12 @@ def _declared(
     return declared, servers, hosted
 
 
-def _joined(namespace: str | None, name: str | None) -> str:
+def _join_name(namespace: str | None, name: str | None) -> str:
     """Return the name of a tool as the model is shown it."""
     return "__".join(filter(None, (namespace, name)))
 
 
-def _named(tools: Sequence[ResponsesTool]) -> Iterator[tuple[str, ResponsesTool, str]]:
+def _named_tools(tools: Sequence[ResponsesTool]) -> Iterator[tuple[str, ResponsesTool, str]]:
     """Yield every tool with its field before it and its name behind it, those of namespaces among them."""
     for index, tool in enumerate(tools):
         where = f"tools[{index}]"
@@ -355,7 +355,7 @@ def _named(tools: Sequence[ResponsesTool]) -> Iterator[tuple[str, ResponsesTool,
             yield where, tool, tool.name or ""
             continue
         for inner, each in enumerate(tool.tools or ()):
-            yield f"{where}.tools[{inner}]", each, _joined(tool.name, each.name) if each.name else ""
+            yield f"{where}.tools[{inner}]", each, _join_name(tool.name, each.name) if each.name else ""
 
 
 def _server(tool: ResponsesTool, where: str) -> str:
@@ -368,7 +368,7 @@ def _server(tool: ResponsesTool, where: str) -> str:
     return tool.server_label
 
 
-def _allowed(tools: Sequence[str] | Mapping[str, Any] | None) -> Sequence[str] | None:
+def _allowed_names(tools: Sequence[str] | Mapping[str, Any] | None) -> Sequence[str] | None:
     if isinstance(tools, Mapping):
         tools = tools.get("tool_names")
     return None if tools is None else [str(each) for each in tools]
@@ -424,7 +424,7 @@ def _add_item(history: MessageHistory, item: InputItem, param: str, *, is_questi
         if item.type == _SERVER_CALL and result in (None, NOT_STORED):
             return  # the model would take it for one that failed
         arguments = {_INPUT: item.input or ""} if item.type == "custom_tool_call" else item.arguments
-        name = _joined(item.namespace, item.name)
+        name = _join_name(item.namespace, item.name)
         history.add_answer("", [HistoryCall(call_id, name, arguments)], continues=True)
         if item.type == _SERVER_CALL:
             history.add_result(result, call_id)
@@ -463,7 +463,7 @@ class ResponsesShape(ReplyShape):
     def __init__(self, reply: Reply, body: ResponsesBody, *, is_stored: bool) -> None:
         self._reply = reply
         self._number = 0
-        self._tools = {name: tool for _, tool, name in _named(body.all_tools)}
+        self._tools = {name: tool for _, tool, name in _named_tools(body.all_tools)}
         self._echo = {**_echo(body), "store": is_stored}
 
     def begin(self) -> str:
@@ -471,7 +471,7 @@ class ResponsesShape(ReplyShape):
         made = self._response("in_progress", output=[])
         return self._event("created", response=made) + self._event("in_progress", response=made)
 
-    def opened(self, part: Part) -> str:
+    def opening(self, part: Part) -> str:
         """Return the events before the first piece of an item."""
         records = self._event("output_item.added", output_index=part.index, item=self._item(part, is_open=True))
         if part.kind == "server_call":
@@ -481,16 +481,16 @@ class ResponsesShape(ReplyShape):
     def piece(self, part: Part) -> str:
         """Return the event of a piece."""
         extra: Json = {"logprobs": []} if part.kind == "text" else {}
-        return self._of(part, self._shape(part).delta, **extra, delta=self._written(part, part.pieces[-1]))
+        return self._of(part, self._shape(part).delta, **extra, delta=self._event_text(part, part.pieces[-1]))
 
-    def closed(self, part: Part) -> str:
+    def closing(self, part: Part) -> str:
         """Return the events behind the last piece of an item."""
         shape = self._shape(part)
         event, field_ = shape.done
         extra: Json = {"logprobs": []} if part.kind == "text" else {}
         if part.kind == "call" and part.call is not None and shape is not _CUSTOM:
-            extra["name"] = self._named(part.call.name)[0]
-        records = self._of(part, event, **extra, **{field_: self._written(part, part.text)})
+            extra["name"] = self._split_name(part.call.name)[0]
+        records = self._of(part, event, **extra, **{field_: self._event_text(part, part.text)})
         records += self._content_event(part, "done", part.text)
         if part.result is not None:
             records += self._of(part, "mcp_call.failed" if part.result.is_error else "mcp_call.completed")
@@ -501,7 +501,7 @@ class ResponsesShape(ReplyShape):
         response = self.whole()
         return self._event(response["status"], response=response)
 
-    def failed(self, body: Json) -> str:
+    def failure(self, body: Json) -> str:
         """Return the last event, with the error."""
         code = body["error"]["code"] if body["error"]["code"] in _ERROR_CODES else "server_error"
         response = self._response("failed", error={"code": code, "message": body["error"]["message"]})
@@ -544,7 +544,7 @@ class ResponsesShape(ReplyShape):
         tool = self._tools.get(part.call.name) if part.kind == "call" and part.call is not None else None
         return _CUSTOM if tool is not None and tool.type == "custom" else _ITEMS[part.kind]
 
-    def _written(self, part: Part, text: str) -> str:
+    def _event_text(self, part: Part, text: str) -> str:
         """Return a piece as its event has it: of a custom tool the text itself."""
         if part.call is None or self._shape(part) is not _CUSTOM:
             return text
@@ -552,7 +552,7 @@ class ResponsesShape(ReplyShape):
 
     def _item(self, part: Part, *, is_open: bool = False) -> Json:
         shape = self._shape(part)
-        text = "" if is_open else self._written(part, part.text)
+        text = "" if is_open else self._event_text(part, part.text)
         head: Json = {"id": self._id(part)}
         status = {"status": "in_progress" if is_open else "completed"}
         if part.kind == "thinking":
@@ -561,7 +561,7 @@ class ResponsesShape(ReplyShape):
         if part.call is None:
             content = [] if is_open else [_content_part(part.kind, text)]
             return {**head, "type": "message", **status, "role": "assistant", "content": content}
-        name, space = self._named(part.call.name)
+        name, space = self._split_name(part.call.name)
         called = {**head, **status, "name": name, **space, shape.done[1]: text}
         if part.result is None:
             kind = "custom_tool_call" if shape is _CUSTOM else "function_call"
@@ -577,7 +577,7 @@ class ResponsesShape(ReplyShape):
             "approval_request_id": None,
         }
 
-    def _named(self, shown: str) -> tuple[str, Json]:
+    def _split_name(self, shown: str) -> tuple[str, Json]:
         """Return the name of a call and its namespace, if it has one."""
         tool = self._tools.get(shown)
         if tool is None or tool.name is None or tool.name == shown:
@@ -626,14 +626,14 @@ def _echo(body: ResponsesBody) -> Json:
         "temperature": 1.0 if sampling.temperature is None else sampling.temperature,
         "text": {"format": form.model_dump(by_alias=True, exclude_none=True)},
         "tool_choice": chosen,
-        "tools": list(_echoed(body.all_tools)),
+        "tools": list(_echo_tools(body.all_tools)),
         "top_p": 1.0 if sampling.top_p is None else sampling.top_p,
         "truncation": "disabled",
         "user": None,
     }
 
 
-def _echoed(tools: Sequence[ResponsesTool]) -> Iterator[Json]:
+def _echo_tools(tools: Sequence[ResponsesTool]) -> Iterator[Json]:
     for tool in tools:
         if tool.type == "function":
             yield {**tool.model_dump(include={"type", "name", "description", "parameters"}), "strict": False}

@@ -67,12 +67,12 @@ class ResponseFormat:
             written: Any = json.loads(text, parse_constant=_no_constant)
             self._check(written)
         except (ValueError, RecursionError, FormatMismatchError):
-            value = self._typed(_value_in(text))
+            value = self._coerce(_value_in(text))
             self._check(value)
             return json.dumps(value, ensure_ascii=False)
         return text.strip()
 
-    def _typed(self, value: Any) -> Any:
+    def _coerce(self, value: Any) -> Any:
         if self.schema is None or not isinstance(value, dict):
             return value
         try:

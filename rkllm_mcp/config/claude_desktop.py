@@ -62,7 +62,7 @@ class Entry:
         return f"{self.label}: {what}" if names else ""
 
 
-def _converted(key: str, value: Any, env: Mapping[str, str]) -> Any:
+def _convert(key: str, value: Any, env: Mapping[str, str]) -> Any:
     if key == "disabled" and isinstance(value, bool):
         return not value
     if key == "timeout" and isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -148,7 +148,7 @@ def _their_entry(name: str, item: Mapping[str, Any], label: str, env: Mapping[st
         if ours in entry.written:
             advice = f"'{entry.written[ours]}' is there; keep one of the two"
             raise ConfigError(source, f"{label}.{key}", "a second spelling of one key", advice)
-        entry.table[ours] = _converted(key, value, env)
+        entry.table[ours] = _convert(key, value, env)
         entry.written[ours] = key
     if entry.table.get("command") == "" and "url" in entry.table:
         del entry.table["command"]  # some hosts write an empty command in addition to a url

@@ -43,7 +43,7 @@ _BEHIND_VALUE = re.compile(r"=(?:\"[^\"]*\"|'[^']*'|[^\"'#])*?(\s*#.*)")
 
 def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
     """Append servers to a configuration file, creating it if necessary."""
-    with _locked(path):
+    with _lock(path):
         _append_servers(path, servers)
 
 
@@ -62,7 +62,7 @@ def add_server(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
     raw = {"servers": [dict(entry)]}
     checked_servers(raw, "the new server", path)
     (table,) = (tidy(added.table) for added in entries_of(raw, {}, "the new server"))
-    with _locked(path):
+    with _lock(path):
         if entry["name"] in names_in(path):
             raise UsageError(f"{path} has a server {entry['name']!r}; remove it first, or choose another name")
         _append_servers(path, [table])
@@ -92,7 +92,7 @@ def tidy(entry: dict[str, Any]) -> dict[str, Any]:
 
 def remove_server(path: Path, name: str) -> None:
     """Remove a server from a configuration file."""
-    with _locked(path):
+    with _lock(path):
         before = read_file(path)
         after, index = _without_server(before, name)
         if after is None:
@@ -104,7 +104,7 @@ def set_value(path: Path, section: str, key: str, value: Any) -> None:
     """Set one key of a section in a configuration file, creating both if necessary."""
     line = _line((key, value)).rstrip()
     advice = f"write this under [{section}] by hand: {line}"
-    with _locked(path):
+    with _lock(path):
         before = _read_table(path)
         after = {**before, section: {**before.get(section, {}), key: value}}
         _edit(path, before, after, lambda text: _with_value(text, section, key, line), advice)
@@ -113,11 +113,11 @@ def set_value(path: Path, section: str, key: str, value: Any) -> None:
 def _with_value(text: str, section: str, key: str, line: str, index: int = 0) -> str:
     """Return the text with ``line`` as the assignment of ``key`` in the ``index``-th table of a section."""
 
-    def replaced(old: str) -> str:
+    def replace_line(old: str) -> str:
         comment = _BEHIND_VALUE.search(old)
         return f"{line}{comment[1] if comment else ''}\n"
 
-    return _with_assignment(text, section, rf"{re.escape(key)}\s*=", f"{line}\n", replaced, index)
+    return _with_assignment(text, section, rf"{re.escape(key)}\s*=", f"{line}\n", replace_line, index)
 
 
 def _with_assignment(
@@ -147,7 +147,7 @@ def add_key(path: Path, entry: str, label: str = "") -> None:
     """Add an API key of the owner, in its stored form, to a file that may not exist; ``label`` becomes a comment."""
     item = f"    {toml_value(entry)},{_comment(label)}\n"
     advice = f"add this to api_keys in [service] by hand:\n{item}"
-    with _locked(path):
+    with _lock(path):
         before = _read_table(path)
         service: dict[str, Any] = before.get("service", {})
         after = {**before, "service": {**service, "api_keys": [entry, *service.get("api_keys", [])]}}
@@ -156,7 +156,7 @@ def add_key(path: Path, entry: str, label: str = "") -> None:
 
 def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
     """Add a tenant with the stored form of a key, or give an existing one this key; ``label`` becomes a comment."""
-    with _locked(path):
+    with _lock(path):
         _add_tenant(path, name, entry, label)
 
 
@@ -171,15 +171,15 @@ def _add_tenant(path: Path, name: str, entry: str, label: str) -> None:
     if index is None:
         after.append({"name": name, "api_key": entry, "may_approve": False, "documents": "own"})
 
-    def edited(text: str) -> str:
+    def edit_text(text: str) -> str:
         return _with_block(text, block) if index is None else _with_value(text, "tenants", "api_key", value, index)
 
     advice = f"write this by hand, for the tenant {name}:\n{line}"
-    _edit(path, before, {**before, "tenants": after}, edited, advice)
+    _edit(path, before, {**before, "tenants": after}, edit_text, advice)
 
 
 @contextmanager
-def _locked(path: Path) -> Generator[None]:
+def _lock(path: Path) -> Generator[None]:
     """Keep other edits in the folder of a configuration file waiting; a ConfigError if one of them does not end."""
     # The folder is locked because the file is replaced; a folder that does not exist yet is made by the first edit.
     folder = next((each for each in path.absolute().parents if each.is_dir()), Path("/"))
@@ -247,14 +247,14 @@ def _comment(label: str) -> str:
 def _with_key(text: str, item: str) -> str:
     """Return the text with ``item`` first in the list of keys, which is created if necessary."""
 
-    def replaced(old: str) -> str:
+    def replace_line(old: str) -> str:
         head, _, tail = old.partition("[")
         tail = tail.lstrip(" \t")
         # Text after the bracket gets its own line; a bracket alone closes the list.
         tail = f"    {tail}" if tail.strip(" \t\n]") else tail.lstrip("\n")
         return f"{head}[\n{item}{tail}"
 
-    return _with_assignment(text, "service", r"api_keys\s*=\s*\[", f"api_keys = [\n{item}]\n", replaced)
+    return _with_assignment(text, "service", r"api_keys\s*=\s*\[", f"api_keys = [\n{item}]\n", replace_line)
 
 
 def _is_json(path: Path, before: Mapping[str, Any]) -> bool:

@@ -25,10 +25,10 @@ def expand(value: Any, env: Mapping[str, str], *, source: str, key: str = "") ->
     ``source`` and ``key`` are the file and the dotted key for error messages.
     """
 
-    def expanded(text: str, where: str) -> str:
+    def expand_text(text: str, where: str) -> str:
         return _VARIABLE.sub(lambda match: _value_of(match, env, source, where), text)
 
-    return _with_texts(value, key, expanded)
+    return _with_texts(value, key, expand_text)
 
 
 def unset_variables(value: Any, env: Mapping[str, str]) -> list[str]:

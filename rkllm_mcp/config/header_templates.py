@@ -1,7 +1,7 @@
 """``${token}`` placeholders of ``headers_template``, filled per request, and redaction of the tokens in server output.
 
 Tokens live as long as the request that brought them: no error message and no log contains one. A server may echo what
-it received, so its output passes through ``redacted`` before it is logged or shown.
+it received, so its output passes through ``redact`` before it is logged or shown.
 
 Follows mission "MCP統合設計", トークン置換機能; the recognised encodings of an echoed token are our choice.
 """
@@ -96,7 +96,7 @@ def keys_of(headers: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(secret for secret in secrets_of(headers, {}) if len(secret) >= SHORTEST_REDACTED_CHARS)
 
 
-def redacted(text: str, secrets: Iterable[str]) -> str:
+def redact(text: str, secrets: Iterable[str]) -> str:
     """Replace every secret in ``text``, also if it is percent-encoded, JSON-escaped or base64-encoded."""
     spellings = _all_spellings(secrets)
     # Longest first, so that a secret that contains another one is replaced as a whole.
@@ -107,7 +107,7 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
 def redacted_so_far(text: str, secrets: Iterable[str]) -> str:
     """Redact the beginning of a text that grows; leave out an end that may become a secret."""
     spellings = _all_spellings(secrets)
-    text = redacted(text, secrets)
+    text = redact(text, secrets)
     for count in range(max(map(len, spellings), default=1) - 1, 0, -1):
         if any(len(spelling) > count and text.endswith(spelling[:count]) for spelling in spellings):
             return text[:-count]

@@ -53,14 +53,16 @@ def _field(section: str, key: str, variable: str) -> FieldInfo:
     sections = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Section)}
     where = f"environment variable {variable}"
     if section not in sections:
-        raise ConfigError(where, "", f"section {section.upper()!r}", _allowed("sections", section, list(sections)))
+        raise ConfigError(
+            where, "", f"section {section.upper()!r}", _allowed_levels("sections", section, list(sections))
+        )
     fields = sections[section].model_fields
     if key not in fields:
-        raise ConfigError(where, "", f"key {key.upper()!r}", _allowed(f"keys of {section}", key, list(fields)))
+        raise ConfigError(where, "", f"key {key.upper()!r}", _allowed_levels(f"keys of {section}", key, list(fields)))
     return fields[key]
 
 
-def _allowed(what: str, unknown: str, names: list[str]) -> str:
+def _allowed_levels(what: str, unknown: str, names: list[str]) -> str:
     levels = [name.upper() for name in names]
     return f"the {what} are {', '.join(levels)}{did_you_mean(unknown.upper(), levels)}"
 

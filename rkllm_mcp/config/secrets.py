@@ -31,7 +31,7 @@ def new_key() -> str:
     return f"{PREFIX}{secrets.token_urlsafe(32)}"
 
 
-def hashed(key: str) -> str:
+def hash_key(key: str) -> str:
     """Return the stored form of a key: ``sha256:SALT:HASH``."""
     salt = secrets.token_bytes(16)
     return f"{SCHEME}{salt.hex()}:{_digest(salt, key).hex()}"
@@ -116,7 +116,7 @@ _MIXED = re.compile(
 _RANDOM_CHARS = 20
 
 
-def redacted(config: dict[str, Any]) -> dict[str, Any]:
+def redact_config(config: dict[str, Any]) -> dict[str, Any]:
     """Return the configuration as JSON values with every secret replaced."""
     return {key: _value(key, value) for key, value in config.items()}
 
@@ -204,7 +204,7 @@ def secrets_in_address(url: str) -> tuple[str, ...]:
 
 def secret_places(file: Mapping[str, Any]) -> list[str]:
     """Return the positions of secrets in a configuration file, without hashes and those from ``${VARIABLES}``."""
-    return list(_differences("", file, redacted(dict(file))))
+    return list(_differences("", file, redact_config(dict(file))))
 
 
 def readable_secrets(path: Path, file: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from rkllm_base.addresses import is_loopback
 from rkllm_mcp.config.sampling import with_sampling
-from rkllm_mcp.config.secrets import KEY_ADVICE, problem_of_entry, problem_off_loopback, redacted
+from rkllm_mcp.config.secrets import KEY_ADVICE, problem_of_entry, problem_off_loopback, redact_config
 from rkllm_mcp.config.section import (
     Approve,
     FilePath,
@@ -524,7 +524,7 @@ class Sections(Section):
         return self
 
 
-def given(**values: Any) -> dict[str, Any]:
+def without_none(**values: Any) -> dict[str, Any]:
     """Return the ``values`` that are not None."""
     return {name: value for name, value in values.items() if value is not None}
 
@@ -593,7 +593,7 @@ class Config(Sections):
         which = "is" if len(unset) == 1 else "are"
         return f"{names} {which} not set in the environment; set {', '.join(unset)}, or write ${{{unset[0]}:-default}}"
 
-    def overridden(self, *, model: str | None = None, library: str | None = None, tools: bool = True) -> Config:
+    def with_options(self, *, model: str | None = None, library: str | None = None, tools: bool = True) -> Config:
         """Return the configuration with the options of a command line.
 
         ``model`` is a model's name or path, or its name at a service; ``library`` is auto, emulator or a path. None
@@ -618,9 +618,9 @@ class Config(Sections):
         changes: dict[str, Any] = {"tenants": (), "service": service}
         if tenant is not None:
             chosen = [s for s in self.servers if tenant.servers is None or s.name in tenant.servers]
-            changes["servers"] = tuple(tenant.named_to(server.narrowed(tenant.tools)) for server in chosen)
-            changes["agent"] = self.agent.model_copy(update=given(system_prompt=tenant.system_prompt))
-            changes["security"] = self.security.model_copy(update=given(approve=tenant.approve))
+            changes["servers"] = tuple(tenant.named_to(server.with_only_tools(tenant.tools)) for server in chosen)
+            changes["agent"] = self.agent.model_copy(update=without_none(system_prompt=tenant.system_prompt))
+            changes["security"] = self.security.model_copy(update=without_none(approve=tenant.approve))
         return self.model_copy(update=changes).with_origin(tenant=tenant.name if tenant is not None else "")
 
     def only_servers(self, names: Collection[str]) -> Config:
@@ -628,6 +628,6 @@ class Config(Sections):
         chosen = tuple(s.model_copy(update={"enabled": True}) for s in self.servers if s.name in names)
         return self.model_copy(update={"servers": chosen})
 
-    def redacted(self) -> dict[str, Any]:
+    def dump_redacted(self) -> dict[str, Any]:
         """Return all values as JSON, secrets replaced by ``[REDACTED]``."""
-        return redacted(self.model_dump(mode="json"))
+        return redact_config(self.model_dump(mode="json"))

@@ -132,7 +132,7 @@ class ServerBase(Section):
     task_timeout_s: Seconds = 600.0
     """Time limit for a call that the server runs as a task."""
 
-    def narrowed(self, tools: Sequence[str] | None) -> Self:
+    def with_only_tools(self, tools: Sequence[str] | None) -> Self:
         """Return the server with only these tools, by its own names or ``mcp__{server}__{tool}``; all when None."""
         if tools is None:
             return self

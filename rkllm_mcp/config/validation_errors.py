@@ -148,11 +148,11 @@ def _key(location: Sequence[int | str], entries: Sequence[Entry]) -> str:
         steps = parts[2:]
         if steps and isinstance(steps[0], str):
             steps[0] = entry.written.get(steps[0], steps[0])
-        return _dotted([entry.label, *steps])
-    return _dotted(parts)
+        return _dotted_key([entry.label, *steps])
+    return _dotted_key(parts)
 
 
-def _dotted(parts: Sequence[int | str]) -> str:
+def _dotted_key(parts: Sequence[int | str]) -> str:
     key = ""
     for part in parts:
         key += f"[{part}]" if isinstance(part, int) else f".{part}" if key else part

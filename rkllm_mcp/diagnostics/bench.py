@@ -142,12 +142,12 @@ _RUNS = 3
 def measure_prompts(form: ModelForm) -> tuple[PromptFigures, ...]:
     """Write prompts with more and more tools, the fastest of some tries each."""
     return tuple(
-        min((_written(form, count) for _ in range(_RUNS)), key=lambda measured: measured.first_ms)
+        min((_measure_writing(form, count) for _ in range(_RUNS)), key=lambda measured: measured.first_ms)
         for count in TOOL_COUNTS
     )
 
 
-def _written(form: ModelForm, count: int) -> PromptFigures:
+def _measure_writing(form: ModelForm, count: int) -> PromptFigures:
     tools = [_tool(number) for number in range(count)]
     prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)
     messages = [Message("system", "You answer briefly."), Message("user", "What is the weather in Tokyo?")]
@@ -155,7 +155,7 @@ def _written(form: ModelForm, count: int) -> PromptFigures:
     first = prompt.prepare(messages, tools, _WINDOW)
     first_ms = (time.perf_counter() - began) * 1000
     answer = Message("assistant", "It is sunny in Tokyo.")
-    prompt.answered(answer, form.tokenizer.encode([]))
+    prompt.store_answer(answer, form.tokenizer.encode([]))
     messages += [answer, Message("user", "And tomorrow?")]
     began = time.perf_counter()
     prompt.prepare(messages, tools, _WINDOW)

@@ -190,12 +190,12 @@ def check_servers(servers: tuple[ServerReport, ...] | None) -> Iterator[CheckRes
             problem = f"{server.command} is not installed, so the server is skipped"
             yield CheckResult(name, "warn", problem, *_remedy(server))
         elif server.state is not None:
-            yield _started(name, server, server.state)
+            yield _start_result(name, server, server.state)
         else:
             yield CheckResult(name, "ok", server.how)
 
 
-def _started(name: str, server: ServerReport, state: ServerState) -> CheckResult:
+def _start_result(name: str, server: ServerReport, state: ServerState) -> CheckResult:
     if state.state == "ready":
         tools = f"{state.tool_count} {'tool' if state.tool_count == 1 else 'tools'}"
         outcome = f"{server.how}: {tools} after {state.connect_seconds:.1f} s"
@@ -384,10 +384,10 @@ def check_clock(machine: Machine) -> Iterator[CheckResult]:
         if clock.device:
             is_slow = is_slow or clock.governor not in _GOVERNORS_AT_FULL_SPEED
             command = f"echo performance | sudo tee /{clock.device}/governor"
-        yield _passed("npu clock", not is_slow, str(clock), _FULL_SPEED, command)
+        yield _check_result("npu clock", not is_slow, str(clock), _FULL_SPEED, command)
 
 
-def _passed(name: str, is_right: bool, observed: str, remedy: str, command: str) -> CheckResult:
+def _check_result(name: str, is_right: bool, observed: str, remedy: str, command: str) -> CheckResult:
     """Return the finding of a check that warns with a remedy unless it is passed."""
     return CheckResult(name, "ok", observed) if is_right else CheckResult(name, "warn", observed, remedy, command)
 
@@ -420,7 +420,7 @@ def check_governors(machine: Machine) -> Iterator[CheckResult]:
     if governors:
         remedy = "Set them to full speed; that lasts until the next start."
         command = "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
-        yield _passed("cpu governor", not is_slow, ", ".join(governors), remedy, command)
+        yield _check_result("cpu governor", not is_slow, ", ".join(governors), remedy, command)
 
 
 def _is_throttled(machine: Machine, policy: Path, governor: str) -> bool:
@@ -447,7 +447,7 @@ def check_memory_clock(machine: Machine) -> Iterator[CheckResult]:
     hertz = machine.number("sys/class/devfreq/dmc/cur_freq")
     frequency = f"{hertz / 1e6:.0f} MHz, governor {governor}" if hertz is not None else f"governor {governor}"
     command = "echo performance | sudo tee /sys/class/devfreq/dmc/governor"
-    yield _passed("memory clock", governor in _GOVERNORS_AT_FULL_SPEED, frequency, _FULL_SPEED, command)
+    yield _check_result("memory clock", governor in _GOVERNORS_AT_FULL_SPEED, frequency, _FULL_SPEED, command)
 
 
 def check_temperature(machine: Machine) -> Iterator[CheckResult]:
@@ -457,7 +457,7 @@ def check_temperature(machine: Machine) -> Iterator[CheckResult]:
         return
     name, celsius = zone
     remedy, command = "The chip slows down when it is hot; cool it.", "watch cat /sys/class/thermal/thermal_zone*/temp"
-    yield _passed("temperature", celsius < system.HOT_CELSIUS, f"{celsius:.0f} °C ({name})", remedy, command)
+    yield _check_result("temperature", celsius < system.HOT_CELSIUS, f"{celsius:.0f} °C ({name})", remedy, command)
 
 
 def check_open_files(machine: Machine) -> Iterator[CheckResult]:
@@ -472,7 +472,7 @@ def check_open_files(machine: Machine) -> Iterator[CheckResult]:
     is_enough = hard == "unlimited" or int(hard) >= system.OPEN_FILES_WANTED
     remedy = "Raise it and log in again; a service has LimitNOFILE=102400 in its unit."
     command = "echo '* hard nofile 102400' | sudo tee -a /etc/security/limits.conf"
-    yield _passed("open files", is_enough, limit, remedy, command)
+    yield _check_result("open files", is_enough, limit, remedy, command)
 
 
 def check_memory(machine: Machine, model: ModelReport) -> Iterator[CheckResult]:

@@ -124,7 +124,7 @@ async def open_trial(config: Config) -> AsyncGenerator[App, None]:
     with _unnoticed():
         async with open_app(config.model_copy(update=changes).with_origin(mcp_enabled=True)) as app:
             await app.ready()
-            await app.toolbox.started()
+            await app.toolbox.wait_until_started()
             yield app
 
 

@@ -160,7 +160,7 @@ def _models_beside(config: Config) -> list[CheckResult]:
         "service.embedding_model": config.service.embedding_model,
         "service.ranking_model": config.service.ranking_model,
     }
-    reports = {key: _model(config.overridden(model=name))[1] for key, name in model_names.items() if name is not None}
+    reports = {key: _model(config.with_options(model=name))[1] for key, name in model_names.items() if name is not None}
     return [replace(finding, name=key) for key, report in reports.items() for finding in checks.check_model(report)]
 
 
@@ -220,7 +220,7 @@ async def start_servers(config: Config) -> dict[str, ServerState]:
     from rkllm_mcp.app.tools import open_tools
 
     async with open_tools(config) as environment:
-        await environment.toolbox.started()
+        await environment.toolbox.wait_until_started()
         return {state.name: state for state in environment.toolbox.servers()}
 
 
@@ -358,10 +358,10 @@ def _server(server: ServerConfig) -> ServerReport:
 
 def _missing_path(server: ServerConfig) -> str:
     """The file or folder that a server needs and that is not there, as a sentence; empty when nothing is missing."""
-    return next((f"there is no {key} {path}" for key, path in _needed(server) if path and not path.exists()), "")
+    return next((f"there is no {key} {path}" for key, path in _needed_paths(server) if path and not path.exists()), "")
 
 
-def _needed(server: ServerConfig) -> Iterator[tuple[str, Path | None]]:
+def _needed_paths(server: ServerConfig) -> Iterator[tuple[str, Path | None]]:
     """Yield the paths that a server needs in addition to its program, with a label."""
     yield "ca_file", cast("Path | None", getattr(server, "ca_file", None))
     if isinstance(server, BuiltinServer):

@@ -13,7 +13,7 @@ from pathlib import Path
 from rkllm_base.installation import find_uv, module_words
 from rkllm_mcp.config.servers import StdioServer, is_own
 from rkllm_mcp.errors import ServerUnavailableError
-from rkllm_mcp.mcp_client.sandbox import NO_FOLDERS, SandboxFolders, sandboxed
+from rkllm_mcp.mcp_client.sandbox import NO_FOLDERS, SandboxFolders, wrap_in_sandbox
 from rkllm_mcp.mcp_client.transports.process import environment
 
 # Programs that download and run the package named by their first argument.
@@ -102,7 +102,7 @@ async def launch_of(
     if refusal:
         raise ServerUnavailableError(refusal)
     if spec.sandbox:
-        return await sandboxed(started, program, env, folders)
+        return await wrap_in_sandbox(started, program, env, folders)
     # Start the file that was checked: a second search of the PATH might find another one.
     return started.model_copy(update={"command": str(program)})
 

@@ -18,7 +18,7 @@ from pydantic import FileUrl, ValidationError
 
 from rkllm_base.json_values import size_of
 from rkllm_mcp.config.servers import MCPServerConfig
-from rkllm_mcp.elicitation import filled, problems
+from rkllm_mcp.elicitation import complete_content, problems
 from rkllm_mcp.errors import RkllmMcpError, ServerRefusedError
 from rkllm_mcp.events import Elicitation
 from rkllm_mcp.mcp_client import sdk
@@ -111,7 +111,7 @@ def elicitation_of(
     return elicit
 
 
-async def visited(error: MCPError, spec: MCPServerConfig, context: CallContext) -> bool:
+async def visit_urls(error: MCPError, spec: MCPServerConfig, context: CallContext) -> bool:
     """Present the URLs of a URLElicitationRequiredError (2025-11-25); True if all were opened: the call is repeated."""
     if error.error.code != sdk.types.URL_ELICITATION_REQUIRED or spec.elicitation != "ask":
         return False
@@ -135,7 +135,7 @@ async def _answer_elicitation(
 
 
 def _defaults(params: types.ElicitRequestFormParams) -> ElicitationAnswer:
-    content = filled(params.requested_schema, {})
+    content = complete_content(params.requested_schema, {})
     if problems(params.requested_schema, content):
         return ElicitationAnswer("decline")
     return ElicitationAnswer("accept", content)
@@ -166,7 +166,7 @@ async def _fill_form(
         answer = await _ask_person(context, question)
         if answer.action != "accept":
             return answer
-        content = filled(schema, answer.content)
+        content = complete_content(schema, answer.content)
         wrong = problems(schema, content)
         if not wrong:
             return ElicitationAnswer("accept", content)

@@ -73,7 +73,7 @@ class MCPClient:
         else:
             by_url = "websocket" if str(url).startswith(("ws://", "wss://")) else "http"
             settings = {"transport": by_url, **settings, "url": url, "ca_file": ca_file}
-        self._spec = _checked(RemoteServer if command is None else StdioServer, settings)
+        self._spec = _validate(RemoteServer if command is None else StdioServer, settings)
         # Sent as they are: nothing in them is a placeholder.
         self._headers = dict(headers or {})
         self._connection: Connection | None = None
@@ -87,7 +87,7 @@ class MCPClient:
         self._connection = Connection(self._spec, restarts=False, headers=self._headers)
         self._life = asyncio.create_task(self._connection.run(), name=f"MCP client of {self._spec.name}")
         try:
-            await self._started(self._connection)
+            await self._wait_until_started(self._connection)
         except BaseException:
             await self.aclose()
             raise
@@ -149,8 +149,8 @@ class MCPClient:
         await self._connection.available()
         return self._connection
 
-    async def _started(self, connection: Connection) -> None:
-        await connection.settled()
+    async def _wait_until_started(self, connection: Connection) -> None:
+        await connection.wait_until_settled()
         if connection.state == "ready":
             return
         output = "".join(f"\n    {line}" for line in connection.notes.shown()[-5:])
@@ -158,7 +158,7 @@ class MCPClient:
         raise (ServerStartTimeoutError if connection.timed_out else ServerUnavailableError)(message)
 
 
-def _checked(kind: type[MCPServerConfig], settings: Mapping[str, Any]) -> MCPServerConfig:
+def _validate(kind: type[MCPServerConfig], settings: Mapping[str, Any]) -> MCPServerConfig:
     try:
         return kind.model_validate(settings)
     except ValidationError as error:

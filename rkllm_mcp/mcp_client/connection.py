@@ -138,7 +138,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                     result = await operation(client)
             except Exception as error:  # the SDK raises several unrelated types
                 if not is_connection_closed(error):
-                    self._backoff.worked()
+                    self._backoff.on_success()
                     raise ServerRefusedError(self._clean(call_failure(self.spec, error))) from error
                 over.set()
                 await ended.wait()
@@ -148,7 +148,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                     ) from error
                 is_again = True
             else:
-                self._backoff.worked()
+                self._backoff.on_success()
                 return result
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
@@ -306,7 +306,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         if self._unused and not self._stopping:
             self._become("waiting", "it was not used for a while and is started again when it is next called")
         else:
-            self._backoff.ended()
+            self._backoff.on_end()
             self._become(*self._how_it_ended(error, ending, was_ready=was_ready))
 
     def _how_it_ended(self, error: Exception | None, ending: str, *, was_ready: bool) -> tuple[State, str]:

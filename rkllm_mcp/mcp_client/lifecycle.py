@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 import anyio
 
-from rkllm_mcp.config.header_templates import redacted
+from rkllm_mcp.config.header_templates import redact
 from rkllm_mcp.config.secrets import redacted_text
 from rkllm_mcp.config.servers import MCPServerConfig, ServerBase, ServerConfig
 from rkllm_mcp.errors import ServerUnavailableError
@@ -77,7 +77,7 @@ class Backoff:
         """True if the server may be started without a request for it."""
         return max(self._pause.left_s, self._unasked.left_s) <= 0
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """Record that the server ended or failed to start."""
         self._ends_in_a_row += 1
         pause_s = self._pause_s * 2 ** (self._ends_in_a_row - 2) if self._ends_in_a_row > 1 else 0.0
@@ -85,7 +85,7 @@ class Backoff:
         unasked_s = min(_UNASKED_PAUSES * self._pause_s, _LONGEST_PAUSE_S)
         self._unasked = Deadline(unasked_s, anyio.current_time)
 
-    def worked(self) -> None:
+    def on_success(self) -> None:
         """Reset the backoff after a successful request."""
         self._ends_in_a_row = 0
 
@@ -312,7 +312,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         if self._opened is None:
             self._scope.cancel()
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Wait for the end of the first attempt to connect; a lazy server without a stored tool list is connected."""
         if self.state == "waiting" and not self._life.first.is_set():
             self._want()
@@ -396,7 +396,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
 
     def _clean(self, text: str) -> str:
         # All tenants and the log see it: a message of the network quotes the address with the keys in it.
-        return redacted_text(redacted(text, self._secrets))
+        return redacted_text(redact(text, self._secrets))
 
 
 AnyToolServer: TypeAlias = "ToolServer[ServerConfig, Any]"

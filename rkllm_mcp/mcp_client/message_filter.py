@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 from anyio.abc import AsyncResource
 
 from rkllm_base.json_values import is_long, size_of
-from rkllm_mcp.config.header_templates import redacted
+from rkllm_mcp.config.header_templates import redact
 from rkllm_mcp.events import to_json
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.wire_log import Write
@@ -110,7 +110,7 @@ class _FilteredRead(AsyncResource):
     requests: _FilteredWrite
 
     async def receive(self) -> SessionMessage | Exception:
-        return await self._filtered(await self._answered(await self.inner.receive()))
+        return await self._filter_item(await self._retry_handshake(await self.inner.receive()))
 
     def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
         return self
@@ -121,9 +121,9 @@ class _FilteredRead(AsyncResource):
         except StopAsyncIteration:
             self.listener.on_end()
             raise
-        return await self._filtered(await self._answered(item))
+        return await self._filter_item(await self._retry_handshake(item))
 
-    async def _answered(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+    async def _retry_handshake(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         """Return the item; for the refusal of a revision, the answer to a handshake with one that the server names."""
         asked = self.requests.handshake
         if asked is None or isinstance(item, Exception) or getattr(item.message, "id", None) != _id_of(asked):
@@ -138,7 +138,7 @@ class _FilteredRead(AsyncResource):
     async def aclose(self) -> None:
         await self.inner.aclose()
 
-    async def _filtered(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+    async def _filter_item(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         if isinstance(item, Exception):
             return item
         notes: list[str] = []
@@ -216,23 +216,23 @@ def _hide_secrets(item: SessionMessage, secrets: tuple[str, ...]) -> None:
     message = item.message
     if isinstance(message, sdk.types.JSONRPCError):
         # Only the first line: after it the SDK quotes excerpts of invalid data, which may contain parts of a secret.
-        message.error.message = redacted(message.error.message.partition("\n")[0], secrets)
-        message.error.data = _hidden(message.error.data, secrets)
+        message.error.message = redact(message.error.message.partition("\n")[0], secrets)
+        message.error.data = _hide(message.error.data, secrets)
     elif isinstance(message, sdk.types.JSONRPCResponse):
-        message.result = _hidden(message.result, secrets)
+        message.result = _hide(message.result, secrets)
     elif message.params:
-        message.params = _hidden(message.params, secrets)
+        message.params = _hide(message.params, secrets)
 
 
-def _hidden(value: Any, secrets: tuple[str, ...]) -> Any:
+def _hide(value: Any, secrets: tuple[str, ...]) -> Any:
     if isinstance(value, str):
-        return redacted(value, secrets)
+        return redact(value, secrets)
     if isinstance(value, list):
-        return [_hidden(item, secrets) for item in cast("list[Any]", value)]
+        return [_hide(item, secrets) for item in cast("list[Any]", value)]
     if _is_object(value):
         # A short secret may equal an ordinary key such as "id"; only long ones are redacted in keys.
         long = tuple(secret for secret in secrets if len(secret) >= _LONG_SECRET_CHARS)
-        return {redacted(key, long): _hidden(item, secrets) for key, item in value.items()}
+        return {redact(key, long): _hide(item, secrets) for key, item in value.items()}
     return value
 
 
@@ -253,7 +253,7 @@ def mend_handshake(result: dict[str, Any], note: Callable[[str], None]) -> dict[
         mended["protocolVersion"] = _OLDEST_REVISION
     stated = as_mapping(result.get("serverInfo"))
     known = {key: value for key, value in stated.items() if isinstance(value, str) or key in {"icons", "_meta"}}
-    mended["serverInfo"] = {"name": "", "version": "", **_typed(known)}
+    mended["serverInfo"] = {"name": "", "version": "", **_clean_item(known)}
     capabilities: dict[str, Any] = {}
     for name, value in as_mapping(result.get("capabilities")).items():
         # Languages with one type for lists and objects write an empty object as [].
@@ -275,7 +275,7 @@ def mend_tool_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[
         note("the list of tools is not a list; it is treated as empty")
         tools = []
     mended = {key: value for key, value in result.items() if value is not None}
-    mended["tools"] = _bounded(cast("list[Any]", tools), "tools", partial(_mend_tool, note=note), note)
+    mended["tools"] = _limit_items(cast("list[Any]", tools), "tools", partial(_mend_tool, note=note), note)
     if not isinstance(mended.get("nextCursor", ""), str):
         del mended["nextCursor"]
     return mended
@@ -402,7 +402,7 @@ def mend_prompt_list(result: dict[str, Any], note: Callable[[str], None]) -> dic
     """Repair a ``prompts/list`` result; arguments without a name are dropped."""
     mended = _mend_list(result, "prompts", ("name",), "name", note)
     for prompt in mended["prompts"]:
-        arguments = [_typed(argument) for argument in as_list(prompt.get("arguments")) if _is_object(argument)]
+        arguments = [_clean_item(argument) for argument in as_list(prompt.get("arguments")) if _is_object(argument)]
         prompt["arguments"] = [argument for argument in arguments if argument.get("name")]
     return mended
 
@@ -420,14 +420,14 @@ _TYPES: Mapping[str, type] = {
 _TEXTS: Mapping[str, int] = {"title": _TITLE_CHARS, "description": _DESCRIPTION_CHARS}
 
 
-def _typed(item: Mapping[str, Any]) -> dict[str, Any]:
+def _clean_item(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return an item without fields of a wrong type, its title and description cut."""
     good = {key: value for key, value in item.items() if key not in _TYPES or isinstance(value, _TYPES[key])}
     good |= {key: without_invisible(shorten(good[key], most))[0] for key, most in _TEXTS.items() if key in good}
     return mend_extras(good)
 
 
-def _bounded(
+def _limit_items(
     items: Sequence[Any],
     what: str,
     mend: Callable[[Any], dict[str, Any] | None],
@@ -459,7 +459,7 @@ def _mend_list(
         del mended["nextCursor"]
 
     def mend(item: Any) -> dict[str, Any] | None:
-        good = _typed(item) if _is_object(item) else {}
+        good = _clean_item(item) if _is_object(item) else {}
         if not all(good.get(field) for field in required):
             note(f"an item of {key} was dropped: {_short(item)}")
             return None
@@ -468,7 +468,7 @@ def _mend_list(
             good["name"] = good[name]
         return good
 
-    mended[key] = _bounded(as_list(result.get(key)), key, mend, note)
+    mended[key] = _limit_items(as_list(result.get(key)), key, mend, note)
     return mended
 
 

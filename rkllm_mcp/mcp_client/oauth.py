@@ -286,7 +286,9 @@ class SignIn:
         spelling = _IssuerSpelling()
         provider = self._as_program(spec) if is_program else self._as_person(spec, waiting_for_person, reach, spelling)
         registers = is_program or not isinstance(self.consent, NoConsent)
-        return _limited(provider, reach, spelling, None if registers else partial(self.consent, spec.name, "", ""))
+        return _limit_provider(
+            provider, reach, spelling, None if registers else partial(self.consent, spec.name, "", "")
+        )
 
     def _as_program(self, spec: RemoteServer) -> OAuthClientProvider:
         storage = _Storage(self.tokens, _account(spec))
@@ -332,7 +334,7 @@ class SignIn:
             "scope": " ".join(spec.scopes) or None,
             "application_type": "native",
         }
-        storage = _Storage(self.tokens, _account(spec), _registered(spec, redirect_uri))
+        storage = _Storage(self.tokens, _account(spec), _configured_registration(spec, redirect_uri))
         metadata = _with_scopes(spec.scopes, sdk.auth.OAuthClientMetadata.model_validate(described))
         url = self.client_metadata_url or None
         provider = sdk.client_auth.OAuthClientProvider(
@@ -347,7 +349,7 @@ class SignIn:
         return provider
 
 
-def _limited(
+def _limit_provider(
     provider: OAuthClientProvider,
     reach: Reach,
     spelling: _IssuerSpelling,
@@ -375,7 +377,7 @@ def _limited(
                     if outgoing is not request or response.status_code in (401, 403):
                         _limit(response)
                     try:
-                        outgoing = await flow.asend(await spelling.unified(response, provider))
+                        outgoing = await flow.asend(await spelling.unify_issuer(response, provider))
                     except StopAsyncIteration:
                         return
 
@@ -404,7 +406,7 @@ class _IssuerSpelling:
     stated: str = ""
     expected: str = ""
 
-    async def unified(self, response: httpx2.Response, provider: OAuthClientProvider) -> httpx2.Response:
+    async def unify_issuer(self, response: httpx2.Response, provider: OAuthClientProvider) -> httpx2.Response:
         """Return metadata of an authorization server with the issuer as its MCP server spells it."""
         expected = provider.context.auth_server_url or ""
         if response.status_code != 200 or not any(name in response.request.url.path for name in _METADATA_PATHS):
@@ -452,7 +454,7 @@ def _issuer_of(provider: OAuthClientProvider) -> str:
     return str(metadata.issuer) if metadata is not None else ""
 
 
-def _registered(spec: RemoteServer, redirect_uri: str) -> OAuthClientInformationFull | None:
+def _configured_registration(spec: RemoteServer, redirect_uri: str) -> OAuthClientInformationFull | None:
     """Return the configured client registration; None if the host registers itself."""
     if not spec.client_id:
         return None

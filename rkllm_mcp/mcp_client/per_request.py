@@ -136,12 +136,12 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
         # The connection is needed now and closes after use, so lazy start and idle timeout do not apply.
         spec = self.spec.model_copy(update={"lazy": False, "idle_stop_s": None})
         secrets = secrets_of({}, tokens)
-        connection = Connection(spec, self._host, on_change=self._changed, headers=dict(headers), secrets=secrets)
+        connection = Connection(spec, self._host, on_change=self._on_change, headers=dict(headers), secrets=secrets)
         session = self._sessions[headers] = _Session(connection)
         self._tasks.start_soon(connection.run, name=f"session of {spec.name}")
         return session
 
-    def _changed(self, connection: Connection) -> None:
+    def _on_change(self, connection: Connection) -> None:
         for line in connection.notes.shown() if connection.state in ("failed", "died") else ():
             self.notes.add(line)
         if connection.state != "ready":
@@ -168,7 +168,7 @@ async def connected_with(connections: Iterable[object], tokens: Mapping[str, str
                 except ServerUnavailableError as error:
                     connection.notes.add(str(error))
         for session in opened:
-            await session.settled()
+            await session.wait_until_settled()
         yield
 
 

@@ -95,7 +95,7 @@ async def _list_templates(client: Client, connection: AnyConnection) -> list[Res
 
 def _contents_text(contents: Sequence[Mapping[str, Any]]) -> str:
     """Return the text for the model; several contents are separated by their URIs."""
-    readable = [_decoded(content) for content in contents]
+    readable = [_with_decoded_text(content) for content in contents]
     if not readable:
         return "(empty)"
     if len(readable) == 1 and "text" in readable[0]:
@@ -103,7 +103,7 @@ def _contents_text(contents: Sequence[Mapping[str, Any]]) -> str:
     return result_text({"content": [{"type": "resource", "resource": content} for content in readable]})
 
 
-def _decoded(content: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_decoded_text(content: Mapping[str, Any]) -> Mapping[str, Any]:
     """Add the decoded text to a content of a textual type that the server sent as a blob."""
     blob = content.get("blob")
     if "text" in content or not isinstance(blob, str) or not str(content.get("mimeType", "")).startswith(_TEXTUAL):
@@ -349,7 +349,7 @@ class ResourceHub:
             if server is None:
                 # The lists of the others do not wait for a server that is slow to start.
                 with anyio.move_on_after(_START_PATIENCE_S):
-                    await connection.settled()
+                    await connection.wait_until_settled()
                 if connection.is_starting:
                     return
             try:

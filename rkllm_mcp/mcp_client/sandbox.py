@@ -172,7 +172,9 @@ _PROBE_TIMEOUT_S = 10.0
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
-async def sandboxed(spec: StdioServer, program: Path, env: Mapping[str, str], folders: SandboxFolders) -> StdioServer:
+async def wrap_in_sandbox(
+    spec: StdioServer, program: Path, env: Mapping[str, str], folders: SandboxFolders
+) -> StdioServer:
     """Return ``spec`` in bubblewrap; a ServerUnavailableError if that is unusable here or a named folder is missing."""
     problem = await anyio.to_thread.run_sync(unusable)
     if problem:
@@ -202,13 +204,13 @@ def arguments(spec: StdioServer, program: Path, env: Mapping[str, str], folders:
     # Parents first, so that a nested folder keeps its own mode.
     for path, may_write in sorted(variables.items(), key=lambda item: len(item[0].parts)):
         words += ["--bind" if may_write else "--ro-bind", str(path), str(path)]
-    for path in dict.fromkeys(_masked([*paths, *variables], folders.hidden)):
+    for path in dict.fromkeys(_masked_paths([*paths, *variables], folders.hidden)):
         words += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
     words += ["--remount-ro", "/", "--chdir", spec.folder or home]
     return [*words, "--", str(program), *spec.args]
 
 
-def _masked(visible: Sequence[Path], hidden: Sequence[Path]) -> Iterator[Path]:
+def _masked_paths(visible: Sequence[Path], hidden: Sequence[Path]) -> Iterator[Path]:
     """Yield the paths inside the sandbox at which ``hidden`` files and folders of the host would be seen."""
     for path in (path.resolve() for path in hidden if path.exists()):
         for path_inside in visible:

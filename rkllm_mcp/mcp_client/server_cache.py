@@ -107,7 +107,7 @@ class ServerCache:
         facts = [*target_of(spec), spec.allowed_tools, spec.excluded_tools]
         self._key = f"server:{spec.name}:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}"
         self._store = store
-        self._cached = _parsed(store.read(self._key))
+        self._cached = _parse(store.read(self._key))
 
     @property
     def era(self) -> ProtocolRevision:
@@ -151,7 +151,7 @@ def _fields(value: object) -> dict[str, Any]:
     return vars(value)
 
 
-def _parsed(text: str | None) -> _Known:
+def _parse(text: str | None) -> _Known:
     """Parse a stored text; return an empty value if it is invalid, as after an upgrade of this program."""
     if text is None:
         return _Known()

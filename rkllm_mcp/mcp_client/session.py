@@ -11,7 +11,7 @@ import anyio
 from rkllm_base.json_values import is_long, size_of
 from rkllm_mcp.config.servers import MCPServerConfig, is_offered, matches_any
 from rkllm_mcp.mcp_client import sdk
-from rkllm_mcp.mcp_client.callbacks import visited
+from rkllm_mcp.mcp_client.callbacks import visit_urls
 from rkllm_mcp.mcp_client.message_filter import MOST_ITEMS, MOST_LIST_BYTES
 from rkllm_mcp.messages import ANSWER, QUESTION_ARGUMENT, TEXTS, ToolSpec, as_mapping
 from rkllm_mcp.protocols import CallContext, OnProgress
@@ -98,15 +98,15 @@ async def list_tools(
     listed = await all_pages(fetch, lambda page: page.tools, note, "tools")
     notes: list[str] = []
     if is_long([[tool.description, tool.input_schema] for tool in listed]):
-        offered = await run_costly(_offered, listed, spec, notes.append)
+        offered = await run_costly(_offered_tools, listed, spec, notes.append)
     else:
-        offered = _offered(listed, spec, notes.append)
+        offered = _offered_tools(listed, spec, notes.append)
     for line in notes:
         note(line)
     return offered
 
 
-def _offered(listed: Sequence[Tool], spec: MCPServerConfig, note: Callable[[str], None]) -> tuple[ToolSpec, ...]:
+def _offered_tools(listed: Sequence[Tool], spec: MCPServerConfig, note: Callable[[str], None]) -> tuple[ToolSpec, ...]:
     offered: dict[str, ToolSpec] = {}
     room = MOST_LIST_BYTES
     for tool in listed:
@@ -213,7 +213,7 @@ async def call_tool(
     try:
         result = await request()
     except sdk.mcp.MCPError as error:
-        if not await visited(error, spec, context):
+        if not await visit_urls(error, spec, context):
             raise
         result = await request()
     answer: dict[str, Any] = {

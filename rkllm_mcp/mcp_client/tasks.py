@@ -174,7 +174,7 @@ class _TaskRun:
             message = state.status_message or "the task failed"
             raise MCPError.from_error_data(state.error or types.ErrorData(code=types.INTERNAL_ERROR, message=message))
         if state.status == "cancelled" or state.result is None:
-            return _cancelled(state)
+            return _cancelled_result(state)
         return types.CallToolResult.model_validate({"content": [], **state.result}, by_name=False)
 
     async def _next(self) -> _State:
@@ -227,7 +227,7 @@ class _LegacyTaskRun(_TaskRun):
             state = await self._next()
         await self._report(state)
         if state.status == "cancelled":
-            return _cancelled(state)
+            return _cancelled_result(state)
         # tasks/result returns when the task has ended; in between the server sends its input requests.
         request = types.GetTaskPayloadRequest(params=types.GetTaskPayloadRequestParams(task_id=self.task_id))
         return await self.session.send_request(request, types.CallToolResult)
@@ -237,6 +237,6 @@ def _failure(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
 
 
-def _cancelled(state: _State) -> types.CallToolResult:
+def _cancelled_result(state: _State) -> types.CallToolResult:
     because = f": {state.status_message}" if state.status_message else ""
     return _failure(f"the server has cancelled the task{because}")

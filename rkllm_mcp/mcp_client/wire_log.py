@@ -18,8 +18,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
-from rkllm_mcp.config.header_templates import redacted
-from rkllm_mcp.config.secrets import redacted as without_secrets
+from rkllm_mcp.config.header_templates import redact
+from rkllm_mcp.config.secrets import redact_config as without_secrets
 from rkllm_mcp.config.secrets import redacted_text
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -36,7 +36,7 @@ class WireLog:
         self._path = path
         self._max_bytes = max_bytes
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file = self._opened()
+        self._file = self._open()
 
     def of(self, server: str, clean: Callable[[str], str]) -> Write:
         """Return the function that logs messages of one server; ``clean`` redacts the secrets of the connection."""
@@ -59,11 +59,11 @@ class WireLog:
         if self._file.tell() > self._max_bytes:
             self._file.close()
             self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-            self._file = self._opened()
+            self._file = self._open()
         self._file.write(line.encode("utf-8", "replace"))
         self._file.flush()
 
-    def _opened(self) -> IO[bytes]:
+    def _open(self) -> IO[bytes]:
         return os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
 
@@ -101,7 +101,7 @@ class _Hiding(logging.Filter):
         self._secrets = tuple(secrets)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = redacted(record.getMessage(), self._secrets), ()
+        record.msg, record.args = redact(record.getMessage(), self._secrets), ()
         if record.exc_info and record.exc_info[0] is not None:
             # pydantic quotes excerpts of a message, which may contain parts of a secret that redaction cannot find.
             record.exc_text = f"{record.exc_info[0].__name__} (not shown: a token may be in it)"

@@ -255,7 +255,7 @@ def list_models(directories: Sequence[Path] | None = None) -> list[ModelFolder]:
     for directory in directories if directories is not None else model_directories():
         for card in sorted(directory.glob(f"*/{CARD_NAME}")):
             if card.parent.name not in folders:
-                folders[card.parent.name] = _checked(_read_folder(card.parent))
+                folders[card.parent.name] = _check(_read_folder(card.parent))
     return [folders[name] for name in sorted(folders)]
 
 
@@ -273,7 +273,7 @@ def load_model(
         ConfigError: its ``model.toml`` is invalid.
     """
     folder = _find(name_or_path, model_directories() if directories is None else directories)
-    return _complete(_checked(folder) if check_names else folder)
+    return _complete(_check(folder) if check_names else folder)
 
 
 def _find(name_or_path: str | Path, directories: Sequence[Path]) -> ModelFolder:
@@ -381,7 +381,7 @@ def _read_card(source: Path, version: tuple[int, ...]) -> ModelCard:
         raise add_line(explain(error, str(source), root=ModelCard), source) from None
 
 
-def _checked(model: ModelFolder) -> ModelFolder:
+def _check(model: ModelFolder) -> ModelFolder:
     """Return a model whose card names a template and syntaxes that exist."""
     from rkllm_mcp.prompt.families import TEMPLATES
     from rkllm_mcp.toolcalls.formats import SYNTAXES

@@ -81,12 +81,12 @@ class EmbedderSources:
     hub: Hub = field(default_factory=lambda: Hub(by_hand=_BY_HAND))
     install: Callable[[str], None] = install_extra
 
-    def installed(self) -> list[str]:
+    def list_installed(self) -> list[str]:
         """Return the names of the models that were downloaded."""
         root = self.folders.root
         return sorted(path.name for path in root.glob("[!.]*") if path.is_dir() and path.name != _DEFAULT)
 
-    def chosen(self) -> str:
+    def chosen_name(self) -> str:
         """Return the name of the model that the knowledge server uses, empty if none."""
         link = self.folders.root / _DEFAULT
         return link.resolve().name if link.is_dir() else ""
@@ -155,9 +155,9 @@ class EmbedderSources:
 
     def remove(self, name: str) -> int:
         """Remove a model and return the freed bytes; a UsageError if it is not here."""
-        if name not in self.installed():
+        if name not in self.list_installed():
             raise UsageError(f"there is no embedder {name!r}; 'rkllm-mcp knowledge model' shows them")
-        if self.chosen() == name:
+        if self.chosen_name() == name:
             self.choose("")
         return self.folders.remove(name)
 

@@ -109,9 +109,9 @@ class Hub:
         try:
             metadata = get_hf_file_metadata(self._url(file), endpoint=self.endpoint)
         except download_errors() as error:
-            cached = None if _is_refusal(error) else self._cached(file, file.revision)
+            cached = None if _is_refusal(error) else self._find_cached(file, file.revision)
             if cached is None:
-                raise self._explained(error, file) from error
+                raise self._explain(error, file) from error
             parts = cached.parts  # …/snapshots/<commit>/<path in the repository>
             commit = parts[parts.index("snapshots") + 1] if "snapshots" in parts else None
             return FoundFile(file, "", commit, cached.stat().st_size, cached)
@@ -120,7 +120,7 @@ class Hub:
         if metadata.etag is None or metadata.commit_hash is None:
             raise ModelDownloadError(f"{self.address} does not answer like a hub.", "Correct HF_ENDPOINT, or unset it.")
         return FoundFile(
-            file, metadata.etag, metadata.commit_hash, metadata.size, self._cached(file, metadata.commit_hash)
+            file, metadata.etag, metadata.commit_hash, metadata.size, self._find_cached(file, metadata.commit_hash)
         )
 
     def names(self, repository: str, revision: str | None = None) -> list[str]:
@@ -131,7 +131,7 @@ class Hub:
         except download_errors() as error:
             cached = [] if _is_refusal(error) else self._cached_names(repository)
             if not cached:
-                raise self._explained(error, file) from error
+                raise self._explain(error, file) from error
             return cached
 
     def search(self, words: str, limit: int) -> list[str]:
@@ -142,7 +142,7 @@ class Hub:
         """
         query = urlencode({"search": words, "sort": "downloads", "limit": limit})
         try:
-            entries = self._listed(f"{self.address}/api/models?{query}")
+            entries = self._fetch_list(f"{self.address}/api/models?{query}")
             return [str(entry["id"]) for entry in entries][:limit]
         except download_errors() as error:
             raise explain(error, self.address, "the search", f"{_MIRROR} {self.by_hand}") from error
@@ -168,7 +168,7 @@ class Hub:
             self._check(source, part)
             part.replace(target)
         except download_errors() as error:
-            raise self._explained(error, source.remote) from error
+            raise self._explain(error, source.remote) from error
 
     def _check(self, source: FoundFile, path: Path) -> None:
         """Verify size and checksum; delete a file that does not match, so that it is not resumed."""
@@ -190,20 +190,20 @@ class Hub:
     def _url(self, file: RemoteFile, revision: str | None = None) -> str:
         return hf_hub_url(file.repository, file.name, revision=revision or file.revision, endpoint=self.endpoint)
 
-    def _cached(self, file: RemoteFile, revision: str | None) -> Path | None:
+    def _find_cached(self, file: RemoteFile, revision: str | None) -> Path | None:
         cached = try_to_load_from_cache(file.repository, file.name, cache_dir=self.cache, revision=revision)
         return Path(cached) if isinstance(cached, str) else None
 
     def _file_names(self, file: RemoteFile) -> list[str]:
         """Return the hub's file list with a single request; ``HfApi`` retries an unreachable hub for half a minute."""
         address = f"{self.address}/api/models/{quote(file.repository)}/tree/{quote(file.revision or 'main', safe='')}"
-        entries = self._listed(f"{address}?recursive=true")
+        entries = self._fetch_list(f"{address}?recursive=true")
         try:
             return [str(entry["path"]) for entry in entries if entry.get("type") == "file"]
         except (TypeError, KeyError, AttributeError):
             raise self._no_hub("its list of files is another one") from None
 
-    def _listed(self, address: str) -> list[dict[str, Any]]:
+    def _fetch_list(self, address: str) -> list[dict[str, Any]]:
         """Return a list of the hub, or raise a ModelDownloadError or one of ``download_errors``."""
         session = _bounded_session()
         headers = build_hf_headers()
@@ -228,7 +228,7 @@ class Hub:
         paths = folder.glob("snapshots/*/**/*")
         return sorted({"/".join(path.relative_to(folder).parts[2:]) for path in paths if path.is_file()})
 
-    def _explained(self, error: Exception, file: RemoteFile) -> ModelDownloadError:
+    def _explain(self, error: Exception, file: RemoteFile) -> ModelDownloadError:
         """Return the message for an error of a request."""
         page = f"{self.address}/{file.repository}"
         if isinstance(error, errors.OfflineModeIsEnabled):

@@ -102,7 +102,7 @@ class Pull:
     file: str | None = None  # replaces the catalogue's .rkllm file
     any_platform: bool = False  # accept a file for another chip
 
-    def resolved(self, sources: ModelSources) -> Pull:
+    def resolve(self, sources: ModelSources) -> Pull:
         """Return the options with ``OWNER/NAME[:FILE]`` as repository and file, and a folder named after the model."""
         if "/" not in self.name:
             return self
@@ -207,7 +207,7 @@ def pull(sources: ModelSources, options: Pull, report: Report) -> ModelFolder:
         RuntimeUnusableError: the model is not available, does not fit, or fails verification.
         UsageError: the chat template for a model of that name is unknown.
     """
-    options = options.resolved(sources)
+    options = options.resolve(sources)
     sources.folders.folder(options.name)
     card, there = _card_to_pull(sources, options)
     if there is not None and not there.missing and (there.encoder is None or there.encoder.is_file()):

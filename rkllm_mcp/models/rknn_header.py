@@ -53,13 +53,13 @@ def read_rknn_file(path: Path) -> RknnFile:
         with path.open("rb") as file:
             head = file.read(_BODY)
             if head.startswith(EMULATED):
-                return _emulated(path, size, (head + file.read(_MOST_JSON_BYTES)).decode("utf-8", "replace"))
+                return _from_emulator(path, size, (head + file.read(_MOST_JSON_BYTES)).decode("utf-8", "replace"))
             if not head.startswith(MAGIC):
                 raise ModelFileError(f"{path} is no .rknn file.", "Name the vision encoder of the model.")
             about = _about(file, head, size, path)
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read ({error.strerror}).", "Name a readable .rknn file.") from None
-    return _described(path, size, about)
+    return _from_description(path, size, about)
 
 
 def _about(file: BinaryIO, head: bytes, size: int, path: Path) -> Mapping[str, Any]:
@@ -79,7 +79,7 @@ def _about(file: BinaryIO, head: bytes, size: int, path: Path) -> Mapping[str, A
         return {}
 
 
-def _described(path: Path, size: int, about: Mapping[str, Any]) -> RknnFile:
+def _from_description(path: Path, size: int, about: Mapping[str, Any]) -> RknnFile:
     platforms = [str(name).upper() for name in as_list(about.get("target_platform"))]
     toolkit = _VERSION.search(str(about.get("version", "")))
     tensors = [as_mapping(tensor) for tensor in as_list(about.get("norm_tensor"))]
@@ -114,7 +114,7 @@ def _row(shape: Sequence[int]) -> tuple[int, int] | None:
     return (large[0], large[1]) if len(large) == 2 else None
 
 
-def _emulated(path: Path, size: int, text: str) -> RknnFile:
+def _from_emulator(path: Path, size: int, text: str) -> RknnFile:
     lines = {words[0]: words[1:] for line in text.splitlines()[1:] if (words := line.split())}
 
     def numbers(name: str) -> list[int]:

@@ -70,7 +70,7 @@ def arguments_of(
         key = arguments.add(definition["name"], location, small, required=required)
         parameters.append(_parameter(definition, key, location, style))
     arguments.parameters = tuple(parameters)
-    body = references.resolved(node.get("requestBody"))
+    body = references.resolve(node.get("requestBody"))
     if body:
         arguments.body = _body(arguments, method, body, schemas, references)
     return arguments
@@ -82,7 +82,7 @@ def _definitions(
     """Yield parameters in the order of their locations; an operation's own replace those of its path."""
     parameters: dict[tuple[str, str], dict[str, Any]] = {}
     for value in (*as_list(item.get("parameters")), *as_list(node.get("parameters"))):
-        definition = references.resolved(value)
+        definition = references.resolve(value)
         name, location = str(definition.get("name") or ""), as_text(definition.get("in"))
         is_fixed = location == "header" and name.lower() in _NOT_PARAMETERS
         if name and location in _LOCATIONS and not is_fixed and not (location != "path" and name.lower() in supplied):
@@ -113,7 +113,7 @@ def _parameter(definition: Node, key: str, location: Location, style: str) -> Pa
 
 
 def _body(arguments: Arguments, method: str, body: Node, schemas: Schemas, references: References) -> BodySpec | None:
-    media_type, content = _chosen(as_node(body.get("content")))
+    media_type, content = _choose_media_type(as_node(body.get("content")))
     schema = content.get("schema")
     is_form = "form" in media_type or media_type.startswith("multipart/")
     fields = schemas.fields(schema) if is_form or "json" in media_type else None
@@ -133,7 +133,7 @@ def _body(arguments: Arguments, method: str, body: Node, schemas: Schemas, refer
     return BodySpec(media_type, tuple(names), required=must, open=fields.open)
 
 
-def _chosen(content: Node) -> tuple[str, Node]:
+def _choose_media_type(content: Node) -> tuple[str, Node]:
     """Return the media type to send, and its object."""
     offered = {str(name).lower().partition(";")[0].strip(): as_node(value) for name, value in content.items()}
     for pattern in _MEDIA_TYPES:
@@ -158,8 +158,8 @@ def _fields(
 
 
 def _is_file(schema: Any, references: References) -> bool:
-    node = references.resolved(schema)
+    node = references.resolve(schema)
     if node.get("type") == "array":
-        node = references.resolved(node.get("items"))
+        node = references.resolve(node.get("items"))
     media_type = as_text(node.get("contentMediaType"))
     return node.get("format") == "binary" or node.get("type") == "file" or media_type == "application/octet-stream"

@@ -20,7 +20,7 @@ import anyio
 import httpx2
 
 from rkllm_mcp.config.addresses import Reach, origin_of
-from rkllm_mcp.config.header_templates import redacted
+from rkllm_mcp.config.header_templates import redact
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.openapi.operations import Operation
 from rkllm_mcp.openapi.request import Request
@@ -69,7 +69,7 @@ class _RedactedURL(httpx2.URL):
         self._secrets = secrets
 
     def __str__(self) -> str:
-        return redacted(super().__str__(), self._secrets)
+        return redact(super().__str__(), self._secrets)
 
 
 class HttpClient:
@@ -101,7 +101,7 @@ class HttpClient:
             target = answer.headers.get("location") if answer.status in {301, 302, 303, 307, 308} else None
             if target is None:
                 return answer
-            request = _redirected(request, answer.status, target)
+            request = _redirect(request, answer.status, target)
         raise HttpClientError("The API redirects in a loop; report this to its operator.")
 
     async def _send_once(
@@ -163,7 +163,7 @@ async def _read_body(response: httpx2.Response, limit_bytes: int, *, any_type: b
     )
 
 
-def _redirected(request: Request, status: int, target: str) -> Request:
+def _redirect(request: Request, status: int, target: str) -> Request:
     url = urljoin(request.url, target)
     if origin_of(url) != origin_of(request.url):
         where = origin_of(url) or "an invalid address"
@@ -225,7 +225,7 @@ def _content(answer: HttpResult, secrets: Sequence[str], limit_chars: int) -> st
     text = _text(answer, secrets)
     if not text.strip():
         location = answer.headers.get("location")
-        return f"Done ({status})." + (f" Location: {redacted(location, secrets)}" if location else "")
+        return f"Done ({status})." + (f" Location: {redact(location, secrets)}" if location else "")
     if len(text) > limit_chars or answer.is_cut:
         return f"{text[:limit_chars]}\n… the answer has {_size(answer)}; only its beginning was read"
     return text
@@ -243,7 +243,7 @@ def _error(operation: Operation, answer: HttpResult, secrets: Sequence[str]) -> 
     if "html" in answer.media_type:
         text = re.sub(r"\s+", " ", _MARKUP.sub(" ", text[:_MAX_HTML_CHARS])).strip()
     text = shorten(text, _MAX_ERROR_CHARS)
-    sentence = f"The API answered {redacted(status, secrets)}" + (f": {advice}" if advice else "") + "."
+    sentence = f"The API answered {redact(status, secrets)}" + (f": {advice}" if advice else "") + "."
     return f"{sentence} It says: {text}" if text.strip() else sentence
 
 
@@ -252,7 +252,7 @@ def _text(answer: HttpResult, secrets: Sequence[str]) -> str:
         text = answer.content.decode(answer.charset, "replace")
     except LookupError:
         text = answer.content.decode("utf-8", "replace")
-    text = redacted(text, secrets)
+    text = redact(text, secrets)
     if answer.is_cut and secrets:
         # Truncation may have cut a token; remove a tail that could contain part of one.
         text = text[: -max(map(len, secrets)) * 2] if len(text) > max(map(len, secrets)) * 2 else ""

@@ -40,7 +40,7 @@ _TOO_MANY = f"it has more than {MOST_VALUES:,} values"
 
 def parse_document(data: bytes | str) -> dict[str, Any]:
     """Return the specification in a text; a DocumentError if the text is neither JSON nor YAML, or not an object."""
-    text = _decoded(data) if isinstance(data, bytes) else data
+    text = _decode(data) if isinstance(data, bytes) else data
     # The parser holds the lock of the interpreter until it has read all of them.
     if text.lstrip()[:1] == "{" and count_values(text.encode("utf-8", "replace")) > MOST_VALUES:
         raise DocumentError(_TOO_MANY)
@@ -50,7 +50,7 @@ def parse_document(data: bytes | str) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def _decoded(data: bytes) -> str:
+def _decode(data: bytes) -> str:
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         return data.decode(encoding)
@@ -190,11 +190,11 @@ class References:
         self._cache: dict[str, Any] = {}
         self.notes: dict[str, None] = {}  # an ordered set
 
-    def resolved(self, node: Any) -> Node:
+    def resolve(self, node: Any) -> Node:
         """Return the object that ``node`` is or refers to; else an empty object."""
-        return self.followed(node)[0]
+        return self.follow(node)[0]
 
-    def followed(self, node: Any) -> tuple[Node, tuple[str, ...]]:
+    def follow(self, node: Any) -> tuple[Node, tuple[str, ...]]:
         """Return the object that ``node`` is or refers to, and the references in between."""
         current = as_node(node)
         trail: list[str] = []
@@ -258,12 +258,12 @@ _PLACES = frozenset({"path", "query", "header"})
 _BESIDE_THE_SCHEMA = frozenset({"name", "in", "description", "required", "collectionFormat", "allowEmptyValue"})
 
 
-def upgraded(document: Node) -> Node:
+def upgrade(document: Node) -> Node:
     """Return the same API as OpenAPI 3; a document that is not a Swagger 2.0 as it is."""
     if not str(document.get("swagger", "")).startswith("2"):
         return document
     references = References(document)
-    items = ((str(path), references.resolved(item)) for path, item in as_node(document.get("paths")).items())
+    items = ((str(path), references.resolve(item)) for path, item in as_node(document.get("paths")).items())
     paths = {path: _path(item, document, references) for path, item in items}
     basic = {"type": "http", "scheme": "basic"}
     definitions = {name: as_node(value) for name, value in as_node(document.get("securityDefinitions")).items()}
@@ -293,7 +293,7 @@ def _path(item: Node, document: Node, references: References) -> dict[str, Any]:
 def _operation(operation: Node, shared: Any, document: Node, references: References) -> dict[str, Any]:
     parameters: dict[tuple[str, str], Node] = {}
     for value in (*shared, *as_list(operation.get("parameters"))):
-        definition = references.resolved(value)
+        definition = references.resolve(value)
         parameters[as_text(definition.get("in")), str(definition.get("name", ""))] = definition
     consumes = as_list(operation.get("consumes")) or as_list(document.get("consumes"))
     changed = dict(operation)

@@ -18,7 +18,7 @@ _SENTENCE_ENDS = ("。", ". ", "! ", "? ", "！", "？")
 _MARGIN = 4
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten_to_sentence(text: str, limit: int) -> str:
     """Shorten ``text`` to ``limit`` characters, at the end of a sentence if one ends in the second half."""
     if limit <= 0 or not text:
         return ""
@@ -32,13 +32,13 @@ def shortened(text: str, limit: int) -> str:
     return f"{line[: limit - 1].rstrip()}…"
 
 
-def described(summary: str, description: str, limit: int) -> str:
+def describe(summary: str, description: str, limit: int) -> str:
     """Return summary and description of an operation as one text without repetition."""
-    first, details = shortened(summary, limit), shortened(description, limit)
+    first, details = shorten_to_sentence(summary, limit), shorten_to_sentence(description, limit)
     if not first or details.lower().startswith(first.rstrip(".。…").lower()):
         return details or first
     gap = "" if first.endswith("。") else " " if first[-1] in ".!?…" else ". "
-    return shortened(f"{first}{gap}{details}".strip(), limit) if details else first
+    return shorten_to_sentence(f"{first}{gap}{details}".strip(), limit) if details else first
 
 
 # A name in a path; ``{name+}``, ``{name*}``, ``{+name}`` and ``{name=projects/*}`` take more than one segment.
@@ -55,7 +55,7 @@ def operation_name(operation_id: str, method: str, path: str, used_names: Collec
     """Return a name for an operation that is not in ``used_names``."""
     by_path = safe_name(path_name(method, path))
     candidates = [safe_name(operation_id), by_path] if operation_id.strip() else [by_path]
-    return next((name for name in candidates if name not in used_names), None) or _numbered(by_path, used_names)
+    return next((name for name in candidates if name not in used_names), None) or _with_number(by_path, used_names)
 
 
 def path_name(method: str, path: str) -> str:
@@ -74,10 +74,10 @@ def argument_key(name: str, location: str, used_keys: Collection[str]) -> str:
     if key not in used_keys:
         return key
     with_place = f"{key[: _MAX_KEY_CHARS - len(location) - 1]}_{location}"
-    return with_place if with_place not in used_keys else _numbered(with_place, used_keys)
+    return with_place if with_place not in used_keys else _with_number(with_place, used_keys)
 
 
-def _numbered(name: str, used_names: Collection[str]) -> str:
+def _with_number(name: str, used_names: Collection[str]) -> str:
     number = 2
     while (numbered := f"{name[: _MAX_KEY_CHARS - 5]}_{number}") in used_names:
         number += 1

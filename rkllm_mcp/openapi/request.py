@@ -32,14 +32,14 @@ def address_of(levels: Iterable[Any], spec_url: str) -> str:
     """
     for servers in levels:
         for server in as_list(servers):
-            address = _absolute_url(_filled(as_node(server)), spec_url)
+            address = _absolute_url(_fill_variables(as_node(server)), spec_url)
             if address:
                 return address.rstrip("/")
     # The default without servers: the origin of the specification.
     return _absolute_url("/", spec_url).rstrip("/")
 
 
-def _filled(server: Node) -> str:
+def _fill_variables(server: Node) -> str:
     variables = as_node(server.get("variables"))
 
     def value(match: re.Match[str]) -> str:
@@ -79,25 +79,25 @@ def scalar_text(value: Any) -> str:
 def in_path(parameter: Parameter, value: Any) -> str:
     """Return the text that replaces ``{name}`` in the path."""
     if parameter.style == "json":
-        return _encoded(to_json(value))
-    explode, name = parameter.explode, _encoded(parameter.name)
+        return _percent_encode(to_json(value))
+    explode, name = parameter.explode, _percent_encode(parameter.name)
     if parameter.style == "matrix":
         return "".join(f";{pair}" for pair in _pairs(name, value, explode=explode, delimiter=","))
     prefix, joint = (".", "." if explode else ",") if parameter.style == "label" else ("", ",")
     if isinstance(value, Mapping):
         return prefix + joint.join(_members(as_node(value), "=" if explode else ","))
-    return prefix + joint.join(_encoded(scalar_text(item)) for item in _items(value))
+    return prefix + joint.join(_percent_encode(scalar_text(item)) for item in _items(value))
 
 
 def in_query(parameter: Parameter, value: Any) -> list[str]:
     """Return the ``name=value`` pairs of the query."""
     safe = _RESERVED if parameter.allow_reserved else ""
-    name = _encoded(parameter.name)
+    name = _percent_encode(parameter.name)
     if parameter.style == "json":
-        return [f"{name}={_encoded(to_json(value), safe)}"]
+        return [f"{name}={_percent_encode(to_json(value), safe)}"]
     if parameter.style == "deepObject" and isinstance(value, Mapping):
-        leaves = ((_encoded(parameter.name + path), scalar_text(leaf)) for path, leaf in _deep(value, 0))
-        return [f"{key}={_encoded(text, safe)}" for key, text in leaves]
+        leaves = ((_percent_encode(parameter.name + path), scalar_text(leaf)) for path, leaf in _deep(value, 0))
+        return [f"{key}={_percent_encode(text, safe)}" for key, text in leaves]
     delimiter = _DELIMITERS.get(parameter.style, ",")
     return _pairs(name, value, explode=parameter.explode, delimiter=delimiter, safe=safe)
 
@@ -114,9 +114,9 @@ def in_header(parameter: Parameter, value: Any) -> str:
 
 def in_cookie(parameter: Parameter, value: Any) -> list[str]:
     """Return the ``name=value`` pairs of the cookie."""
-    name = _encoded(parameter.name)
+    name = _percent_encode(parameter.name)
     if parameter.style == "json":
-        return [f"{name}={_encoded(to_json(value))}"]
+        return [f"{name}={_percent_encode(to_json(value))}"]
     return _pairs(name, value, explode=parameter.explode, delimiter="%2C")
 
 
@@ -124,13 +124,13 @@ def _pairs(name: str, value: Any, *, explode: bool, delimiter: str, safe: str = 
     if isinstance(value, Mapping):
         members = _members(as_node(value), "=" if explode else delimiter, safe)
         return members if explode else [f"{name}={delimiter.join(members)}"]
-    items = [_encoded(scalar_text(item), safe) for item in _items(value)]
+    items = [_percent_encode(scalar_text(item), safe) for item in _items(value)]
     return [f"{name}={item}" for item in items] if explode else [f"{name}={delimiter.join(items)}"]
 
 
 def _members(value: Mapping[str, Any], joint: str, safe: str = "") -> list[str]:
-    members = ((_encoded(str(key)), scalar_text(inner)) for key, inner in value.items() if inner is not None)
-    return [f"{key}{joint}{_encoded(text, safe)}" for key, text in members]
+    members = ((_percent_encode(str(key)), scalar_text(inner)) for key, inner in value.items() if inner is not None)
+    return [f"{key}{joint}{_percent_encode(text, safe)}" for key, text in members]
 
 
 def _deep(value: Any, depth: int) -> list[tuple[str, Any]]:
@@ -148,7 +148,7 @@ def _items(value: Any) -> Sequence[Any]:
     return [item for item in items if item is not None]
 
 
-def _encoded(text: str, safe: str = "") -> str:
+def _percent_encode(text: str, safe: str = "") -> str:
     return quote(text, safe=safe, errors="replace")
 
 
@@ -215,7 +215,7 @@ def _parts(field: BodyField, value: Any) -> Iterator[bytes]:
             yield from _parts(field, item)
     elif value is not None:
         media_type, content = _content(value)
-        name = _quoted(field.name)
+        name = _quote_name(field.name)
         head = f'Content-Disposition: form-data; name="{name}"'
         if field.is_file:
             head += f'; filename="{name}"'
@@ -241,7 +241,7 @@ def _content(value: Any) -> tuple[str, bytes]:
     return media_type or "", content
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     # Escape as browsers do: these characters would end the name or the line.
     return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
@@ -267,24 +267,24 @@ def request_for(operation: Operation, arguments: Mapping[str, Any], credentials:
     ``arguments`` are named by their keys or by the API's own names. ``credentials`` replace arguments of the same name.
     """
     values = _fields_of(operation, arguments)
-    query = [pair for placed in _placed(operation, values, "query") for pair in in_query(*placed)]
+    query = [pair for placed in _parameters_in(operation, values, "query") for pair in in_query(*placed)]
     query += [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in credentials.query.items()]
     headers = {"Accept": _ACCEPT}
-    for parameter, value in _placed(operation, values, "header"):
+    for parameter, value in _parameters_in(operation, values, "header"):
         headers[parameter.name] = text = in_header(parameter, value)
         if _LINE_BREAK.search(text):
             raise ArgumentError(f"The argument '{parameter.key}' must be one line.")
-    cookies = [pair for placed in _placed(operation, values, "cookie") for pair in in_cookie(*placed)]
+    cookies = [pair for placed in _parameters_in(operation, values, "cookie") for pair in in_cookie(*placed)]
     cookies += [f"{name}={value}" for name, value in credentials.cookies.items()]
     if cookies:
         headers["Cookie"] = "; ".join(cookies)
     outside = {parameter.key for parameter in operation.parameters}
     in_body = {key: value for key, value in values.items() if key not in outside}
     body = body_of(operation.body, in_body, secrets.token_hex(16)) if operation.body else None
-    headers = _overridden(headers, credentials.headers)
+    headers = _override(headers, credentials.headers)
     if body is not None:
         # The Content-Type must match the boundary of the body.
-        headers = _overridden(headers, {"Content-Type": body[0]})
+        headers = _override(headers, {"Content-Type": body[0]})
     url = operation.address + _path(operation, values)
     if query:
         url = f"{url}{'&' if '?' in url else '?'}{'&'.join(query)}"
@@ -307,7 +307,7 @@ def _fields_of(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, 
         raise ArgumentError(mismatch.sentence) from None
 
 
-def _placed(operation: Operation, arguments: Mapping[str, Any], location: str) -> list[tuple[Parameter, Any]]:
+def _parameters_in(operation: Operation, arguments: Mapping[str, Any], location: str) -> list[tuple[Parameter, Any]]:
     """Return the parameters of a place and their values; null, and an empty list or object, count as absent."""
     values = (
         (parameter, arguments.get(parameter.key))
@@ -319,7 +319,9 @@ def _placed(operation: Operation, arguments: Mapping[str, Any], location: str) -
 
 def _path(operation: Operation, arguments: Mapping[str, Any]) -> str:
     keys = {parameter.name: parameter.key for parameter in operation.parameters if parameter.location == "path"}
-    texts = {parameter.name: in_path(parameter, value) for parameter, value in _placed(operation, arguments, "path")}
+    texts = {
+        parameter.name: in_path(parameter, value) for parameter, value in _parameters_in(operation, arguments, "path")
+    }
 
     def value(match: re.Match[str]) -> str:
         before, name, after = match.groups()
@@ -336,7 +338,7 @@ def _path(operation: Operation, arguments: Mapping[str, Any]) -> str:
     return quote(path, safe="/%:@!$&'()*+,;=~?")
 
 
-def _overridden(headers: Mapping[str, str], by: Mapping[str, str]) -> dict[str, str]:
+def _override(headers: Mapping[str, str], by: Mapping[str, str]) -> dict[str, str]:
     # Header names are case-insensitive.
     names = {name.lower() for name in by}
     return {**{name: value for name, value in headers.items() if name.lower() not in names}, **by}

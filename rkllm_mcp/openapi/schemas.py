@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rkllm_mcp.openapi.document import Node, References, as_list, as_node, as_text
-from rkllm_mcp.openapi.operations import shortened
+from rkllm_mcp.openapi.operations import shorten_to_sentence
 
 _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 # Formats that affect the value that a model writes; others name a width or repeat the description.
@@ -64,17 +64,17 @@ class Schemas:
 
     def argument(self, schema: Any, description: str = "") -> dict[str, Any]:
         """Return the reduced schema of an argument, with the description of the surrounding parameter or field."""
-        return self._small(schema, self._detail.depth, (), shortened(description, self._detail.words))
+        return self._small(schema, self._detail.depth, (), shorten_to_sentence(description, self._detail.words))
 
     def fields(self, schema: Any) -> Fields | None:
         """Return the properties of an object schema as separate arguments; None if it is not an object."""
-        joined = self._joined(schema, (), 0)[0]
+        joined = self._merge_all_of(schema, (), 0)[0]
         fields = self._own_fields(joined)
         for branches in self._unions(joined):
             members = [inner for branch in branches if (inner := self.fields_of_branch(branch)) is not None]
             if not members:
                 continue
-            if len(members) < sum(self._references.resolved(branch).get("type") != "null" for branch in branches):
+            if len(members) < sum(self._references.resolve(branch).get("type") != "null" for branch in branches):
                 # One alternative is not an object, so the body is not always a set of fields.
                 return None
             for inner in members:
@@ -87,15 +87,15 @@ class Schemas:
         """Return the properties of one branch of a union; None if it is not an object."""
         if self._nodes_left <= 0:
             return None
-        fields = self._own_fields(self._joined(branch, (), 0)[0])
+        fields = self._own_fields(self._merge_all_of(branch, (), 0)[0])
         return fields if fields.properties else None
 
     def _small(self, schema: Any, depth: int, trail: tuple[str, ...], words: str | None = None) -> dict[str, Any]:
-        joined, inner_trail = self._joined(schema, trail, 0)
+        joined, inner_trail = self._merge_all_of(schema, trail, 0)
         if words is None:
-            words = shortened(as_text(joined.get("description")), self._detail.inner_words)
+            words = shorten_to_sentence(as_text(joined.get("description")), self._detail.inner_words)
         elif not words:
-            words = shortened(as_text(joined.get("description")), self._detail.words)
+            words = shorten_to_sentence(as_text(joined.get("description")), self._detail.words)
         small = self._plain(joined, depth, inner_trail)
         for branches in self._unions(joined):
             small = {**small, **self._union(branches, depth, inner_trail)}
@@ -135,7 +135,7 @@ class Schemas:
             small["enum"] = choices
             return
         some = ", ".join(str(choice) for choice in choices[:6])
-        small["description"] = shortened(f"one of {len(choices)}: {some}, …", 160)
+        small["description"] = shorten_to_sentence(f"one of {len(choices)}: {some}, …", 160)
 
     def _add_properties(self, small: dict[str, Any], schema: Node, depth: int, trail: tuple[str, ...]) -> None:
         fields = self._own_fields(schema)
@@ -158,10 +158,10 @@ class Schemas:
                 smalls.append(small)
         return _as_one(smalls)
 
-    def _joined(self, schema: Any, trail: tuple[str, ...], nesting: int) -> tuple[Node, tuple[str, ...]]:
+    def _merge_all_of(self, schema: Any, trail: tuple[str, ...], nesting: int) -> tuple[Node, tuple[str, ...]]:
         """Resolve references, merge ``allOf``, and return the schema with the references that were followed."""
         self._nodes_left -= 1
-        node, followed = self._references.followed(schema)
+        node, followed = self._references.follow(schema)
         if self._nodes_left < 0 or any(reference in trail for reference in followed):
             # A recursive schema: the model gets the outermost level.
             return {key: node[key] for key in ("type", "description") if key in node}, trail
@@ -171,7 +171,7 @@ class Schemas:
             return node, trail
         merged: dict[str, Any] = {}
         for branch in branches:
-            inner, trail = self._joined(branch, trail, nesting + 1)
+            inner, trail = self._merge_all_of(branch, trail, nesting + 1)
             _merge_into(merged, inner)
         base = {key: value for key, value in node.items() if key != "allOf"}
         _merge_into(merged, base)
@@ -192,7 +192,7 @@ class Schemas:
     def _is_read_only(self, schema: Any) -> bool:
         node = as_node(schema)
         return node.get("readOnly") is True or (
-            "$ref" in node and self._references.resolved(node).get("readOnly") is True
+            "$ref" in node and self._references.resolve(node).get("readOnly") is True
         )
 
 
@@ -229,9 +229,9 @@ def _as_one(smalls: Sequence[dict[str, Any]]) -> dict[str, Any]:
         small.keys() <= {"type", "enum", "description"} and "enum" in small for small in alternatives
     ):
         types = list(dict.fromkeys(small["type"] for small in alternatives if isinstance(small.get("type"), str)))
-        return {**_typed(types, null=null), "enum": [*dict.fromkeys(choices), *([None] if null else [])]}
+        return {**_type_schema(types, null=null), "enum": [*dict.fromkeys(choices), *([None] if null else [])]}
     if all(small.keys() <= {"type"} and isinstance(small.get("type"), str) for small in alternatives):
-        return _typed(list(dict.fromkeys(small["type"] for small in alternatives if small)), null=null)
+        return _type_schema(list(dict.fromkeys(small["type"] for small in alternatives if small)), null=null)
     if len(alternatives) == 1:
         only = dict(alternatives[0])
         if null and isinstance(only.get("type"), str):
@@ -242,7 +242,7 @@ def _as_one(smalls: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"anyOf": [*alternatives, *([{"type": "null"}] if null else [])]}
 
 
-def _typed(types: Iterable[str], *, null: bool) -> dict[str, Any]:
+def _type_schema(types: Iterable[str], *, null: bool) -> dict[str, Any]:
     names = [*types, *(["null"] if null else [])]
     return {"type": names[0] if len(names) == 1 else names} if names else {}
 

@@ -29,7 +29,7 @@ class Credentials:
 
 def schemes_of(definitions: Node, references: References) -> dict[str, Scheme]:
     """Return the schemes of a document by name, without kinds that a token cannot satisfy."""
-    schemes = {str(name): _scheme(str(name), references.resolved(node)) for name, node in definitions.items()}
+    schemes = {str(name): _scheme(str(name), references.resolve(node)) for name, node in definitions.items()}
     return {name: scheme for name, scheme in schemes.items() if scheme is not None}
 
 
@@ -65,12 +65,12 @@ def credentials_for(
         scheme = elsewhere.get(name.lower(), Scheme("", "header", name))
         targets.get(scheme.kind, credentials.headers)[scheme.key] = value
     settled = {name.lower() for name in (*credentials.headers, *credentials.query, *credentials.cookies)}
-    for scheme, token in _satisfied(operation.security, settled, tokens, server):
+    for scheme, token in _satisfy(operation.security, settled, tokens, server):
         targets.get(scheme.kind, credentials.headers)[scheme.key] = _formatted_token(scheme, token)
     return credentials
 
 
-def _satisfied(
+def _satisfy(
     security: Sequence[Sequence[Scheme]], settled: set[str], tokens: Mapping[str, str], server: str
 ) -> list[tuple[Scheme, str]]:
     """Return the schemes of the first satisfiable alternative that are not settled yet, with their tokens."""

@@ -21,7 +21,7 @@ import anyio.to_thread
 
 from rkllm_mcp import __version__
 from rkllm_mcp.config.addresses import Reach, origin_of
-from rkllm_mcp.config.header_templates import MissingTokenError, fill, placeholders, redacted, secrets_of, tokens_for
+from rkllm_mcp.config.header_templates import MissingTokenError, fill, placeholders, redact, secrets_of, tokens_for
 from rkllm_mcp.config.servers import OpenAPIServer, matches_any
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
@@ -35,9 +35,9 @@ from rkllm_mcp.openapi.document import (
     as_node,
     as_text,
     parse_document,
-    upgraded,
+    upgrade,
 )
-from rkllm_mcp.openapi.operations import Operation, Scheme, described, operation_name, sent_path
+from rkllm_mcp.openapi.operations import Operation, Scheme, describe, operation_name, sent_path
 from rkllm_mcp.openapi.request import Request, address_of, request_for
 from rkllm_mcp.openapi.schemas import Detail, Schemas
 from rkllm_mcp.openapi.security import alternatives, credentials_for, schemes_of
@@ -85,7 +85,7 @@ def convert(
     specification did not come from a URL. ``supplied`` holds the lower-case names of headers, query parameters and
     cookies that the configuration fills; they are not arguments of the tools.
     """
-    document = upgraded(document)
+    document = upgrade(document)
     references = References(document)
     schemes = schemes_of(as_node(as_node(document.get("components")).get("securitySchemes")), references)
     state = _ConversionState(document, base_url.rstrip("/"), spec_url, supplied, references, schemes)
@@ -106,7 +106,7 @@ def convert(
 
 def _methods(document: Node, references: References) -> Iterator[tuple[str, str, Node, Node]]:
     for path, value in as_node(document.get("paths")).items():
-        item = references.resolved(value)
+        item = references.resolve(value)
         for method in METHODS:
             if isinstance(item.get(method), Mapping):
                 yield method, str(path), item, as_node(item[method])
@@ -128,7 +128,7 @@ def _operation(state: _ConversionState, method: str, path: str, item: Node, node
         method=method.upper(),
         path=path,
         address=state.base_url or address_of(levels, state.spec_url),
-        description=described(summary, description, DESCRIPTION_CHARS) or f"{method.upper()} {path}",
+        description=describe(summary, description, DESCRIPTION_CHARS) or f"{method.upper()} {path}",
         input_schema=schema,
         tags=tuple(str(tag) for tag in as_list(node.get("tags"))),
         parameters=arguments.parameters,
@@ -187,7 +187,7 @@ class RestApi:
             request = request_for(operation, arguments, credentials)
             answer = await self._exchange.send(request, _MAX_RESPONSE_BYTES, secrets)
         except (ArgumentError, MissingTokenError, HttpClientError) as error:
-            return text_result(redacted(str(error), secrets), is_error=True)
+            return text_result(redact(str(error), secrets), is_error=True)
         return result_of(operation, answer, secrets, _MAX_RESPONSE_BYTES)
 
 
@@ -202,13 +202,13 @@ async def open_openapi(spec: OpenAPIServer, note: Callable[[str], None]) -> Asyn
     reach = _reach(spec)
     async with open_http_client(spec.connect_timeout_s, spec.timeout_s, f"rkllm-mcp/{__version__}", reach) as exchange:
         document, spec_url = await _document(spec, exchange)
-        work = partial(_converted, document, spec, spec_url)
+        work = partial(_convert, document, spec, spec_url)
         conversion = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
         for remark in conversion.notes[:_MAX_NOTES]:
             note(remark)
         if len(conversion.notes) > _MAX_NOTES:
             note(f"(and {len(conversion.notes) - _MAX_NOTES} more remarks of this kind)")
-        operations = _chosen(conversion, spec)
+        operations = _choose_operations(conversion, spec)
         if reach is not None:
             _check_addresses(operations, reach)
         yield RestApi(spec, operations, exchange)
@@ -229,7 +229,7 @@ def _check_addresses(operations: Sequence[Operation], reach: Reach) -> None:
         raise refusals[0]
 
 
-def _converted(document: Mapping[str, Any] | bytes, spec: OpenAPIServer, spec_url: str) -> Conversion:
+def _convert(document: Mapping[str, Any] | bytes, spec: OpenAPIServer, spec_url: str) -> Conversion:
     try:
         values = parse_document(document) if isinstance(document, bytes) else document
     except DocumentError as error:
@@ -241,7 +241,7 @@ def _converted(document: Mapping[str, Any] | bytes, spec: OpenAPIServer, spec_ur
     return convert(values, base_url=spec.openapi_base_url or "", spec_url=spec_url, supplied=supplied)
 
 
-def _chosen(conversion: Conversion, spec: OpenAPIServer) -> list[Operation]:
+def _choose_operations(conversion: Conversion, spec: OpenAPIServer) -> list[Operation]:
     operations = [operation for operation in conversion.operations if _is_included(operation, spec)]
     if operations and not any(operation.address for operation in operations):
         raise ServerUnavailableError("its openapi_spec names no address of the API; set openapi_base_url")
@@ -278,9 +278,7 @@ async def _document(spec: OpenAPIServer, exchange: HttpClient) -> tuple[Mapping[
     file = specification_file(address)
     if file is None:
         is_text = not address.startswith(("http://", "https://"))
-        return (
-            (address.encode("utf-8", "replace"), "") if is_text else (await _fetched(address, spec, exchange), address)
-        )
+        return (address.encode("utf-8", "replace"), "") if is_text else (await _fetch(address, spec, exchange), address)
     try:
         return await anyio.Path(file).read_bytes(), ""
     except OSError as error:
@@ -295,7 +293,7 @@ def specification_file(address: str) -> Path | None:
     return Path(unquote(urlsplit(address).path) if address.startswith("file://") else address)
 
 
-async def _fetched(url: str, spec: OpenAPIServer, exchange: HttpClient) -> bytes:
+async def _fetch(url: str, spec: OpenAPIServer, exchange: HttpClient) -> bytes:
     headers = {"Accept": "application/json, application/yaml;q=0.9, */*;q=0.5"}
     # The API's own keys are sent only to the configured address of the API.
     if spec.openapi_base_url and origin_of(url) == origin_of(spec.openapi_base_url):

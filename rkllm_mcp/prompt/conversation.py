@@ -78,7 +78,7 @@ class ConversationPrompt:
         """The prompt so far as the model has read and written it, control tokens by name."""
         return self._tokenizer.decode(self._ledger)
 
-    def copied(self) -> ConversationPrompt:
+    def copy(self) -> ConversationPrompt:
         """Return the prompt of a conversation that begins as this one and continues separately."""
         other: ConversationPrompt = copy(self)
         other._ledger, other._turns = self._ledger[:], list(self._turns)
@@ -109,7 +109,7 @@ class ConversationPrompt:
             any_tool: the same for any tool; the model writes the name.
             thinking: switches thinking on or off from now on; None leaves it unchanged.
             pictures: the text of pictures, and which of them the model sees.
-            continues: the last message is an answer that the model goes on with; ``answered`` is told its whole text.
+            continues: the last message is an answer that the model goes on with; ``store_answer`` gets its whole text.
 
         Raises:
             PromptTooLongError: it does not fit, even after compaction.
@@ -119,7 +119,7 @@ class ConversationPrompt:
         unfinished, body = (body[-1], body[:-1]) if continues else (None, body)
         self._use_pictures(pictures)
         # Before the prefix, which may be written again.
-        generated = self._generated(unfinished)
+        generated = self._generated_ids(unfinished)
         self._write_prefix(system, tuple(tools), budget)
         before = before_next(body[-1]) if body else self._before_first
         if unfinished is None:
@@ -168,7 +168,7 @@ class ConversationPrompt:
                 del self._turns[index:]
                 return
 
-    def answered(self, message: Message, generated: Sequence[int]) -> None:
+    def store_answer(self, message: Message, generated: Sequence[int]) -> None:
         """Store the ids that the model delivered for the last prepared prompt as the turn ``message``.
 
         The stop token was sampled but never evaluated, so the closing of the turn replaces it.
@@ -178,7 +178,7 @@ class ConversationPrompt:
         self._ledger.extend(self._tokenizer.encode(self._template.closing(message)))
         self._turns.append(_Turn(message, len(self._ledger), text_end))
 
-    def _generated(self, unfinished: Message | None) -> list[int]:
+    def _generated_ids(self, unfinished: Message | None) -> list[int]:
         """Return the last turn of the ledger without its closing if it is that of ``unfinished``, else nothing."""
         last = self._turns[-1] if self._turns else None
         if unfinished is None or last is None or not last.text_end or last.message != unfinished:

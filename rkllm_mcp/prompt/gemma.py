@@ -25,7 +25,7 @@ def gemma_value(value: Any) -> list[Segment]:
         return [ControlText("{"), *_entries(cast("Mapping[str, Any]", value)), ControlText("}")]
     if isinstance(value, Sequence):
         items = [gemma_value(item) for item in cast("Sequence[Any]", value)]
-        return [ControlText("["), *_joined(items), ControlText("]")]
+        return [ControlText("["), *_join(items), ControlText("]")]
     return [PlainText(spaced_json(value))]
 
 
@@ -43,7 +43,7 @@ def gemma_declaration(tool: ToolSpec) -> list[Segment]:
         ControlText("{"),
         *_entry("description", tool.description),
         ControlText(",parameters:{"),
-        *_joined(fields),
+        *_join(fields),
         ControlText("}}"),
     ]
 
@@ -56,14 +56,14 @@ def _entry(key: str, value: Any) -> list[Segment]:
 
 
 def _entries(mapping: Mapping[str, Any]) -> list[Segment]:
-    return _joined([_entry(key, mapping[key]) for key in _sorted(mapping)])
+    return _join([_entry(key, mapping[key]) for key in _sort_keys(mapping)])
 
 
-def _sorted(mapping: Mapping[str, Any]) -> list[str]:
+def _sort_keys(mapping: Mapping[str, Any]) -> list[str]:
     return sorted(mapping, key=str.lower)
 
 
-def _joined(parts: Sequence[Sequence[Segment]]) -> list[Segment]:
+def _join(parts: Sequence[Sequence[Segment]]) -> list[Segment]:
     segments: list[Segment] = []
     for index, part in enumerate(parts):
         segments += [*([ControlText(",")] if index else []), *part]
@@ -71,8 +71,8 @@ def _joined(parts: Sequence[Sequence[Segment]]) -> list[Segment]:
 
 
 def _properties(properties: Mapping[str, Any]) -> list[Segment]:
-    members = [[PlainText(f"{name}:"), *_property(properties[name])] for name in _sorted(properties)]
-    return [ControlText("properties:{"), *_joined(members), ControlText("}")]
+    members = [[PlainText(f"{name}:"), *_property(properties[name])] for name in _sort_keys(properties)]
+    return [ControlText("properties:{"), *_join(members), ControlText("}")]
 
 
 def _property(schema: Any) -> list[Segment]:
@@ -95,7 +95,7 @@ def _property(schema: Any) -> list[Segment]:
         if table.get("required"):
             fields.append(_entry("required", list(table["required"])))
     fields.append(_entry("type", kind.upper()))
-    return [ControlText("{"), *_joined(fields), ControlText("}")]
+    return [ControlText("{"), *_join(fields), ControlText("}")]
 
 
 def _kinds(schema: Mapping[str, Any]) -> Iterator[str]:

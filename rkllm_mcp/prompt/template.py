@@ -149,7 +149,7 @@ class ChatTemplate:
             opening, closing = (form.tools_opening, form.tools_closing) if is_turn else (self.user_opening, "")
             tool_turn = [ControlText(opening), *leading, ControlText(closing)] if listing else []
             turns = [*self._system_turn(preface, words), *tool_turn]
-        return self._cleaned([ControlText(form.beginning), *turns] if form.beginning else turns)
+        return self._clean_segments([ControlText(form.beginning), *turns] if form.beginning else turns)
 
     def _system_turn(self, preface: str, content: Sequence[Segment], closing: str = "") -> list[Segment]:
         if not (preface or content):
@@ -170,7 +170,7 @@ class ChatTemplate:
         """
         pictures = pictures.within(self.around_picture)
         if message.role == "user":
-            opening = "" if before == "open_user_turn" else self._closed(before) + self.user_opening
+            opening = "" if before == "open_user_turn" else self._closing_before(before) + self.user_opening
             words = f"{message.context}\n\n{message.text}" if message.context else message.text
             words += message.facts or ""
             cards = self.tool_form.cards(message.cards)
@@ -178,7 +178,7 @@ class ChatTemplate:
             if seen or cards:
                 # Where a space separates the name of a role from its words, a picture follows without one.
                 opening = opening.rstrip(" ")
-            return self._cleaned(
+            return self._clean_segments(
                 [ControlText(opening), *seen, *cards, PlainText(words), ControlText(self.user_closing)]
             )
         if message.role == "tool":
@@ -186,12 +186,12 @@ class ChatTemplate:
                 *self.tool_form.results(message.results, message.text),
                 *pictures.shown_segments(message.all_pictures),
             ]
-            opening = ("" if before == "calls" else self._closed(before)) + self.results_opening
-            return self._cleaned([ControlText(opening), *results, ControlText(self.results_closing)])
+            opening = ("" if before == "calls" else self._closing_before(before)) + self.results_opening
+            return self._clean_segments([ControlText(opening), *results, ControlText(self.results_closing)])
         if message.role == "assistant":
             calls = self.tool_form.calls(message.calls, after_text=bool(message.text))
             opening = self._assistant_opening(before) + (self.before_answer if message.text or calls else "")
-            return self._cleaned([ControlText(opening), PlainText(message.text), *calls, *self.closing(message)])
+            return self._clean_segments([ControlText(opening), PlainText(message.text), *calls, *self.closing(message)])
         raise ValueError("a system message can only be the first of a conversation")
 
     def closing(self, message: Message) -> list[Segment]:
@@ -211,22 +211,22 @@ class ChatTemplate:
     def begun(self, message: Message, before: Before = "user") -> list[Segment]:
         """Return the open turn of an answer that the model goes on with."""
         opening = [*self.opening(thinking=False, before=before), ControlText(self.before_answer)]
-        return self._cleaned([*opening, PlainText(message.text)])
+        return self._clean_segments([*opening, PlainText(message.text)])
 
     def _assistant_opening(self, before: Before) -> str:
-        return "" if self._goes_on(before) else self._closed(before) + self.assistant_opening
+        return "" if self._goes_on(before) else self._closing_before(before) + self.assistant_opening
 
     def _goes_on(self, before: Before) -> bool:
         return before == "tool" and self.results_stay_in_turn
 
-    def _closed(self, before: Before) -> str:
+    def _closing_before(self, before: Before) -> str:
         """Return the closing of a turn left open by a prefix or by an answer with calls, before another role."""
         if before == "open_user_turn":
             return self.user_closing
         is_open = self._goes_on(before) or (before == "calls" and self.calls_end_turn is not None)
         return self.assistant_closing if is_open else ""
 
-    def _cleaned(self, segments: Sequence[Segment]) -> list[Segment]:
+    def _clean_segments(self, segments: Sequence[Segment]) -> list[Segment]:
         if self.clean is None:
             return list(segments)
         return [PlainText(self.clean(s.text)) if isinstance(s, PlainText) else s for s in segments]

@@ -59,7 +59,7 @@ def _parameters(schema: Mapping[str, Any], position: _Position) -> str:
 
 
 def _type(schema: Any, position: _Position) -> str:
-    table, references = _resolved(as_mapping(schema), position.root)
+    table, references = _resolve(as_mapping(schema), position.root)
     if "enum" in table or "const" in table:
         values: Sequence[Any] = table["enum"] if "enum" in table else [table["const"]]
         return "|".join(json.dumps(value, ensure_ascii=False) for value in values)
@@ -88,7 +88,7 @@ def _union(types: Sequence[str]) -> str:
     return "|".join(dict.fromkeys(types))
 
 
-def _resolved(table: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[Mapping[str, Any], frozenset[str]]:
+def _resolve(table: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[Mapping[str, Any], frozenset[str]]:
     """Return the schema after references within the document, and the references followed; others stay."""
     followed: set[str] = set()
     while isinstance(reference := table.get("$ref"), str) and reference.startswith("#/") and reference not in followed:
@@ -191,7 +191,7 @@ def _compact(key: str, value: object) -> object:
 
 def tool_json(tool: ToolSpec) -> str:
     """Return one tool as the minified JSON object of OpenAI's API and the Qwen template."""
-    return _unended(to_json({"type": "function", "function": _function(tool)}))
+    return _escape_end_tag(to_json({"type": "function", "function": _function(tool)}))
 
 
 def _function(tool: ToolSpec) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _function(tool: ToolSpec) -> dict[str, Any]:
     return {**described, "parameters": compact_schema(tool.input_schema)} if tool.input_schema else described
 
 
-def _unended(text: str) -> str:
+def _escape_end_tag(text: str) -> str:
     # "\\/" is the same JSON; a description must not end the list, which is plain text to some models.
     return text.replace("</tool", "<\\/tool")
 
@@ -212,7 +212,7 @@ def wrapped_tool(tool: ToolSpec) -> list[Segment]:
 
 def bare_tool(tool: ToolSpec) -> list[Segment]:
     """Return ``{"name":…,"description":…,"parameters":{…}}``, for families whose lists have no wrapper."""
-    return [PlainText(_unended(to_json(_function(tool))))]
+    return [PlainText(_escape_end_tag(to_json(_function(tool))))]
 
 
 def signed_tool(tool: ToolSpec) -> list[Segment]:
@@ -263,7 +263,7 @@ class ToolForm:
             return []
         segments: list[Segment] = [ControlText(self.introduction)]
         for index, tool in enumerate(tools):
-            segments += self.listed(tool, self.tool_separator if index else "")
+            segments += self.list_entry(tool, self.tool_separator if index else "")
         return [*segments, ControlText(self.conclusion)]
 
     def cards(self, tools: Sequence[ToolSpec]) -> list[Segment]:
@@ -274,7 +274,7 @@ class ToolForm:
         introduction, conclusion = first.text.lstrip("\n"), last.text.rstrip("\n")
         return [ControlText(introduction), *others, ControlText(f"{conclusion}\n\n")]
 
-    def listed(self, tool: ToolSpec, separator: str = "") -> list[Segment]:
+    def list_entry(self, tool: ToolSpec, separator: str = "") -> list[Segment]:
         """Return one tool as it is in the list."""
         return [ControlText(separator + self.tool_opening), *self.tool(tool), ControlText(self.tool_closing)]
 
@@ -356,7 +356,7 @@ class ToolCosts:
 
     def of(self, tool: ToolSpec) -> int:
         """Return the cost of ``tool`` in tokens; one token more or less where it joins its neighbours in the list."""
-        segments = tuple(self._tool_form.listed(tool, self._tool_form.tool_separator))
+        segments = tuple(self._tool_form.list_entry(tool, self._tool_form.tool_separator))
         tokens = self._tokens.get(segments)
         if tokens is None:
             tokens = self._tokens[segments] = len(self._tokenizer.encode(segments))

@@ -46,7 +46,7 @@ def request_of(
         body["system"] = [{"type": "text", "text": model_round.system, "cache_control": _CACHED}]
     if model_round.options.stop:
         body["stop_sequences"] = list(model_round.options.stop)
-    given = model_round.options.sampling.given()
+    given = model_round.options.sampling.values_by_option()
     body |= {name: given[option] for name, option in names_in("anthropic").items() if option in given}
     if "temperature" in body:
         body["temperature"] = min(body["temperature"], 1.0)  # the interface's maximum
@@ -191,7 +191,7 @@ class AnthropicModel(RemoteModel):
         reader = self._readers[conversation.id] = EventReader()
         return reader.pieces_of
 
-    def _answered(self, conversation: Conversation, answer: TurnBuilder) -> None:
+    def _on_answer(self, conversation: Conversation, answer: TurnBuilder) -> None:
         reader = self._readers.pop(conversation.id, None)
         if reader is not None and reader.thoughts and answer.calls:
             thoughts = self._thoughts.setdefault(conversation.id, {})

@@ -92,11 +92,11 @@ async def _encode_in_parts(
     encoded: list[list[int]] = []
     for start in range(0, len(prompts), _ENCODED_AT_ONCE):
         part = prompts[start : start + _ENCODED_AT_ONCE]
-        encoded += await run_costly(_encoded, tokenizer, part, end, context_tokens)
+        encoded += await run_costly(_encode, tokenizer, part, end, context_tokens)
     return encoded
 
 
-def _encoded(
+def _encode(
     tokenizer: ModelTokenizer, prompts: Sequence[Sequence[Segment]], end: Sequence[int], context_tokens: int
 ) -> list[list[int]]:
     """Encode prompts; refuse those that leave no room in the window."""

@@ -112,18 +112,18 @@ class FallbackModel:
             view.messages += [replace(first, thinking=""), Message("user", GO_ON)]
         length = len(view.messages)
 
-        def joined(message: Message) -> Message:
+        def join_first(message: Message) -> Message:
             text = first.text + new_part(first.text, message.text)
             return replace(message, text=text, thinking=f"{first.thinking}{message.thinking}")
 
         try:
             turn = await self._second.respond(view, tools, options, _NewEvents(first.text, sink))
-            return replace(turn, message=joined(turn.message), has_text=turn.has_text or bool(first.text.strip()))
+            return replace(turn, message=join_first(turn.message), has_text=turn.has_text or bool(first.text.strip()))
         finally:
             conversation.calls_made, conversation.unpaid_tokens = view.calls_made, view.unpaid_tokens
             added = view.messages[length:]
             if added or first.text:
-                conversation.add(joined(added[0] if added else Message("assistant")))
+                conversation.add(join_first(added[0] if added else Message("assistant")))
 
 
 def new_part(earlier: str, text: str) -> str:
@@ -137,7 +137,7 @@ class _FirstAnswer:
     def __init__(self, sink: EventSink) -> None:
         self._sink = sink
         self.has_calls = False
-        self.drained = sink.drained
+        self.drain = sink.drain
 
     def feed(self, batch: Sequence[Event]) -> None:
         """Pass on the events."""
@@ -152,7 +152,7 @@ class _NewEvents:
         self._earlier = earlier if earlier.strip() else ""
         self._buffer = ""
         self._sink = sink
-        self.drained = sink.drained
+        self.drain = sink.drain
 
     def feed(self, batch: Sequence[Event]) -> None:
         """Pass on what is new."""

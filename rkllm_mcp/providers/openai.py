@@ -123,7 +123,7 @@ def _limit(service: RemoteSettings, model_round: Round, refused: frozenset[str])
 
 
 def _sampling(model_round: Round) -> dict[str, float]:
-    given = model_round.options.sampling.given()
+    given = model_round.options.sampling.values_by_option()
     return {name: given[option] for name, option in names_in("openai").items() if option in given}
 
 

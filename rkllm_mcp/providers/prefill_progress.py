@@ -37,7 +37,7 @@ class PrefillProgress:
         """Note the first token or the end of a run."""
         self._runs.pop(conversation, None)
 
-    def measured(self, stats: RunStats, prefilled_tokens: int) -> None:
+    def record_run(self, stats: RunStats, prefilled_tokens: int) -> None:
         """Update the estimate from a finished run."""
         if prefilled_tokens >= _MIN_MEASURED_TOKENS and stats.prefill_ms > 0:
             self._ms_per_token = stats.prefill_ms / prefilled_tokens

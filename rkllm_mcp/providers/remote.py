@@ -44,7 +44,7 @@ from rkllm_mcp.providers.remote_settings import (
 )
 from rkllm_mcp.providers.stream_parts import CallParts, StreamPart, UsagePart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
-from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, escaped, system_of, turns_of
+from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, escape_markers, system_of, turns_of
 from rkllm_mcp.toolcalls.detector import Detector
 from rkllm_mcp.toolcalls.resolve import ToolCatalogue
 
@@ -79,7 +79,7 @@ def round_of(
     """Build the request for one round; ``declared`` is empty for a model that cannot call tools."""
     if not service.is_vendors_own:
         # Such a service may render a template and read control tokens out of the whole text.
-        messages = [escaped(message) for message in messages]
+        messages = [escape_markers(message) for message in messages]
     # Without tools nothing can be chosen.
     choice = options.tool_choice if declared or options.tool_choice == "none" else "auto"
     return Round(
@@ -187,7 +187,7 @@ class RemoteModel(ABC):
                 try:
                     return turn.turn(await self._request_turn(conversation, model_round, turn, sink))
                 except _AskOtherwiseError as otherwise:
-                    statuses = self._adapted(otherwise, model_round)
+                    statuses = self._adapt(otherwise, model_round)
                 if statuses:
                     sink.feed(statuses)
         except PromptTooLongError:
@@ -223,11 +223,11 @@ class RemoteModel(ABC):
     def _reader(self, conversation: Conversation) -> ReadChunk:
         """Return the parser for the chunks of one answer."""
 
-    def _answered(self, conversation: Conversation, answer: TurnBuilder) -> None:
+    def _on_answer(self, conversation: Conversation, answer: TurnBuilder) -> None:
         """Hook that is called after a complete round."""
         del conversation, answer
 
-    def _adapted(self, otherwise: _AskOtherwiseError, model_round: Round) -> list[Status]:
+    def _adapt(self, otherwise: _AskOtherwiseError, model_round: Round) -> list[Status]:
         """Store a parameter that the service rejected; return a status line if this changes a requested option."""
         part = otherwise.part
         if part == "tools":
@@ -259,14 +259,14 @@ class RemoteModel(ABC):
         if turn.finish_part is None:
             raise broken_off(self.service) if first else no_stream(self.service)
         closing = turn.finish()
-        self._answered(conversation, turn)
+        self._on_answer(conversation, turn)
         # An estimate if the service reports none.
         counted = turn.usage_part or UsagePart(_prompt_tokens(model_round), 0, estimated_message_tokens(turn.message()))
         usage = _usage(counted, started, first or last, last)
         sink.feed([*closing, usage])
         return usage
 
-    async def _opened(self, sdk: Sdk, request: dict[str, Any], deadline: Deadline, sink: EventSink) -> ChunkStream:
+    async def _open_stream(self, sdk: Sdk, request: dict[str, Any], deadline: Deadline, sink: EventSink) -> ChunkStream:
         """Send a request; a service that starts or reloads its model is waited for, where the preset says so."""
         patience = Deadline(min(self.service.preset.start_s, self.service.answer_timeout_s), anyio.current_time)
         is_told = False
@@ -288,7 +288,7 @@ class RemoteModel(ABC):
         sdk = await self.ready()
         deadline = Deadline(self.service.answer_timeout_s, anyio.current_time)
         try:
-            stream = await self._opened(sdk, request, deadline, sink)
+            stream = await self._open_stream(sdk, request, deadline, sink)
             try:
                 while (chunk := await self._before(deadline, anext(stream, None))) is not None:
                     yield _plain(chunk)

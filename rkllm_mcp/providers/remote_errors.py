@@ -133,10 +133,10 @@ def unreachable(error: Exception, service: RemoteSettings) -> ServiceError:
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    return _unconnected(f"({_public_line(str(cause) or type(cause).__name__, service)})", service)
+    return _unreachable_error(f"({_public_line(str(cause) or type(cause).__name__, service)})", service)
 
 
-def _unconnected(how: str, service: RemoteSettings) -> ServiceError:
+def _unreachable_error(how: str, service: RemoteSettings) -> ServiceError:
     remedy = f"check the network and {service.section}.base_url, then ask again"
     return ServiceError(service.host, f"cannot be reached {how}", remedy)
 
@@ -145,7 +145,7 @@ def silent(service: RemoteSettings, error: Exception | None = None) -> ServiceEr
     """Return the exception for a timeout; ``error`` is the SDK's, None if the whole answer took too long."""
     # Both SDKs raise one exception for all timeouts; only its cause tells which one.
     if error is not None and "Connect" in type(error.__cause__ or error).__name__:
-        return _unconnected(f"within {service.connect_timeout_s:g} s", service)
+        return _unreachable_error(f"within {service.connect_timeout_s:g} s", service)
     if error is not None:
         fault, remedy = (
             f"sent no data for {service.timeout_s:g} s",

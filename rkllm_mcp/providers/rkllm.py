@@ -283,7 +283,7 @@ class RkllmModel:
             # Also after a cancellation or failure: the next prompt begins with the ids that were generated.
             run.turn.finish()
             message = run.turn.message()
-            conversation_prompt.answered(message, run.ids)
+            conversation_prompt.store_answer(message, run.ids)
             if options.continues:
                 del conversation.messages[-1]
             conversation.add(message)
@@ -313,7 +313,7 @@ class RkllmModel:
             return None
         budget = Budget(self._engine.context_tokens, max_new_tokens)
         prompt = conversation_prompt.aside(Message("user", question), conversation.messages[-1], budget)
-        if prompt is None or self._engine.uncached(prompt.ids, conversation.tenant) > most_prefilled:
+        if prompt is None or self._engine.count_uncached(prompt.ids, conversation.tenant) > most_prefilled:
             return None
         scratch = Conversation(tenant=conversation.tenant)
         options = ModelOptions(thinking=False, tool_choice="none", sampling=SamplingOverrides(temperature=0))
@@ -355,7 +355,7 @@ class RkllmModel:
     def branch(self, conversation_id: str, new_id: str) -> None:
         """See ``StatefulModel.branch``."""
         if (prompt := self._prompts.get(conversation_id)) is not None:
-            self._store_prompt(new_id, prompt.copied())
+            self._store_prompt(new_id, prompt.copy())
 
     async def _see(self, conversation: Conversation, sink: EventSink) -> Sight:
         if not any(message.all_pictures for message in conversation.messages):
@@ -413,8 +413,8 @@ class RkllmModel:
         if self._prefixes is not None and not prompt.pictures:
             await self._prefixes.exchange(prompt.ids, prompt.prefix_tokens, conversation.tenant)
         conversation.prompt_tokens = len(prompt.ids)
-        conversation.uncached_tokens = self._engine.uncached(prompt.ids, conversation.tenant)
-        self._progress.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
+        conversation.uncached_tokens = self._engine.count_uncached(prompt.ids, conversation.tenant)
+        self._progress.begin(conversation.id, partial(self._engine.count_uncached, prompt.ids, conversation.tenant))
         try:
             async with self._engine.generation(self._input(run), options) as generation:
                 self._announce_long_prefill(conversation.id, sink)
@@ -434,7 +434,7 @@ class RkllmModel:
             replace(event, thinking_tokens=run.thinking_tokens) if isinstance(event, Usage) else event
             for event in _figures(len(prompt.ids), stats, is_exact=not prompt.pictures)
         ]
-        self._progress.measured(stats, stats.prefilled_tokens or 0)
+        self._progress.record_run(stats, stats.prefilled_tokens or 0)
         closing = turn.finish()
         if run.is_repeating and not turn.calls:
             closing.append(Text(f"\n\n{_repetition_sentence(self._form.tokenizer.decode(run.ids[-LOOP_TOKENS:]))}"))

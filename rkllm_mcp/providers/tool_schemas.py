@@ -27,7 +27,7 @@ _SINGLE = frozenset({"items", "additionalProperties", "not", "contains", "if", "
 
 def wire_schema(schema: Schema) -> dict[str, Any]:
     """Return the schema to send; accepts invalid schemas too."""
-    root = _Cleaning(schema).cleaned(schema, ())
+    root = _Cleaning(schema).clean(schema, ())
     properties: dict[str, Any] = {}
     required: list[str] = []
     for part in (root, *_branches(root, _CHOICES)):
@@ -49,7 +49,7 @@ class _Cleaning:
         self._root = root
         self._remaining = _MAX_SCHEMAS
 
-    def cleaned(self, schema: object, trail: tuple[str, ...], depth: int = 0) -> dict[str, Any]:
+    def clean(self, schema: object, trail: tuple[str, ...], depth: int = 0) -> dict[str, Any]:
         """Remove constructs that services reject; a boolean schema or one beyond the limits becomes ``{}``.
 
         ``trail`` holds the references that led to this schema, ``depth`` its nesting.
@@ -57,7 +57,7 @@ class _Cleaning:
         self._remaining -= 1
         if not isinstance(schema, Mapping) or depth > _MAX_DEPTH or self._remaining < 0:
             return {}
-        resolved, trail = self._resolved(cast("Schema", schema), trail)
+        resolved, trail = self._resolve(cast("Schema", schema), trail)
         cleaned = {
             key: self._value(key, value, trail, depth + 1)
             for key, value in resolved.items()
@@ -69,15 +69,15 @@ class _Cleaning:
 
     def _value(self, key: str, value: Any, trail: tuple[str, ...], depth: int) -> Any:
         if key in _NAMED:
-            return {name: self.cleaned(item, trail, depth) for name, item in as_mapping(value).items()}
+            return {name: self.clean(item, trail, depth) for name, item in as_mapping(value).items()}
         if key in _LISTED:
-            return [self.cleaned(item, trail, depth) for item in as_list(value)]
+            return [self.clean(item, trail, depth) for item in as_list(value)]
         # Every service accepts additionalProperties = false.
         if key in _SINGLE and not isinstance(value, bool):
-            return self.cleaned(value, trail, depth)
+            return self.clean(value, trail, depth)
         return value
 
-    def _resolved(self, schema: Schema, trail: tuple[str, ...]) -> tuple[Schema, tuple[str, ...]]:
+    def _resolve(self, schema: Schema, trail: tuple[str, ...]) -> tuple[Schema, tuple[str, ...]]:
         """Replace local references by their targets; the schema's own keywords take precedence."""
         merged = dict(schema)
         while isinstance(reference := merged.pop("$ref", None), str) and reference.startswith("#"):

@@ -42,7 +42,7 @@ def system_of(messages: Sequence[Message]) -> str:
     return "\n\n".join(message.text for message in messages if message.role == "system" and message.text)
 
 
-def escaped(message: Message) -> Message:
+def escape_markers(message: Message) -> Message:
     """Return the message with markers broken in text from outside, for services that parse the text again."""
     results = tuple(replace(result, text=without_markers(result.text)) for result in message.results)
     text = without_markers(message.text) if message.foreign else message.text
@@ -62,7 +62,7 @@ def turns_of(messages: Sequence[Message], *, with_calls: bool = True) -> list[Wi
         if not (turn.text or turn.calls or turn.results):
             continue
         if before is not None and before.role == turn.role and not before.calls:
-            turns[-1] = replace(before, text=_joined((before.text, turn.text)), calls=turn.calls)
+            turns[-1] = replace(before, text=_join_paragraphs((before.text, turn.text)), calls=turn.calls)
         else:
             turns.append(turn)
     if turns and turns[0].role == "assistant":
@@ -106,24 +106,24 @@ def _turn(
     message: Message, following: Sequence[Message], open_calls: Sequence[ToolCall], *, with_calls: bool
 ) -> WireTurn:
     if message.role == "user":
-        return WireTurn("user", _joined((message.context, f"{message.text}{message.facts or ''}")))
+        return WireTurn("user", _join_paragraphs((message.context, f"{message.text}{message.facts or ''}")))
     if message.role == "assistant":
         answered = {result.call_id for later in following for result in later.results if with_calls}
         calls = tuple(call for call in message.calls if call.id in answered)
         unanswered = (call for call in message.calls if call.id not in answered)
         texts = (f"[Called {call.name} with {json.dumps(call.arguments, ensure_ascii=False)}]" for call in unanswered)
-        return WireTurn("assistant", _joined((message.text, *texts)), calls)
+        return WireTurn("assistant", _join_paragraphs((message.text, *texts)), calls)
     by_id = {result.call_id: result for result in message.results}
     results = tuple(by_id[call.id] for call in open_calls)
     other_results = [result for result in message.results if result not in results]
-    return WireTurn("user", _joined((*map(_result_text, other_results), message.text)), results=results)
+    return WireTurn("user", _join_paragraphs((*map(_result_text, other_results), message.text)), results=results)
 
 
 def _result_text(result: ToolResult) -> str:
     return f"[{result.name} {'failed' if result.is_error else 'answered'}: {result.text}]"
 
 
-def _joined(parts: Iterable[str]) -> str:
+def _join_paragraphs(parts: Iterable[str]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 

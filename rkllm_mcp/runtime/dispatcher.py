@@ -137,7 +137,7 @@ def _raise_from(value: asyncio.Future[int | None], error: RkllmMcpError) -> None
     value.exception()
 
 
-def fitted(command: RunCommand, abi: Abi, version: str) -> RunCommand:
+def fit_command(command: RunCommand, abi: Abi, version: str) -> RunCommand:
     """Return the command adapted to this runtime; refuse one that takes something that the runtime lacks."""
     check_support(command.prompt, abi, version)
     if isinstance(command.prompt, ImageInput) and command.clears_after and abi.leaks_images:
@@ -229,7 +229,7 @@ class Dispatcher:
 
     def cancel_expected(self, tokens: Sequence[int]) -> None:
         """Cancel the expected run with this very sequence, and release the runs that were held for it."""
-        if self.waiting.expected is tokens:
+        if self.waiting.expected_tokens is tokens:
             self.waiting.clear_expected()
             self._start_next()
 
@@ -248,7 +248,7 @@ class Dispatcher:
         self.make_way()
         if self._current is None and not self.calls:
             # Before sending: the worker may print errors of the call before ``ask`` returns.
-            self._log_mark = self._printed()
+            self._log_mark = self._printed_total()
         answer = self.calls.ask(worker.send, command, setting=setting)
         if self._current is None:
             self._expect_reply()
@@ -263,7 +263,7 @@ class Dispatcher:
         for change in changes:
             change()
 
-    def _printed(self) -> int:
+    def _printed_total(self) -> int:
         worker = self.supervisor.worker
         return worker.log.total if worker else 0
 
@@ -277,7 +277,7 @@ class Dispatcher:
             return
         while self._current is None and (run := self._next_run()) is not None:
             try:
-                command = self._prepared(run, abi, loaded.version)
+                command = self._prepare(run, abi, loaded.version)
                 frame = pack_run(command)
             except GenerationError as error:
                 run.fail(error)
@@ -298,9 +298,9 @@ class Dispatcher:
                 own_tokens=self.cache.own_tokens(run.tokens, run.options.owner),
                 abort=partial(self._abort, run),
             )
-            self.cache.started()
+            self.cache.on_start()
             self.supervisor.is_used = True
-            self._log_mark = self._printed()
+            self._log_mark = self._printed_total()
             self._expect_first(run)
             worker.send(frame)
 
@@ -308,9 +308,9 @@ class Dispatcher:
         run, self._deferred = self._deferred, None
         return run or self.waiting.next(self.cache.ids)
 
-    def _prepared(self, run: Run, abi: Abi, version: str) -> RunCommand:
+    def _prepare(self, run: Run, abi: Abi, version: str) -> RunCommand:
         self.calls.check()
-        return self.cache.before(fitted(run.command, abi, version))
+        return self.cache.before(fit_command(run.command, abi, version))
 
     def _replacement(self, command: RunCommand, worker: WorkerProcess) -> str:
         """Return the reason to replace the worker before this run; empty to keep it.
@@ -418,7 +418,7 @@ class Dispatcher:
             answer = frames.unpack(frames.CallReply, body)
             if answer.failure and (explanation := self._explanation()):
                 answer = replace(answer, failure=f"{answer.failure} ({explanation})")
-            self._log_mark = self._printed()
+            self._log_mark = self._printed_total()
             self.calls.on_reply(answer)
             if self._current is None:
                 self._expect_reply()
@@ -434,7 +434,7 @@ class Dispatcher:
             self.cache.after(run, command)
             self._apply_cache_changes()
             if (perf := ended.report.perf) is not None:
-                self._pace.measured(perf.prefill_tokens, perf.prefill_ms)
+                self._pace.record_prefill(perf.prefill_tokens, perf.prefill_ms)
             if not ended.failure:
                 self.supervisor.is_proven = True
         self._expect_reply()
@@ -451,7 +451,7 @@ class Dispatcher:
     def _on_service(self) -> None:
         self._is_dying, self._cause = False, ""
         self._before_pictures = []
-        self.cache.emptied()
+        self.cache.on_clear()
         worker = self.supervisor.worker
         if worker is not None:
             self.calls.restore(worker.send)

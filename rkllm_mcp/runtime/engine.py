@@ -65,7 +65,7 @@ def cut(vector: array[float], dimensions: int | None) -> array[float]:
     return vector[:dimensions]
 
 
-def normalised(vector: array[float]) -> array[float]:
+def unit_vector(vector: array[float]) -> array[float]:
     """Return the vector scaled to length 1; a zero vector is unchanged."""
     length = math.sqrt(sum(map(mul, vector, vector)))
     return array("f", [value / length for value in vector]) if length else vector
@@ -200,7 +200,7 @@ class Engine:
         settings = self._dispatcher.calls.standing
         return tuple(name.removeprefix(LORA_SETTING) for name in settings if name.startswith(LORA_SETTING))
 
-    def uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
+    def count_uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
         """Return how many of these tokens a run would evaluate as of the current run's start, as ``owner`` may know."""
         return self._dispatcher.cache.reported_uncached(tokens, owner)
 
@@ -231,9 +231,9 @@ class Engine:
         self._dispatcher.waiting.expect(tokens)
 
     @property
-    def expected(self) -> Sequence[int]:
+    def expected_tokens(self) -> Sequence[int]:
         """Prefix of the expected generation; empty without one."""
-        return self._dispatcher.waiting.expected
+        return self._dispatcher.waiting.expected_tokens
 
     def cancel_expected(self, tokens: Sequence[int]) -> None:
         """Cancel the expected generation with this very sequence, if it is still expected."""
@@ -264,7 +264,7 @@ class Engine:
         """Warnings of the runtime when it loaded the model, about an old driver or a newer toolkit."""
         return self._supervisor.warnings
 
-    async def started(self) -> None:
+    async def wait_until_started(self) -> None:
         """Wait until the worker loads the model, or cannot be started; the emulated runtime may be built before."""
         await self._supervisor.started.wait()
 
@@ -322,8 +322,8 @@ class Engine:
     ) -> AsyncGenerator[Run, None]:
         """Queue a run, whose tokens ``Run.next_batch`` returns; else like ``generate``."""
         options = options or GenerationOptions()
-        value = self._checked(prompt, options.lora)
-        async with self._submitted(generation_command(next(self._numbers), value, options)) as run:
+        value = self._check_input(prompt, options.lora)
+        async with self._submit(generation_command(next(self._numbers), value, options)) as run:
             yield run
 
     async def prefill(self, tokens: Sequence[int], options: GenerationOptions) -> RunStats:
@@ -354,9 +354,9 @@ class Engine:
         Raises:
             RkllmMcpError: as for ``generate``; RunRejectedError also where the model gives no rows.
         """
-        value = self._checked(prompt, lora)
+        value = self._check_input(prompt, lora)
         command = evaluation_command(next(self._numbers), value, output, rows, columns, lora)
-        async with self._submitted(command) as run:
+        async with self._submit(command) as run:
             await run.next_batch()
             if run.rows is None:
                 raise RunRejectedError(f"it gave no {output}", task=EVALUATION)
@@ -389,7 +389,7 @@ class Engine:
             GenerationError: as for ``evaluate``.
         """
         vectors = [cut((await self.evaluate(prompt, "hidden", lora=lora)).row(), dimensions) for prompt in prompts]
-        return [normalised(vector) for vector in vectors] if normalise else vectors
+        return [unit_vector(vector) for vector in vectors] if normalise else vectors
 
     async def logits(self, prompt: Input | Sequence[int], *, lora: str | None = None) -> array[float]:
         """Return the logits of the next token, one per id of the vocabulary; fails as ``evaluate`` does."""
@@ -486,20 +486,20 @@ class Engine:
         worker, dispatcher = self._supervisor.worker, self._dispatcher
         if worker is None:
             raise RunRejectedError("its process is not running", task=CALL)
-        effects = {None: None, True: dispatcher.cache.emptied, False: partial(dispatcher.cache.filled, holds, owner)}
+        effects = {None: None, True: dispatcher.cache.on_clear, False: partial(dispatcher.cache.on_load, holds, owner)}
         answer = dispatcher.ask(worker, CallCommand(name, arguments), setting=setting, change=effects[cold])
         try:
             return await asyncio.shield(answer)
         except RunRejectedError:
             if holds and dispatcher.cache.ids is holds:
-                dispatcher.cache.filled()
+                dispatcher.cache.on_load()
             raise
 
     async def run(self) -> None:
         """Keep the worker running until cancelled; called by ``open_engine``."""
         await self._supervisor.run()
 
-    def _checked(self, prompt: Input | Sequence[int], lora: str | None) -> Input:
+    def _check_input(self, prompt: Input | Sequence[int], lora: str | None) -> Input:
         self._supervisor.check()
         value = as_input(prompt)
         check_input(value, self.context_tokens)
@@ -509,7 +509,7 @@ class Engine:
         return value
 
     @asynccontextmanager
-    async def _submitted(self, command: RunCommand) -> AsyncGenerator[Run, None]:
+    async def _submit(self, command: RunCommand) -> AsyncGenerator[Run, None]:
         """Queue a run; leaving early removes or aborts it, and gives an aborted one time to return."""
         command = replace(command, is_timed=self._settings.timed_callbacks)
         run = Run(command, timed=self._settings.timed_tokens)
@@ -520,7 +520,7 @@ class Engine:
             if not run.has_ended and self._dispatcher.withdraw(run):
                 # The next run starts when this one has returned; waiting here means that it usually has.
                 with anyio.move_on_after(self._settings.leave_timeout_s, shield=True):
-                    await run.returned()
+                    await run.wait_until_returned()
 
 
 def existing_file(path: str | PathLike[str]) -> Path:

@@ -45,12 +45,12 @@ class CacheState:
         """True while images may be in the cache."""
         return self._images != _NO_IMAGES
 
-    def emptied(self) -> None:
+    def on_clear(self) -> None:
         """Note that the cache was cleared, or belongs to a new worker."""
         self.ids, self.is_cold = (), True
         self._owners, self._images = frozenset(), _NO_IMAGES
 
-    def filled(self, ids: Sequence[int] = (), owner: str | None = None) -> None:
+    def on_load(self, ids: Sequence[int] = (), owner: str | None = None) -> None:
         """Note content loaded from a prompt cache, with its ids and owner if they are known."""
         self.ids, self.is_cold = ids, False
         if not ids:
@@ -60,7 +60,7 @@ class CacheState:
         else:
             self._owners = frozenset((owner,))
 
-    def uncached(self, tokens: Sequence[int]) -> int:
+    def count_uncached(self, tokens: Sequence[int]) -> int:
         """Return how many of these ids a run evaluates at most; at least one, as the last one's logits are needed."""
         return max(1, len(tokens) - common_prefix(tokens, self.ids))
 
@@ -75,16 +75,18 @@ class CacheState:
         return common_prefix(tokens, self._shared)
 
     def reported_uncached(self, tokens: Sequence[int], owner: str | None) -> int:
-        """Return ``uncached`` as it may be reported to ``owner``."""
+        """Return ``count_uncached`` as it may be reported to ``owner``."""
         visible = self.own_tokens(tokens, owner)
-        return self.uncached(tokens) if visible is None else max(self.uncached(tokens), len(tokens) - visible)
+        return (
+            self.count_uncached(tokens) if visible is None else max(self.count_uncached(tokens), len(tokens) - visible)
+        )
 
     def expected_prefill(self, command: RunCommand) -> int | None:
-        """Return ``uncached`` for a run with this command; None unless its prompt consists of token ids."""
+        """Return ``count_uncached`` for a run with this command; None unless its prompt consists of token ids."""
         if not isinstance(command.prompt, TokenInput):
             return None
         tokens = command.prompt.tokens
-        return len(tokens) if command.clears_before else self.uncached(tokens)
+        return len(tokens) if command.clears_before else self.count_uncached(tokens)
 
     def before(self, command: RunCommand) -> RunCommand:
         """Return the command with the necessary clearing of the cache.
@@ -98,14 +100,14 @@ class CacheState:
         has_other_adapter = command.options.lora != self._lora and not self.is_cold
         return replace(command, clears_before=True) if has_other_images or has_other_adapter else command
 
-    def started(self) -> None:
+    def on_start(self) -> None:
         """Note the start of a run."""
         self.is_cold = False
 
     def after(self, run: Run, command: RunCommand) -> None:
         """Note the end of a run."""
         if command.clears_after:
-            self.emptied()
+            self.on_clear()
             return
         self._lora = command.options.lora
         self._images = _images(command)

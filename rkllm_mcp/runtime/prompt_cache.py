@@ -400,7 +400,7 @@ class CacheWarmUp:
         self._postponable: anyio.CancelScope | None = None
         self._is_interrupted = False
 
-    def awaited(self) -> None:
+    def give_way(self) -> None:
         """Give up the part of the warm-up that can be done later, because a run waits for the NPU."""
         self._is_interrupted = True
         if self._postponable is not None:

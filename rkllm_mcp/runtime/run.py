@@ -348,7 +348,7 @@ class Run:
         if self.needs_abort and self._abort is not None:
             self._abort()
 
-    async def returned(self) -> None:
+    async def wait_until_returned(self) -> None:
         """Wait until the native run has returned or never will."""
         await self._has_returned.wait()
 

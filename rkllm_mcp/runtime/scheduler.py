@@ -1,6 +1,6 @@
 """The one queue before the NPU: which request is admitted, and which run of the admitted ones goes next.
 
-    admit(key, kind) ─▶ Slot ─▶ changed() -> 3, 2, 1, None (admitted) ─▶ its runs ─▶ RunQueue of an engine ─▶ NPU
+    admit(key, kind) ─▶ Slot ─▶ wait_for_change() -> 2, 1, None (admitted) ─▶ its runs ─▶ RunQueue of an engine ─▶ NPU
 
 * Admission is round robin between API keys and FIFO within a key. Leaving the ``with`` block of a slot, in any state,
   admits the next request. Embeddings and reranking are a kind with its own place: a tool of an answer may need
@@ -69,7 +69,7 @@ class Slot:
     _reported: tuple[int, str] | None = field(default=None, repr=False)
     _failure: RkllmMcpError | None = field(default=None, repr=False)
 
-    async def changed(self) -> int | None:
+    async def wait_for_change(self) -> int | None:
         """Wait for a new position: the number of requests that end before this one begins; None once admitted.
 
         The first call returns at once, and a later one returns the latest position; also when ``loading`` changes. A
@@ -85,13 +85,13 @@ class Slot:
         self._reported = (self.position, self.loading)
         return self.position
 
-    async def admitted(self) -> None:
+    async def wait_until_admitted(self) -> None:
         """Wait until the request is admitted."""
-        while await self.changed() is not None:
+        while await self.wait_for_change() is not None:
             pass
 
     def notify(self, failure: RkllmMcpError | None = None) -> None:
-        """Wake the request that waits in ``changed``, with the reason if it is refused; called by the queue."""
+        """Wake the request that waits in ``wait_for_change``, with the reason if it is refused; called by the queue."""
         self._failure = failure
         self._changed.set()
 
@@ -162,13 +162,13 @@ class Scheduler:
     def use_models(self, home: str, load: Callable[[str], None] | None) -> None:
         """Admit requests for other models from now on; ``load`` starts to load one, and None means that there is one.
 
-        ``load`` does not wait, and ``loaded`` is called at the end. ``home`` is the loaded model, also of requests that
-        name none while none is loaded.
+        ``load`` does not wait, and ``on_load`` is called at the end. ``home`` is the loaded model, also of requests
+        that name none while none is loaded.
         """
         self._home, self._load = home, load
-        self.loaded(home)
+        self.on_load(home)
 
-    def loaded(self, model: str, failure: RkllmMcpError | None = None) -> None:
+    def on_load(self, model: str, failure: RkllmMcpError | None = None) -> None:
         """Go on with ``model``, empty if none is loaded; ``failure`` is why it is not the one that was to be loaded."""
         requested, self._loading, self._loaded = self._loading, None, model
         if requested and failure is None:
@@ -181,7 +181,7 @@ class Scheduler:
         self._advance()
 
     def hold(self) -> bool:
-        """Admit no request for a model until ``loaded`` is called; return False, without effect, if one is there."""
+        """Admit no request for a model until ``on_load`` is called; return False, without effect, if one is there."""
         is_used = any(slot.model is not None for slot in (*self._running(), *self._waiting()))
         if is_used or self._loading is not None:
             return False
@@ -409,7 +409,7 @@ class RunQueue(Generic[_Run]):
 
     def take(self, cached: Sequence[int]) -> _Run:
         """Remove and return the next run; ``cached`` holds the ids known to be in the KV cache, from its start."""
-        chosen = self._chosen(cached)
+        chosen = self._choose_index(cached)
         for run in self._runs[:chosen]:
             run.skipped += 1
         return self._runs.pop(chosen)
@@ -419,7 +419,7 @@ class RunQueue(Generic[_Run]):
         self._expected = ExpectedRun(tokens, asyncio.get_running_loop().time())
 
     @property
-    def expected(self) -> Sequence[int]:
+    def expected_tokens(self) -> Sequence[int]:
         """Prefix of the expected run; empty without one."""
         return self._expected.tokens if self._expected is not None else ()
 
@@ -430,7 +430,7 @@ class RunQueue(Generic[_Run]):
             self._hold.cancel()
             self._hold = None
 
-    def _chosen(self, cached: Sequence[int]) -> int:
+    def _choose_index(self, cached: Sequence[int]) -> int:
         if len(self._runs) == 1 or self._runs[0].skipped >= self._max_skips:
             return 0
         reused = [common_prefix(run.tokens, cached) for run in self._runs]
@@ -441,7 +441,7 @@ class RunQueue(Generic[_Run]):
         """Return True while waiting runs are held for the expected run."""
         if self._expected is None or self._runs[0].skipped >= self._max_skips:
             return False
-        until = self._expected.hold_until(self._runs[self._chosen(cached)], cached, self._cost_s)
+        until = self._expected.hold_until(self._runs[self._choose_index(cached)], cached, self._cost_s)
         loop = asyncio.get_running_loop()
         if loop.time() >= until:
             return False

@@ -40,7 +40,7 @@ class PrefillPace:
         self._expected_s = expected_s
         self._slowest: float | None = None
 
-    def measured(self, tokens: int, took_ms: float) -> None:
+    def record_prefill(self, tokens: int, took_ms: float) -> None:
         """Record the prefill of a run."""
         if tokens >= _MEASURED_FROM_TOKENS and took_ms > 0:
             speed = tokens / took_ms * 1000

@@ -276,10 +276,10 @@ class Worker:
         except RunRejectedError as error:
             failure = error.reason
         if command.clears_after:
-            failure = self._cleared() or failure
+            failure = self._clear_cache() or failure
         self._send_queue.send(frames.pack_run_ended(frames.RunEnded(command.run, failure, report)))
 
-    def _cleared(self) -> str:
+    def _clear_cache(self) -> str:
         """Clear the KV cache; return the reason of a failure, or an empty text."""
         try:
             self._loaded_model().clear_kv_cache()

@@ -62,11 +62,11 @@ class Store:
                 await self.outbox.ship()
             await anyio.sleep(RENEWAL_S)
 
-    async def settled(self) -> None:
+    async def flush(self) -> None:
         """Wait until all queued data is written; a StoreError if some of it could not be written."""
-        await self.database.settled()
+        await self.database.flush()
         if self.is_shared:
-            await self.shared.settled()
+            await self.shared.flush()
 
     @property
     def is_shared(self) -> bool:

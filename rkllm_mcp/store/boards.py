@@ -126,9 +126,9 @@ class Leases:
         numbered = ((int(number), record) for _, records, _ in rows for number, record in json.loads(records).items())
         return [(number, record) for number, record in numbered if number > after], any(row[2] for row in rows)
 
-    async def changed(self, topic: str) -> None:
+    async def wait_for_change(self, topic: str) -> None:
         """Wait until a conversation or question may have changed."""
-        await self._database.changed(topic, LOOK_S)
+        await self._database.wait_for_change(topic, LOOK_S)
 
     # --- questions for a person -------------------------------------------------------------------------------------
 

@@ -241,7 +241,7 @@ def _append(exchange: Exchange, transaction: Transaction) -> tuple[int, int]:
     where = "FROM messages WHERE tenant = ? AND conversation = ?"
     first = exchange.kept_turns if exchange.replaces is None else exchange.replaces
     query = f"SELECT created, role, text, position {where} AND position >= ? ORDER BY position"
-    written = _written(transaction.execute(query, (*whose, first)).fetchall(), turns)
+    written = _find_written_turns(transaction.execute(query, (*whose, first)).fetchall(), turns)
     if is_gone and not written:
         return 0, 0
     if exchange.replaces is not None and not written:
@@ -339,7 +339,7 @@ def _versions(
     }
 
 
-def _written(there: Sequence[tuple[float, str, str, int]], turns: Sequence[StoredTurn]) -> list[int]:
+def _find_written_turns(there: Sequence[tuple[float, str, str, int]], turns: Sequence[StoredTurn]) -> list[int]:
     """Return the places of the leading turns that an earlier attempt with unknown outcome has written, often none.
 
     A disk that is slow may end a write after it was given up. Questions tell: their time is that of the exchange; an
@@ -441,10 +441,10 @@ def _sought(tenant: str, search: str) -> dict[str, Any]:
 
 def _with_words(search: str) -> str:
     """Return the condition that each word of the search is in the title, a turn or a call."""
-    return "".join(_named(_WITH_WORD, name) for name, _ in zip(LIKES, search.split(), strict=False))
+    return "".join(_name_parameter(_WITH_WORD, name) for name, _ in zip(LIKES, search.split(), strict=False))
 
 
-def _named(statement: str, name: str) -> str:
+def _name_parameter(statement: str, name: str) -> str:
     return statement.replace(":like", f":{name}")
 
 
@@ -666,7 +666,7 @@ class Conversations:
         passage, where = "", _with_words(search)
         if where:
             values["like"] = f"%{_literal(search.strip())}%"
-            passage = f", COALESCE({_PASSAGE}, {_named(_PASSAGE, LIKES[0])})"
+            passage = f", COALESCE({_PASSAGE}, {_name_parameter(_PASSAGE, LIKES[0])})"
         rows = await self._database.rows(f"SELECT {_COLUMNS}{passage}{_OF_TENANT}{where}{_LATEST_FIRST}", values)
         return [_summary(row, search) for row in rows]
 
@@ -783,15 +783,15 @@ class StoredResponses:
 
     async def get(self, tenant: str, response_id: str) -> dict[str, Any] | None:
         """Return a response; None if this tenant has none of that id."""
-        stored = await self._stored(tenant, response_id)
+        stored = await self._load(tenant, response_id)
         return stored and {name: value for name, value in stored.items() if name != _MADE_WITH}
 
     async def find_maker(self, tenant: str, response_id: str) -> str | None:
         """Return the name of the key that a response was made with, empty if it has none; None without a response."""
-        stored = await self._stored(tenant, response_id)
+        stored = await self._load(tenant, response_id)
         return None if stored is None else stored.get(_MADE_WITH, "")
 
-    async def _stored(self, tenant: str, response_id: str) -> dict[str, Any] | None:
+    async def _load(self, tenant: str, response_id: str) -> dict[str, Any] | None:
         query = "SELECT response FROM responses WHERE tenant = ? AND id = ?"
         rows = await self._database.rows(query, (tenant, _utf8(response_id)))
         return json.loads(rows[0][0]) if rows else None

@@ -149,7 +149,7 @@ class Database(Protocol):
         """Queue ``work`` for a transaction without waiting; a failure is reported, never raised."""
         ...
 
-    async def settled(self) -> None:
+    async def flush(self) -> None:
         """Wait until all queued work is done; a StoreError if some of it failed."""
         ...
 
@@ -157,7 +157,7 @@ class Database(Protocol):
         """Wake those who wait for ``topic``, in every process that uses the database if it can; never raises."""
         ...
 
-    async def changed(self, topic: str, within_s: float) -> None:
+    async def wait_for_change(self, topic: str, within_s: float) -> None:
         """Wait for a hint of ``topic``, which may be lost, or for that long."""
         ...
 
@@ -178,7 +178,7 @@ class Topics:
             if (event := self._waiting.pop(name, None)) is not None:
                 event.set()
 
-    async def changed(self, topic: str, within_s: float) -> None:
+    async def wait_for_change(self, topic: str, within_s: float) -> None:
         """Wait for a topic, or for that long."""
         event = self._waiting.setdefault(topic, anyio.Event())
         with anyio.move_on_after(within_s):
@@ -249,7 +249,7 @@ class SQLiteDatabase:
         except RuntimeError:
             self._report(StoreError(str(self.path), "it is closed already", REPORT))
 
-    async def settled(self) -> None:
+    async def flush(self) -> None:
         """See ``Database``."""
         await self.ask(lambda _: None)
         if self._problem is not None:
@@ -259,9 +259,9 @@ class SQLiteDatabase:
         """See ``Database``; only this process is woken."""
         self._topics.wake(topic)
 
-    async def changed(self, topic: str, within_s: float) -> None:
+    async def wait_for_change(self, topic: str, within_s: float) -> None:
         """See ``Database``."""
-        await self._topics.changed(topic, within_s)
+        await self._topics.wait_for_change(topic, within_s)
 
     async def open(self, *, required: bool) -> None:
         """Open the file; if it cannot be used, an in-memory database, or raise a StoreError if it is ``required``."""

@@ -153,15 +153,15 @@ def _execute_all(statements: Sequence[tuple[str, Sequence[Any]]], transaction: T
 
 
 def _this_process() -> str:
-    return f"{os.getpid()}:{_started(os.getpid())}"
+    return f"{os.getpid()}:{_start_ticks(os.getpid())}"
 
 
 def _lives(process: str) -> bool:
     number, _, started = process.partition(":")
-    return _started(int(number)) == started
+    return _start_ticks(int(number)) == started
 
 
-def _started(number: int) -> str:
+def _start_ticks(number: int) -> str:
     """Return when a process began, in ticks since the boot; empty if there is none."""
     try:
         return Path(f"/proc/{number}/stat").read_text("utf-8").rpartition(")")[2].split()[19]

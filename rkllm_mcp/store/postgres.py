@@ -3,8 +3,8 @@
     work ─▶ thread of the user's store ─▶ connection of the process's pool ─▶ transaction, in which only the rows of
     the tenant exist (row-level security)
 
-A statement of ``Conversations`` is the same for SQLite; ``translated`` writes it for PostgreSQL. A database that cannot
-be reached is a ``StoreError``, and is not waited for again for ``_PAUSE_S``.
+A statement of ``Conversations`` is the same for SQLite; ``translate_statement`` writes it for PostgreSQL. A
+database that cannot be reached is a ``StoreError``, and is not waited for again for ``_PAUSE_S``.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _Result = TypeVar("_Result")
 
 
 @lru_cache(maxsize=200)
-def translated(statement: str) -> str:
+def translate_statement(statement: str) -> str:
     """Return a statement of the store as PostgreSQL and psycopg read it."""
     for written, rewritten in _REWRITTEN:
         statement = statement.replace(written, rewritten)
@@ -113,11 +113,13 @@ class _Transaction:
             given: Any = {name: _storable(value) for name, value in values.items()}
         else:
             given = tuple(map(_storable, values))
-        return cast("Rows", self._connection.execute(cast("Any", translated(statement)), given))
+        return cast("Rows", self._connection.execute(cast("Any", translate_statement(statement)), given))
 
     def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
         with self._connection.cursor() as cursor:
-            cursor.executemany(cast("Any", translated(statement)), [tuple(map(_storable, row)) for row in rows])
+            cursor.executemany(
+                cast("Any", translate_statement(statement)), [tuple(map(_storable, row)) for row in rows]
+            )
 
 
 class _PoolLog(logging.Filter):
@@ -206,19 +208,19 @@ class _Server:
         with self._lock:
             if self.failure is not None and time.monotonic() < self._failed_at + _PAUSE_S:
                 raise self.failure
-            pool = self._opened()
+            pool = self._open_pool()
         try:
             with pool.connection(CONNECT_TIMEOUT_S) as connection:
                 if not self._is_migrated:
                     self._migrate(connection)
                 yield connection
         except psycopg_pool.PoolTimeout as error:
-            raise self._failed(_POOL_LOG.reason or str(error)) from None
+            raise self._store_failure(_POOL_LOG.reason or str(error)) from None
         except psycopg.Error as error:
             fault = fault_of(error)
             if fault is Fault.OTHER:
                 raise StoreError(self.name, reason_of(error), REPORT) from None
-            raise self._failed(str(error), _FULL if fault is Fault.FULL else _REMEDY) from None
+            raise self._store_failure(str(error), _FULL if fault is Fault.FULL else _REMEDY) from None
         except UnicodeError:
             raise StoreError(self.name, "a name is not valid Unicode", "use another one") from None
         self.failure = None
@@ -231,7 +233,7 @@ class _Server:
         if pool is not None:
             pool.close(CONNECT_TIMEOUT_S)
 
-    def _opened(self) -> ConnectionPool[Any]:
+    def _open_pool(self) -> ConnectionPool[Any]:
         if self._pool is None:
             from psycopg_pool import ConnectionPool
 
@@ -248,7 +250,7 @@ class _Server:
             )
         return self._pool
 
-    def _failed(self, text: str, remedy: str = _REMEDY) -> StoreAwayError:
+    def _store_failure(self, text: str, remedy: str = _REMEDY) -> StoreAwayError:
         self.failure = StoreAwayError(self.name, reason_of(text), remedy)
         self._failed_at = time.monotonic()
         return self.failure
@@ -338,12 +340,12 @@ class PostgresDatabase:
         with suppress(RuntimeError):
             self._thread.submit(self._transact, lambda transaction: transaction.execute(statement, (topic,)))
 
-    async def changed(self, topic: str, within_s: float) -> None:
+    async def wait_for_change(self, topic: str, within_s: float) -> None:
         """See ``Database``."""
         self._server.listener.add(self._topics)
-        await self._topics.changed(topic, within_s)
+        await self._topics.wait_for_change(topic, within_s)
 
-    async def settled(self) -> None:
+    async def flush(self) -> None:
         """See ``Database``."""
         await self.ask(lambda _: None)
         if self._problem is not None:

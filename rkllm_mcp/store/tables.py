@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rkllm_mcp.config.secrets import CONFIGURED, DEVICE_PREFIX, hashed, matches
+from rkllm_mcp.config.secrets import CONFIGURED, DEVICE_PREFIX, hash_key, matches
 from rkllm_mcp.errors import StoreAwayError, StoreError
 from rkllm_mcp.records import Device, StoredApproval, Switch
 from rkllm_mcp.store.database import Database, Transaction
@@ -338,7 +338,7 @@ class DeviceKeys:
         device = Device(secrets.token_hex(4), " ".join(name.split()), self._clock(), tuple(rights), parent)
         key = f"{DEVICE_PREFIX}{device.id}-{secrets.token_urlsafe(32)}"
         # A linked device has no rights in its row, as before there were others.
-        entry = [device.name, hashed(key), *([rights, parent] if rights or parent else [])]
+        entry = [device.name, hash_key(key), *([rights, parent] if rights or parent else [])]
         return device, key, (DEVICE_KEYS, device.id, json.dumps(entry), device.linked)
 
     async def find(self, key: str) -> Device | None:

@@ -85,7 +85,7 @@ class CallHistory:
         calls = (CallRecord(*row) for row in rows)
         return [replace(call, is_error=bool(call.is_error)) for call in calls]
 
-    async def served(self, limit: int) -> list[tuple[str, str]]:
+    async def list_served(self, limit: int) -> list[tuple[str, str]]:
         """See ``records.PastCalls``."""
         try:
             rows = await self._database.rows(_SERVED, (limit,))

@@ -77,7 +77,7 @@ class _Figures(_FromBoard):
 
 
 async def board_statuses(boards: Mapping[str, BoardSection], headers: Mapping[str, str]) -> list[BoardStatus]:
-    """Return the state of each board, asked at the same time; ``headers`` are the caller's, see ``_asked``."""
+    """Return the state of each board, asked at the same time; ``headers`` are the caller's, see ``_ask_board``."""
     statuses: dict[str, BoardStatus] = {}
 
     async def ask(name: str, board: BoardSection) -> None:
@@ -91,7 +91,7 @@ async def board_statuses(boards: Mapping[str, BoardSection], headers: Mapping[st
 
 async def _board_status(name: str, board: BoardSection, headers: Mapping[str, str]) -> BoardStatus:
     try:
-        ready, shown = await _asked(board, ("/readyz", "/v1/board"), headers, _STATUS_LIMITS)
+        ready, shown = await _ask_board(board, ("/readyz", "/v1/board"), headers, _STATUS_LIMITS)
         readiness = _read(_Readiness, ready)
         if not ready.is_success:
             if readiness.error is None:
@@ -114,7 +114,7 @@ async def _board_status(name: str, board: BoardSection, headers: Mapping[str, st
         return BoardStatus(name, board.address, False, f"unreadable: {error}")
 
 
-async def _asked(
+async def _ask_board(
     board: BoardSection, paths: Sequence[str], headers: Mapping[str, str], limits: AnswerLimits
 ) -> list[Answer]:
     """Ask a board for some paths one after the other, with its key, or with the caller's if no one can read it."""
@@ -128,10 +128,10 @@ async def _asked(
 
 def _read(model: type[ModelT], answer: Answer) -> ModelT:
     """Return an answer by its schema; an AnswerRefusedError if it is another program's."""
-    return _checked(model, read_json(answer.content))
+    return _validate(model, read_json(answer.content))
 
 
-def _checked(model: type[ModelT], value: object) -> ModelT:
+def _validate(model: type[ModelT], value: object) -> ModelT:
     try:
         # Written as JSON again, it has exact types: dates are texts there.
         return model.model_validate_json(json.dumps(value))
@@ -159,10 +159,10 @@ async def models_of(
 
     async def ask(name: str, board: BoardSection) -> None:
         try:
-            [answer] = await _asked(board, (path,), headers, _LIST_LIMITS)
+            [answer] = await _ask_board(board, (path,), headers, _LIST_LIMITS)
             listed = as_mapping(read_json(answer.content) if answer.is_success else None)
             if len(entries := as_list(listed.get(field))) <= _MOST_MODELS:
-                lists[name] = [_checked(entry, value) for value in entries]
+                lists[name] = [_validate(entry, value) for value in entries]
         except (httpx2.HTTPError, AnswerRefusedError):
             return
 

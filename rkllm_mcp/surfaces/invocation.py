@@ -36,7 +36,7 @@ def read_tokens(
     words: Sequence[str], env: Mapping[str, str] = os.environ, ask: Callable[[str], str] | None = None
 ) -> dict[str, str]:
     """Return the tokens of ``--token`` options by name, or raise a UsageError; ``ask`` prompts for one without echo."""
-    return dict(_token(word, env, ask or _typed) for word in words)
+    return dict(_token(word, env, ask or _ask_for_token) for word in words)
 
 
 def variable_of(name: str) -> str:
@@ -68,7 +68,7 @@ def _file(name: str, path_text: str) -> str:
         raise UsageError(f"the token '{name}' cannot be read from {path} ({reason}); correct the path") from None
 
 
-def _typed(name: str) -> str:
+def _ask_for_token(name: str) -> str:
     if is_interactive():
         try:
             return getpass.getpass(f"Token '{name}' (not shown): ")
@@ -153,7 +153,7 @@ class Session:
             config = load_config(self.config_path, env=environment)
         config = config.with_origin(locale=locale_of(environment))
         Session.spoken = self.terminal.language = self.language(config, environment)
-        return config.overridden(model=self.model, library=self.runtime, tools=not self.no_mcp)
+        return config.with_options(model=self.model, library=self.runtime, tools=not self.no_mcp)
 
     def _is_demo(self) -> bool:
         return self.config_path == _DEMO and not Path(_DEMO).is_file()
@@ -260,10 +260,10 @@ def run_async(work: Callable[[], Awaitable[int]], on_interrupt: Callable[[], boo
     """
     import anyio
 
-    return anyio.run(_supervised, work, on_interrupt)
+    return anyio.run(_supervise, work, on_interrupt)
 
 
-async def _supervised(work: Callable[[], Awaitable[int]], on_interrupt: Callable[[], bool] | None) -> int:
+async def _supervise(work: Callable[[], Awaitable[int]], on_interrupt: Callable[[], bool] | None) -> int:
     import anyio
 
     from rkllm_mcp.tasks import open_task_group

@@ -186,7 +186,7 @@ class AsyncAssistant:
         on_status: Callable[[str], None] | None = None,
     ) -> None:
         loaded = config if isinstance(config, Config) else load_config(config)
-        self._config = loaded.overridden(model=model, library=runtime)
+        self._config = loaded.with_options(model=model, library=runtime)
         if not servers:
             self._config = self._config.model_copy(update={"servers": ()})
         self.approve: Literal["grant", "refuse"] | ApproveCallAsync = approve

@@ -237,7 +237,7 @@ def with_keys(app: ASGIApp, keys: Sequence[str], refused: RefusalLog) -> ASGIApp
     answer = {"error": "a key is required: Authorization: Bearer KEY"}
     refusal = JSONResponse(answer, 401, headers={"www-authenticate": "Bearer"})
 
-    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+    async def check_key(scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope) if scope["type"] == "http" else None
         if headers is None or _has_key(headers.get("authorization", ""), keys):
             await app(scope, receive, send)
@@ -246,7 +246,7 @@ def with_keys(app: ASGIApp, keys: Sequence[str], refused: RefusalLog) -> ASGIApp
             refused.note((scope.get("client") or [""])[0], "401")
         await refusal(scope, receive, send)
 
-    return guarded
+    return check_key
 
 
 def _has_key(sent: str, keys: Sequence[str]) -> bool:

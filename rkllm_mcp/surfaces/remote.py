@@ -342,7 +342,7 @@ class RemoteHost:
             "allowed_tools": None if options.tools else [],
         }
         if isinstance(question, str):
-            pictures = [_encoded(picture.data) for picture in options.pictures]
+            pictures = [_encode_base64(picture.data) for picture in options.pictures]
             body |= {"message": question, "pictures": pictures}
         else:
             body["prompt"] = {"name": question.name, "arguments": dict(question.arguments)}
@@ -352,7 +352,11 @@ class RemoteHost:
             return body | {"conversation": conversation.id, "replaces": replaces}
         turns = [message for message in conversation.messages if message.role in ("user", "assistant")]
         history = [
-            {"role": turn.role, "text": turn.text, "pictures": [_encoded(picture.data) for picture in turn.pictures]}
+            {
+                "role": turn.role,
+                "text": turn.text,
+                "pictures": [_encode_base64(picture.data) for picture in turn.pictures],
+            }
             for turn in turns
             if turn.text.strip()
         ]
@@ -420,8 +424,8 @@ class RemoteHost:
             raise ToolboxError(_message_of(response))
         return True
 
-    async def settled(self, question_id: str) -> None:
-        """See ``ChatHost.settled``."""
+    async def wait_until_settled(self, question_id: str) -> None:
+        """See ``ChatHost.wait_until_settled``."""
         if (event := self._questions.get(question_id)) is not None:
             await event.wait()
 
@@ -602,10 +606,10 @@ class _Said:
 
 def _settings_of(model: ModelOptions) -> dict[str, Any]:
     others = {"max_tokens": model.max_new_tokens, "thinking": model.thinking}
-    return {**model.sampling.given(), **{name: value for name, value in others.items() if value is not None}}
+    return {**model.sampling.values_by_option(), **{name: value for name, value in others.items() if value is not None}}
 
 
-def _encoded(data: bytes) -> str:
+def _encode_base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 

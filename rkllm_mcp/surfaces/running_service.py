@@ -76,7 +76,7 @@ def overrides_of(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class ServiceRecord:
-    """The record of the service in this process; ``announced`` keeps it while the service runs."""
+    """The record of the service in this process; ``announce`` keeps it while the service runs."""
 
     def __init__(self, address: str, config: Config) -> None:
         self.key = secrets.token_urlsafe(32)
@@ -86,7 +86,7 @@ class ServiceRecord:
         self._config = config
 
     @contextmanager
-    def announced(self) -> Generator[None]:
+    def announce(self) -> Generator[None]:
         """Write the record and hold its lock in the block; without a writable state folder nothing is written."""
         with suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import PromptTemplate, Resource, ResourceTemplate, ToolSpec
 from rkllm_mcp.records import CallRecord, ConversationSummary
-from rkllm_mcp.surfaces.terminal import Terminal, printable, wrapped
+from rkllm_mcp.surfaces.terminal import Terminal, printable, wrap
 from rkllm_mcp.text import first_line, shorten
 
 # Of a call's arguments, and of its error.
@@ -43,7 +43,7 @@ def tool_text(tool: ToolSpec, terminal: Terminal) -> str:
     description = printable(tool.description.strip())
     lines = description.split("\n")
     if columns is not None:
-        description = "\n".join(part for line in lines for part in wrapped(line, columns))
+        description = "\n".join(part for line in lines for part in wrap(line, columns))
     head = f"{tool.name}  ({tool.qualified_name})\n{description}\n"
     return f"{head}\n{terminal.table((), rows)}" if rows else f"{head}\n{texts.sentence('tools.no_arguments')}\n"
 

@@ -88,7 +88,7 @@ def size_of(stream: TextIO) -> tuple[int, int]:
     return columns or 80, rows or 24
 
 
-def styled(text: str, style: str) -> str:
+def apply_style(text: str, style: str) -> str:
     """The text in a style of the terminal; empty for none."""
     return f"\x1b[{style}m{text}\x1b[0m" if style else text
 
@@ -241,12 +241,12 @@ class Terminal:
         """A line for a person who waits."""
         if self.quiet:
             return
-        line = f"{self.broken(text)}\n"
+        line = f"{self.break_lines(text)}\n"
         if self._region is None:
             self.end_line()
             self._write(self._err, line, style)
         elif wants_color(self._err(), self._env):
-            self._region.above(styled(line, style))
+            self._region.above(apply_style(line, style))
         else:
             self._write_to(self._err, line)
 
@@ -258,18 +258,18 @@ class Terminal:
     def error(self, text: str, style: str = RED) -> None:
         """A line that is shown also with ``quiet``."""
         self.end_line()
-        self._write(self._err, f"{self.broken(text)}\n", style)
+        self._write(self._err, f"{self.break_lines(text)}\n", style)
 
     def prompt(self, text: str) -> None:
-        """The beginning of a line that a person ends by typing, also with ``quiet``; see ``entered``."""
+        """The beginning of a line that a person ends by typing, also with ``quiet``; see ``on_enter``."""
         self.end_line()
         self._write(self._err, printable(text), "")
 
-    def entered(self) -> None:
+    def on_enter(self) -> None:
         """The person has ended the line of ``prompt``."""
         self._open = None
 
-    def broken(self, text: str) -> str:
+    def break_lines(self, text: str) -> str:
         """Return a text as it is written to standard error: on a screen broken between words, with its indentation.
 
         A line with an address that is longer than the screen stays whole, so that it can be copied.
@@ -283,7 +283,7 @@ class Terminal:
             indent = line[: len(line) - len(line.lstrip())]
             room = columns - len(indent)
             fits = width(line) <= columns or any(word.isascii() and len(word) > room for word in line.split())
-            lines += [line] if fits else [f"{indent}{part}" for part in wrapped(line, room)]
+            lines += [line] if fits else [f"{indent}{part}" for part in wrap(line, room)]
         return "\n".join(lines)
 
     def end_line(self) -> None:
@@ -304,7 +304,7 @@ class Terminal:
             self._write(other, "\n", "")
         # A line ends after its style: what shows progress meanwhile writes line by line.
         line = text.removesuffix("\n")
-        shown = f"{styled(line, style)}{text[len(line) :]}" if line and wants_color(stream(), self._env) else text
+        shown = f"{apply_style(line, style)}{text[len(line) :]}" if line and wants_color(stream(), self._env) else text
         self._write_to(stream, shown)
         self._open = None if text.endswith("\n") else stream
 
@@ -342,16 +342,16 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]], columns: int | 
     widths = [max(width(row[column]) for row in cells) for column in range(len(cells[0]))]
     room = None if columns is None else columns - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)
     if room is None or room >= min(widths[-1], max(_LEAST_COLUMNS, widths[-1] / _MOST_LINES)):
-        lines = [line for row in cells for line in _aligned(row, widths, room)]
+        lines = [line for row in cells for line in _align(row, widths, room)]
     else:
         lines = _paragraphs(cells[len(cells) - len(rows) :], heading, columns or 0)
     return "\n".join([*lines, ""])
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int], room: int | None) -> list[str]:
+def _align(row: Sequence[str], widths: Sequence[int], room: int | None) -> list[str]:
     """One row, its last cell in as many lines as it takes."""
     front = "".join(cell + " " * (size - width(cell)) + _GAP for cell, size in zip(row, widths[:-1], strict=False))
-    first, *more_lines = [row[-1]] if room is None else wrapped(row[-1], room)
+    first, *more_lines = [row[-1]] if room is None else wrap(row[-1], room)
     return [f"{front}{first}".rstrip(), *(f"{' ' * width(front)}{line}" for line in more_lines)]
 
 
@@ -360,7 +360,7 @@ def _paragraphs(rows: Sequence[Sequence[str]], heading: Sequence[str], columns: 
     names = [f"{name} " for name in heading] or [""] * len(rows[0])
     lines: list[str] = []
     for row in rows:
-        lines += wrapped(row[0], columns)
+        lines += wrap(row[0], columns)
         line = ""
         for item in (f"{name}{cell}" for name, cell in zip(names[1:], row[1:], strict=True) if cell):
             together = f"{line}{_GAP}{item}"
@@ -368,13 +368,13 @@ def _paragraphs(rows: Sequence[Sequence[str]], heading: Sequence[str], columns: 
                 line = together
                 continue
             lines += [line] if line else []
-            *full_lines, line = [f"{_GAP}{part}" for part in wrapped(item, columns - len(_GAP))]
+            *full_lines, line = [f"{_GAP}{part}" for part in wrap(item, columns - len(_GAP))]
             lines += full_lines
         lines += [line] if line else []
     return lines
 
 
-def wrapped(text: str, columns: int) -> list[str]:
+def wrap(text: str, columns: int) -> list[str]:
     """The text in lines of at most this many columns, at least one line; only a word that is longer is cut."""
     text = text.strip()
     cuts = [0, *breaks(text, columns), len(text)]
@@ -406,7 +406,7 @@ def breaks(text: str, columns: int) -> list[int]:
     return offsets
 
 
-def clipped(text: str, columns: int) -> str:
+def clip(text: str, columns: int) -> str:
     """The text cut with ``…`` to this many columns."""
     if width(text) <= columns:
         return text

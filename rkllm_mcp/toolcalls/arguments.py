@@ -28,7 +28,7 @@ from rkllm_mcp.toolcalls.lenient_json import (
     ParsedValue,
     SourceFloat,
     UnreadableError,
-    nested,
+    iter_nested,
     no_constant,
     plain,
     read_value,
@@ -60,7 +60,7 @@ def is_null(text: str) -> bool:
     return len(text) <= 64 and (text.strip().lower() == "null" or text.strip() == "None")
 
 
-def inferred(text: str) -> Any:
+def infer_value(text: str) -> Any:
     """Return the value of bare text without a schema: the JSON value it is, or the stripped text."""
     text = text.strip()
     if text in _PYTHON_WORDS:
@@ -92,13 +92,13 @@ def _to_boolean(text: str, exact: bool) -> bool:
     return _BOOLEANS[spelled]
 
 
-def _spelled(text: str, exact: bool) -> str:
+def _number_text(text: str, exact: bool) -> str:
     """Return the text of a number; digits of full width are read if the text cannot be meant as text."""
     return text if exact else text.strip() if text.isascii() else unicodedata.normalize("NFKC", text.strip())
 
 
 def _to_integer(text: str, exact: bool) -> int:
-    spelled = _spelled(text, exact)
+    spelled = _number_text(text, exact)
     if _WHOLE_NUMBER.fullmatch(spelled):
         value = int(spelled)
     else:
@@ -112,7 +112,7 @@ def _to_integer(text: str, exact: bool) -> int:
 
 
 def _to_number(text: str, exact: bool) -> int | float:
-    spelled = _spelled(text, exact)
+    spelled = _number_text(text, exact)
     if not _NUMBER.fullmatch(spelled):
         raise ValueError(text)
     value = int(spelled) if _WHOLE_NUMBER.fullmatch(spelled) else float(spelled)
@@ -234,11 +234,11 @@ class _Coercion:
         Raises:
             MismatchError: it does not fit.
         """
-        schema = self._resolved(schema)
+        schema = self._resolve(schema)
         if not self._has_steps(1):
             return value
         types = _types(schema)
-        typed = self._typed(value, schema, types, bare=bare, level=level)
+        typed = self._coerce_to_types(value, schema, types, bare=bare, level=level)
         if typed is _NOTHING:
             alternatives = [[value]] if "array" in types and _is_single(value) else []
             if isinstance(value, list) and len(cast("list[Any]", value)) == 1 and not path.endswith("]"):
@@ -250,23 +250,23 @@ class _Coercion:
             raise MismatchError(path, f"must be {' or '.join(types)}{self._form(schema, types)}", value)
         value = typed
         if not schema.keys().isdisjoint(_COMBINED):
-            value = self._combined(value, schema, path, bare, level)
+            value = self._combine(value, schema, path, bare, level)
         if isinstance(value, dict):
             # Only the arguments themselves can be bare text; nested values are JSON in every format.
             value = self._object(cast("dict[str, Any]", value), schema, path, bare and not path, level)
         elif isinstance(value, (list, tuple)):
             value = self._list(cast("Sequence[Any]", value), schema, path, level)
-        return self._enumerated(value, schema, path, level)
+        return self._match_enum(value, schema, path, level)
 
     def _form(self, schema: Schema, types: Sequence[str]) -> str:
         """Return the items of the list, or the fields of the object, that is wanted: they help a model to write it."""
         if "array" in types and isinstance(schema.get("items"), Mapping):
-            kind = " or ".join(_types(self._resolved(as_mapping(schema["items"])))) or "any"
+            kind = " or ".join(_types(self._resolve(as_mapping(schema["items"])))) or "any"
             return f" of {kind}, such as {_EXAMPLES.get(kind, '[…]')}"
         fields: Schema = as_mapping(schema.get("properties")) if "object" in types else {}
         required = as_list(schema.get("required"))
         descriptions = (
-            f"{key}{'' if key in required else '?'}: {' or '.join(_types(self._resolved(as_mapping(item)))) or 'any'}"
+            f"{key}{'' if key in required else '?'}: {' or '.join(_types(self._resolve(as_mapping(item)))) or 'any'}"
             for key, item in list(fields.items())[:_MOST_FIELDS]
         )
         return f" with {', '.join(descriptions)}" if fields else ""
@@ -275,10 +275,10 @@ class _Coercion:
         self._steps_left -= count
         if self._steps_left < 0 and not self._is_extended:
             self._is_extended = True
-            self._steps_left += _STEPS_FOR_VALUE * sum(1 for _ in nested(self._arguments))
+            self._steps_left += _STEPS_FOR_VALUE * sum(1 for _ in iter_nested(self._arguments))
         return self._steps_left >= 0
 
-    def _resolved(self, schema: Schema) -> Schema:
+    def _resolve(self, schema: Schema) -> Schema:
         """Return the schema behind local references."""
         followed: set[str] = set()
         while isinstance(reference := schema.get("$ref"), str):
@@ -294,7 +294,7 @@ class _Coercion:
 
     # --- several schemas for one value -------------------------------------------------------------------------------
 
-    def _combined(self, value: Any, schema: Schema, path: str, bare: bool, level: _Level) -> Any:
+    def _combine(self, value: Any, schema: Schema, path: str, bare: bool, level: _Level) -> Any:
         key = (path, id(schema), bare, level)
         if key in self._active:
             return value  # The schema leads back to itself, which forbids nothing.
@@ -312,7 +312,7 @@ class _Coercion:
         first: _Level = 0
         if isinstance(value, str) and bare:
             # Bare text is taken as text last: 42 is a number for a schema that also allows text.
-            branches = sorted(branches, key=lambda branch: "string" in _types(self._resolved(branch)))
+            branches = sorted(branches, key=lambda branch: "string" in _types(self._resolve(branch)))
             first = 1
         mismatches: list[MismatchError] = []
         for how in _LEVELS[first : level + 1]:
@@ -321,7 +321,7 @@ class _Coercion:
                 if not isinstance(outcome, MismatchError):
                     return outcome
                 mismatches.append(outcome)
-        type_names = " or ".join(dict.fromkeys(name for branch in branches for name in _types(self._resolved(branch))))
+        type_names = " or ".join(dict.fromkeys(name for branch in branches for name in _types(self._resolve(branch))))
         nothing = MismatchError(path, "does not fit", value)
         deepest = max(mismatches, key=lambda mismatch: len(mismatch.path), default=nothing)
         if type_names and deepest.path == path:
@@ -330,7 +330,7 @@ class _Coercion:
 
     def _attempt(self, value: Any, schema: Schema, path: str, bare: bool, level: _Level) -> Any:
         """Return the coerced value or the mismatch; each is computed once."""
-        schema = self._resolved(schema)
+        schema = self._resolve(schema)
         key = (id(value), id(schema), bare, level)
         outcome = self._outcomes.get(key)
         if outcome is None:
@@ -362,7 +362,7 @@ class _Coercion:
                 free = [name for name in properties if name not in value]
                 near = difflib.get_close_matches(key, free, n=1)
                 raise MismatchError(
-                    _joined(path, key), "does not exist" + (f"; did you mean '{near[0]}'?" if near else "")
+                    _join_path(path, key), "does not exist" + (f"; did you mean '{near[0]}'?" if near else "")
                 )
             inner = as_mapping(properties.get(key, additional))
             if bare and isinstance(item, str):
@@ -373,11 +373,11 @@ class _Coercion:
                 # A tag that is empty or says null, for an optional argument that can be neither, was not given.
                 if (is_word or not item.strip()) and key not in required and not self._allows_as_it_is(item, inner):
                     continue
-                if key not in properties and not _types(self._resolved(inner)):
-                    item = inferred(item)
+                if key not in properties and not _types(self._resolve(inner)):
+                    item = infer_value(item)
             if item is None and key not in required and not self._allows_null(inner):
                 continue  # An optional argument spelled null was not given: nothing else can be meant.
-            result[key] = self.take(item, inner, _joined(path, key), bare, level)
+            result[key] = self.take(item, inner, _join_path(path, key), bare, level)
         return result
 
     def _check_required(self, value: dict[str, Any], properties: Schema, required: Sequence[Any], path: str) -> None:
@@ -387,8 +387,8 @@ class _Coercion:
                 # A single unknown key was probably meant for it, whatever its name.
                 near = difflib.get_close_matches(key, unknown, n=1) or unknown[: len(unknown) == 1]
                 if near:
-                    raise MismatchError(_joined(path, near[0]), f"does not exist; did you mean '{key}'?")
-                raise MismatchError(_joined(path, key), "is missing")
+                    raise MismatchError(_join_path(path, near[0]), f"does not exist; did you mean '{key}'?")
+                raise MismatchError(_join_path(path, key), "is missing")
 
     def _list(self, value: Sequence[Any], schema: Schema, path: str, level: _Level) -> list[Any]:
         items = schema.get("items")
@@ -399,7 +399,7 @@ class _Coercion:
 
     # --- one value ---------------------------------------------------------------------------------------------------
 
-    def _typed(self, value: Any, schema: Schema, types: Sequence[str], *, bare: bool, level: _Level) -> Any:
+    def _coerce_to_types(self, value: Any, schema: Schema, types: Sequence[str], *, bare: bool, level: _Level) -> Any:
         """Return the value as one of the types; ``_NOTHING`` if it fits none."""
         if not types:
             return _listed_value(value, schema) if bare else value
@@ -411,14 +411,14 @@ class _Coercion:
             return int(value) if "integer" in types and value.is_integer() else float(value)
         if is_text and level:
             for name in (name for name in CONVERSIONS if name in types):
-                converted = self._converted(value, name, exact="string" in types)
+                converted = self._convert(value, name, exact="string" in types)
                 if converted is not _NOTHING:
                     return converted
         if level and "string" in types and isinstance(value, (bool, int, float)):
             return value.text if isinstance(value, SourceFloat) else json.dumps(value)
         return value if any(is_of_type(value, name) for name in types) else _NOTHING
 
-    def _converted(self, text: str, name: str, *, exact: bool) -> Any:
+    def _convert(self, text: str, name: str, *, exact: bool) -> Any:
         if name in _CONTAINERS:
             reading = self._parsed_text(text)
             fits = reading is not None and isinstance(reading.value, _CONTAINERS[name])
@@ -438,13 +438,13 @@ class _Coercion:
                 self._texts[text] = None
         return self._texts[text]
 
-    def _enumerated(self, value: Any, schema: Schema, path: str, level: _Level) -> Any:
+    def _match_enum(self, value: Any, schema: Schema, path: str, level: _Level) -> Any:
         """Return the value if ``enum`` or ``const`` has it, or the one of them that it is in other letters."""
         enumerated = as_list(schema.get("enum")) or ((schema["const"],) if "const" in schema else ())
         if not enumerated or not self._has_steps(len(enumerated) // _ITEMS_OF_STEP):
             return value
         if not any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in enumerated):
-            meant = [item for item in enumerated if level and _folded(item) == _folded(value)]
+            meant = [item for item in enumerated if level and _fold(item) == _fold(value)]
             if len(meant) == 1:
                 return meant[0]
             choices = ", ".join(shown(item, 30) for item in enumerated[:12]) + (", …" if len(enumerated) > 12 else "")
@@ -469,11 +469,11 @@ _LEVELS: tuple[_Level, ...] = (0, 1, 2)
 _CONTAINERS: Mapping[str, type] = {"array": list, "object": dict}
 
 
-def _folded(value: Any) -> str:
+def _fold(value: Any) -> str:
     return str(value).strip().casefold()
 
 
-def _joined(path: str, key: str) -> str:
+def _join_path(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
@@ -492,6 +492,6 @@ def _listed_value(value: Any, schema: Schema) -> Any:
     """Return the ``enum`` value that bare text names, for an ``enum`` without a type; text first."""
     choices = as_list(schema.get("enum"))
     if isinstance(value, str) and value not in choices:
-        spelled = inferred(value)
+        spelled = infer_value(value)
         return next((item for item in choices if item == spelled and type(item) is type(spelled)), value)
     return value

@@ -43,7 +43,7 @@ def explain(
     for character in text:
         explanations += looker.look(detector.feed(character))
     explanations += looker.look(detector.finish())
-    explanations += looker.overlooked()
+    explanations += looker.explain_overlooked()
     return list(dict.fromkeys(explanations))
 
 
@@ -62,19 +62,19 @@ class _Looker:
             if isinstance(event, Text):
                 self._text.append(event.text)
             elif isinstance(event, ToolCallDetected):
-                explanations += self.overlooked()
+                explanations += self.explain_overlooked()
                 mended = ", which was not valid as written and was mended" if event.repaired else ""
                 explanations.append(
                     Explanation(shorten(event.raw, _SHOWN_CHARACTERS), f"a call of '{event.name}'{mended}")
                 )
             elif isinstance(event, ToolCallFailed):
-                explanations += self.overlooked()
+                explanations += self.explain_overlooked()
                 explanations.append(
                     Explanation(shorten(event.raw, _SHOWN_CHARACTERS), f"a call that cannot be made: {event.reason}")
                 )
         return explanations
 
-    def overlooked(self) -> list[Explanation]:
+    def explain_overlooked(self) -> list[Explanation]:
         """Return explanations of texts since the last event that look like calls."""
         text = "".join(self._text)
         self._text.clear()

@@ -57,10 +57,10 @@ def any_of(*confirmations: Confirmation) -> Confirmation:
 
 def declared_behind(leads: Sequence[Shape], *followers: Shape) -> Confirmation:
     """Return a confirmation by a declared name right after one of ``leads`` and followed by one of ``followers``."""
-    return lambda text, names: _any(_declared(text, lead, followers, names) for lead in leads)
+    return lambda text, names: _any(_names_declared(text, lead, followers, names) for lead in leads)
 
 
-def _declared(text: str, lead: Shape, followers: Sequence[Shape], names: frozenset[str]) -> bool | None:
+def _names_declared(text: str, lead: Shape, followers: Sequence[Shape], names: frozenset[str]) -> bool | None:
     verdict = lead.at(text, 0)
     start = lead.match(text, 0)
     if not verdict or start is None:
@@ -102,25 +102,25 @@ JSON = followed_by(*_shapes((*SPACED, (SPACE, *literal("\\n"), SPACE)), FENCED, 
 """An object, or a list that begins with one, with or without a code fence."""
 
 
-def _keyed(keys: Iterable[str], *value: str) -> list[tuple[str, ...]]:
+def _key_shapes(keys: Iterable[str], *value: str) -> list[tuple[str, ...]]:
     return [(_QUOTE, *literal(key), _QUOTE, SPACE, "[:=]", SPACE, *value) for key in keys]
 
 
 _NAME_ENDS = Shape(_QUOTE)
 _CALL_KEYS = (
-    *_keyed(_ARGUMENT_KEYS, '[{"]'),
-    *_keyed(("type",), *literal('"function"')),
-    *_keyed(("function",), r"\{"),
-    *_keyed(WRAPPER_KEYS, r"[{\[]"),
+    *_key_shapes(_ARGUMENT_KEYS, '[{"]'),
+    *_key_shapes(("type",), *literal('"function"')),
+    *_key_shapes(("function",), r"\{"),
+    *_key_shapes(WRAPPER_KEYS, r"[{\[]"),
 )
 # A list may hold further calls although its first names an unknown tool, and an object that is a whole answer is sent
 # back; the argument key tells them from plain data.
 _UNKNOWN_CALL = [
     (*name, r"[^\"'\\\n{}\[\]]{1,64}", _QUOTE, SPACE, ",", SPACE, *arguments)
-    for name in _keyed(("name",), _QUOTE)
+    for name in _key_shapes(("name",), _QUOTE)
     for arguments in (
-        *_keyed(("arguments", "parameters"), '[{"]'),
-        *_keyed(("arguments", "parameters"), *literal("null")),
+        *_key_shapes(("arguments", "parameters"), '[{"]'),
+        *_key_shapes(("arguments", "parameters"), *literal("null")),
     )
 ]
 
@@ -132,7 +132,9 @@ def bare_json(*, in_list: bool, leads: Sequence[Sequence[str]] = ((),)) -> Confi
     """
     brace = (r"\{", SPACE) if in_list else ()
     openings = [(*lead, SPACE, *brace) for lead in leads]
-    name_shapes = _shapes(openings, [*_keyed(NAME_KEYS, _QUOTE), *_keyed(NAME_KEYS, _QUOTE, *literal("functions."))])
+    name_shapes = _shapes(
+        openings, [*_key_shapes(NAME_KEYS, _QUOTE), *_key_shapes(NAME_KEYS, _QUOTE, *literal("functions."))]
+    )
     key_shapes = _shapes(openings, [*_CALL_KEYS, *_UNKNOWN_CALL])
     firsts = {lead[0] for lead in leads if lead} or {r"\{" if in_list else _QUOTE}
     begins = re.compile(rf"{SPACE}(?:\Z|{'|'.join(firsts)})")
@@ -420,7 +422,7 @@ DEEPSEEK = _deepseek("deepseek", "｜")
 DEEPSEEK_ASCII = _deepseek("deepseek_ascii", "|")
 
 
-def _tagged(
+def _tag_format(
     name: str, openers: tuple[str, ...], confirm: Confirmation, tags: Tags, *closers: str, repeats: bool = False
 ) -> CallFormat:
     """Declare one call, or several, in tags."""
@@ -459,7 +461,7 @@ _PROJECT_TAGS = Tags(
     quoted=True,
     cdata=True,
 )
-PROJECT_XML = _tagged(
+PROJECT_XML = _tag_format(
     "project_xml",
     ("<tool_call",),
     followed_by(Shape(r"\s", SPACE, r"[A-Za-z_]", r"[\w-]{0,31}", SPACE, "=", SPACE, "[\"'\\w]")),
@@ -467,7 +469,7 @@ PROJECT_XML = _tagged(
 )
 _QWEN3 = Argument("<parameter=", "</parameter")
 _FUNCTION_FOLLOWS = followed_by(Shape(SPACE, *literal("<function=")))
-QWEN3_XML = _tagged(
+QWEN3_XML = _tag_format(
     "qwen3_xml",
     ("<tool_call>",),
     _FUNCTION_FOLLOWS,
@@ -475,21 +477,21 @@ QWEN3_XML = _tagged(
     "</tool_call>",
 )
 # The opening <tool_call> is often missing, while the closing one is present.
-QWEN3_UNWRAPPED = _tagged(
+QWEN3_UNWRAPPED = _tag_format(
     "qwen3_unwrapped",
     ("<function=",),
     declared_behind((Shape(),), Shape(">", SPACE, *literal("<parameter=")), Shape(">", SPACE, *literal("</function"))),
     Tags("<function=", ("</function", "</tool_call"), (_QWEN3,)),
     "</tool_call>",
 )
-SEED_OSS = _tagged(
+SEED_OSS = _tag_format(
     "seed_oss",
     ("<seed:tool_call>",),
     _FUNCTION_FOLLOWS,
     Tags("<function=", ("</function", "</seed:tool_call"), (_QWEN3,)),
     "</seed:tool_call>",
 )
-MINIMAX_M2 = _tagged(
+MINIMAX_M2 = _tag_format(
     "minimax_m2",
     ("<minimax:tool_call>",),
     followed_by(Shape(SPACE, *literal("<invoke"), r"\s")),
@@ -499,22 +501,22 @@ MINIMAX_M2 = _tagged(
 # The tag around it is another one, or left out.
 _INVOKED = declared_behind((Shape(r"\s", SPACE, *literal("name"), SPACE, "=", SPACE, "[\"']"),), Shape("[\"']"))
 _INVOKE_TAGS = Tags("<invoke", ("</invoke",), (Argument("<parameter", "</parameter", r"\s"),), quoted=True)
-INVOKE = _tagged("invoke", ("<invoke",), _INVOKED, _INVOKE_TAGS)
-WRAPPED_INVOKE = _tagged(
+INVOKE = _tag_format("invoke", ("<invoke",), _INVOKED, _INVOKE_TAGS)
+WRAPPED_INVOKE = _tag_format(
     "wrapped_invoke",
     ("<function_calls>", "<tool_call>", "<tool_calls>"),
     followed_by(Shape(SPACE, *literal("<invoke"), r"\s")),
     _INVOKE_TAGS,
     *("</function_calls>", "</tool_call>", "</tool_calls>"),
 )
-MINICPM5 = _tagged(
+MINICPM5 = _tag_format(
     "minicpm5_xml",
     ("<function",),
     # The space may be missing, or written as Ġ (byte-level tokenizers).
     followed_by(Shape(r"[\sĠ]{0,8}", *literal("name"), SPACE, "=", SPACE, "[\"']")),
     Tags("<function", ("</function",), (Argument("<param", "</param", r"[\sĠn/]"),), quoted=True, cdata=True),
 )
-GLM4 = _tagged(
+GLM4 = _tag_format(
     "glm4_xml",
     ("<tool_call>",),
     any_of(

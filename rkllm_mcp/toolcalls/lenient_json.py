@@ -48,10 +48,10 @@ def guess(text: str) -> Any:
         return None
     if not isinstance(value, dict if text.startswith("{") else list):
         return None
-    parts = list(nested(value))
+    parts = list(iter_nested(value))
     empties = sum(part in ("", [], {}) for part in parts)
     words = " ".join(item if isinstance(item, str) else json.dumps(item) for item in _in_order(value))
-    keeps_words = _words(_ESCAPE.sub(_unescaped, text)) == _words(words) and empties <= len(_EMPTY.findall(text))
+    keeps_words = _words(_ESCAPE.sub(_unescape, text)) == _words(words) and empties <= len(_EMPTY.findall(text))
     keys = (key for part in parts if isinstance(part, dict) for key in cast("dict[str, Any]", part))
     has_keys = keeps_words and all(re.search(re.escape(key) + r"[\"'”’`]?\s*[:=]", text) for key in keys)
     if not has_keys or not all(_is_text(part, text) for part in parts if isinstance(part, str) and part):
@@ -75,7 +75,7 @@ def _in_order(value: Any) -> list[Any]:
     return items
 
 
-def nested(value: Any) -> Iterator[Any]:
+def iter_nested(value: Any) -> Iterator[Any]:
     """Yield a value of JSON and every value in it."""
     waiting: list[Any] = [value]
     while waiting:
@@ -91,7 +91,7 @@ def _words(text: str) -> str:
     return _PUNCTUATION.sub("", re.sub(r"\bnone\b", "null", text.casefold()))
 
 
-def _unescaped(escape: re.Match[str]) -> str:
+def _unescape(escape: re.Match[str]) -> str:
     return chr(int(escape.group(1), 16)) if escape.group(1) else " "
 
 
@@ -176,7 +176,7 @@ def read_value(text: str) -> ParsedValue:
 
     The order is our choice, after the repairs of json-repair 0.64, vLLM and Ollama.
     """
-    text = _unfenced(text)
+    text = _without_fence(text)
     for reader in _READERS:
         try:
             value = plain(reader(text), 0)
@@ -192,7 +192,7 @@ def read_value(text: str) -> ParsedValue:
     return ParsedValue(value, repaired=True, guessed=True)
 
 
-def _unfenced(text: str) -> str:
+def _without_fence(text: str) -> str:
     text = text.strip().strip("\ufeff").strip()
     if text.startswith("```"):
         text = text.removesuffix("```").lstrip("`").strip().removeprefix("json").strip()
@@ -218,10 +218,10 @@ def _with_colons(text: str) -> Any:
 
 def _with_lone_backslashes(text: str) -> Any:
     """Read backslashes of a pattern or a Windows path that are written once instead of twice."""
-    return _with_raw_controls(_STRING.sub(_doubled, text))
+    return _with_raw_controls(_STRING.sub(_double_backslashes, text))
 
 
-def _doubled(string: re.Match[str]) -> str:
+def _double_backslashes(string: re.Match[str]) -> str:
     escapes = list(_BACKSLASH.finditer(string.group()))
     if all(escape.group(1) for escape in escapes):
         return string.group()

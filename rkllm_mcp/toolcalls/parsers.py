@@ -91,7 +91,7 @@ class LiteralReader:
         start = self.at
         mark = self._mark()
         if mark:
-            name = self._delimited(mark) if mark in self._delimiters else self._quoted(mark)
+            name = self._read_delimited(mark) if mark in self._delimiters else self._read_quoted(mark)
         else:
             match = _KEY.match(self.text, self.at)
             name = "" if match is None else match.group()
@@ -192,15 +192,15 @@ class LiteralReader:
 
     def _string(self, mark: str, depth: int) -> str:
         if mark in self._delimiters:
-            return self._delimited(mark)
+            return self._read_delimited(mark)
         if self._raw_quotes and depth <= 1 and len(mark) == 1:
             return self._with_raw_quotes(mark)
-        text = self._quoted(mark)
+        text = self._read_quoted(mark)
         # A delimiter that closes what a quote opened.
         self._skip_delimiters()
         return text
 
-    def _delimited(self, mark: str) -> str:
+    def _read_delimited(self, mark: str) -> str:
         begin = self.at + len(mark)
         end = self.text.find(mark, begin)
         if end < 0:
@@ -213,7 +213,7 @@ class LiteralReader:
         self.at = end + len(mark)
         return self.text[begin:end]
 
-    def _quoted(self, mark: str) -> str:
+    def _read_quoted(self, mark: str) -> str:
         match = _QUOTED[mark].match(self.text, self.at)
         if match is None:
             raise UnreadableError("a string is not closed")
@@ -282,7 +282,7 @@ _UNQUOTED = re.compile(
 )
 
 
-def _quoted(match: re.Match[str]) -> str:
+def _quote(match: re.Match[str]) -> str:
     try:
         json.loads(match[2])
     except ValueError:
@@ -296,10 +296,10 @@ def read_json_calls(body: str) -> tuple[ParsedCall, ...]:
     Hermes and the templates of Qwen2.5, Qwen3 and Granite 4; ``parameters`` as Llama 3 writes it. Text before
     the first bracket is skipped.
     """
-    body = _UNQUOTED.sub(_quoted, body)
+    body = _UNQUOTED.sub(_quote, body)
     starts = [position for position in (body.find("{"), body.find("[")) if position >= 0]
     reading = read_value(body[min(starts) :] if starts else body)
-    values = [call for value in as_list(reading.value) or [reading.value] for call in _unwrapped(value)]
+    values = [call for value in as_list(reading.value) or [reading.value] for call in _unwrap(value)]
     calls = [_json_call(cast("dict[str, Any]", value), reading) for value in values if isinstance(value, dict)]
     if not calls:
         raise UnreadableError("the call is not JSON object")
@@ -310,7 +310,7 @@ def read_json_calls(body: str) -> tuple[ParsedCall, ...]:
 WRAPPER_KEYS = ("tool_calls", "tool_call", "function_call")
 
 
-def _unwrapped(value: object) -> Sequence[Any]:
+def _unwrap(value: object) -> Sequence[Any]:
     """Return the calls in an object that has nothing but them; any other value as it is."""
     table = as_mapping(value)
     inner = next((table[key] for key in WRAPPER_KEYS if key in table), None)

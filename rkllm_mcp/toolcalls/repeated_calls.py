@@ -25,20 +25,20 @@ def repeats_call(call: ToolCall, tool: ToolSpec, texts: Iterable[str]) -> bool:
     a call of this tool with these arguments in any format, also quoted or escaped as in JSON or HTML.
     """
     names = {call.name, tool.name, tool.wire_name, tool.qualified_name} - {""}
-    arguments = _squeezed(json.dumps(call.arguments, ensure_ascii=False, default=str))
-    raw = _squeezed(call.raw)
+    arguments = _squeeze(json.dumps(call.arguments, ensure_ascii=False, default=str))
+    raw = _squeeze(call.raw)
     literals = {*([raw] if any(name in raw for name in names) else ()), *([arguments] if call.arguments else ())}
     for text in texts:
         for view in _views(text):
             if any(name in view for name in names):
-                squeezed = _squeezed(view)
-                calls = (_squeezed(json.dumps(made, ensure_ascii=False)) for made in _calls(view, tool, names))
+                squeezed = _squeeze(view)
+                calls = (_squeeze(json.dumps(made, ensure_ascii=False)) for made in _calls(view, tool, names))
                 if any(literal in squeezed for literal in literals) or arguments in calls:
                     return True
     return False
 
 
-def _squeezed(text: str) -> str:
+def _squeeze(text: str) -> str:
     # Without backslashes as well: quotation marks may be escaped any number of times.
     return "".join(text.replace("\\", "").split())
 

@@ -250,7 +250,7 @@ def _arguments(call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
     for _ in range(2):  # The deepest nesting seen in practice is JSON in a string of JSON in a string.
         if not isinstance(value, str):
             break
-        value = _decoded(value)
+        value = _decode(value)
     if value is None or value == []:
         return _next_to_the_name(call, tool), bool(call.rest)
     if not isinstance(value, dict):
@@ -271,7 +271,7 @@ def _with_tools_names(value: dict[str, Any], call: ParsedCall, tool: ToolSpec) -
     if call.as_text and len(value) == 1:
         (key, text), *_ = value.items()
         if key in _WRAPPERS and key not in properties and isinstance(text, str) and text.lstrip().startswith("{"):
-            inner = _decoded(text)
+            inner = _decode(text)
             return (cast("dict[str, Any]", inner), True) if isinstance(inner, dict) else (value, False)
     renamed = {_tools_name(key, properties): item for key, item in value.items()}
     if not call.positional:
@@ -293,7 +293,7 @@ def _tools_name(key: str, properties: Mapping[str, Any]) -> str:
     return key
 
 
-def _decoded(text: str) -> Any:
+def _decode(text: str) -> Any:
     if not text.strip():
         return None
     try:
@@ -354,7 +354,7 @@ def resolve(
     if part.unended:
         if call_format.bare and catalogue.named_in(part.body) is None:
             return Outcome(part.raw, (Text(part.raw),))
-        events = (_failed(part.unended, part.raw, call_format, catalogue),)
+        events = (_failure(part.unended, part.raw, call_format, catalogue),)
     else:
         resolution = resolve_call(call_format, part.body, part.raw, catalogue)
         if call_format.bare and not resolution.named:
@@ -371,7 +371,7 @@ def resolve(
     return cut or Outcome(part.raw, events)
 
 
-def _failed(rule: str, raw: str, call_format: CallFormat, catalogue: ToolCatalogue) -> ToolCallFailed:
+def _failure(rule: str, raw: str, call_format: CallFormat, catalogue: ToolCatalogue) -> ToolCallFailed:
     return ToolCallFailed(raw, unreadable(rule, raw, call_format, catalogue))
 
 
@@ -391,7 +391,7 @@ def _cut(part: ResolvedPart, call_format: CallFormat, catalogue: ToolCatalogue, 
     position = len(part.lead) + opener
     raw, unread = part.raw[:position], part.raw[position:]
     return (
-        Outcome(raw, (_failed(INTERRUPTED, raw, call_format, catalogue),), unread)
+        Outcome(raw, (_failure(INTERRUPTED, raw, call_format, catalogue),), unread)
         if reader.only_calls(unread)
         else None
     )
@@ -410,4 +410,4 @@ def _cut_at_closer(
             return Outcome(raw, resolution.events, unread)
     elif opener is not None:
         return None  # Prose and then a call: both may be quoted in a string that was cut off later.
-    return Outcome(raw, (_failed("a string is not closed", raw, call_format, catalogue),), unread)
+    return Outcome(raw, (_failure("a string is not closed", raw, call_format, catalogue),), unread)

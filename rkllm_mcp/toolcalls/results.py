@@ -17,7 +17,7 @@ from typing import Any, cast
 from rkllm_mcp.events import Source, to_json
 from rkllm_mcp.messages import Picture, as_list, as_mapping
 from rkllm_mcp.text import collapse_whitespace
-from rkllm_mcp.toolcalls.lenient_json import nested
+from rkllm_mcp.toolcalls.lenient_json import iter_nested
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 
 # Common names of arguments that select a part of a long result, lower case without separators.
@@ -41,7 +41,7 @@ def result_text(result: Mapping[str, Any]) -> str:
     texts = [text for block in blocks if (text := _block_text(block))]
     structured = result.get("structuredContent")
     if structured is not None and not (texts and result.get("isError") and set(as_mapping(structured)) == ERROR_KEYS):
-        value = _unwrapped(structured)
+        value = _unwrap(structured)
         written = value if isinstance(value, str) else to_json(value)
         if not texts or _repeats(blocks, structured):
             texts = [written]
@@ -130,7 +130,7 @@ def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], "isError": is_error}
 
 
-def _unwrapped(structured: Any) -> Any:
+def _unwrap(structured: Any) -> Any:
     # The Python SDK wraps values that are not objects as {"result": …}: results had to be objects before 2026-07-28.
     if isinstance(structured, dict) and structured.keys() == {"result"}:
         return cast("dict[str, Any]", structured)["result"]
@@ -141,15 +141,15 @@ def _repeats(blocks: Sequence[Mapping[str, Any]], structured: Any) -> bool:
     """Return True if the blocks repeat the structured content: as one JSON text, or as one text per list element."""
     if any(block.get("type") != "text" for block in blocks):
         return False
-    texts = [_parsed(str(block.get("text", ""))) for block in blocks]
-    value = _unwrapped(structured)
+    texts = [_parse(str(block.get("text", ""))) for block in blocks]
+    value = _unwrap(structured)
     return texts in ([structured], [value]) or (len(texts) > 1 and texts == value)
 
 
 def _contains(texts: Sequence[str], value: Any) -> bool:
     """Return True if texts contain the most of a value: at least half of the characters of its leaves."""
     joined = " ".join(" ".join(texts).split())
-    values = (item for item in nested(value) if isinstance(item, (str, int, float)) and not isinstance(item, bool))
+    values = (item for item in iter_nested(value) if isinstance(item, (str, int, float)) and not isinstance(item, bool))
     leaves = {str(item) for item in islice(values, _MOST_LEAVES)}
     words = [" ".join(leaf.split()) for leaf in leaves]
     contained = sum(len(word) for word in words if word in joined)
@@ -193,7 +193,7 @@ def _is_empty_list(value: Any) -> bool:
     return value == [] or ([] in table.values() and not any(table.values()))
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     if len(text) > _MOST_JSON_CHARS:
         return text
     try:
@@ -205,7 +205,7 @@ def _parsed(text: str) -> Any:
 def _block_text(block: Mapping[str, Any]) -> str:
     kind = block.get("type")
     if kind == "text":
-        return _compacted(str(block.get("text", "")))
+        return _compact(str(block.get("text", "")))
     if kind in ("image", "audio"):
         return f"[{kind}: {_base64_note(block, 'data')}]"
     if kind == "resource_link":
@@ -217,16 +217,16 @@ def _block_text(block: Mapping[str, Any]) -> str:
         resource = as_mapping(block.get("resource"))
         uri = resource.get("uri", "")
         if "text" in resource:
-            return f"[resource {uri}]\n{_compacted(str(resource['text']))}"
+            return f"[resource {uri}]\n{_compact(str(resource['text']))}"
         return f"[resource {uri}: {_base64_note(resource, 'blob')}]"
     return to_json(dict(block))
 
 
-def _compacted(text: str) -> str:
+def _compact(text: str) -> str:
     """Return JSON objects and arrays in compact form if that is shorter; other text unchanged."""
     if text[:_ENOUGH_CHARS].lstrip()[:1] not in ("{", "["):
         return text
-    value = _parsed(text)
+    value = _parse(text)
     if isinstance(value, str):
         return text
     compact = to_json(value)

@@ -51,16 +51,16 @@ def _ways(plain: str, length: int) -> int:
             groups.append([0, 1, 1])
         elif item == ")" and len(groups) > 1:
             finished, before, last = groups.pop()
-            groups[-1][1] = _capped(groups[-1][1] * groups[-1][2])
-            groups[-1][2] = _capped(finished + before * last)
+            groups[-1][1] = _cap(groups[-1][1] * groups[-1][2])
+            groups[-1][2] = _cap(finished + before * last)
         elif item == "|":
-            groups[-1] = [_capped(group[0] + group[1] * group[2]), 1, 1]
+            groups[-1] = [_cap(group[0] + group[1] * group[2]), 1, 1]
         elif match.group(1):
-            group[2] = _repeated(group[2], *_times(match), length)
+            group[2] = _count_repetitions(group[2], *_times(match), length)
         else:
-            group[1], group[2] = _capped(group[1] * group[2]), 1
+            group[1], group[2] = _cap(group[1] * group[2]), 1
     finished, before, last = groups[0]
-    return _capped(finished + before * last) if len(groups) == 1 else _MOST_WAYS + 1
+    return _cap(finished + before * last) if len(groups) == 1 else _MOST_WAYS + 1
 
 
 def _times(quantifier: re.Match[str]) -> tuple[int, int]:
@@ -75,13 +75,13 @@ def _times(quantifier: re.Match[str]) -> tuple[int, int]:
     return int(least or 0), int(most if comma else least)
 
 
-def _repeated(ways: int, least: int, most: int, length: int) -> int:
+def _count_repetitions(ways: int, least: int, most: int, length: int) -> int:
     most = min(most, length)
     choices = 1 if least >= most else most - least + 1
-    return choices if ways == 1 else _capped(choices * ways ** min(most, 32))
+    return choices if ways == 1 else _cap(choices * ways ** min(most, 32))
 
 
-def _capped(ways: int) -> int:
+def _cap(ways: int) -> int:
     return min(ways, _MOST_WAYS + 1)
 
 
@@ -126,7 +126,7 @@ def first_violation(value: Any, schema: Schema) -> tuple[str, str] | None:
     registry: Any = cast("Any", Registry)()
     token = _BUDGET.set(_Budget(value))
     try:
-        validator = _bounded(_validator_class(schema))(schema, registry=registry)
+        validator = _with_budget(_validator_class(schema))(schema, registry=registry)
         error: Any = cast("Any", exceptions).best_match(validator.iter_errors(value))
     except Unresolvable:
         raise UnresolvableError from None
@@ -152,14 +152,14 @@ class _Budget:
         self._sizes: dict[int, int] = {}
         self._quoted: dict[int, int] = {}
         self._compared = 0
-        self._steps_left = _MOST_STEPS + min(_STEPS_FOR_VALUE * self._measured(value), _MOST_STEPS_FOR_VALUES)
+        self._steps_left = _MOST_STEPS + min(_STEPS_FOR_VALUE * self._measure(value), _MOST_STEPS_FOR_VALUES)
         self._patterns: set[str] = set()
         self._pattern_chars_left = _MOST_PATTERNS_CHARS
 
-    def _measured(self, value: Any) -> int:
+    def _measure(self, value: Any) -> int:
         if isinstance(value, (dict, list)):
             inner = cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
-            self._sizes[id(cast("object", value))] = size = 1 + sum(self._measured(item) for item in inner)
+            self._sizes[id(cast("object", value))] = size = 1 + sum(self._measure(item) for item in inner)
             return size
         return 1
 
@@ -222,18 +222,18 @@ def _validator_class(schema: Schema) -> Any:
 
 
 @cache
-def _bounded(kind: Any) -> Any:
+def _with_budget(kind: Any) -> Any:
     """Return the same kind of validator with every keyword counted."""
     from jsonschema import validators
 
     replaced = {name: check for name, check in _OWN_KEYWORDS.items() if name in kind.VALIDATORS}
-    counted = {name: _counted(check) for name, check in {**kind.VALIDATORS, **replaced}.items()}
-    followed = {name: _counted(_followed_once(counted[name])) for name in _REFERENCES if name in counted}
+    counted = {name: _with_count(check) for name, check in {**kind.VALIDATORS, **replaced}.items()}
+    followed = {name: _with_count(_followed_once(counted[name])) for name in _REFERENCES if name in counted}
     counted.update(followed)
     return cast("Any", validators).extend(kind, counted)
 
 
-def _counted(follow: Any) -> Any:
+def _with_count(follow: Any) -> Any:
     def check(validator: Any, keyword_value: Any, instance: Any, schema: Any) -> Any:
         _BUDGET.get().take(instance, keyword_value)
         return follow(validator, keyword_value, instance, schema)
@@ -274,11 +274,11 @@ def _matches(pattern: str, text: str) -> bool:
     """
     if may_run_long(pattern, len(text)) or not _BUDGET.get().has_room_for(pattern):
         return True
-    compiled = _compiled(pattern)
+    compiled = _compile(pattern)
     return compiled is None or compiled.search(text) is not None
 
 
-def _compiled(pattern: str) -> re.Pattern[str] | None:
+def _compile(pattern: str) -> re.Pattern[str] | None:
     """Return a pattern ready for use; None if it is not one of Python's."""
     try:
         return re.compile(pattern)
@@ -338,7 +338,7 @@ def _enum(_validator: Any, allowed: Any, instance: Any, _schema: Any) -> Iterato
         yield _violation(f"{instance!r} is not one of {allowed!r}")
 
 
-def _unchecked(_validator: Any, _keyword_value: Any, _instance: Any, _schema: Any) -> tuple[Any, ...]:
+def _skip_check(_validator: Any, _keyword_value: Any, _instance: Any, _schema: Any) -> tuple[Any, ...]:
     return ()
 
 
@@ -349,8 +349,8 @@ _OWN_KEYWORDS: Mapping[str, Any] = {
     "uniqueItems": _unique_items,
     "const": _const,
     "enum": _enum,
-    "unevaluatedProperties": _unchecked,
-    "unevaluatedItems": _unchecked,
+    "unevaluatedProperties": _skip_check,
+    "unevaluatedItems": _skip_check,
 }
 
 
@@ -476,7 +476,7 @@ class _Walk:
         self._count()
         if not isinstance(schema, Mapping):
             if self._is_checked and not isinstance(schema, bool):
-                raise _broken(path, f"{_short(schema)} is not of type 'object', 'boolean'")
+                raise _schema_error(path, f"{_short(schema)} is not of type 'object', 'boolean'")
             return 1
         if depth > MOST_DEPTH:
             raise SchemaCostError(f"it is nested too deeply, more than {MOST_DEPTH} levels; send a flatter one")
@@ -524,10 +524,10 @@ class _Walk:
     def _check(self, keyword: str, value: Any, path: tuple[Any, ...], *, is_root: bool) -> None:
         rule = _RULES.get(keyword)
         if keyword == "items" and isinstance(value, list) and self._is_current:
-            raise _broken(path, f"{_short(cast('object', value))} is not of type 'object', 'boolean'")
+            raise _schema_error(path, f"{_short(cast('object', value))} is not of type 'object', 'boolean'")
         value = cast("Any", value)
         if rule is not None and (problem := rule(value)):
-            raise _broken(path, problem)
+            raise _schema_error(path, problem)
         if keyword == "$schema" and not is_root and isinstance(value, str):
             # Each would need its own kind of validator, whose references are not counted.
             raise SchemaError("it names a $schema inside; leave that at the top alone")
@@ -545,8 +545,8 @@ class _Walk:
         self._pattern_chars += len(pattern)
         if self._pattern_chars > _MOST_PATTERNS_CHARS:
             raise SchemaCostError(f"it has patterns of more than {_MOST_PATTERNS_CHARS} characters; send fewer")
-        if not is_slow_to_compile(pattern) and _compiled(pattern) is None:
-            raise _broken(path, f"{_short(pattern)} is not a 'regex'")
+        if not is_slow_to_compile(pattern) and _compile(pattern) is None:
+            raise _schema_error(path, f"{_short(pattern)} is not a 'regex'")
 
 
 def _too_large() -> SchemaCostError:
@@ -555,7 +555,7 @@ def _too_large() -> SchemaCostError:
     )
 
 
-def _broken(path: tuple[Any, ...], problem: str) -> SchemaError:
+def _schema_error(path: tuple[Any, ...], problem: str) -> SchemaError:
     steps: list[str] = []
     while path:
         path, step = path

@@ -99,10 +99,10 @@ class TagReader:
         spans: list[Span] = [(head[0] - begin, value[1] - begin) for head, value in scanner.arguments]
         for first, last in reversed(spans):
             text = text[:first] + text[last:]
-        ended = self._ended(text)
+        ended = self._strip_end(text)
         return self._debris.sub("", text if ended is None else ended).strip()
 
-    def _ended(self, text: str) -> str | None:
+    def _strip_end(self, text: str) -> str | None:
         """Return ``text`` without the call's closing tag; None if it has none."""
         start = max(0, len(text) - _END_CHARACTERS)
         match = self._end.search(text, start)
@@ -152,7 +152,7 @@ class TagReader:
 
     def _loose(self, body: str) -> ParsedCall:
         """Parse a body whose arguments are not closed properly but which has its own closing tag."""
-        ended, begins = self._ended(body), self.tags.begins
+        ended, begins = self._strip_end(body), self.tags.begins
         if ended is None:
             raise UnreadableError("the call is not closed")
         start = body.find(begins) + len(begins)
@@ -201,7 +201,7 @@ class TagReader:
 
     def _value(self, text: str) -> str:
         """Return the value between the tags of an argument, without its frame."""
-        framed = _unframed(text)
+        framed = _strip_frame(text)
         if not self.tags.cdata or "<![CDATA[" not in text:
             return framed
         bare = text.strip()
@@ -210,7 +210,7 @@ class TagReader:
         return _CDATA.sub(r"\1", bare if is_cdata else framed)
 
 
-def _unframed(text: str) -> str:
+def _strip_frame(text: str) -> str:
     """Return ``text`` without its first line break, and without its last if it has both."""
     begin = 2 if text.startswith("\r\n") else text.startswith("\n")
     end = len(text) - (0 if not begin else 2 if text.endswith("\r\n") else text.endswith("\n"))

@@ -66,14 +66,14 @@ def presentable(tool: ToolSpec, clean: Callable[[str], str]) -> tuple[ToolSpec, 
     """Return the cleaned tool and the number of removed invisible characters; ``clean`` removes call markup."""
     counts: list[int] = []
 
-    def cleaned(text: str) -> str:
+    def clean_visible(text: str) -> str:
         visible, count = without_invisible(text)
         counts.append(count)
         return clean(visible)
 
-    description = cleaned(tool.description)
-    schema = cast("Mapping[str, Any]", _schema(tool.input_schema, cleaned, 0))
-    texts = cast("Mapping[str, Any]", _texts(tool.texts, cleaned))
+    description = clean_visible(tool.description)
+    schema = cast("Mapping[str, Any]", _schema(tool.input_schema, clean_visible, 0))
+    texts = cast("Mapping[str, Any]", _texts(tool.texts, clean_visible))
     if (description, schema, texts) == (tool.description, tool.input_schema, tool.texts):
         return tool, 0
     return replace(tool, description=description, input_schema=schema, texts=texts), sum(counts)

@@ -14,7 +14,7 @@ import anyio
 from rkllm_base.json_values import is_long
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config import secrets
-from rkllm_mcp.config.header_templates import redacted
+from rkllm_mcp.config.header_templates import redact
 from rkllm_mcp.config.servers import ServerConfig, is_own
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ANSWER, TEXTS, ToolCall, ToolResult, ToolSpec, as_list, as_mapping
@@ -206,19 +206,19 @@ def call_record(tool: ToolSpec, call: ToolCall, context: CallContext, result: To
         at=at,
         server=tool.server,
         tool=tool.original_name,
-        arguments=redacted(arguments_text(call), tokens)[:_ARGUMENT_CHARS],
+        arguments=redact(arguments_text(call), tokens)[:_ARGUMENT_CHARS],
         ruling=result.ruling or "free",
         is_error=result.is_error,
-        error=redacted(secrets.redacted_text(reason), tokens)[:_ERROR_CHARS],
+        error=redact(secrets.redacted_text(reason), tokens)[:_ERROR_CHARS],
         result_chars=len(result.text),
         seconds=round(result.seconds, 3),
         conversation=context.conversation_id,
-        request=redacted(secrets.redacted_text(context.request), tokens)[:_REQUEST_CHARS],
+        request=redact(secrets.redacted_text(context.request), tokens)[:_REQUEST_CHARS],
     )
 
 
 def arguments_text(call: ToolCall) -> str:
     """Return the arguments of a call as compact, redacted JSON."""
-    public = secrets.redacted(dict(call.arguments))
+    public = secrets.redact_config(dict(call.arguments))
     text = json.dumps(public, ensure_ascii=False, separators=(",", ":"), default=str)
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -40,7 +40,7 @@ def _rules() -> list[tuple[re.Pattern[str], str]]:
 
 
 @lru_cache(maxsize=8192)
-def spoken(word: str) -> tuple[str, ...]:
+def sounds_of(word: str) -> tuple[str, ...]:
     """Return the sounds that a Latin word in lower case may have."""
     if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
         word = word[:-1]
@@ -92,7 +92,7 @@ class LoanWords:
                 sound = "".join(syllables(word))
                 self._katakana.setdefault(_bones(sound), {})[word] = sound
             elif word.isascii() and word.isalpha() and len(word) > 2:
-                for sound in spoken(word):
+                for sound in sounds_of(word):
                     self._latin.setdefault(_bones(sound), {})[word] = sound
 
     def english_in(self, katakana: str) -> list[str]:
@@ -118,7 +118,7 @@ class LoanWords:
             return
         for start in range(len(words)):
             for end in range(start + 1, min(start + 3, len(words)) + 1):
-                for sound in spoken("".join(words[start:end])):
+                for sound in sounds_of("".join(words[start:end])):
                     word, _ = self._nearest(sound, self._katakana)
                     if word:
                         yield word

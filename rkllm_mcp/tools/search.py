@@ -59,7 +59,7 @@ class Ranking:
         for number, (counts, length) in enumerate(zip(counted, lengths, strict=True)):
             norm = 1 - _LENGTH + _LENGTH * length / (average or 1.0)
             for term, count in counts.items():
-                self._postings.setdefault(term, []).append((number, _saturated(count / norm)))
+                self._postings.setdefault(term, []).append((number, _saturate(count / norm)))
         self._rarities = {term: self._rarity_of(term, len(postings)) for term, postings in self._postings.items()}
 
     def scores(self, request: Wanted) -> list[float]:
@@ -100,7 +100,7 @@ def _weighted_counts(fields: Sequence[RankedField]) -> Mapping[str, float]:
     return counts
 
 
-def _saturated(count: float) -> float:
+def _saturate(count: float) -> float:
     return count * (_K1 + 1) / (count + _K1)
 
 
@@ -326,7 +326,7 @@ class ToolSearch:
         """Return the names of files in a text."""
         return files_in(text)
 
-    def continued(self, before: str, text: str, result: str = "") -> str:
+    def continue_question(self, before: str, text: str, result: str = "") -> str:
         """Return the question ``before`` with the value that a text consists of, or a sum that goes on with ``result``.
 
         It is empty if the text does not continue the question.
@@ -342,7 +342,7 @@ class ToolSearch:
         if self._past is None:
             return [0.0] * len(index.tools)
         best: dict[str, float] = {}
-        for request, tool in await self._past.served(_PAST_CALLS):
+        for request, tool in await self._past.list_served(_PAST_CALLS):
             likeness = index.similarity(terms, frozenset(_flat(wanted_terms(request, index.glossary))))
             best[tool] = max(best.get(tool, 0.0), likeness)
         return [_PAST_WEIGHT * best.get(tool.qualified_name, 0.0) for tool in index.tools]

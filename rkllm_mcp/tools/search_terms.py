@@ -28,7 +28,7 @@ _ENDINGS = ("ing", "ed")
 _SHORTEST_STEM = 3
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     """Return ``text`` in lower case and NFKC form, with names split at changes of case."""
     return _CASE.sub(" ", unicodedata.normalize("NFKC", text)).lower()
 
@@ -118,12 +118,12 @@ def own_glossary() -> Glossary:
             if entry.isascii():
                 phrases.setdefault(tuple(_stems(entry)), []).append(meaning)
             else:
-                japanese.setdefault(folded(entry), []).append(meaning)
+                japanese.setdefault(fold(entry), []).append(meaning)
     return Glossary(phrases, japanese)
 
 
 def _stems(phrase: str) -> list[str]:
-    return [stem(word) for word in _LATIN.findall(folded(phrase))]
+    return [stem(word) for word in _LATIN.findall(fold(phrase))]
 
 
 _CJK = re.compile(f"[{HIRAGANA}{KATAKANA}{KANJI}]+")
@@ -169,7 +169,7 @@ Wanted: TypeAlias = Mapping[str, Sequence[tuple[str, float]]]
 
 def terms_of(text: str, glossary: Glossary) -> list[str]:
     """Return the terms of a tool's ``text``, each as often as it occurs."""
-    plain = folded(text)
+    plain = fold(text)
     latin = [stem(word) for word in _LATIN.findall(plain)]
     meanings = [*glossary.meanings_of_words(latin), *(m for _, several in glossary.entries_in(plain) for m in several)]
     words = [stem(word) for word in _LATIN.findall(plain) if word not in _STOP]
@@ -182,7 +182,7 @@ def wanted_terms(request: str, glossary: Glossary) -> dict[str, list[tuple[str, 
     The words of a phrase count only together: "logged in" does not look for a log. Bigrams of hiragana are dropped
     unless the request has no other terms.
     """
-    plain = folded(_with_formats_named(request))
+    plain = fold(_with_formats_named(request))
     words = _LATIN.findall(plain)
     stems = [stem(word) for word in words]
     terms: dict[str, list[tuple[str, float]]] = {}
@@ -212,7 +212,7 @@ def _japanese_terms(plain: str) -> list[str]:
 
 def words_of(text: str) -> list[str]:
     """Return the Latin words that are not stop words, and the runs of katakana, in order."""
-    return [word for word in _WORDS.findall(folded(text)) if word not in _STOP]
+    return [word for word in _WORDS.findall(fold(text)) if word not in _STOP]
 
 
 def _with_formats_named(request: str) -> str:

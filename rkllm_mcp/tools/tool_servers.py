@@ -83,7 +83,7 @@ class LocalToolServer(ToolServer[ServerConfig, ToolImplementation]):
             try:
                 async with self._opener(self.notes.add) as loaded:
                     deadline.lift()
-                    self.tools = self._offered(loaded.tools)
+                    self.tools = self._offered_tools(loaded.tools)
                     self._opened, self._connect_seconds = loaded, deadline.elapsed_s
                     self._become("ready")
                     self._life.settle()
@@ -92,10 +92,10 @@ class LocalToolServer(ToolServer[ServerConfig, ToolImplementation]):
                 error = caught
         self._opened = None
         if not self._stopping:
-            self._backoff.ended()
+            self._backoff.on_end()
             self._become("failed", _reason(error, self.spec.connect_timeout_s))
 
-    def _offered(self, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+    def _offered_tools(self, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
         return tuple(
             replace(tool, server=self.spec.name, wire_name=tool.name)
             for tool in tools

@@ -68,7 +68,7 @@ class Toolbox:
         self._policies = policies or ExecutionPolicies()
         self._open_resources = open_resources
         self.conversation_grants = (self._policies.approvals or Approvals()).conversations
-        self._connections = connect(self._changed)
+        self._connections = connect(self._on_change)
         self._foreign_tokens = {name: self._tokens_of_others(name) for name in self._connections}
         self._reported: set[ToolKey] = set()
         self._index: _Index | None = None
@@ -96,10 +96,10 @@ class Toolbox:
         """On/off switches of tools and servers."""
         return self._policies.switches
 
-    async def connected(self) -> None:
+    async def wait_until_connected(self) -> None:
         """Wait until every server is ready or has failed; ``connect_timeout_s`` of each bounds the wait."""
         for connection in self.connections:
-            await connection.settled()
+            await connection.wait_until_settled()
 
     async def wait(self, limit_s: Callable[[AnyToolServer], float]) -> tuple[AnyToolServer, ...]:
         """Wait until every server is ready or has failed, for each at most ``limit_s`` of it; return those that start.
@@ -109,7 +109,7 @@ class Toolbox:
 
         async def settle(server: AnyToolServer) -> None:
             with anyio.move_on_after(limit_s(server)):
-                await server.settled()
+                await server.wait_until_settled()
 
         async with anyio.create_task_group() as waits:
             for server in self.connections:
@@ -121,9 +121,9 @@ class Toolbox:
         for connection in self._connections.values():
             connection.retry()
 
-    async def started(self) -> None:
+    async def wait_until_started(self) -> None:
         """Wait until every server is ready or has failed; also start the lazy ones."""
-        await self.connected()
+        await self.wait_until_connected()
         async with anyio.create_task_group() as starts:
             for source in self.connections:
                 if source.state == "waiting":
@@ -258,7 +258,7 @@ class Toolbox:
         if self._index is None or self._indexed_resources != offering:
             tools = [tool for connection in self.connections for tool in connection.tools]
             tools += self._resource_tools.tools if offering else ()
-            self._index, self._indexed_resources = _index([self._presented(tool) for tool in tools]), offering
+            self._index, self._indexed_resources = _index([self._present(tool) for tool in tools]), offering
         return self._index
 
     def _offering(self) -> dict[str, tuple[str, ...]]:
@@ -269,7 +269,7 @@ class Toolbox:
             if source.resource_names and self.switches.is_server_on(name)
         }
 
-    def _presented(self, tool: ToolSpec) -> ToolSpec:
+    def _present(self, tool: ToolSpec) -> ToolSpec:
         """Return the tool with a cleaned description; report removed invisible characters once per tool."""
         visible, hidden = presentable(tool, self._policies.escape_description)
         key = (tool.server, tool.wire_name)
@@ -295,7 +295,7 @@ class Toolbox:
 
     # --- status ------------------------------------------------------------------------------------------------------
 
-    def _changed(self, connection: AnyToolServer) -> None:
+    def _on_change(self, connection: AnyToolServer) -> None:
         self._index = None
         if self._on_status is None or connection.state in ("waiting", "connecting", "stopped"):
             return

@@ -11,7 +11,7 @@ import pytest
 from rkllm_mcp.agent.handlers import CALL_NOTE, TOGETHER_NOTE, ReturnCalls
 from rkllm_mcp.agent.loop import run_agent
 from rkllm_mcp.agent.rounds import LoopSettings
-from rkllm_mcp.agent.tool_set import ToolSet, named
+from rkllm_mcp.agent.tool_set import ToolSet, without_parameters
 from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.events import EndReason, Event, ModelEvent, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ForcedTool, ModelOptions
@@ -51,7 +51,7 @@ class Answered:
     ) -> tuple[EndReason, Turn]:
         sink = FunctionSink(self.events.append)
         tools = [WEATHER, TIME]
-        tool_set = ToolSet([named(tool) for tool in tools], tools, {}) if two_steps else ToolSet(tools)
+        tool_set = ToolSet([without_parameters(tool) for tool in tools], tools, {}) if two_steps else ToolSet(tools)
         self.model.rounds[:] = map(Round, rounds)
         calls = ReturnCalls(self.conversation, tool_set, sink, must_call=must_call)
         with anyio.fail_after(60):
@@ -170,14 +170,15 @@ async def test_a_client_that_demands_a_call_gets_the_repeated_one() -> None:
 
 def test_a_list_of_names_says_what_a_tool_is_for_and_no_more() -> None:
     weather = ToolSpec("get_weather", "Weather of a place. Knows all of Japan.", WEATHER.input_schema)
-    assert tool_json(named(weather)) == (
+    assert tool_json(without_parameters(weather)) == (
         '{"type":"function","function":{"name":"get_weather","description":"Weather of a place."}}'
     )
-    assert named(replace(weather, description="天気を調べる。地名が要る。")).description == "天気を調べる。"
+    weather = replace(weather, description="天気を調べる。地名が要る。")
+    assert without_parameters(weather).description == "天気を調べる。"
 
 
 @pytest.mark.parametrize("arguments", [{"city": "東京"}, {"location": ""}, {"location": "a", "b": "c"}])
 def test_a_call_that_guesses_wrong_is_not_run(arguments: dict[str, str]) -> None:
-    tool_set = ToolSet([named(WEATHER)], [WEATHER], {})
+    tool_set = ToolSet([without_parameters(WEATHER)], [WEATHER], {})
     runs = tool_set.parameters_before(ToolCall("1", "get_weather", arguments)) == ""
     assert runs == (arguments == {"location": ""})

@@ -139,7 +139,7 @@ async def test_the_surface_that_shows_a_question_learns_when_it_no_longer_waits(
     questions = PendingRequests()
     with anyio.fail_after(60):
         # One that never was, or is over already, is not waited for.
-        await questions.settled("question_0")
+        await questions.wait_until_settled("question_0")
         async with anyio.create_task_group() as tasks:
 
             @FunctionSink
@@ -147,8 +147,8 @@ async def test_the_surface_that_shows_a_question_learns_when_it_no_longer_waits(
                 if isinstance(event, QuestionAnswered):
                     return
                 assert isinstance(event, Approval)
-                tasks.start_soon(questions.settled, event.id)
-                tasks.start_soon(questions.settled, event.id)
+                tasks.start_soon(questions.wait_until_settled, event.id)
+                tasks.start_soon(questions.wait_until_settled, event.id)
                 asyncio.get_running_loop().call_later(0.01, questions.decide, event.id, "once")
 
             assert await StreamApprover(questions, sink).approve(DELETE) == "once"

@@ -85,7 +85,7 @@ async def test_a_server_asks_the_model_while_the_models_answer_waits_for_it(era:
     world.engine.answers[:] = [f"{asked}{END}", *[f"Forty-two.{END}"] * calls, f"It is forty-two.{END}"]
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([asking("curious", era)], sampler=sampler) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             tool_set = ToolSet([tool for tool in toolbox.tools() if tool.name == "ask_model"])
             settings = LoopSettings(parallel_tools=True)
             context = CallContext(sink=sink, asker=FixedApprover("once"), conversation_id="c")

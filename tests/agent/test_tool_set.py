@@ -152,7 +152,7 @@ class FixedScores:
         del text
         return []
 
-    def continued(self, before: str, text: str) -> str:
+    def continue_question(self, before: str, text: str, result: str = "") -> str:
         del before, text
         return ""
 

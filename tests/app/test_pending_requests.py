@@ -73,7 +73,7 @@ async def test_an_answer_may_be_left_or_stopped_while_its_question_is_open(tmp_p
                         if not stops:
                             break
                         assert app.answers.cancel(conversation.id)
-            await app.pending.settled(asked)
+            await app.pending.wait_until_settled(asked)
             assert (asked != "", app.pending.open(), app.pending.decide(asked, "once")) == (True, (), False)
             async with aclosing(app.reply(conversation, "Hello", ASK)) as stream:
                 assert [event async for event in stream][-1] == End("answered")

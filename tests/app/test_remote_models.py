@@ -158,7 +158,7 @@ def test_the_check_up_looks_at_the_service_and_not_at_the_npu(tmp_path: Path) ->
         f"[Model: {told} example.com (model 'model-x')]",
         f"[Model: {told} other.example (model 'model-x') when a question does not fit, an answer fails]",
     ]
-    assert KEY not in str(findings) + str(config.redacted())
+    assert KEY not in str(findings) + str(config.dump_redacted())
     assert "check the network and provider.fallback.base_url" in str(
         unreachable(OSError(), services_of(config)["fallback"])
     )

@@ -68,7 +68,7 @@ def lines(events: list[Event]) -> list[str]:
 
 async def clock_ready(app: App) -> None:
     with anyio.fail_after(PATIENCE_S):
-        await app.toolbox.connections[0].settled()
+        await app.toolbox.connections[0].wait_until_settled()
 
 
 LATER = "[MCP: Still starting: 'garden'; the tools join the next question]"
@@ -78,7 +78,7 @@ async def open_garden(app: App, folder: Path) -> None:
     """Let the late server in, and wait until it is connected."""
     (folder / "open").touch()
     with anyio.fail_after(PATIENCE_S):
-        await app.toolbox.connected()
+        await app.toolbox.wait_until_connected()
 
 
 async def test_an_answer_goes_on_without_an_unknown_server_whose_tools_join_after_the_evaluated_prompt(

@@ -135,7 +135,7 @@ async def test_a_login_belongs_to_its_tenant_alone(tmp_path: Path) -> None:
         async with world(tmp_path, extra) as config:
             ann = next(section for section in config.tenants if section.name == "ann")
             async with open_tools(config.for_tenant(ann), log_in=browse) as environment:
-                await environment.toolbox.connected()
+                await environment.toolbox.wait_until_connected()
                 assert environment.toolbox.servers()[0].state == "ready"
             lines: list[str] = []
             everybody_knows = anyio.Event()

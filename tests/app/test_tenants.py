@@ -79,7 +79,7 @@ async def test_a_line_about_a_tenants_server_names_the_tenant(tmp_path: Path) ->
     fallback = '[provider.fallback]\nkind = "openai"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\n'
     async with opened(make_demo(tmp_path, [TIME_SERVER], extra=f"{fallback}{TENANTS}"), told.append) as tenants:
         for name in ("", "ann", "bob"):
-            await tenants.tenant(name).app.toolbox.connected()
+            await tenants.tenant(name).app.toolbox.wait_until_connected()
     assert sorted(line for line in told if "is ready" in line) == [
         "Tenant 'ann': [MCP: Server 'time' is ready: 1 tool]",
         "[MCP: Server 'time' is ready: 2 tools]",

@@ -111,7 +111,7 @@ async def test_a_module_that_fails_when_imported_is_a_reason(tmp_path: Path, mon
     server = BuiltinServer(name="b", tools=(BuiltinTool(name="t", entry_point="module_that_fails:f"),))
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([server], on_status=lines.append) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
     assert lines[0].startswith(
         "[MCP: Server 'b' is left out: its entry_point 'module_that_fails:f' cannot be imported: SystemExit: no; "
         "correct the module]"
@@ -131,7 +131,7 @@ async def test_a_function_that_does_not_return_costs_its_caller_a_timeout() -> N
     try:
         with anyio.fail_after(PATIENCE_S):
             async with open_toolbox([server]) as toolbox:
-                await toolbox.connected()
+                await toolbox.wait_until_connected()
                 async with anyio.create_task_group() as callers:
                     for number in range(8):
                         callers.start_soon(hang, toolbox, number)
@@ -153,7 +153,7 @@ async def test_our_tools_are_called_by_their_names() -> None:
     )
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([server], read_device=lambda: device) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert [tool.name for tool in toolbox.tools()] == ["calculator", "convert_units", "device_status"]
             results = [
                 await toolbox.call(ToolCall("1", "calculator", {"expression": "1 + 1"})),

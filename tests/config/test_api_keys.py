@@ -14,7 +14,7 @@ from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.secrets import (
     PREFIX,
     REDACTED,
-    hashed,
+    hash_key,
     is_hashed,
     matches,
     new_key,
@@ -25,8 +25,8 @@ from rkllm_mcp.config.secrets import (
 from rkllm_mcp.config.sections import ServiceSection
 from rkllm_mcp.errors import ConfigError
 
-ENTRY = hashed("sk-rkllm-old")
-NEW = hashed("sk-rkllm-new")
+ENTRY = hash_key("sk-rkllm-old")
+NEW = hash_key("sk-rkllm-new")
 
 
 def test_a_key_is_like_no_other_and_is_hidden_wherever_text_is_shown() -> None:
@@ -40,11 +40,11 @@ def test_a_key_is_like_no_other_and_is_hidden_wherever_text_is_shown() -> None:
 
 def test_a_hash_is_salted_and_matches_its_key_alone() -> None:
     key = new_key()
-    assert hashed(key) != hashed(key)
-    assert is_hashed(hashed(key))
-    for entry in (hashed(key), key):
+    assert hash_key(key) != hash_key(key)
+    assert is_hashed(hash_key(key))
+    for entry in (hash_key(key), key):
         assert matches(key, entry)
-        for other in ("", key[:-1], f"{key}x", hashed(key), entry.upper(), "日本", "\udc80"):
+        for other in ("", key[:-1], f"{key}x", hash_key(key), entry.upper(), "日本", "\udc80"):
             assert not matches(other, entry)
     # The hash itself is no key.
     assert not matches(ENTRY, ENTRY)
@@ -150,7 +150,7 @@ def test_a_json_file_is_edited_as_well(tmp_path: Path) -> None:
     path.write_text('{"service": {"port": 1, "api_keys": ["old"]}, "mcpServers": {}}', "utf-8")
     add_key(path, NEW)
     add_tenant(path, "t", ENTRY)
-    add_tenant(path, "t", hashed("other"))
+    add_tenant(path, "t", hash_key("other"))
     after: dict[str, Any] = json.loads(path.read_text("utf-8"))
     assert after["service"] == {"port": 1, "api_keys": [NEW, "old"]}
     assert [tenant["name"] for tenant in after["tenants"]] == ["t"]

@@ -133,7 +133,7 @@ def test_what_other_hosts_keep_in_an_entry_is_named_and_ignored(tmp_path: Path) 
         RemoteServer(name="far", url="http://h/mcp"),
         StdioServer(name="plain", command="y"),
     )
-    lines = list(unsupported_settings(config.overridden(model="demo")))
+    lines = list(unsupported_settings(config.with_options(model="demo")))
     assert lines == [
         "mcpServers.w: ignored, as they mean nothing here: 'iconPath', 'oauth'; remove them, or correct their names",
         "mcpServers.far: ignored, as they mean nothing here: 'env'; remove them, or correct their names",

@@ -15,7 +15,7 @@ from rkllm_mcp.config.header_templates import (
     UnusableTokenError,
     fill,
     placeholders,
-    redacted,
+    redact,
     secrets_of,
 )
 
@@ -70,10 +70,10 @@ def test_a_secret_is_found_in_every_spelling_that_an_echo_has(secret: str) -> No
         base64.b64encode(secret.encode()).decode(),
     ]
     for echo in echoes:
-        assert redacted(f"<{echo}>", [secret]).strip('<">') == "[REDACTED]"
+        assert redact(f"<{echo}>", [secret]).strip('<">') == "[REDACTED]"
 
 
 def test_a_secret_within_another_does_not_leave_the_rest_of_it() -> None:
-    assert redacted("abc abcdef", ["abc", "abcdef"]) == "[REDACTED] [REDACTED]"
-    assert redacted("nothing", []) == "nothing"
-    assert redacted("nothing", ["", " "]) == "nothing"
+    assert redact("abc abcdef", ["abc", "abcdef"]) == "[REDACTED] [REDACTED]"
+    assert redact("nothing", []) == "nothing"
+    assert redact("nothing", ["", " "]) == "nothing"

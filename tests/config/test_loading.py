@@ -331,9 +331,9 @@ def test_an_override_that_cannot_be_used_names_its_variable(
 
 def test_the_command_line_overrides_model_runtime_and_tools(tmp_path: Path) -> None:
     config = load(tmp_path, '[model]\nname = "a"\n' + server(""))
-    by_name = config.overridden(model="b", library="emulator", tools=False)
+    by_name = config.with_options(model="b", library="emulator", tools=False)
     assert (by_name.model.name, by_name.runtime.library, by_name.active_servers) == ("b", "emulator", ())
-    by_path = config.overridden(model="/m/x.rkllm", library="/l/librkllmrt.so")
+    by_path = config.with_options(model="/m/x.rkllm", library="/l/librkllmrt.so")
     assert (by_path.model.name, by_path.model.path, by_path.runtime.library) == (
         None,
         Path("/m/x.rkllm"),

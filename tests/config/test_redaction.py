@@ -10,7 +10,7 @@ import pytest
 from rkllm_mcp.config.editing import add_servers
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.secrets import (
-    hashed,
+    hash_key,
     is_secret_name,
     readable_secrets,
     redacted_text,
@@ -44,7 +44,7 @@ daily_tokens = 1000
 
 def test_secrets_are_not_shown_and_everything_else_is(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(CONFIG)
-    shown = load_config(tmp_path / "c.toml", env={}).redacted()
+    shown = load_config(tmp_path / "c.toml", env={}).dump_redacted()
     hidden = "[REDACTED]"
     assert shown["service"]["api_keys"] == [hidden, hidden]
     assert shown["provider"]["api_key"] == hidden
@@ -167,7 +167,7 @@ def test_a_log_line_and_its_traceback_have_no_secret() -> None:
 
 def test_the_places_of_secrets_in_a_file_are_named() -> None:
     file = {
-        "service": {"api_keys": [hashed("k" * 20), "${KEY}", "plain"]},
+        "service": {"api_keys": [hash_key("k" * 20), "${KEY}", "plain"]},
         "servers": [{"name": "a", "url": "https://h/?apiKey=1", "headers_template": {"Authorization": "Bearer x"}}],
     }
     assert secret_places(file) == [

@@ -63,7 +63,7 @@ def test_a_login_reaches_the_tools_layer_and_its_secret_is_not_shown(tmp_path: P
     assert (program.client_id, program.client_secret, program.issuer) == ("me", "hush", "https://i")
     assert (program.auth, program.scopes) == ("client_credentials", ("read",))
     assert "hush" not in repr(program)
-    assert "hush" not in str(load_config(tmp_path / "config.toml", env={}).redacted())
+    assert "hush" not in str(load_config(tmp_path / "config.toml", env={}).dump_redacted())
 
 
 def test_when_a_server_runs_reaches_the_tools_layer(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ CALLS: Mapping[str, Plan] = {
 
 async def play(toolbox: Toolbox, scenario: str, context: Context) -> None:
     """Make the calls of a scenario."""
-    await toolbox.connected()
+    await toolbox.wait_until_connected()
     tools = {tool.wire_name: tool for tool in toolbox.tools()}
     circumstances = CallContext(asker=FixedApprover("once"))
     for number, (name, arguments) in enumerate(CALLS.get(scenario, every_tool)(tools, context)):

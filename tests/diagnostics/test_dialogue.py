@@ -30,7 +30,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     monkeypatch.setenv("RKLLM_EMULATOR_SPEED", "flat")
     monkeypatch.setenv(OVERRIDE, str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
-    return load_config().overridden(model="demo", library="emulator")
+    return load_config().with_options(model="demo", library="emulator")
 
 
 class _Host(BaseHTTPRequestHandler):

@@ -211,7 +211,7 @@ def test_a_service_is_used_for_its_own_configuration_only(
     make_demo(tmp_path, [])
     (tmp_path / "other.toml").write_text('[model]\nname = "demo"\n', "utf-8")
     record = ServiceRecord("http://127.0.0.1:1", load_config())
-    with record.announced():
+    with record.announce():
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         mine = Session(**session)  # pyright: ignore[reportArgumentType]
@@ -225,7 +225,7 @@ def test_a_record_of_a_service_that_was_killed_is_not_believed(tmp_path: Path) -
     program = (
         "from rkllm_mcp.config.sections import Config\n"
         "from rkllm_mcp.surfaces.running_service import ServiceRecord\n"
-        "with ServiceRecord('http://127.0.0.1:1', Config()).announced():\n"
+        "with ServiceRecord('http://127.0.0.1:1', Config()).announce():\n"
         "    print('written', flush=True)\n"
         "    input()\n"
     )
@@ -245,7 +245,7 @@ def test_a_record_of_a_service_that_was_killed_is_not_believed(tmp_path: Path) -
 
 def test_a_service_read_back_knows_what_its_environment_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RKLLM_MCP_AGENT__MAX_ROUNDS", "3")
-    with ServiceRecord("http://127.0.0.1:1", load_config()).announced():
+    with ServiceRecord("http://127.0.0.1:1", load_config()).announce():
         (service,) = running_services()
         assert isinstance(service, RunningService)
         assert service.is_for(load_config())
@@ -294,7 +294,7 @@ def test_a_configuration_that_was_changed_since_is_said_in_one_more_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     config_file = make_demo(tmp_path, []).config
-    with ServiceRecord("http://127.0.0.1:1", load_config()).announced():
+    with ServiceRecord("http://127.0.0.1:1", load_config()).announce():
         (service,) = running_services()
         attached_line = "[Service: attached to http://127.0.0.1:1; --alone starts another assistant]"
         assert attached_lines(Session(), load_config(), service) == [attached_line]

@@ -37,7 +37,7 @@ async def converse(folder: Path, abi: str, agency: FakeAgency) -> tuple[list[Eve
     events: list[Event] = []
     async with running(demo, RKLLM_EMULATOR_ABI=abi, RKLLM_EMULATOR_LOG=str(log)) as app:
         # On a busy machine the first answers would go without its tools.
-        await app.toolbox.connections[0].settled()
+        await app.toolbox.connections[0].wait_until_settled()
         conversation = app.new_conversation()
         for question in QUESTIONS:
             events += await reply_of(app, question, conversation)

@@ -264,7 +264,7 @@ async def test_002_the_tool_resource_and_prompt_of_the_document_are_offered(deve
     spec = local_server("development", command=sys.executable, args=[str(development)])
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([spec]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             tool = toolbox.resolve("get_weather")
             resources = await toolbox.offerings.resources()
             prompts = await toolbox.offerings.prompts()
@@ -378,7 +378,7 @@ async def test_phase_3_servers_behind_sse_websocket_and_http_are_used_together_w
             path.write_text("".join(['[security]\napprove = "dangerous"\n', *servers]), encoding="utf-8")
             with anyio.fail_after(PATIENCE_S):
                 async with open_tools(load_config(path)) as opened:
-                    await opened.toolbox.connected()
+                    await opened.toolbox.wait_until_connected()
                     assert [state.reason for state in opened.toolbox.servers()] == [""] * 4
                     for name in ("http", "sse"):
                         result = await opened.toolbox.call(ToolCall("1", f"mcp__{name}__header", {"name": "host"}))
@@ -405,7 +405,7 @@ async def test_no_configuration_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.setenv("RKLLM_EMULATOR_SPEED", "flat")
     monkeypatch.chdir(tmp_path)
-    config = load_config().overridden(model="demo", library="emulator")
+    config = load_config().with_options(model="demo", library="emulator")
     assert config.origin.source is None
     with anyio.fail_after(60):
         async with open_app(config) as app:
@@ -430,7 +430,7 @@ async def test_003_the_headers_of_the_example_reach_the_api_with_its_tokens_and_
         async with open_api() as api:
             spec = OpenAPIServer.model_validate({**entry, "openapi_base_url": api.url})
             async with open_toolbox([spec]) as toolbox:
-                await toolbox.connected()
+                await toolbox.wait_until_connected()
                 call = ToolCall("1", "mcp__servicenow__get_incidents", {})
                 result = await toolbox.call(call, CallContext(tokens=tokens))
                 (tool,) = toolbox.tools()

@@ -79,7 +79,7 @@ async def world(config: Path, folder: Path) -> AsyncGenerator[World]:
         patch.setenv("RKLLM_MCP_STATE", str(folder / "state"))
         async with open_tools(load_config(config), sampler=model) as environment:
             with anyio.fail_after(PATIENCE_S):
-                await environment.toolbox.connected()
+                await environment.toolbox.wait_until_connected()
             yield World(environment.toolbox, folder, model)
 
 

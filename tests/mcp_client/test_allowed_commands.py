@@ -105,7 +105,7 @@ async def test_a_server_whose_program_is_not_allowed_is_left_out_and_the_others_
     host = ConnectionServices(allowed_commands=(good.command,))
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([good, evil], host=host) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             state = toolbox.servers()[1]
             assert (state.state, state.reason) == (
                 "failed",

@@ -20,7 +20,7 @@ ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_a_server_receives_its_roots_and_without_any_it_cannot_ask(era: str) -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([asking("told", era, roots=("/srv/my data",)), asking("untold", era)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert await said(toolbox, "mcp__told__ask_roots") == ("file:///srv/my%20data", False)
             text, is_error = await said(toolbox, "mcp__untold__ask_roots")
             assert is_error
@@ -31,7 +31,7 @@ async def test_a_server_receives_its_roots_and_without_any_it_cannot_ask(era: st
 async def test_a_log_is_asked_for_from_the_configured_level_on(era: str) -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([asking("chatty", era, log_level="warning"), asking("free", era)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert await said(toolbox, "mcp__chatty__level") == ("warning", False)
             assert (await said(toolbox, "mcp__free__level"))[0] in ("(no output)", "info")
 

@@ -31,7 +31,7 @@ async def test_a_server_that_fails_is_left_out_with_its_last_words_and_the_rest_
     ]
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox(servers, on_status=heard.append) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             states = {state.name: state for state in toolbox.servers()}
             assert await said(toolbox, "add", a=1, b=1) == ("2", False)
     assert {name: state.state for name, state in states.items()} == {
@@ -58,7 +58,7 @@ async def test_a_server_that_is_killed_in_a_call_costs_that_call_and_is_started_
         async with open_toolbox(
             [hostile("dying")], host=timed(restart_pause_s=1000), on_status=heard.append
         ) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             text, is_error = await said(toolbox, "die")
             assert is_error
             assert "'dying' was lost during the call: it was killed by SIGKILL" in text
@@ -72,7 +72,7 @@ async def test_a_server_that_is_killed_in_a_call_costs_that_call_and_is_started_
 async def test_a_server_that_never_stays_up_is_not_started_again_at_once() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("dying")], host=timed(restart_pause_s=1000)) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             await call(toolbox, "die")
             await call(toolbox, "die")
             text, is_error = await said(toolbox, "echo", text="x")
@@ -88,7 +88,7 @@ async def test_a_dead_server_keeps_its_tools_and_several_callers_wait_for_the_sa
 
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("dying")]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             await call(toolbox, "die")
             assert [tool.name for tool in toolbox.tools()] == ["die", "echo"]
             async with anyio.create_task_group() as callers:
@@ -100,7 +100,7 @@ async def test_a_dead_server_keeps_its_tools_and_several_callers_wait_for_the_sa
 async def test_a_server_that_stops_listening_is_noticed_and_started_again() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("deaf")], host=timed(stop_grace_s=0.5)) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert await said(toolbox, "stop_listening") == ("closed", False)
             text, is_error = await said(toolbox, "echo", text="x")
             assert is_error
@@ -115,7 +115,7 @@ async def test_a_slow_tool_is_stopped_and_its_server_stays_usable() -> None:
 
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny(timeout_s=30.0)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(wait, toolbox)
                 # Served in order: when this has its answer, the server has the other call.
@@ -131,7 +131,7 @@ async def test_cancelling_the_caller_cancels_the_call_and_nothing_else() -> None
 
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny()]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             async with anyio.create_task_group() as callers:
                 callers.start_soon(wait, toolbox)
                 # Served in order: when this has its answer, the server has the other call.
@@ -149,7 +149,7 @@ async def test_progress_is_passed_on_in_order() -> None:
 
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny()]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             result = await toolbox.call(ToolCall("call_1", "steps", {"count": 3}), CallContext(on_progress=note))
     assert result.text == "done"
     assert reports == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
@@ -167,7 +167,7 @@ async def test_changed_tools_are_listed_again_and_only_a_change_is_announced(era
 
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny("t", era)], on_status=hear) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert await said(toolbox, "learn", name="add") == ("learnt", False)
             # The list that was announced is asked for before this is.
             assert await said(toolbox, "add", a=1, b=1) == ("2", False)
@@ -180,7 +180,7 @@ async def test_changed_tools_are_listed_again_and_only_a_change_is_announced(era
 async def test_noise_on_stdout_and_a_flood_on_stderr_harm_no_other_server() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("noisy")]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert await said(toolbox, "echo", text="hi") == ("hi", False)
             assert len(toolbox.servers()[0].last_lines) == 40
 
@@ -188,14 +188,14 @@ async def test_noise_on_stdout_and_a_flood_on_stderr_harm_no_other_server() -> N
 async def test_half_a_character_does_not_lose_its_answer() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("halves")]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert await said(toolbox, "echo", text="HALF") == ("?", False)
 
 
 async def test_a_huge_result_is_cut_and_one_beyond_all_measure_ends_the_connection() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("huge")], policies=ExecutionPolicies(result_chars=150)) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             result = await call(toolbox, "say_much", megabytes=6)
             remark = "… truncated, 999850 more characters; call it again for a smaller part to see them"
             assert result.text == "あ" * 150 + f"\n{remark}"
@@ -210,7 +210,7 @@ async def test_a_server_gets_only_the_environment_it_is_given() -> None:
     with anyio.fail_after(PATIENCE_S):
         servers = [tiny("bare", env={"TOKEN": "t"}), tiny("rich", inherit_env=True)]
         async with open_toolbox(servers) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             names, _ = await said(toolbox, "mcp__bare__environment")
             assert set(names.split(",")) <= {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE", "TOKEN"}
             assert "TOKEN" in names
@@ -220,7 +220,7 @@ async def test_a_server_gets_only_the_environment_it_is_given() -> None:
 async def test_log_messages_are_stored_as_last_lines() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("logging")]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert await said(toolbox, "work") == ("worked", False)
             assert toolbox.servers()[0].last_lines == ("warning: disk: almost full",)
 
@@ -237,7 +237,7 @@ async def test_what_cannot_be_started_says_what_to_correct(tmp_path: Path) -> No
     ]
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox(servers) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             folder, denied, nul, cat, words = toolbox.servers()
     nowhere = str(tmp_path / "nowhere")
     assert folder.reason == f"the folder {nowhere!r} does not exist; create it, or correct the server's cwd"

@@ -58,11 +58,11 @@ async def test_a_lazy_server_is_started_once_to_list_its_tools_and_then_only_whe
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny(lazy=True)], host=host) as toolbox:
             before = Holdings()
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert len(toolbox.tools()) == 7
             assert Holdings().children != before.children
         async with open_toolbox([tiny(lazy=True)], host=host) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert len(toolbox.tools()) == 7
             assert Holdings().children == before.children
             (state,) = toolbox.servers()
@@ -75,10 +75,10 @@ async def test_the_remembered_tools_of_a_server_do_not_hold_for_another_command(
     host = ConnectionServices(Forgetful())
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny("one", lazy=True)], host=host) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
         async with open_toolbox([hostile("pages", "one", lazy=True)], host=host) as toolbox:
             assert toolbox.tools() == ()
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert len(toolbox.tools()) == 10
 
 
@@ -196,7 +196,7 @@ async def test_an_answer_with_an_error_is_a_sign_of_life() -> None:
     with anyio.fail_after(PATIENCE_S):
         # tiny does not know "ping".
         async with open_toolbox([tiny("t", "legacy", ping_s=10.0)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             for _ in range(4):
                 await turn(10.0)
                 # Served in order: when this has its answer, so has the ping.
@@ -234,7 +234,7 @@ async def test_a_session_that_the_server_forgot_is_opened_anew_and_the_call_made
     server.meanwhile = forgotten
     with anyio.fail_after(PATIENCE_S):
         async with serving(server) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             # As after a restart of the server: the old id is unknown, a new one is given.
             server.session = "two"
             assert await said(toolbox, "echo") == ("echoed", False)
@@ -247,7 +247,7 @@ async def test_a_server_that_forgets_every_session_costs_the_call_and_no_endless
     server.meanwhile = lambda request: Reply(404) if b"tools/call" in request.body else None
     with anyio.fail_after(PATIENCE_S):
         async with serving(server) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             text, is_error = await said(toolbox, "echo")
             assert is_error
             assert "was lost during the call" in text
@@ -262,7 +262,7 @@ async def test_a_known_server_of_the_new_era_is_connected_without_a_handshake() 
             for expected in (["server/discover", "tools/list"], ["tools/list"]):
                 server.heard.clear()
                 async with open_toolbox([remote_server("s", "http", url=url)], host=host) as toolbox:
-                    await toolbox.connected()
+                    await toolbox.wait_until_connected()
                     assert [method for method in server.heard if method != "subscriptions/listen"] == expected
                     assert await said(toolbox, "echo") == ("echoed", False)
 
@@ -276,7 +276,7 @@ async def test_a_server_that_has_changed_its_era_is_asked_again(before: str, aft
             for era in (before, after, after):
                 server.inner.eras = (era,)
                 async with open_toolbox([remote_server("s", "http", url=url)], host=host) as toolbox:
-                    await toolbox.connected()
+                    await toolbox.wait_until_connected()
                     assert [state.protocol_version for state in toolbox.servers()] == [era]
 
 
@@ -304,7 +304,7 @@ async def test_a_memory_that_cannot_be_read_is_no_memory() -> None:
     with anyio.fail_after(PATIENCE_S):
         for _ in range(2):
             async with open_toolbox([tiny(lazy=True)], host=ConnectionServices(Garbled())) as toolbox:
-                await toolbox.connected()
+                await toolbox.wait_until_connected()
                 assert await said(toolbox, "add", a=1, b=1) == ("2", False)
 
 
@@ -316,7 +316,7 @@ async def test_a_server_that_was_not_there_at_the_start_is_tried_again_with_a_la
         async with open_toolbox([spec], on_status=heard.append, host=timed(restart_pause_s=0)) as toolbox:
             connection = only(toolbox)
             for _ in range(3):
-                await toolbox.connected()
+                await toolbox.wait_until_connected()
                 toolbox.retry()
                 await connection._life.settled.wait()  # pyright: ignore[reportPrivateUsage]
             assert [state.state for state in toolbox.servers()] == ["failed"]
@@ -344,7 +344,7 @@ async def test_a_program_that_cannot_be_started_is_started_once_and_reported_onc
             # The warm-up, the answer, and everything else that waits for the servers of one answer.
             for _ in range(3):
                 toolbox.retry()
-                await toolbox.connected()
+                await toolbox.wait_until_connected()
             assert starts.read_text("utf-8") == "started\n"
             # On request it is tried again at once, and is not awaited by others meanwhile.
             with pytest.raises(ServerUnavailableError, match="exited with code 3"):
@@ -359,10 +359,10 @@ def test_an_unrequested_start_waits_longer_than_one_on_request() -> None:
     async def due() -> list[tuple[float, bool]]:
         backoff = Backoff(0.0)
         seen = [(backoff.wait_s(), backoff.is_due)]
-        backoff.ended()
+        backoff.on_end()
         seen.append((backoff.wait_s(), backoff.is_due))
         backoff = Backoff(1.0)
-        backoff.ended()
+        backoff.on_end()
         return [*seen, (backoff.wait_s(), backoff.is_due)]
 
     assert anyio.run(due) == [(0.0, True), (0.0, True), (0.0, False)]
@@ -394,10 +394,10 @@ def test_pauses_between_restarts_double_up_to_a_minute() -> None:
         backoff = Backoff(2.0)
         waits: list[float] = []
         for _ in range(8):
-            backoff.ended()
+            backoff.on_end()
             waits.append(round(backoff.wait_s()))
-        backoff.worked()
-        backoff.ended()
+        backoff.on_success()
+        backoff.on_end()
         return [*waits, backoff.wait_s()]
 
     assert anyio.run(pauses) == [0, 2, 4, 8, 16, 32, 60, 60, 0.0]

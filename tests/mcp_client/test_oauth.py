@@ -75,7 +75,7 @@ async def test_a_person_logs_in_once_and_the_token_is_stored_for_the_next_time(t
             for _ in range(2):
                 with host(tmp_path, browser) as own:
                     async with open_toolbox([spec(server, scopes=("read", "write"))], host=own) as toolbox:
-                        await toolbox.connected()
+                        await toolbox.wait_until_connected()
                         assert await said(toolbox, "echo") == ("echoed", False)
             assert Holdings().descriptors <= before.descriptors + 1
     assert browser.visited == [("cloud", "/authorize")]
@@ -111,7 +111,7 @@ async def test_metadata_may_end_the_issuer_with_a_slash_and_an_answer_has_to_spe
         async with serving(server) as server.url:
             with host(tmp_path, browser) as own:
                 async with open_toolbox([spec(server)], host=own) as toolbox:
-                    await toolbox.connected()
+                    await toolbox.wait_until_connected()
                     assert toolbox.servers()[0].state == state
 
 
@@ -122,7 +122,7 @@ async def test_an_expired_token_is_renewed_without_a_user(tmp_path: Path) -> Non
         async with serving(server) as server.url:
             with host(tmp_path, browser) as own:
                 async with open_toolbox([spec(server)], host=own) as toolbox:
-                    await toolbox.connected()
+                    await toolbox.wait_until_connected()
                     assert await said(toolbox, "echo") == ("echoed", False)
     assert len(browser.visited) == 1
     assert {grant["grant_type"] for grant in server.grants} == {"authorization_code", "refresh_token"}
@@ -150,7 +150,7 @@ async def test_two_accounts_at_one_path_log_in_at_the_same_time(tmp_path: Path) 
             ]
             with open_connection_services(tmp_path, consent=BrowserConsent(browse)) as own:
                 async with open_toolbox(specs, host=own) as toolbox:
-                    await toolbox.connected()
+                    await toolbox.wait_until_connected()
     # The server takes the latest token only, so the other account may have to log in again.
     assert set(pages) == {200}
     assert len({parse_qs(urlsplit(url).query)["redirect_uri"][0] for url in waiting}) == 2
@@ -183,7 +183,7 @@ async def test_a_login_that_cannot_be_completed_says_what_to_do(
         async with serving(server) as server.url:
             with host(tmp_path, browser) as own:
                 async with open_toolbox([spec(server)], host=own) as toolbox:
-                    await toolbox.connected()
+                    await toolbox.wait_until_connected()
                     (state,) = toolbox.servers()
     assert state.state == "failed"
     assert words in state.reason
@@ -209,7 +209,7 @@ async def test_a_person_may_take_longer_than_a_server_and_not_for_ever() -> None
                     await turn(0)
                     assert toolbox.servers()[0].state == "connecting"
                     await turn(20.0)
-                await toolbox.connected()
+                await toolbox.wait_until_connected()
                 assert "the login to server 'cloud' was not completed within 40 s" in toolbox.servers()[0].reason
     assert asked == ["cloud"]
 
@@ -221,7 +221,7 @@ async def test_a_name_that_was_registered_by_hand_is_used(tmp_path: Path) -> Non
             with host(tmp_path, browser) as own:
                 known = spec(server, client_id="mine", client_secret="s3cret")
                 async with open_toolbox([known], host=own) as toolbox:
-                    await toolbox.connected()
+                    await toolbox.wait_until_connected()
                     assert await said(toolbox, "echo") == ("echoed", False)
     assert server.registrations == []
     assert base64.b64decode(server.basic[0].removeprefix("Basic ")) == b"mine:s3cret"
@@ -241,7 +241,7 @@ async def test_the_program_logs_in_as_itself(tmp_path: Path) -> None:
                     issuer=server.url,
                 )
                 async with open_toolbox([itself], host=own) as toolbox:
-                    await toolbox.connected()
+                    await toolbox.wait_until_connected()
                     assert await said(toolbox, "echo") == ("echoed", False)
     assert [grant["grant_type"] for grant in server.grants] == ["client_credentials"]
     assert server.grants[0]["scope"] == "read"
@@ -265,7 +265,7 @@ async def test_a_server_leads_no_login_further_inside(tmp_path: Path, endpoint: 
         async with serving(server) as server.url:
             with host(tmp_path, Browser()) as own:
                 async with open_toolbox([spec(server)], host=own) as toolbox:
-                    await toolbox.connected()
+                    await toolbox.wait_until_connected()
                     reason = toolbox.servers()[0].reason
     assert "http://169.254.169.254:80 is a link-local or metadata address" in reason
     assert "set issuer of 'cloud' if it is the right address" in reason
@@ -311,7 +311,7 @@ async def _reason_with(folder: Path, changed: dict[str, str]) -> str:
         async with serving(server) as server.url:
             with host(folder, Browser()) as own:
                 async with open_toolbox([spec(server)], host=own) as toolbox:
-                    await toolbox.connected()
+                    await toolbox.wait_until_connected()
                     [shown] = toolbox.servers()
                     assert shown.state == "failed"
                     return shown.reason
@@ -328,7 +328,7 @@ async def test_a_port_in_use_is_reported() -> None:
             sign_in = SignIn(TokenFile(), BrowserConsent(show))
             busy = spec(server, redirect_uri=f"{taken}/callback")
             async with open_toolbox([busy], host=ConnectionServices(sign_in=sign_in)) as toolbox:
-                await toolbox.connected()
+                await toolbox.wait_until_connected()
                 assert "cannot listen on" in toolbox.servers()[0].reason
                 assert "set another redirect_uri" in toolbox.servers()[0].reason
 

@@ -65,7 +65,7 @@ async def test_a_server_waits_for_the_first_request_that_brings_its_token_and_sa
     server = Whoami()
     with anyio.fail_after(PATIENCE_S):
         async with serving(server) as url, open_toolbox([spec(url)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             (state,) = toolbox.servers()
             assert (state.state, state.tool_count) == ("waiting", 0)
             assert (
@@ -285,6 +285,6 @@ async def test_other_headers_are_sent_with_it_and_servers_without_placeholders_a
     with anyio.fail_after(PATIENCE_S):
         fixed = remote_server("fixed", "http", headers_template={"Authorization": "Bearer always", "X-Team": "one"})
         async with serving(server) as url, open_toolbox([altered(fixed, url=url)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert (await call(toolbox, "whoami", {})).text == "syawla"
             assert server.request.headers["x-team"] == "one"

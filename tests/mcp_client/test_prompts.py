@@ -29,7 +29,7 @@ REVIEW = PromptTemplate(
 async def offerings_of(*specs: StdioServer) -> AsyncGenerator[ResourceHub]:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox(specs) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             yield toolbox.offerings
 
 

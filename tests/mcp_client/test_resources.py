@@ -91,7 +91,7 @@ async def test_servers_that_cannot_list_cost_only_their_own_resources() -> None:
     with anyio.fail_after(PATIENCE_S):
         specs = [asking("advertising", "advertising"), hostile("exits"), asking("memos")]
         async with open_toolbox(specs, on_status=heard.append) as box:
-            await box.connected()
+            await box.wait_until_connected()
             assert {resource.server for resource in await box.offerings.resources()} == {"memos"}
             assert await box.offerings.prompts("advertising") == ()
     assert any(line.startswith("[MCP: the resources of server 'exits' could not be listed: Server") for line in heard)
@@ -101,7 +101,7 @@ async def test_an_unreachable_server_is_reported_once_for_resources_and_template
     heard: list[str] = []
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("exits"), asking("memos")], on_status=heard.append) as box:
-            await box.connected()
+            await box.wait_until_connected()
             resources, templates = await box.offerings.readable()
     assert {resource.server for resource in resources} == {"memos"}
     assert [template.uri_template for template in templates] == ["memo://day/{date}"]

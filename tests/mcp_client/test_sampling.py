@@ -74,7 +74,7 @@ async def toolbox_with(
 ) -> AsyncGenerator[Toolbox]:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([spec], sampler=model, policies=policies) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             yield toolbox
 
 

@@ -45,7 +45,7 @@ def looking(**settings: Any) -> StdioServer:
 async def opened(*specs: StdioServer) -> AsyncGenerator[Toolbox]:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox(specs) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert [state.reason for state in toolbox.servers()] == [""] * len(specs)
             yield toolbox
 
@@ -283,7 +283,7 @@ async def test_configuration_and_state_are_hidden_wherever_they_lie(
     with anyio.fail_after(PATIENCE_S):
         async with open_tools(load_config(config)) as opened:
             toolbox = opened.toolbox
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert [each.reason for each in toolbox.servers()] == [""]
             assert await text(toolbox, "read", path=str(folder / "notes.txt")) == "a note"
             shown = await text(toolbox, "read", path=str(config))

@@ -20,7 +20,7 @@ from tests.support.mcp_servers.specs import PATIENCE_S, tiny
 async def test_every_message_of_a_session_is_logged_in_order(tmp_path: Path) -> None:
     with anyio.fail_after(PATIENCE_S), open_connection_services(tmp_path / "state", log_wire=True) as host:
         async with open_toolbox([tiny("t", "legacy")], host=host) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert await said(toolbox, "add", a=1, b=2) == ("3", False)
     log = tmp_path / "state" / "wire.log"
     lines = [json.loads(line) for line in log.read_text().splitlines()]

@@ -53,7 +53,7 @@ def check_texts(tools: list[ToolSpec]) -> None:
 @pytest.mark.parametrize("name", ["weather", "knowledge", "cloud"])
 async def test_each_tool_of_a_bundled_server_has_its_texts_in_every_language(name: str, tmp_path: Path) -> None:
     async with bundled(name, tmp_path) as toolbox:
-        await toolbox.connected()
+        await toolbox.wait_until_connected()
         tools = list(toolbox.tools())
     assert tools
     check_texts(tools)
@@ -77,7 +77,7 @@ TinyServer([{**tool("look", "Looks.", path="string"), "_meta": {"rkllm-mcp/texts
 
 async def test_what_is_not_a_text_is_left_out_and_invisible_characters_are_removed(tmp_path: Path) -> None:
     async with bundled("lying", tmp_path, LYING) as toolbox:
-        await toolbox.connected()
+        await toolbox.wait_until_connected()
         (tool,) = toolbox.tools()
     assert tool.texts == {"en": {"title": "A title", "parameters": {"path": "The path", "x": "y"}}}
     assert texts_of(tool, "en") == ["A title", "Looks.", "The path"]
@@ -86,7 +86,7 @@ async def test_what_is_not_a_text_is_left_out_and_invisible_characters_are_remov
 
 async def test_a_person_and_the_model_read_an_error_in_the_language_of_the_question(tmp_path: Path) -> None:
     async with bundled("weather", tmp_path) as toolbox:
-        await toolbox.connected()
+        await toolbox.wait_until_connected()
         call = ToolCall("call_1", "get_forecast", {"location": "東京", "days": 99})
         results = {name: await toolbox.call(call, CallContext(language=name)) for name in LANGUAGES}
     assert {name: (result.is_error, JAPANESE.search(result.text) is None) for name, result in results.items()} == {

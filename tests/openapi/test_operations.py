@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rkllm_mcp.openapi.document import DocumentError, as_node, parse_document
-from rkllm_mcp.openapi.operations import described, path_name, shortened
+from rkllm_mcp.openapi.operations import describe, path_name, shorten_to_sentence
 from rkllm_mcp.openapi.source import SCHEMA_CHARS, convert
 from tests.support.api_calls import specification
 from tests.support.shared import shared_path
@@ -226,11 +226,11 @@ def test_one_operation_that_cannot_be_read_costs_only_itself() -> None:
 
 
 def test_descriptions_are_short_lines_without_markup() -> None:
-    assert described("List pets", "List pets.\n\nReturns **all** of them.", 100) == "List pets. Returns all of them."
-    assert described("天気を返す。", "地域の名前で", 100) == "天気を返す。地域の名前で"
-    assert described("", "", 100) == ""
-    assert shortened("One sentence. Another one that is longer", 20) == "One sentence."
-    assert shortened("word " * 20, 12) == "word word w…"
+    assert describe("List pets", "List pets.\n\nReturns **all** of them.", 100) == "List pets. Returns all of them."
+    assert describe("天気を返す。", "地域の名前で", 100) == "天気を返す。地域の名前で"
+    assert describe("", "", 100) == ""
+    assert shorten_to_sentence("One sentence. Another one that is longer", 20) == "One sentence."
+    assert shorten_to_sentence("word " * 20, 12) == "word word w…"
 
 
 def test_yaml_is_read_as_its_authors_mean_it() -> None:

@@ -55,7 +55,7 @@ async def test_a_specification_cannot_ask_for_the_token_of_another_server() -> N
         others = [github.model_copy(update={"headers_template": {"X-Key": "${api_key}"}})]
         for specs, expected in (([evil, *others], None), ([evil], f"Bearer {SECRET}")):
             async with open_toolbox(specs) as toolbox:
-                await toolbox.connected()
+                await toolbox.wait_until_connected()
                 await toolbox.call(ToolCall("call_1", "ask", {}), CallContext(tokens=tokens))
             assert api.keys.pop() == expected
 

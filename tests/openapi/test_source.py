@@ -130,7 +130,7 @@ async def test_one_that_does_not_come_in_time_fails_and_leaves_the_others_alone(
         lines: list[str] = []
         with anyio.fail_after(PATIENCE_S):
             async with open_toolbox([slow, good], on_status=lines.append) as toolbox:
-                await toolbox.connected()
+                await toolbox.wait_until_connected()
                 assert [state.state for state in toolbox.servers()] == ["failed", "ready"]
                 result = await toolbox.call(ToolCall("1", "mcp__good__ask", {}))
         assert not result.is_error
@@ -269,7 +269,7 @@ async def test_a_specification_from_a_hostile_address_fails_with_its_reason(way:
         }
         with anyio.fail_after(PATIENCE_S):
             async with open_toolbox([OpenAPIServer.model_validate(entry)]) as toolbox:
-                await toolbox.connected()
+                await toolbox.wait_until_connected()
                 [shown] = toolbox.servers()
         assert (shown.state, part in shown.reason) == ("failed", True), shown.reason
         assert outside.sent < 200_000_000

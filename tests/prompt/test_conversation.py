@@ -40,7 +40,7 @@ def test_the_next_prompt_begins_with_everything_that_went_in_and_came_out() -> N
     # Ids that no encoder would choose: they have to come back as they are.
     generated = [*(ids_of("s") + ids_of("u") + ids_of("n")), end_of_turn()]
     messages.append(Message("assistant", "sun"))
-    conversation.answered(messages[-1], generated)
+    conversation.store_answer(messages[-1], generated)
     messages.append(Message("user", "And now?"))
     second = conversation.prepare(messages, [TOOL], BUDGET)
     assert second.ids[: len(first.ids) + len(generated)] == first.ids + generated
@@ -58,10 +58,10 @@ def test_an_answer_that_is_continued_stays_open_with_the_ids_that_were_generated
     # Ids that no encoder would choose, and the first byte of a character that was cut.
     generated = ids_of("s") + ids_of("u") + ids_of("n")
     messages.append(Message("assistant", "sun"))
-    conversation.answered(messages[-1], [*generated, *ids_of("\U0002a6a5")[:1]])
+    conversation.store_answer(messages[-1], [*generated, *ids_of("\U0002a6a5")[:1]])
     assert conversation.prepare(messages, [TOOL], BUDGET, continues=True).ids == first.ids + generated
     messages[-1] = Message("assistant", "sunny")
-    conversation.answered(messages[-1], ids_of("ny"))
+    conversation.store_answer(messages[-1], ids_of("ny"))
     messages.append(Message("user", "And now?"))
     text = demo_vocabulary().decode(conversation.prepare(messages, [TOOL], BUDGET).ids)
     assert text.count("sunny<|im_end|>\n") == 1
@@ -81,7 +81,7 @@ def test_an_answer_ends_at_its_first_stop_token_and_is_closed_once(generated: st
     messages = [Message("user", "Hi")]
     conversation.prepare(messages, [], BUDGET)
     messages.append(Message("assistant", "Yo"))
-    conversation.answered(messages[-1], demo_vocabulary().encode([ControlText(generated)]))
+    conversation.store_answer(messages[-1], demo_vocabulary().encode([ControlText(generated)]))
     messages.append(Message("user", "Bye"))
     text = demo_vocabulary().decode(conversation.prepare(messages, [], BUDGET).ids)
     assert text == (
@@ -163,7 +163,7 @@ def test_after_a_compaction_several_turns_pass_before_the_next() -> None:
     messages = long_history(12)
     first = conversation.prepare(messages, [TOOL], budget)
     messages.append(Message("assistant", "yes"))
-    conversation.answered(messages[-1], [*ids_of("yes"), end_of_turn()])
+    conversation.store_answer(messages[-1], [*ids_of("yes"), end_of_turn()])
     messages.append(Message("user", "more"))
     second = conversation.prepare(messages, [TOOL], budget)
     assert second.notice == ""
@@ -286,7 +286,7 @@ def test_stored_turns_are_not_encoded_again() -> None:
         conversation.prepare(messages, [TOOL], Budget(16_384, 256))
         costs.append(vocabulary.characters - before)
         messages.append(Message("assistant", "yes"))
-        conversation.answered(messages[-1], [*ids_of("yes"), end_of_turn()])
+        conversation.store_answer(messages[-1], [*ids_of("yes"), end_of_turn()])
     assert max(costs[1:]) < 250
 
 

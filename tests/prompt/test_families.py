@@ -161,7 +161,7 @@ def test_the_next_prompt_begins_with_everything_that_went_in_and_came_out(templa
         written = text_of(template.tool_form.calls(answer.calls)) or answer.text
         generated = vocabulary.encode([ControlText(written)])
         end = sorted(stop_ids(vocabulary, template))[:1]
-        conversation.answered(answer, [*generated, *end])
+        conversation.store_answer(answer, [*generated, *end])
         sent = [*prompt, *generated]
         messages += [answer, reply]
     assert conversation.prepare(messages, TOOLS, budget).ids[: len(sent)] == sent

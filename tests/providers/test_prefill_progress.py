@@ -24,11 +24,11 @@ def test_a_prompt_is_being_read_from_its_beginning_to_its_first_token() -> None:
 @pytest.mark.parametrize(("prefilled", "seconds"), [(100, 5.0), (3, None)])
 def test_the_last_long_prefill_says_how_long_the_next_takes(prefilled: int, seconds: float | None) -> None:
     readings = PrefillProgress()
-    readings.measured(stats(prefilled * 10.0), prefilled)
+    readings.record_run(stats(prefilled * 10.0), prefilled)
     assert readings.estimate(500) == PromptProgress(500, seconds)
 
 
 def test_the_measured_behaviour_of_the_runtime_comes_first() -> None:
     readings = PrefillProgress(lambda tokens: 7.0 if tokens > 100 else None)
-    readings.measured(stats(1000.0), 100)
+    readings.record_run(stats(1000.0), 100)
     assert (readings.estimate(500).seconds, readings.estimate(50).seconds) == (7.0, 0.5)

@@ -349,7 +349,7 @@ async def test_the_reported_reuse_depends_on_no_other_owner(newest: Emulator) ->
             await reported(None, head)
             assert await reported("ann", asked) == whole
             assert await reported("bob", asked) == len(head)
-            assert engine.uncached(asked, "bob") == 1
-            assert engine.uncached(asked, "ann") == whole - len(head)
+            assert engine.count_uncached(asked, "bob") == 1
+            assert engine.count_uncached(asked, "ann") == whole - len(head)
             await engine.clear_cache()
             assert await reported("ann", asked) == whole

@@ -10,7 +10,7 @@ import pytest
 
 from rkllm_mcp.errors import InputRefusedError, PromptTooLongError
 from rkllm_mcp.generation import OutputRows, RunStats
-from rkllm_mcp.runtime.engine import Engine, cut, normalised, open_engine, probability
+from rkllm_mcp.runtime.engine import Engine, cut, open_engine, probability, unit_vector
 from tests.support.emulator import ENDOFTEXT, IM_END, Emulator, prompt_of
 
 pytestmark = pytest.mark.anyio
@@ -64,8 +64,8 @@ async def test_embeddings_have_length_one_and_those_of_like_texts_are_closer(emu
                 await engine.embed([ids_of(texts[0])], dimensions=65)
     assert [round(dot(vector, vector), 5) for vector in (cat, other_cat, rates, short)] == [1.0] * 4
     assert dot(cat, other_cat) > dot(cat, rates)
-    assert cat == normalised(raw)
-    assert short == normalised(raw[:16])
+    assert cat == unit_vector(raw)
+    assert short == unit_vector(raw[:16])
 
 
 async def test_all_rows_come_on_request_and_one_where_the_runtime_gives_one(newest: Emulator) -> None:
@@ -156,7 +156,7 @@ async def test_what_cannot_be_evaluated_is_refused_before_the_npu_sees_it(newest
 
 def test_pooling_is_exact_at_its_edges() -> None:
     zeros = array("f", [0.0, 0.0])
-    assert normalised(zeros) == zeros
+    assert unit_vector(zeros) == zeros
     assert cut(zeros, 1) == array("f", [0.0])
     with pytest.raises(InputRefusedError):
         cut(zeros, 0)

@@ -31,7 +31,7 @@ def after(
 ) -> CacheState:
     """The cache after a run with this command, its end and its tokens."""
     run = Run(command)
-    cache.started()
+    cache.on_start()
     run.ids.extend(ids)
     run.state = state
     cache.after(run, command)
@@ -42,7 +42,7 @@ def test_the_cache_holds_the_prompt_and_all_tokens_of_the_answer_but_the_last() 
     cache = after(CacheState(), command_of())
     assert list(cache.ids) == [1, 2, 3, 7, 8]
     assert not cache.is_cold
-    assert cache.uncached([1, 2, 3, 7, 8, 9, 10]) == 2
+    assert cache.count_uncached([1, 2, 3, 7, 8, 9, 10]) == 2
 
 
 @pytest.mark.parametrize("state", [state for state in RunState if state is not RunState.DONE])
@@ -85,8 +85,8 @@ def test_a_failed_prompt_of_the_service_does_not_count_as_known_to_every_owner()
 
 def test_a_prompt_cache_of_an_unknown_owner_is_reported_to_nobody() -> None:
     cache = CacheState()
-    cache.filled()
+    cache.on_load()
     assert cache.reported_uncached(PROMPT, "a") == len(PROMPT)
     assert cache.own_tokens(PROMPT, "a") == 0
-    cache.filled(PROMPT, "a")
+    cache.on_load(PROMPT, "a")
     assert cache.own_tokens(PROMPT, "a") is None

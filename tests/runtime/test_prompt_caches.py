@@ -37,7 +37,7 @@ class Start:
         with anyio.fail_after(60):
             warm_up = CacheWarmUp(self.engine, self.caches)
             if awaited:
-                warm_up.awaited()
+                warm_up.give_way()
             await warm_up.run(HEAD)
 
     async def ask(self, text: str = "Hi") -> RunStats:
@@ -194,7 +194,7 @@ async def test_a_question_ends_a_run_that_saves_and_does_not_end_by_itself(emula
                 tasks.start_soon(warm_up.run, HEAD)
                 while not list(emulator.folder.glob("prompts/*")):
                     await anyio.lowlevel.checkpoint()
-                warm_up.awaited()
+                warm_up.give_way()
             await opened.ask()
     assert opened.said == []
     assert list((emulator.folder / "prompts").iterdir()) == []
@@ -205,7 +205,7 @@ async def test_without_files_the_head_is_evaluated_unless_a_question_is_there(ne
         async with start(newest) as opened:
             warm_up = CacheWarmUp(opened.engine, None)
             if awaited:
-                warm_up.awaited()
+                warm_up.give_way()
             with anyio.fail_after(60):
                 await warm_up.run(HEAD)
             assert (await opened.ask()).prefilled_tokens == expected

@@ -62,21 +62,21 @@ async def test_a_waiting_request_is_notified_of_every_change_of_its_position() -
     first, second, third = (scheduler.admit("a") for _ in range(3))
     told: list[int] = []
     with anyio.fail_after(60):
-        while (position := await third.changed()) is not None:
+        while (position := await third.wait_for_change()) is not None:
             told.append(position)
             scheduler.leave(first if position == 2 else second)
     assert told == [2, 1]
-    assert await third.changed() is None
+    assert await third.wait_for_change() is None
 
 
 async def test_an_unchanged_position_is_reported_once() -> None:
     scheduler = Scheduler()
     scheduler.admit("a")
     waiting = scheduler.admit("a")
-    assert await waiting.changed() == 1
+    assert await waiting.wait_for_change() == 1
     scheduler.admit("a")
     with anyio.move_on_after(0.01) as silence:
-        await waiting.changed()
+        await waiting.wait_for_change()
     assert silence.cancelled_caught
 
 
@@ -97,7 +97,7 @@ async def test_a_waiter_that_is_cancelled_leaves_the_queue() -> None:
     scheduler.admit("a")
     with anyio.move_on_after(0.01):
         with scheduler.admit("a") as place:
-            await place.admitted()
+            await place.wait_until_admitted()
     assert (scheduler.running(), scheduler.waiting()) == (1, 0)
 
 
@@ -171,7 +171,7 @@ async def test_the_expected_wait_contains_the_time_of_the_last_load_while_a_mode
     scheduler.use_models("a", loads.append)
     slot = scheduler.admit(model="b")
     clock.now += 9
-    scheduler.loaded(loads.pop())
+    scheduler.on_load(loads.pop())
     scheduler.leave(slot)
     assert scheduler.expected_wait_s("k") == 1
     scheduler.admit(model="a")
@@ -237,12 +237,12 @@ async def test_once_closed_no_request_is_admitted_and_a_running_one_continues() 
     scheduler = Scheduler()
     running, waiting = scheduler.admit("a"), scheduler.admit("a")
     scheduler.close()
-    for late in (waiting.admitted, waiting.changed):
+    for late in (waiting.wait_until_admitted, waiting.wait_for_change):
         with pytest.raises(SchedulerClosedError):
             await late()
     with pytest.raises(SchedulerClosedError):
         scheduler.admit("a")
-    assert await running.changed() is None
+    assert await running.wait_for_change() is None
     async with anyio.create_task_group() as tasks:
         with anyio.fail_after(60):
             tasks.start_soon(scheduler.idle)
@@ -403,7 +403,7 @@ class Models:
         while waiting:
             if self.loads:
                 served.append("+")
-                self.scheduler.loaded(self.loads.pop())
+                self.scheduler.on_load(self.loads.pop())
             current = next(slot for slot in waiting if slot.admitted_at is not None)
             served.append(str(current.model))
             waiting.remove(current)
@@ -420,9 +420,9 @@ async def test_another_model_is_loaded_when_no_answer_uses_the_loaded_one() -> N
     scheduler.leave(running[0])
     assert (models.loads, stand([other, embedding])) == ([], [1, None])
     scheduler.leave(running[1])
-    assert (models.loads, other.loading, await other.changed()) == (["b"], "b", 1)
+    assert (models.loads, other.loading, await other.wait_for_change()) == (["b"], "b", 1)
     late = scheduler.admit(model="")
-    scheduler.loaded("b")
+    scheduler.on_load("b")
     assert stand([other, late]) == [None, None]
 
 
@@ -460,10 +460,10 @@ async def test_a_model_that_cannot_be_loaded_is_an_error_of_those_who_asked_for_
     scheduler.leave(running)
     late = scheduler.admit(model="b")
     last = scheduler.admit(model="a")
-    scheduler.loaded("a", UsageError("it is broken"))
+    scheduler.on_load("a", UsageError("it is broken"))
     for slot in (broken, late):
         with pytest.raises(UsageError, match="it is broken"):
-            await slot.changed()
+            await slot.wait_for_change()
     assert (stand([last]), scheduler.waiting()) == ([None], 0)
 
 
@@ -475,7 +475,7 @@ async def test_an_unloaded_model_is_loaded_for_the_next_request_and_only_an_idle
     assert scheduler.hold()
     waiting = scheduler.admit()
     assert (models.loads, stand([waiting])) == ([], [1])
-    scheduler.loaded("")
+    scheduler.on_load("")
     assert (models.loads, waiting.loading) == (["a"], "a")
-    scheduler.loaded("a")
+    scheduler.on_load("a")
     assert stand([waiting]) == [None]

@@ -152,14 +152,14 @@ def test_the_limit_of_a_prefill_grows_with_the_prompt_and_follows_measurements()
     limits = SilenceLimits(prefill_base_s=60.0, prefill_factor=5.0, prefill_tokens_per_s=20.0)
     pace = PrefillPace(limits)
     assert (pace.limit_s(0), pace.limit_s(4000)) == (60.0, 60.0 + 5 * 200)
-    pace.measured(63, 1.0)  # too short to say anything
-    pace.measured(100, 0.0)
+    pace.record_prefill(63, 1.0)  # too short to say anything
+    pace.record_prefill(100, 0.0)
     assert pace.limit_s(4000) == 1060.0
-    pace.measured(1000, 1000.0)
+    pace.record_prefill(1000, 1000.0)
     assert pace.limit_s(4000) == 60.0 + 5 * 4
-    pace.measured(1000, 500.0)  # a faster run promises nothing
+    pace.record_prefill(1000, 500.0)  # a faster run promises nothing
     assert pace.limit_s(4000) == 80.0
-    pace.measured(1000, 10_000.0)
+    pace.record_prefill(1000, 10_000.0)
     assert pace.limit_s(4000) == 60.0 + 5 * 40
 
 
@@ -167,9 +167,9 @@ def test_a_profile_is_believed_until_a_run_was_slower() -> None:
     limits = SilenceLimits(prefill_base_s=60.0, prefill_factor=5.0)
     pace = PrefillPace(limits, lambda tokens: tokens / 100)
     assert pace.limit_s(1000) == 110.0
-    pace.measured(1000, 100.0)
+    pace.record_prefill(1000, 100.0)
     assert pace.limit_s(1000) == 110.0
-    pace.measured(1000, 20_000.0)
+    pace.record_prefill(1000, 20_000.0)
     assert pace.limit_s(1000) == 160.0
     assert PrefillPace(limits, lambda _tokens: None).limit_s(1000) == 60.0 + 5 * 50
 

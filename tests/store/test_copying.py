@@ -54,7 +54,7 @@ async def filled(database: Database) -> None:
     await DailyUsage(database).add("2026-11-26", 300)
     await DailyUsage(database).add("2026-11-27", 40)
     await database.ask(partial(add_running, TENANT), durable=True)
-    await database.settled()
+    await database.flush()
 
 
 def add_running(tenant: str, transaction: Transaction) -> None:

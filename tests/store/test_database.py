@@ -30,7 +30,7 @@ async def main():
     async with open_store(path=Path(sys.argv[1]), required=True) as memory:
         for number in range(50):
             memory.calls.record(CallRecord(float(2**40 + number), "s", sys.argv[2], "{}", "free"))
-        await memory.settled()
+        await memory.flush()
 
 anyio.run(main)
 """
@@ -70,7 +70,7 @@ async def test_the_file_and_its_folder_are_for_their_owner_alone(tmp_path: Path)
     path = tmp_path / "deep" / "state" / "state.db"
     async with open_database(path, on_problem=pytest.fail, required=True) as database:
         database.tell(put)
-        await database.settled()
+        await database.flush()
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
         assert modes == {"state.db": 0o600, "state.db-wal": 0o600, "state.db-shm": 0o600}
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -147,7 +147,7 @@ async def test_a_disk_that_fills_up_is_reported_once_and_nothing_stops(tmp_path:
         for _ in range(3):
             database.tell(put_much)
         with pytest.raises(StoreError, match="is full"):
-            await database.settled()
+            await database.flush()
         assert await database.ask(count) == 0
     assert [problem.partition(" (")[2] for problem in problems] == [
         "database or disk is full); make room on that disk. The assistant continues without saving data.]"

@@ -32,7 +32,7 @@ async def fill(path: Path) -> str:
         store.grants.keep("files", "look", StoredApproval("never", "any"))
         store.switches.keep([SWITCH])
         linked = await store.devices.exchange(await store.devices.new_code(), "phone")
-        await store.settled()
+        await store.flush()
     assert linked is not None
     return linked[1]
 

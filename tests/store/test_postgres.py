@@ -19,7 +19,7 @@ from rkllm_mcp.store import Store, open_store
 from rkllm_mcp.store.conversations import Conversations
 from rkllm_mcp.store.database import DAY_S, Transaction
 from rkllm_mcp.store.limits import HistoryLimits, Retention, StoreLimits
-from rkllm_mcp.store.postgres import MIGRATIONS, PostgresDatabase, open_postgres, translated
+from rkllm_mcp.store.postgres import MIGRATIONS, PostgresDatabase, open_postgres, translate_statement
 from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.anyio
@@ -273,15 +273,15 @@ async def test_a_permission_and_a_switch_count_on_every_board_and_not_for_anothe
     async with stores(postgres, tmp_path, 2, "kitchen") as [here, there]:
         here.grants.keep("files", "write_file", always)
         here.grants.keep("files", "write_file", never)
-        await here.settled()
+        await here.flush()
         assert await there.grants.find("files", "write_file") == never
         assert await there.grants.forget("files", "write_file")
         assert (await here.grants.find("files", "write_file"), here.grants.is_readable) == (None, True)
         here.switches.keep([Switch("files", "write_file", False)])
-        await here.settled()
+        await here.flush()
         assert await there.switches.all() == [Switch("files", "write_file", False)]
         there.switches.keep([Switch("files", "write_file", None), Switch("notes", "", False)])
-        await there.settled()
+        await there.flush()
         assert await here.switches.all() == [Switch("notes", "", False)]
 
 
@@ -292,7 +292,7 @@ async def test_linked_devices_are_known_and_tools_ask_while_the_database_is_away
         linked = await board.devices.exchange(await board.devices.new_code(), "phone")
         assert linked is not None
         board.grants.keep("files", "write_file", StoredApproval("always", "f"))
-        await board.settled()
+        await board.flush()
         assert await board.devices.find(linked[1]) == linked[0]
         mortal.kill()
         assert await board.devices.find(linked[1]) == linked[0]
@@ -314,7 +314,7 @@ async def test_a_board_whose_clock_is_days_ahead_or_behind_deletes_nothing_that_
             store.responses.save("", {"id": f"r{number}", "output": []}, [])
             store.calls.clean()
             assert await store.conversations.clean("") == 0
-            await store.settled()
+            await store.flush()
             assert await store.conversations.count("") == number + 1
             assert len(await store.calls.latest(9)) == number + 1
             assert await store.responses.get("", "r0") is not None
@@ -453,4 +453,4 @@ ON CONFLICT (tenant, kind, key) DO UPDATE SET at = excluded.at"""
     ],
 )
 def test_a_statement_is_written_as_postgresql_reads_it(statement: str, expected: str) -> None:
-    assert translated(statement) == expected
+    assert translate_statement(statement) == expected

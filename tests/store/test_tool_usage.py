@@ -30,14 +30,14 @@ async def test_tools_that_worked_for_a_request_are_listed_newest_first_and_once(
     async with open_store(path=tmp_path / "state.db") as memory:
         for one in calls:
             memory.calls.record(one)
-        assert await memory.calls.served(10) == [("Weather?", "mcp__s__a"), ("Time?", "mcp__s__b")]
-        assert await memory.calls.served(1) == [("Weather?", "mcp__s__a")]
+        assert await memory.calls.list_served(10) == [("Weather?", "mcp__s__a"), ("Time?", "mcp__s__b")]
+        assert await memory.calls.list_served(1) == [("Weather?", "mcp__s__a")]
 
 
 async def test_what_cannot_be_read_is_nothing(tmp_path: Path) -> None:
     (tmp_path / "state.db").write_bytes(b"not a database" * 100)
     async with open_store(path=tmp_path / "state.db") as memory:
-        assert await memory.calls.served(10) == []
+        assert await memory.calls.list_served(10) == []
 
 
 def test_a_record_says_which_words_it_served_without_their_secrets() -> None:

@@ -31,7 +31,7 @@ async def opened(document: Any, url: str, **settings: Any) -> AsyncGenerator[Loc
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(source.run)
-            await source.settled()
+            await source.wait_until_settled()
             try:
                 yield source
             finally:

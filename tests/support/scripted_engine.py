@@ -44,7 +44,7 @@ class ScriptedGeneration:
         engine.options.append(self._options)
         new = max(1, len(prompt) - common_prefix(prompt, engine.cache))
         engine.prefilled.append(min(len(prompt), new + engine.overhead_tokens))
-        self._cold, self.expected_prefill = not engine.cache, engine.uncached(prompt)
+        self._cold, self.expected_prefill = not engine.cache, engine.count_uncached(prompt)
 
     async def deliver(self, feed: FeedTokens) -> None:
         while batch := await self._next_batch():
@@ -135,7 +135,7 @@ class ScriptedEngine:
     def cancel_expected(self, tokens: Sequence[int]) -> None:
         self.cancelled.append(list(tokens))
 
-    def uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
+    def count_uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
         return max(1, len(tokens) - common_prefix(tokens, self.known))
 
     @asynccontextmanager

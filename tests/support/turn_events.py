@@ -48,5 +48,5 @@ class FunctionSink:
         for event in batch:
             self._take(event)
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         await asyncio.sleep(0)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rkllm_mcp.surfaces.terminal import table, width, wrapped
+from rkllm_mcp.surfaces.terminal import table, width, wrap
 
 HEADING = ("NAME", "SERVER", "DESCRIPTION")
 ROWS = [
@@ -73,16 +73,16 @@ def test_nothing_is_lost_and_no_line_is_wider_than_the_screen(columns: int) -> N
 
 
 def test_lines_break_between_words_and_between_wide_characters_but_not_before_a_full_stop() -> None:
-    assert wrapped("one two three", 7) == ["one two", "three"]
-    assert wrapped("これは「天気」です。", 8) == ["これは", "「天気」", "です。"]
-    assert wrapped("long/words/are/cut", 8) == ["long/wor", "ds/are/c", "ut"]
-    assert wrapped("", 8) == [""]
+    assert wrap("one two three", 7) == ["one two", "three"]
+    assert wrap("これは「天気」です。", 8) == ["これは", "「天気」", "です。"]
+    assert wrap("long/words/are/cut", 8) == ["long/wor", "ds/are/c", "ut"]
+    assert wrap("", 8) == [""]
 
 
 def test_a_sign_that_is_drawn_as_an_emoji_takes_two_columns() -> None:
     signs = ("⚠\ufe0f", "1\ufe0f\u20e3", "⚠", "✅\ufe0f", "a\ufe0fb", "\ufe0f")
     assert [width(text) for text in signs] == [2, 2, 1, 2, 3, 0]
-    assert max(map(width, wrapped("⚠\ufe0f ok ✔\ufe0f done ❤\ufe0f " * 9, 12))) <= 12
+    assert max(map(width, wrap("⚠\ufe0f ok ✔\ufe0f done ❤\ufe0f " * 9, 12))) <= 12
 
 
 def test_what_takes_no_column_counts_as_none() -> None:

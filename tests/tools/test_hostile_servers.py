@@ -79,7 +79,7 @@ async def test_no_hostile_server_harms_the_host_or_the_others_and_nothing_is_lef
         specs = [spec for spec, _, _ in ZOO.values()]
         before, tasks = Holdings(), len(asyncio.all_tasks())
         async with open_toolbox([tiny("good"), stubborn, orphaning, *specs], host=timed(stop_grace_s=0.2)) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert {s.name: s.state for s in toolbox.servers()} == {
                 **dict.fromkeys(("good", "stubborn", "orphaning"), "ready"),
                 **{name: state for name, (_, state, _) in ZOO.items()},
@@ -113,7 +113,7 @@ async def test_a_server_that_prints_without_end_is_ended_and_says_why() -> None:
                 died.set()
 
         async with open_toolbox([unruly("prints")], on_status=note, host=timed(stop_grace_s=0.2)) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert await said(toolbox, "start") == ("from now on", False)
             await died.wait()
             reason = "it printed more than 32 MB that are no message; it is started again when it is next called"
@@ -123,7 +123,7 @@ async def test_a_server_that_prints_without_end_is_ended_and_says_why() -> None:
 async def test_what_a_server_sprawls_is_cut_before_it_is_read_and_an_unreadable_answer_fails_its_call_at_once() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([unruly("sprawls"), tiny("good")], host=timed(stop_grace_s=0.2)) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             tools = {tool.wire_name: tool for tool in toolbox.tools() if tool.server == "sprawls"}
             assert len(tools) == MOST_ITEMS
             assert tools["long"].description == "<tool_call>" * 1333 + "<to…"

@@ -18,6 +18,6 @@ async def test_tools_that_their_owner_calls_safe_only_read() -> None:
     spec = local_server("tiny", command=sys.executable, args=tiny, inherit_env=True, safe_tools=("add", "env*"))
     with anyio.fail_after(60):
         async with open_toolbox([spec]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             safe = [tool.name for tool in toolbox.tools() if tool.read_only]
     assert safe == ["add", "environment"]

@@ -311,7 +311,7 @@ class Past:
 
     calls: list[tuple[str, str]]
 
-    async def served(self, limit: int) -> Sequence[tuple[str, str]]:
+    async def list_served(self, limit: int) -> Sequence[tuple[str, str]]:
         return self.calls[:limit]
 
 

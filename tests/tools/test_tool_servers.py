@@ -77,7 +77,7 @@ async def test_one_that_failed_is_loaded_at_its_next_use_then_only_after_a_pause
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(source.run)
-            await source.settled()
+            await source.wait_until_settled()
             assert (source.state, source.explanation()) == ("failed", "the disk is full")
             with pytest.raises(ServerUnavailableError, match="'b' is not available: the disk is full"):
                 await source.available()
@@ -98,7 +98,7 @@ async def test_stopping_ends_a_load_that_does_not_end() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(source.run)
-            tasks.start_soon(source.settled)
+            tasks.start_soon(source.wait_until_settled)
             await anyio.wait_all_tasks_blocked()
             source.stop()
     assert source.state == "stopped"

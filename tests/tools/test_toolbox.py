@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_tool_of_either_era_is_listed_and_called(era: str) -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny("t", era)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             (state,) = toolbox.servers()
             assert (state.state, state.tool_count, state.reason) == ("ready", 7, "")
             assert state.protocol_version == {"legacy": "2025-11-25", "modern": "2026-07-28"}[era]
@@ -32,7 +32,7 @@ async def test_a_tool_of_either_era_is_listed_and_called(era: str) -> None:
 
 async def test_no_servers_are_no_tools() -> None:
     async with open_toolbox([]) as toolbox:
-        await toolbox.connected()
+        await toolbox.wait_until_connected()
         assert toolbox.tools() == ()
         assert await said(toolbox, "add") == ("There is no tool 'add'; no tools are available.", True)
 
@@ -40,7 +40,7 @@ async def test_no_servers_are_no_tools() -> None:
 async def test_every_error_of_the_sdk_is_a_result_of_one_sentence() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("refusing"), hostile("asking"), hostile("malformed"), tiny()]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert await said(toolbox, "anything") == ("The call failed: quota exceeded (code -32010).", True)
             assert await said(toolbox, "ask") == ("The call failed: Sampling not supported (code -32600).", True)
             # A result that does not fit the output schema of its server is read all the same.
@@ -51,7 +51,7 @@ async def test_every_error_of_the_sdk_is_a_result_of_one_sentence() -> None:
 async def test_bad_definitions_and_results_do_not_spoil_the_good_ones() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("malformed")]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             names = [tool.name for tool in toolbox.tools()]
             assert names == [
                 "no_schema",
@@ -82,7 +82,7 @@ async def test_bad_definitions_and_results_do_not_spoil_the_good_ones() -> None:
 async def test_all_pages_of_tools_are_listed_and_an_endless_list_is_cut() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("pages"), hostile("endless"), hostile("toolless")]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             pages, endless, toolless = toolbox.servers()
             assert (pages.tool_count, endless.tool_count, toolless.tool_count) == (10, 100, 0)
             assert (toolless.state, toolless.reason) == ("ready", "")
@@ -92,7 +92,7 @@ async def test_all_pages_of_tools_are_listed_and_an_endless_list_is_cut() -> Non
 async def test_names_are_short_while_unique_and_every_spelling_is_understood() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny("one"), tiny("two", excluded_tools=("[!a]*",)), hostile("names")]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             names = [tool.name for tool in toolbox.tools()]
             assert names[:8] == [
                 "mcp__one__add",
@@ -121,7 +121,7 @@ async def test_names_are_short_while_unique_and_every_spelling_is_understood() -
 async def test_a_misspelt_name_gets_a_suggestion() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny("one"), tiny("two", excluded_tools=("[!a]*",))]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert toolbox.suggest("Step") == "steps"
             assert toolbox.suggest("mcp__one__enviroment") == "environment"
             assert toolbox.suggest("ad") == "mcp__one__add"
@@ -132,7 +132,7 @@ async def test_a_misspelt_name_gets_a_suggestion() -> None:
 async def test_tools_and_servers_are_switched_off_and_on() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny("one", allowed_tools=("add", "steps", "fail")), hostile("pages")]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert [tool.name for tool in toolbox.switch("add", is_on=False)] == ["add"]
             assert len(toolbox.switch("pages", is_on=False)) == 10
             assert [tool.name for tool in toolbox.tools()] == ["steps", "fail"]
@@ -156,7 +156,7 @@ async def test_instructions_come_from_the_servers_that_are_there() -> None:
     ]
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox(servers) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert toolbox.system_instructions() == ("Add with add.",)
             assert toolbox.response_instruction("add") == "Say the sum."
             assert [tool.name for tool in toolbox.auto_context_tools()] == ["environment"]
@@ -165,7 +165,7 @@ async def test_instructions_come_from_the_servers_that_are_there() -> None:
 async def test_the_tools_that_a_server_is_to_list_are_listed_and_the_others_are_on_demand() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny("one", listed_tools=["ad*"])]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert [tool.name for tool in toolbox.tools() if not tool.on_demand] == ["add"]
             assert len(toolbox.tools()) == 7
 
@@ -179,7 +179,7 @@ async def test_two_servers_of_one_name_are_refused() -> None:
 async def test_nothing_is_left_behind() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny()]) as toolbox:  # what the SDK keeps open for good is opened now
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
         before = Holdings()
         ready = anyio.Event()
         up: set[str] = set()
@@ -202,5 +202,5 @@ async def test_nothing_is_left_behind() -> None:
 async def test_an_error_of_the_block_comes_out_as_it_is() -> None:
     with anyio.fail_after(PATIENCE_S), pytest.raises(KeyError, match="mine"):
         async with open_toolbox([tiny()]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             raise KeyError("mine")

@@ -196,7 +196,7 @@ class OnnxEmbedder:
 
     async def _vectors(self, texts: list[str]) -> Vectors:
         output = await anyio.to_thread.run_sync(self._network.run, texts)
-        return unit_rows(_pooled(output, self._folder.pooling), self.name)
+        return unit_rows(_pool(output, self._folder.pooling), self.name)
 
 
 class OnnxReranker:
@@ -243,7 +243,7 @@ class _OnnxNetwork:
     def run(self, texts: Texts) -> _NetworkOutput:
         """Run texts or pairs of texts; raise EngineUnreachableError on failure."""
         try:
-            tokenizer, session = self._loaded()
+            tokenizer, session = self._load_once()
             feeds = _feeds(tokenizer.encode_batch(list(texts)))
             outputs = session.run(None, {node.name: feeds[node.name] for node in session.get_inputs()})
             output = dict(zip([node.name for node in session.get_outputs()], outputs, strict=True))
@@ -255,7 +255,7 @@ class _OnnxNetwork:
             raise ModelUnusableError(self._folder.name, reason) from error
         return _NetworkOutput(output, feeds["attention_mask"])
 
-    def _loaded(self) -> tuple[Any, Any]:
+    def _load_once(self) -> tuple[Any, Any]:
         with self._loading:
             if self._parts is None:
                 self._parts = self._load()
@@ -291,7 +291,7 @@ def _feeds(encoded: Sequence[Any]) -> dict[str, NDArray[np.int64]]:
     return dict(zip(_INPUTS, (ids, mask, types, positions), strict=True))
 
 
-def _pooled(output: _NetworkOutput, pooling: Pooling) -> Vectors:
+def _pool(output: _NetworkOutput, pooling: Pooling) -> Vectors:
     """Return one row per text; ``unit_rows`` rejects other shapes."""
     sentence = output.outputs.get(_SENTENCE_OUTPUT)
     tokens = np.asarray(next(iter(output.outputs.values())) if sentence is None else sentence, np.float32)

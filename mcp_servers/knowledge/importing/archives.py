@@ -87,9 +87,9 @@ def parse_faulty(content: bytes) -> ET.Element:
         root = ET.fromstring(content)  # noqa: S314  # the caller refuses entities
     except ET.ParseError:
         root = ET.fromstring(_NO_XML.sub(lambda fault: b"&amp;" if fault[0] == b"&" else b"", content))  # noqa: S314
-    for alternatives in list(named(root, "AlternateContent")):
+    for alternatives in list(elements_named(root, "AlternateContent")):
         forms = list(alternatives)
-        best = next((form for form in forms if any(text.text for text in named(form, "t"))), None)
+        best = next((form for form in forms if any(text.text for text in elements_named(form, "t"))), None)
         for form in forms:
             if best is not None and form is not best:
                 alternatives.remove(form)
@@ -113,7 +113,7 @@ def attribute(element: ET.Element, name: str, default: str = "") -> str:
     return next((value for key, value in element.attrib.items() if key.rpartition("}")[2] == name), default)
 
 
-def named(element: ET.Element, *tags: str) -> Iterator[ET.Element]:
+def elements_named(element: ET.Element, *tags: str) -> Iterator[ET.Element]:
     """Yield the elements with one of these tags, in any namespace."""
     return (child for child in element.iter() if local_name(child) in tags)
 
@@ -145,7 +145,7 @@ def relations(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]
     if related not in names:
         return {}
     found: dict[str, tuple[str, str]] = {}
-    for relationship in named(parse_part(archive, related), "Relationship"):
+    for relationship in elements_named(parse_part(archive, related), "Relationship"):
         target = joined_name(folder, relationship.get("Target", "").replace("\\", "/"))
         if relationship.get("TargetMode") == "External":
             continue
@@ -187,7 +187,7 @@ def find_part(archive: zipfile.ZipFile, name: str) -> str:
 def text_lines(archive: zipfile.ZipFile, part: str) -> str:
     """Return the paragraphs of a part, a line each: of a header, a comment, a text box or a diagram."""
     tree = parse_part(archive, part)
-    paragraphs = list(named(tree, "p")) or list(named(tree, "text"))
+    paragraphs = list(elements_named(tree, "p")) or list(elements_named(tree, "text"))
     lines = (paragraph_text(paragraph).strip() for paragraph in paragraphs)
     return "\n".join(line for line in lines if line and not line.isdecimal())
 
@@ -207,7 +207,7 @@ def chart_table(archive: zipfile.ZipFile, part: str) -> tuple[str, list[list[str
     """Return the title of a chart and the rows of its data: one per series, with a column per category."""
     tree = parse_part(archive, part)
     rows: list[list[str]] = []
-    for series in named(tree, "ser"):
+    for series in elements_named(tree, "ser"):
         parts = {local_name(child): child for child in series}
         labels, values = (
             [text for name in names if name in parts for text in _points(parts[name])]
@@ -217,18 +217,18 @@ def chart_table(archive: zipfile.ZipFile, part: str) -> tuple[str, list[list[str
             rows.append(["", *labels])
         rows.append([" ".join(_points(parts["tx"])) if "tx" in parts else "", *values])
     title = next((child for child in tree.iter() if local_name(child) == "title"), None)
-    return ("" if title is None else "".join(run.text or "" for run in named(title, "t"))), rows
+    return ("" if title is None else "".join(run.text or "" for run in elements_named(title, "t"))), rows
 
 
 def _points(element: ET.Element) -> list[str]:
     """Return the stored values of a chart's data, with empty ones for those that are missing."""
     # Categories of several levels: the innermost first; an outer one holds until the next.
     levels = [
-        {whole_number(point.get("idx", ""), 0): _value(point) for point in named(level, "pt")}
-        for level in (list(named(element, "lvl")) or [element])
+        {whole_number(point.get("idx", ""), 0): _value(point) for point in elements_named(level, "pt")}
+        for level in (list(elements_named(element, "lvl")) or [element])
     ]
     if not any(levels):
-        return [point.text or "" for point in named(element, "v")]
+        return [point.text or "" for point in elements_named(element, "v")]
     inner, *outer = levels
     points: list[str] = []
     for index in range(min(max(map(max, filter(None, levels))) + 1, MAX_COLUMNS)):
@@ -240,4 +240,4 @@ def _points(element: ET.Element) -> list[str]:
 
 
 def _value(point: ET.Element) -> str:
-    return next((value.text or "" for value in named(point, "v")), "")
+    return next((value.text or "" for value in elements_named(point, "v")), "")

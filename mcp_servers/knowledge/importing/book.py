@@ -10,7 +10,7 @@ import zipfile
 from urllib.parse import unquote
 
 from mcp_servers.knowledge.errors import EncryptedDocumentError
-from mcp_servers.knowledge.importing.archives import find_part, joined_name, named, parse_part
+from mcp_servers.knowledge.importing.archives import elements_named, find_part, joined_name, parse_part
 from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder, some_names
 from rkllm_base.encodings import decode
 
@@ -29,15 +29,17 @@ def read_book(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) ->
     # Some books are packed with the folder around them.
     root = container.removesuffix(_CONTAINER)
     locked = _encrypted_parts(archive, root)
-    package = find_part(archive, root + next(named(parse_part(archive, container), "rootfile")).get("full-path", ""))
+    package = find_part(
+        archive, root + next(elements_named(parse_part(archive, container), "rootfile")).get("full-path", "")
+    )
     if package in locked:
         raise EncryptedDocumentError(blob.name)
     book = parse_part(archive, package)
-    items = {item.get("id"): item.get("href", "").replace("\\", "/") for item in named(book, "item")}
+    items = {item.get("id"): item.get("href", "").replace("\\", "/") for item in elements_named(book, "item")}
     read: set[str] = set()
     lost: list[str] = []
     encrypted: list[str] = []
-    for number, reference in enumerate(named(book, "itemref"), 1):
+    for number, reference in enumerate(elements_named(book, "itemref"), 1):
         href = items.get(reference.get("idref"), "")
         try:
             name = find_part(archive, joined_name(posixpath.dirname(package), href))
@@ -60,7 +62,7 @@ def read_book(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) ->
         builder.extend(passages, page=number)
     if encrypted and not builder.passages:
         raise EncryptedDocumentError(blob.name)
-    title = next((" ".join("".join(element.itertext()).split()) for element in named(book, "title")), "")
+    title = next((" ".join("".join(element.itertext()).split()) for element in elements_named(book, "title")), "")
     warnings = [f"Chapters that the book names are missing or damaged: {some_names(lost)}."] if lost else []
     warnings += [f"Chapters are encrypted and were not read: {some_names(encrypted)}."] if encrypted else []
     return title, warnings
@@ -71,8 +73,12 @@ def _encrypted_parts(archive: zipfile.ZipFile, root: str) -> frozenset[str]:
     if name not in archive.namelist():
         return frozenset()
     references: list[str] = []
-    for data in named(parse_part(archive, name), "EncryptedData"):
-        method = next((method_element.get("Algorithm", "") for method_element in named(data, "EncryptionMethod")), "")
+    for data in elements_named(parse_part(archive, name), "EncryptedData"):
+        method = next(
+            (method_element.get("Algorithm", "") for method_element in elements_named(data, "EncryptionMethod")), ""
+        )
         if method not in _FONT_ALGORITHMS:
-            references += (root + reference.get("URI", "").lstrip("/") for reference in named(data, "CipherReference"))
+            references += (
+                root + reference.get("URI", "").lstrip("/") for reference in elements_named(data, "CipherReference")
+            )
     return frozenset({*references, *map(unquote, references)})

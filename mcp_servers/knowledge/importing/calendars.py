@@ -59,7 +59,7 @@ _MAX_PARAMETERS = 200
 _FOLD = re.compile(rb"(?<![=\r])\r?\n[ \t]")
 
 
-def unfolded(content: bytes) -> bytes:
+def unfold(content: bytes) -> bytes:
     """Return a calendar or vCard with its long lines joined, which may be divided inside a letter.
 
     After a ``=`` that continues a line itself the white space stays.

@@ -44,7 +44,7 @@ def chunk_passages(passages: Iterable[Passage], limits: ChunkLimits = DEFAULT_LI
     """Cut passages in reading order into chunks."""
     chunks: list[NewChunk] = []
     for (headings, page), section in groupby(passages, key=lambda passage: (passage.headings, passage.page)):
-        texts = _filled(_pieces(section, limits))
+        texts = _fill_chunks(_pieces(section, limits))
         chunks += [NewChunk(text, headings, page) for text in texts if text]
     return chunks
 
@@ -74,15 +74,15 @@ def _whole_pieces(text: str, share: float, head_lines: int, limits: ChunkLimits)
         yield _Piece(text, share, is_alone=share > 1)
         return
     lines = text.splitlines(keepends=True)
-    repeated = _shortened(lines[:head_lines], limits)
+    repeated = _shorten_header(lines[:head_lines], limits)
     room = 1 - _share(repeated, limits)
     rows = lines[head_lines:] if repeated == "".join(lines[:head_lines]) else lines
     pieces = (_Piece(part, _share(part, limits)) for line in rows for part in _parts(line, limits, room))
-    for part in _filled(pieces, room):
+    for part in _fill_chunks(pieces, room):
         yield _Piece(f"{repeated}{part}\n", 1, is_alone=True)
 
 
-def _shortened(lines: Sequence[str], limits: ChunkLimits) -> str:
+def _shorten_header(lines: Sequence[str], limits: ChunkLimits) -> str:
     """Return the title and header of a table, each cell cut until they fill less than half of a chunk."""
     for length in (0, *_HEADER_CELLS):
         head = "".join(_with_short_cells(line, length) for line in lines) if length else "".join(lines)
@@ -96,7 +96,7 @@ def _with_short_cells(line: str, length: int) -> str:
     return f"{CELL.join(cells)}\n"
 
 
-def _filled(pieces: Iterable[_Piece], room: float = 1) -> Iterator[str]:
+def _fill_chunks(pieces: Iterable[_Piece], room: float = 1) -> Iterator[str]:
     """Yield the text of each chunk, filled with as many pieces as fit."""
     current: list[_Piece] = []
     filled = 0.0

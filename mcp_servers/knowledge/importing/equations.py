@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from xml.etree import ElementTree as ET
 
-from mcp_servers.knowledge.importing.archives import attribute, local_name, named
+from mcp_servers.knowledge.importing.archives import attribute, elements_named, local_name
 
 _SIGNS = frozenset("+-−–")
 # One name, number or group needs no parentheses around it.
@@ -49,7 +49,7 @@ def _part(element: ET.Element, name: str) -> str:
     return "".join(_all(child) for child in element if local_name(child) == name)
 
 
-def _grouped(text: str) -> str:
+def _group(text: str) -> str:
     text = text.strip()
     return text if not text or _ONE.fullmatch(text) else f"({text})"
 
@@ -57,34 +57,34 @@ def _grouped(text: str) -> str:
 def _property(element: ET.Element, name: str, default: str) -> str:
     """Return a property of a part, which may be stated as empty."""
     properties = (child for child in element if local_name(child).endswith("Pr"))
-    return next((attribute(each, "val") for each in properties for each in named(each, name)), default)
+    return next((attribute(each, "val") for each in properties for each in elements_named(each, name)), default)
 
 
 def _fraction(element: ET.Element) -> str:
-    above, below = _grouped(_part(element, "num")), _grouped(_part(element, "den"))
+    above, below = _group(_part(element, "num")), _group(_part(element, "den"))
     return f"({above} {below})" if _property(element, "type", "") == "noBar" else f"{above}/{below}"
 
 
 def _scripts(element: ET.Element) -> str:
-    below = "_" + lowered if (lowered := _grouped(_part(element, "sub"))) else ""
-    above = "^" + raised if (raised := _grouped(_part(element, "sup"))) else ""
+    below = "_" + lowered if (lowered := _group(_part(element, "sub"))) else ""
+    above = "^" + raised if (raised := _group(_part(element, "sup"))) else ""
     if local_name(element) == "sPre":
         return f"{below}{above}{_part(element, 'e')}"
-    return f"{_grouped(_part(element, 'e'))}{below}{above}"
+    return f"{_group(_part(element, 'e'))}{below}{above}"
 
 
 def _root(element: ET.Element) -> str:
     degree = _part(element, "deg").strip()
-    return f"{_ROOTS.get(degree, f'{degree}√')}{_grouped(_part(element, 'e'))}"
+    return f"{_ROOTS.get(degree, f'{degree}√')}{_group(_part(element, 'e'))}"
 
 
 def _operator(element: ET.Element) -> str:
-    below, above = (_grouped(_part(element, name)) for name in ("sub", "sup"))
+    below, above = (_group(_part(element, name)) for name in ("sub", "sup"))
     limits = (f"_{below}" if below else "") + (f"^{above}" if above else "")
     return f"{_property(element, 'chr', '∫')}{limits} {_part(element, 'e')}"
 
 
-def _delimited(element: ET.Element) -> str:
+def _delimiters(element: ET.Element) -> str:
     between = _property(element, "sepChr", "|")
     inside = between.join(_all(child) for child in element if local_name(child) == "e")
     return f"{_property(element, 'begChr', '(')}{inside}{_property(element, 'endChr', ')')}"
@@ -101,7 +101,7 @@ def _function(element: ET.Element) -> str:
 
 def _limit(element: ET.Element) -> str:
     mark = "^" if local_name(element) == "limUpp" else "_"
-    return f"{_part(element, 'e')}{mark}{_grouped(_part(element, 'lim'))}"
+    return f"{_part(element, 'e')}{mark}{_group(_part(element, 'lim'))}"
 
 
 def _lines(element: ET.Element) -> str:
@@ -113,7 +113,7 @@ _WRITERS = {
     **dict.fromkeys(("sSup", "sSub", "sSubSup", "sPre"), _scripts),
     "rad": _root,
     "nary": _operator,
-    "d": _delimited,
+    "d": _delimiters,
     "m": _matrix,
     "func": _function,
     **dict.fromkeys(("limLow", "limUpp"), _limit),

@@ -102,7 +102,7 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
     """Return title (may be empty) and passages."""
     if _XHTML.match(text):
         text = _EMPTY_ELEMENT.sub(r"<\1\2></\1>", _DECLARATIONS.sub(r"\1>", text, count=1))
-    tree = LexborHTMLParser(_flattened(text))
+    tree = LexborHTMLParser(_flatten(text))
     title = _title(tree)
     _write_states_and_formulas(tree)
     _show_alternatives(tree)
@@ -167,7 +167,7 @@ def _show_alternatives(tree: LexborHTMLParser) -> None:
                 child.insert_before(" / ")
 
 
-def _flattened(text: str) -> str:
+def _flatten(text: str) -> str:
     """Return a page without the tags below a depth of ``_MAX_DEPTH``, whose text stays, and without long attributes.
 
     The library needs time that grows with the square of the depth and of the number of an element's attributes. A tag
@@ -275,7 +275,7 @@ class HtmlReader:
         elif tag == "br":
             self._text.append(_BREAK)
         elif tag in _RAISED:
-            self._text.append(_raised(node, self._text))
+            self._text.append(_raised_text(node, self._text))
         elif tag == "a" and (target := _attribute(node, "href")) and _SITE_LINK.match(target):
             self._links += 1
             self._letters_in_links += _count_letters(node.text())
@@ -403,11 +403,11 @@ def _inline(node: LexborNode) -> str:
         elif inner.tag == "br" or inner.tag in _BLOCKS:
             parts.append(" ")
         elif inner.tag in _RAISED:
-            parts.append(_raised(inner, parts))
+            parts.append(_raised_text(inner, parts))
     return "".join(parts)
 
 
-def _raised(node: LexborNode, parts: list[str]) -> str:
+def _raised_text(node: LexborNode, parts: list[str]) -> str:
     before = next((part[-1] for part in reversed(parts) if part), "")
     return raised_mark(node.text() or "", before, is_lowered=node.tag == "sub")
 

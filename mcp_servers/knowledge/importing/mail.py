@@ -18,7 +18,7 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage, MIMEPart
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from mcp_servers.knowledge.importing.calendars import read_calendar, unfolded
+from mcp_servers.knowledge.importing.calendars import read_calendar, unfold
 from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.html import declared_charset, read_html
 from mcp_servers.knowledge.importing.plain_text import read_plain
@@ -156,18 +156,18 @@ class _MessageReader:
         content = _payload(part)
         # Senders often name a charset that lacks some of the characters.
         charset = part.get_content_charset("") or (declared_charset(content) if subtype == "html" else "")
-        decoded = decode(unfolded(content) if subtype == "calendar" else content, charset)
+        decoded = decode(unfold(content) if subtype == "calendar" else content, charset)
         self.warnings += decoded.warnings
         text = decoded.text[: self._limits.characters]
         if subtype == "plain":
-            text = _UUENCODED.sub(self._uudecoded, text)
+            text = _UUENCODED.sub(self._take_uuencoded, text)
         if subtype == "plain" and str(part.get_param("format", "")).lower() == "flowed":
-            text = _unflowed(text, deletes_space=str(part.get_param("delsp", "")).lower() == "yes")
+            text = _unflow(text, deletes_space=str(part.get_param("delsp", "")).lower() == "yes")
         if subtype == "html":
             return read_html(text)
         return "", (read_calendar(text) if subtype == "calendar" else read_plain(text))
 
-    def _uudecoded(self, match: re.Match[str]) -> str:
+    def _take_uuencoded(self, match: re.Match[str]) -> str:
         """Remember a file that is in the text; return its text, or that of no such file as it is."""
         try:
             content = b"".join(binascii.a2b_uu(line.encode("ascii")) for line in match[2].splitlines())
@@ -236,7 +236,7 @@ def _from_base64(text: str) -> bytes:
     return binascii.a2b_base64(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4))
 
 
-def _unflowed(text: str, *, deletes_space: bool) -> str:
+def _unflow(text: str, *, deletes_space: bool) -> str:
     """Return text with the lines joined that the sender broke (RFC 3676)."""
     broken = _FLOWED if deletes_space else _FLOWED_WITH_SPACE
     return broken.sub("", text)

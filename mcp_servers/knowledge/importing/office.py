@@ -13,10 +13,10 @@ from mcp_servers.knowledge.errors import DamagedDocumentError
 from mcp_servers.knowledge.importing.archives import (
     chart_table,
     checked_archive,
+    elements_named,
     embedded_warnings,
     local_name,
     main_part,
-    named,
     numbered_parts,
     paragraph_text,
     parse_part,
@@ -89,7 +89,7 @@ def _read_sheets(archive: zipfile.ZipFile, builder: DocumentBuilder, _: Blob) ->
 def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob) -> tuple[str, list[str]]:
     main = main_part(archive, "ppt/presentation.xml")
     related = relations(archive, main)
-    slide_ids = [relation_id(entry) for entry in named(parse_part(archive, main), "sldId")]
+    slide_ids = [relation_id(entry) for entry in elements_named(parse_part(archive, main), "sldId")]
     slides = [related[slide_id][1] for slide_id in slide_ids if slide_id in related]
     missing = len(slide_ids) - len(slides) if slides else 0
     for page, name in enumerate(dict.fromkeys(slides) or numbered_parts(archive, r"ppt/slides/slide\d+\.xml"), 1):
@@ -97,15 +97,17 @@ def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob
         if slide.get("show") in _FALSE and builder.hidden.leaves_out(f"slide {page}"):
             continue
         _remove_hidden_shapes(slide, builder.hidden, page)
-        tables = {id(inner) for table in named(slide, "tbl") for inner in table.iter()}
-        for shape in named(slide, "sp"):
-            is_title = any(placeholder.get("type") in {"title", "ctrTitle"} for placeholder in named(shape, "ph"))
-            for paragraph in named(shape, "p"):
+        tables = {id(inner) for table in elements_named(slide, "tbl") for inner in table.iter()}
+        for shape in elements_named(slide, "sp"):
+            is_title = any(
+                placeholder.get("type") in {"title", "ctrTitle"} for placeholder in elements_named(shape, "ph")
+            )
+            for paragraph in elements_named(shape, "p"):
                 if is_title:
                     builder.heading(2, paragraph_text(paragraph), page)
                 elif id(paragraph) not in tables:
                     builder.add(paragraph_text(paragraph), page)
-        for table in named(slide, "tbl"):
+        for table in elements_named(slide, "tbl"):
             builder.add_table(expand_spans(_slide_cells(row) for row in table if local_name(row) == "tr"), page)
         for _, (kind, target) in sorted(relations(archive, name).items()):
             if kind == "chart":
@@ -122,7 +124,11 @@ def _remove_hidden_shapes(slide: ET.Element, hidden: HiddenParts, page: int) -> 
         for shape in list(group):
             properties = next((part for part in shape if local_name(part).endswith("Pr")), shape)
             is_hidden = any(part.get("hidden") in _TRUE for part in properties if local_name(part) == "cNvPr")
-            if is_hidden and any(True for _ in named(shape, "t")) and hidden.leaves_out(f"a shape of slide {page}"):
+            if (
+                is_hidden
+                and any(True for _ in elements_named(shape, "t"))
+                and hidden.leaves_out(f"a shape of slide {page}")
+            ):
                 group.remove(shape)
 
 
@@ -130,7 +136,7 @@ def _slide_cells(row: ET.Element) -> Iterator[Cell]:
     for cell in row:
         is_covered = cell.get("hMerge") in _TRUE or cell.get("vMerge") in _TRUE
         if local_name(cell) == "tc" and not is_covered:
-            text = "\n".join(map(paragraph_text, list(named(cell, "p")) or [cell]))
+            text = "\n".join(map(paragraph_text, list(elements_named(cell, "p")) or [cell]))
             yield Cell(text, whole_number(cell.get("rowSpan", ""), 1), whole_number(cell.get("gridSpan", ""), 1))
 
 

@@ -16,9 +16,9 @@ from mcp_servers.knowledge.importing.archives import (
     MAX_COLUMNS,
     MAX_GAP,
     attribute,
+    elements_named,
     embedded_warnings,
     local_name,
-    named,
     parse_part,
     parse_xml,
     whole_number,
@@ -93,13 +93,13 @@ def _remove_hidden(content: ET.Element, trees: Sequence[ET.Element], hidden: Hid
     styles = {
         attribute(style, "name")
         for tree in trees
-        for style in named(tree, "style")
+        for style in elements_named(tree, "style")
         if any(attribute(part, "display") in _NOT_SHOWN or attribute(part, "visibility") == "hidden" for part in style)
     }
     layers = {
         attribute(layer, "name")
         for tree in trees
-        for layer in named(tree, "layer")
+        for layer in elements_named(tree, "layer")
         if attribute(layer, "display") in _NOT_SHOWN
     }
     for parent in list(content.iter()):
@@ -122,7 +122,9 @@ def _remove_hidden(content: ET.Element, trees: Sequence[ET.Element], hidden: Hid
 def _hidden_name(element: ET.Element, styles: Set[str], layers: Set[str]) -> str:
     """Return what a hidden element is called in the warning; empty for one that is shown."""
     tag, name = local_name(element), attribute(element, "name")
-    if tag in {"p", "h"} and any(attribute(mark, "is-hidden") == "true" for mark in named(element, "hidden-paragraph")):
+    if tag in {"p", "h"} and any(
+        attribute(mark, "is-hidden") == "true" for mark in elements_named(element, "hidden-paragraph")
+    ):
         return "hidden text"
     if tag == "table-row":
         return "rows of a table" if attribute(element, "visibility") in _COLLAPSED else ""
@@ -136,12 +138,12 @@ def _hidden_name(element: ET.Element, styles: Set[str], layers: Set[str]) -> str
 
 def _empty_hidden_columns(table: ET.Element, hidden: HiddenParts) -> None:
     columns: list[bool] = []
-    for column in named(table, "table-column"):
+    for column in elements_named(table, "table-column"):
         repeated = whole_number(attribute(column, "number-columns-repeated"), 1)
         columns += [attribute(column, "visibility") in _COLLAPSED] * min(max(repeated, 1), MAX_COLUMNS)
     if not any(columns[:MAX_COLUMNS]):
         return
-    for row in named(table, "table-row"):
+    for row in elements_named(table, "table-row"):
         at = 0
         for cell in row:
             has_text = at < len(columns) and columns[at] and any(text.strip() for text in cell.itertext())
@@ -157,9 +159,11 @@ def _add_objects(archive: zipfile.ZipFile, content: ET.Element) -> list[str]:
     A chart in a table shows the cells of that table.
     """
     parts = set(archive.namelist())
-    in_tables = {id(element) for table in named(content, "table") for element in named(table, "object")}
+    in_tables = {
+        id(element) for table in elements_named(content, "table") for element in elements_named(table, "object")
+    }
     lost: list[str] = []
-    for element in list(named(content, "object", "object-ole")):
+    for element in list(elements_named(content, "object", "object-ole")):
         name = attribute(element, "href").removeprefix("./")
         part = f"{name}/content.xml"
         if part in parts:
@@ -169,7 +173,7 @@ def _add_objects(archive: zipfile.ZipFile, content: ET.Element) -> list[str]:
             if local_name(root) == "math":
                 ET.SubElement(element, "p").append(root)
             elif id(element) not in in_tables:
-                element.extend(named(root, "body"))
+                element.extend(elements_named(root, "body"))
         elif name in parts:
             lost.append(name)
     return lost
@@ -180,8 +184,8 @@ def read_flat_document(blob: Blob, builder: DocumentBuilder) -> str:
     root = parse_xml(blob.content, blob.name)
     _remove_hidden(root, [root], builder.hidden)
     _ContentReader(builder, [root]).read(root)
-    meta = next(named(root, "meta"), None)
-    title = next(named(meta, "title"), None) if meta is not None else None
+    meta = next(elements_named(root, "meta"), None)
+    title = next(elements_named(meta, "title"), None) if meta is not None else None
     return "".join(title.itertext()).strip() if title is not None else ""
 
 
@@ -193,8 +197,8 @@ class _ContentReader:
         self._lists: dict[str, _Levels] = {}
         self._outline: _Levels = {}
         for tree in trees:
-            self._lists |= {attribute(style, "name"): _levels(style) for style in named(tree, "list-style")}
-            for style in named(tree, "outline-style"):
+            self._lists |= {attribute(style, "name"): _levels(style) for style in elements_named(tree, "list-style")}
+            for style in elements_named(tree, "outline-style"):
                 self._outline = _levels(style)
         self._headings: dict[int, int] = {}
         # The last number of each list style, for a list that continues another.
@@ -282,23 +286,23 @@ def _mark(levels: _Levels, numbers: Sequence[int]) -> str:
 
 def _read_table(table: ET.Element, builder: DocumentBuilder, page: int | None) -> None:
     name = attribute(table, "name")
-    rows = list(named(table, "table-row"))
+    rows = list(elements_named(table, "table-row"))
     is_sheet = any(attribute(cell, "value-type") for row in rows for cell in row)
     if is_sheet and name and name != _CHART_TABLE:
         builder.heading(2, name, page)
-    builder.add_table(expand_spans(_repeated(row) for row in _repeated_rows(rows)), page)
+    builder.add_table(expand_spans(_cells_of_row(row) for row in _repeated_rows(rows)), page)
     _add_notes(table, builder, page)
 
 
 def _repeated_rows(rows: list[ET.Element]) -> Iterator[ET.Element]:
     for row in rows:
         # A sheet ends with an empty row repeated a million times.
-        has_text = any(True for _ in named(row, "p"))
+        has_text = any(True for _ in elements_named(row, "p"))
         repeated = whole_number(attribute(row, "number-rows-repeated"), 1)
         yield from [row] * (min(repeated, _MAX_REPEATED_ROWS) if has_text else 1)
 
 
-def _repeated(row: ET.Element) -> list[Cell]:
+def _cells_of_row(row: ET.Element) -> list[Cell]:
     cells: list[Cell] = []
     for cell in row:
         # Covered cells are filled by the one that covers them.
@@ -314,10 +318,10 @@ def _repeated(row: ET.Element) -> list[Cell]:
 
 def _add_notes(element: ET.Element, builder: DocumentBuilder, page: int | None) -> None:
     """Add the notes inside an element: footnotes after their mark, and comments."""
-    for note in named(element, "note", "annotation"):
-        body = next(named(note, "note-body"), note)
-        mark = next(("".join(child.itertext()).strip() for child in named(note, "note-citation")), "")
-        text = "\n".join(_flowing(paragraph) for paragraph in named(body, "p")).strip()
+    for note in elements_named(element, "note", "annotation"):
+        body = next(elements_named(note, "note-body"), note)
+        mark = next(("".join(child.itertext()).strip() for child in elements_named(note, "note-citation")), "")
+        text = "\n".join(_flowing(paragraph) for paragraph in elements_named(body, "p")).strip()
         builder.add(f"{mark} {text}".strip(), page)
 
 

@@ -29,7 +29,7 @@ from mcp_servers.knowledge.errors import (
     TooLargeError,
     UnsupportedFormatError,
 )
-from mcp_servers.knowledge.importing.calendars import read_calendar, read_contacts, unfolded
+from mcp_servers.knowledge.importing.calendars import read_calendar, read_contacts, unfold
 from mcp_servers.knowledge.importing.documents import Blob, HiddenParts, ParsedDocument, ParseLimits, table_passage
 from mcp_servers.knowledge.importing.markdown import read_markdown
 from mcp_servers.knowledge.importing.plain_text import read_plain
@@ -156,7 +156,7 @@ def _marked_format(blob: Blob, head: bytes) -> Format | None:
     if b"%PDF-" in head:
         return PDF
     if head.startswith(b"PK\x03\x04"):
-        return _zipped(blob)
+        return _format_of_zip(blob)
     if head.startswith(b"{\\rtf"):
         return RTF
     for magic, picture in _PICTURES.items():
@@ -165,7 +165,7 @@ def _marked_format(blob: Blob, head: bytes) -> Format | None:
     return None
 
 
-def _zipped(blob: Blob) -> Format:
+def _format_of_zip(blob: Blob) -> Format:
     try:
         with zipfile.ZipFile(io.BytesIO(blob.content)) as archive:
             names = frozenset(archive.namelist())
@@ -272,7 +272,7 @@ def _text(blob: Blob, limits: ParseLimits, declared: str = "") -> tuple[str, tup
     return text, tuple(warnings)
 
 
-def _decoded(read: Callable[[str, Blob, Format], tuple[str, list[Passage]]]) -> _Reader:
+def _reader_of_text(read: Callable[[str, Blob, Format], tuple[str, list[Passage]]]) -> _Reader:
     """Return the reader of a format that is text, from a function of its text to title and passages."""
 
     def reader(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:
@@ -310,7 +310,7 @@ def _notebook(text: str, *rest: object) -> tuple[str, list[Passage]]:
         for cell in cells:
             source = "".join(cell.get("source", ()))
             if cell.get("cell_type") == "code":
-                outputs = "\n".join(filter(None, map(_printed, cell.get("outputs", ()))))
+                outputs = "\n".join(filter(None, map(_printed_text, cell.get("outputs", ()))))
                 parts = (
                     Passage(cell_part, path, is_atomic=True) for cell_part in (source, outputs) if cell_part.strip()
                 )
@@ -330,7 +330,7 @@ def _last_path(read: Sequence[Passage]) -> tuple[str, ...]:
     return read[-1].headings if read else ()
 
 
-def _printed(output: Any) -> str:
+def _printed_text(output: Any) -> str:
     """Return what a cell printed as text; pictures are left out."""
     data = output.get("data", {})
     return "".join(output.get("text", ()) or data.get("text/plain", ()) or output.get("evalue", ""))
@@ -384,7 +384,7 @@ def _of_lines(read: Callable[[str], list[Passage]]) -> _Reader:
     """Return the reader of a calendar or address book."""
 
     def reader(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-        text, warnings = _text(replace(blob, content=unfolded(blob.content)), limits)
+        text, warnings = _text(replace(blob, content=unfold(blob.content)), limits)
         return "", read(text), warnings
 
     return reader
@@ -447,16 +447,16 @@ def _delimiter(text: str) -> str:
 
 
 _READERS: dict[str, _Reader] = {
-    "plain": _decoded(lambda text, _, __: ("", read_plain(text))),
-    "markdown": _decoded(lambda text, _, __: read_markdown(text)),
+    "plain": _reader_of_text(lambda text, _, __: ("", read_plain(text))),
+    "markdown": _reader_of_text(lambda text, _, __: read_markdown(text)),
     # The name with its extension, to distinguish a.c and a.h.
-    "source": _decoded(
+    "source": _reader_of_text(
         lambda text, blob, file_format: (PurePosixPath(blob.name).name, read_source(text, file_format.language))
     ),
-    "csv": _decoded(lambda text, _, file_format: ("", read_csv(text, tabs=file_format is TSV))),
-    "json": _decoded(_json),
-    "jsonl": _decoded(_json_lines),
-    "notebook": _decoded(_notebook),
+    "csv": _reader_of_text(lambda text, _, file_format: ("", read_csv(text, tabs=file_format is TSV))),
+    "json": _reader_of_text(_json),
+    "jsonl": _reader_of_text(_json_lines),
+    "notebook": _reader_of_text(_notebook),
     "html": _html,
     "pdf": _pdf,
     **dict.fromkeys(("docx", "xlsx", "pptx", "odt", "fodt", "epub"), _office),

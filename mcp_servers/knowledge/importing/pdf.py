@@ -114,7 +114,7 @@ _ROW_EMS = 3.5
 def layout_passages(pages: Sequence[Page], bookmarks: Sequence[Bookmark] = ()) -> list[Passage]:
     """Return the passages of a document, page by page."""
     pages = [replace(page, lines=tuple(_in_reading_order(page.lines))) for page in _without_running_lines(pages)]
-    headings = _bookmarked(pages, bookmarks) if len(bookmarks) > 1 else _by_size(pages)
+    headings = _headings_of_bookmarks(pages, bookmarks) if len(bookmarks) > 1 else _by_size(pages)
     builder = DocumentBuilder()
     with suppress(DocumentFullError):
         for page in pages:
@@ -188,12 +188,12 @@ def _in_reading_order(lines: Sequence[Line]) -> list[Line]:
     for line in lines:
         weights[line.direction] += len(line.text)
     direction = weights.most_common(1)[0][0]
-    lines = [_rotated(line, direction) for line in lines]
+    lines = [_rotate(line, direction) for line in lines]
     backwards = sum(1 for a, b in pairwise(lines) if b.bottom >= a.top - 1 and _overlap(a, b))
     is_columns = _is_side_by_side(lines) and _gutter(lines) is not None
     is_jumbled = backwards > max(2, len(lines) * 0.15)
-    ordered = _sorted(lines) if direction == "down" or is_columns or is_jumbled else lines
-    return _stacked(_with_rows(_by_row(ordered)))
+    ordered = _sort_by_columns(lines) if direction == "down" or is_columns or is_jumbled else lines
+    return _order_if_stacked(_with_rows(_by_row(ordered)))
 
 
 def _by_row(lines: Sequence[Line]) -> Iterator[Line]:
@@ -214,13 +214,13 @@ def _by_row(lines: Sequence[Line]) -> Iterator[Line]:
         yield from run
 
 
-def _stacked(lines: list[Line]) -> list[Line]:
+def _order_if_stacked(lines: list[Line]) -> list[Line]:
     """Order the lines from top to bottom if none is next to another one, as where a table is written last."""
     ordered = sorted(lines, key=lambda line: -line.top)
     return ordered if all(b.top < a.bottom + a.size * 0.3 for a, b in pairwise(ordered)) else lines
 
 
-def _rotated(line: Line, direction: Direction) -> Line:
+def _rotate(line: Line, direction: Direction) -> Line:
     """Return the line as on a page rotated until its text runs to the right."""
     left, bottom, right, top = line.left, line.bottom, line.right, line.top
     if direction == "down":
@@ -300,7 +300,7 @@ def _overlap(a: Line, b: Line) -> bool:
     return a.left < b.right and b.left < a.right
 
 
-def _sorted(lines: Sequence[Line]) -> list[Line]:
+def _sort_by_columns(lines: Sequence[Line]) -> list[Line]:
     """Order lines from top to bottom, and by column between full-width lines."""
     ordered = sorted(lines, key=lambda line: (-round(line.top), line.left))
     gutter = _gutter(ordered)
@@ -332,7 +332,9 @@ def _gutter(lines: Sequence[Line]) -> float | None:
     return None
 
 
-def _bookmarked(pages: Sequence[Page], bookmarks: Sequence[Bookmark]) -> dict[tuple[int, int], list[tuple[int, str]]]:
+def _headings_of_bookmarks(
+    pages: Sequence[Page], bookmarks: Sequence[Bookmark]
+) -> dict[tuple[int, int], list[tuple[int, str]]]:
     """Return headings by page and line; line -1 if the page does not contain the bookmark's title."""
     lines = {page.number: ["".join(line.text.split()).lower() for line in page.lines] for page in pages}
     headings: dict[tuple[int, int], list[tuple[int, str]]] = {}
@@ -353,20 +355,20 @@ def _by_size(pages: Sequence[Page]) -> dict[tuple[int, int], list[tuple[int, str
     sizes: Counter[float] = Counter()
     for page in pages:
         for line in page.lines:
-            sizes[_rounded(line.size)] += len(line.text)
+            sizes[_round_size(line.size)] += len(line.text)
     if not sizes:
         return {}
     body = sizes.most_common(1)[0][0]
     larger = sorted((size for size in sizes if size >= body * _HEADING_RATIO), reverse=True)[:_HEADING_LEVELS]
     return {
-        (page.number, number): [(larger.index(_rounded(line.size)) + 1, line.text)]
+        (page.number, number): [(larger.index(_round_size(line.size)) + 1, line.text)]
         for page in pages
         for number, line in enumerate(page.lines)
-        if _rounded(line.size) in larger and len(line.text) <= _HEADING_CHARACTERS and not line.text.endswith("。")
+        if _round_size(line.size) in larger and len(line.text) <= _HEADING_CHARACTERS and not line.text.endswith("。")
     }
 
 
-def _rounded(size: float) -> float:
+def _round_size(size: float) -> float:
     return round(size * 2) / 2
 
 
@@ -553,7 +555,7 @@ def _pages(document: Any, library: Any, limits: ParseLimits, layers: frozenset[s
                 lines = () if is_unreadable else tuple(_with_fields(list(_lines(text_page, library.raw)), fields))
                 # Half of the time remains for the other steps.
                 left_s = limits.seconds / 2 - (time.monotonic() - started)
-                recognized = "" if lines or left_s <= 0 else _recognized(page, left_s)
+                recognized = "" if lines or left_s <= 0 else _recognize_text(page, left_s)
                 is_blank = library.raw.FPDFPage_CountObjects(page.raw) == 0
                 read = Page(number + 1, lines, is_unreadable, recognized, notes, is_blank)
         except library.PdfiumError:
@@ -638,7 +640,7 @@ def _with_notes(document: Any, number: int, raw: Any, *, is_form: bool) -> tuple
     return page, notes
 
 
-def _recognized(page: Any, limit_s: float) -> str:
+def _recognize_text(page: Any, limit_s: float) -> str:
     """Return the text that OCR finds on a page, empty without Tesseract."""
     if not languages():
         return ""

@@ -82,11 +82,11 @@ def _name(body: bytes) -> str:
     match = _NAME.search(body)
     if match is None:
         return ""
-    written = _ESCAPE.sub(_unescaped, match[1]) if match[1] is not None else bytes.fromhex(match[2].decode("ascii"))
+    written = _ESCAPE.sub(_unescape, match[1]) if match[1] is not None else bytes.fromhex(match[2].decode("ascii"))
     return written[2:].decode("utf-16-be", "replace") if written.startswith(b"\xfe\xff") else written.decode("latin-1")
 
 
-def _unescaped(match: re.Match[bytes]) -> bytes:
+def _unescape(match: re.Match[bytes]) -> bytes:
     signs = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
     return bytes([int(match[1], 8) & 0xFF]) if match[1].isdigit() else signs.get(match[1], match[1])
 

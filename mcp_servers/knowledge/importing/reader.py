@@ -99,7 +99,7 @@ async def _follow(client: httpx2.AsyncClient, url: str, limits: FetchLimits, max
 
 async def _request(client: httpx2.AsyncClient, url: str, limits: FetchLimits, max_bytes: int) -> Blob | str:
     """Return the document, or the target of a redirect."""
-    target = _checked(url)
+    target = _check_url(url)
     port = target.port or _PORTS[target.scheme]
     addresses = await resolve_public(url, target.host, port, limits.allowed_networks)
     failure: Exception | None = None
@@ -126,7 +126,7 @@ async def _request(client: httpx2.AsyncClient, url: str, limits: FetchLimits, ma
     raise AddressUnreachableError(redact_url(url), "the host does not answer") from failure
 
 
-def _checked(url: str) -> httpx2.URL:
+def _check_url(url: str) -> httpx2.URL:
     try:
         target = httpx2.URL(url)
     except (httpx2.InvalidURL, ValueError) as error:

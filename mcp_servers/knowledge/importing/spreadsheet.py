@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 
 from mcp_servers.knowledge.importing.archives import (
     MAX_GAP,
+    elements_named,
     local_name,
     main_part,
-    named,
     parse_part,
     relation_id,
     relations,
@@ -39,16 +39,16 @@ def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
     usual = {"sharedStrings": "xl/sharedStrings.xml", "styles": "xl/styles.xml"}
     by_kind = usual | {kind: target for kind, target in parts.values() if target in names}
     shared, styled = by_kind["sharedStrings"], by_kind["styles"]
-    strings = [_plain(item) for item in named(parse_part(archive, shared), "si")] if shared in names else []
+    strings = [_plain(item) for item in elements_named(parse_part(archive, shared), "si")] if shared in names else []
     styles = _number_formats(parse_part(archive, styled)) if styled in names else []
-    properties = next(named(workbook, "workbookPr"), None)
+    properties = next(elements_named(workbook, "workbookPr"), None)
     is_1904 = properties is not None and properties.get("date1904", "") in {"1", "true", "on"}
 
     def text_of(cell: ET.Element) -> str:
         return _cell_text(cell, strings, styles, is_1904=is_1904)
 
     read: set[str] = set()
-    for sheet in named(workbook, "sheet"):
+    for sheet in elements_named(workbook, "sheet"):
         _, part = parts.get(relation_id(sheet), ("", ""))
         if part in read:
             continue
@@ -70,9 +70,9 @@ def _number_formats(styles: ET.Element) -> _Styles:
     """Return the number format code of each cell style."""
     codes = {
         whole_number(number_format.get("numFmtId", ""), 0): number_format.get("formatCode", "")
-        for number_format in named(styles, "numFmt")
+        for number_format in elements_named(styles, "numFmt")
     }
-    cells = next(named(styles, "cellXfs"), None)
+    cells = next(elements_named(styles, "cellXfs"), None)
     used = [whole_number(cell_format.get("numFmtId", ""), 0) for cell_format in cells] if cells is not None else []
     return [codes.get(number) or BUILT_IN.get(number, "General") for number in used]
 
@@ -84,12 +84,12 @@ def _rows(
     merges = _merges(sheet)
     hidden = [
         (whole_number(column.get("min", ""), 0), whole_number(column.get("max", ""), 0))
-        for column in named(sheet, "col")
+        for column in elements_named(sheet, "col")
         if column.get("hidden") in _TRUE
     ]
     values: dict[tuple[int, int], str] = {}
     number = 0
-    for row in named(sheet, "row"):
+    for row in elements_named(sheet, "row"):
         number = whole_number(row.get("r", ""), 0) or number + 1
         cells: list[str] = []
         before = 0
@@ -139,7 +139,7 @@ def _with_merged(
 def _merges(sheet: ET.Element) -> dict[int, list[tuple[int, int, int, int]]]:
     """Return row -> merged ranges (left, top, right, bottom) that cover it."""
     by_row: dict[int, list[tuple[int, int, int, int]]] = {}
-    for count, merge in enumerate(named(sheet, "mergeCell")):
+    for count, merge in enumerate(elements_named(sheet, "mergeCell")):
         match = _RANGE.fullmatch(merge.get("ref", ""))
         if not match or count >= _MAX_MERGES:
             continue
@@ -187,15 +187,15 @@ def _cell_text(cell: ET.Element, strings: list[str], styles: _Styles, *, is_1904
 
 def _plain(element: ET.Element) -> str:
     """Return the text of a string, without the reading above it, and with a raised digit behind ``^``."""
-    readings = {id(inner) for ruby in named(element, "rPh") for inner in ruby.iter()}
+    readings = {id(inner) for ruby in elements_named(element, "rPh") for inner in ruby.iter()}
     raised = {
         id(inner)
-        for run in named(element, "r")
-        if any(alignment.get("val") == "superscript" for alignment in named(run, "vertAlign"))
+        for run in elements_named(element, "r")
+        if any(alignment.get("val") == "superscript" for alignment in elements_named(run, "vertAlign"))
         for inner in run.iter()
     }
     text = ""
-    for text_run in named(element, "t"):
+    for text_run in elements_named(element, "t"):
         if id(text_run) not in readings and text_run.text:
             is_power = id(text_run) in raised and text_run.text[0].isdecimal() and text[-1:].isalnum()
             text += f"^{text_run.text}" if is_power else text_run.text

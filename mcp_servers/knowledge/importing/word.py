@@ -22,10 +22,10 @@ from mcp_servers.knowledge.importing.archives import (
     MAX_GAP,
     attribute,
     chart_table,
+    elements_named,
     embedded_warnings,
     local_name,
     main_part,
-    named,
     numbered_parts,
     parse_part,
     relation_id,
@@ -79,7 +79,7 @@ def read_word(archive: zipfile.ZipFile, builder: DocumentBuilder, _: Blob) -> tu
         tree = parts.tree(kind)
         if tree is not None:
             reader.notes |= {
-                (tag, attribute(note, "id")): note for note in named(tree, tag) if not attribute(note, "type")
+                (tag, attribute(note, "id")): note for note in elements_named(tree, tag) if not attribute(note, "type")
             }
     reader.read(content)
     sides = dict.fromkeys(
@@ -148,7 +148,7 @@ class _Styles:
 
     def __init__(self, styles: ET.Element | None) -> None:
         self._styles = (
-            {} if styles is None else {attribute(style, "styleId"): style for style in named(styles, "style")}
+            {} if styles is None else {attribute(style, "styleId"): style for style in elements_named(styles, "style")}
         )
 
     def _chain(self, style_id: str) -> Iterator[ET.Element]:
@@ -424,7 +424,7 @@ class _Reader:
     def read_field_mark(self, mark: ET.Element, read: _Paragraph, form: _Form) -> None:
         kind = attribute(mark, "fldCharType")
         if kind == "begin":
-            self._write(read, _chosen(mark), form)
+            self._write(read, _choice_in_field(mark), form)
             # Some files begin fields that they never end.
             self._fields = [*self._fields[-_MAX_FIELDS:], _Field()]
         elif kind == "separate" and self._fields:
@@ -452,12 +452,13 @@ class _Reader:
         """Read the text boxes and the WordArt of a drawing; of one without text what its author says that it shows."""
         before = len(read.pieces) + len(read.boxes)
         self._inline(drawing, read, form)
-        for art in named(drawing, "textpath"):
+        for art in elements_named(drawing, "textpath"):
             self._write(read, f" {attribute(art, 'string')} ", form)
         if len(read.pieces) + len(read.boxes) > before:
             return
         described = [
-            (attribute(each, "descr") or attribute(each, "alt")).strip() for each in named(drawing, "docPr", "shape")
+            (attribute(each, "descr") or attribute(each, "alt")).strip()
+            for each in elements_named(drawing, "docPr", "shape")
         ]
         text = next(filter(None, described), "")
         if text and not _NO_DESCRIPTION.fullmatch(text):
@@ -550,13 +551,16 @@ def _tick(is_ticked: object) -> str:
     return "☑ " if is_ticked else "☐ "
 
 
-def _chosen(mark: ET.Element) -> str:
+def _choice_in_field(mark: ET.Element) -> str:
     """Return what is chosen in a form field: a box that is ticked or not, an entry of a list."""
-    box, entries = next(named(mark, "checkBox"), None), [attribute(entry, "val") for entry in named(mark, "listEntry")]
+    box, entries = (
+        next(elements_named(mark, "checkBox"), None),
+        [attribute(entry, "val") for entry in elements_named(mark, "listEntry")],
+    )
     if box is not None:
         checked = _is_on(box, "checked")
         return _tick(_is_on(box, "default") if checked is None else checked)
-    choices = next(named(mark, "ddList"), None)
+    choices = next(elements_named(mark, "ddList"), None)
     if choices is None:
         return ""
     at = whole_number(_value(choices, "result") or _value(choices, "default"), 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
-from mcp_servers.knowledge.importing.archives import attribute, local_name, named, whole_number
+from mcp_servers.knowledge.importing.archives import attribute, elements_named, local_name, whole_number
 
 BULLET = "-"
 _LEVELS = 9
@@ -36,14 +36,14 @@ class _List(NamedTuple):
 
 def _lists(numbering: ET.Element) -> dict[str, _List]:
     abstracts: dict[str, dict[int, _Level]] = {}
-    for abstract in named(numbering, "abstractNum"):
-        levels = {whole_number(attribute(level, "ilvl"), 0): _level(level) for level in named(abstract, "lvl")}
+    for abstract in elements_named(numbering, "abstractNum"):
+        levels = {whole_number(attribute(level, "ilvl"), 0): _level(level) for level in elements_named(abstract, "lvl")}
         abstracts[attribute(abstract, "abstractNumId")] = levels
     lists: dict[str, _List] = {}
-    for number in named(numbering, "num"):
+    for number in elements_named(numbering, "num"):
         abstract = next((attribute(child, "val") for child in number if local_name(child) == "abstractNumId"), "")
         levels, starts = dict(abstracts.get(abstract, {})), dict[int, int]()
-        for override in named(number, "lvlOverride"):
+        for override in elements_named(number, "lvlOverride"):
             at = whole_number(attribute(override, "ilvl"), 0)
             for change in override:
                 if local_name(change) == "lvl":
@@ -69,7 +69,7 @@ def _style_numbers(styles: ET.Element) -> dict[str, tuple[str, int]]:
     """Return paragraph style -> list and level, also of the style that it is based on."""
     numbers: dict[str, tuple[str, int]] = {}
     based: dict[str, str] = {}
-    for style in named(styles, "style"):
+    for style in elements_named(styles, "style"):
         name = attribute(style, "styleId")
         based[name] = next((attribute(child, "val") for child in style if local_name(child) == "basedOn"), "")
         number = _number_of(style)

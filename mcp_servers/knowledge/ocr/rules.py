@@ -106,7 +106,7 @@ def decisions(text: str) -> list[Decision]:
     """Return a decision for every open position of ``text``, in order."""
     decided = [Decision(at, LONG, is_sure=True) for run in _NARROW_LONG.finditer(text) for at in range(*run.span())]
     for run in _RUN.finditer(text):
-        letters, positions = _composed(run.group(), run.start())
+        letters, positions = _compose(run.group(), run.start())
         position = _Run(letters, text[run.end() : run.end() + 2], listed_words(), text)
         is_misread = False
         for at, index in enumerate(positions):
@@ -130,7 +130,7 @@ def _narrow_marks_behind(decided: Sequence[Decision], text: str) -> Iterator[Dec
             at += 1
 
 
-def _composed(text: str, start: int) -> tuple[list[str], list[int]]:
+def _compose(text: str, start: int) -> tuple[list[str], list[int]]:
     """Return the letters in full width, composed with voicing marks, and their indices."""
     letters: list[str] = []
     positions: list[int] = []

@@ -188,7 +188,7 @@ class Pipeline:
         for base in routed:
             ranked += await self._search_base(query, base)
         ranked.sort(key=lambda scored: -scored.score)
-        return await self._finish(query, ranked[: _needed(request)])
+        return await self._finish(query, ranked[: _chunks_needed(request)])
 
     async def _route(self, query: _Query, bases: Sequence[StoredBase]) -> Sequence[StoredBase]:
         """Stage 1: choose knowledge bases."""
@@ -400,11 +400,11 @@ class Pipeline:
             candidates = ranking.fuse(list(words.found), [chunk for chunk, _ in nearest.chunks])
             stage.made = f"{len(candidates)} candidates"
         with query.trace.stage("bm25", f"{len(candidates)} candidates") as stage:
-            ranked = self._scored(connection, query, base, candidates, words, nearest)
+            ranked = self._score(connection, query, base, candidates, words, nearest)
             stage.made = f"{len(ranked)} chunks{_best_text([(r.chunk, r.scores.bm25 or 0) for r in ranked])}"
         return ranked
 
-    def _scored(
+    def _score(
         self,
         connection: Transaction,
         query: _Query,
@@ -429,7 +429,7 @@ class Pipeline:
             near = np.array([cosines[chunk] for chunk in chunks])
             deviations = (near - nearest.background) / max(nearest.deviation, _LEAST_DEVIATION)
         order = ranking.fused_order(ranks, deviations, words_weight(base.base.embedder))
-        best: list[int] = np.lexsort((np.array(chunks, np.int64), -order))[: _needed(query.request)].tolist()
+        best: list[int] = np.lexsort((np.array(chunks, np.int64), -order))[: _chunks_needed(query.request)].tolist()
         headings = heading_profiles(connection, [chunks[at] for at in best])
         best_counts = counts.take(np.array(best, np.intp), axis=1)
         covered = ranking.covered_shares(weights, best_counts)
@@ -459,7 +459,7 @@ class Pipeline:
         return ranked
 
 
-def _needed(request: SearchRequest) -> int:
+def _chunks_needed(request: SearchRequest) -> int:
     """Return the number of chunks that a result may need of one base."""
     return max(request.max_results, CROSS_ENCODED)
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
-from mcp_servers.knowledge.text_analysis import Analysis, analyze, analyze_query, unified
+from mcp_servers.knowledge.text_analysis import Analysis, analyze, analyze_query, unify_letters
 from rkllm_base.ranges import KANJI, KATAKANA
 
 _REQUEST = (
@@ -107,7 +107,7 @@ class UnderstoodQuery:
 
 def understand(text: str) -> UnderstoodQuery:
     """Return the terms and concepts of a question; a question of request phrases alone keeps them."""
-    plain = unified(text)
+    plain = unify_letters(text)
     bare = _ASKING.sub(" ", plain)
     analysis = analyze_query(bare)
     if not analysis.terms:
@@ -121,7 +121,7 @@ def is_follow_up(text: str) -> bool:
     """Return True for a question that may continue the one before: it points back, or has few words of its own."""
     if len(text) > _MAX_FOLLOW_UP:
         return False
-    plain = unified(text)
+    plain = unify_letters(text)
     words = _CONTENT.findall(_ASKING.sub(" ", plain))
     meaningful = [word for word in words if not _EMPTY.fullmatch(word) and (not word.isascii() or analyze(word).terms)]
     least = _MIN_ENGLISH_WORDS if plain.isascii() else _MIN_CONTENT_WORDS
@@ -219,7 +219,7 @@ def _synonyms() -> _Synonyms:
     """Read the files, at the first question."""
     groups: dict[str, list[tuple[str, ...]]] = {}
     for name in ("synonyms.txt", "sudachi_synonyms.txt"):
-        for line in unified(Path(__file__).with_name(name).read_text("utf-8")).splitlines():
+        for line in unify_letters(Path(__file__).with_name(name).read_text("utf-8")).splitlines():
             words = () if line.startswith("#") else tuple(dict.fromkeys(line.split()))
             for word in words:
                 groups.setdefault(word, []).append(words)

@@ -322,7 +322,7 @@ def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], counts: Figu
     """Return for each profile its share of the best possible BM25, 0..1; ``counts`` are those of ``term_counts``."""
     if not counts.size:
         return np.zeros(len(profiles))
-    table = _saturated(counts, profiles, average_length)
+    table = _saturate(counts, profiles, average_length)
     owned = np.array([profile.document for profile in profiles], np.int64)
     by_document = np.argsort(owned, kind="stable")
     _, starts, documents = np.unique(owned[by_document], return_index=True, return_inverse=True)
@@ -397,7 +397,7 @@ def place_gains(of_previous: Figures, profiles: Sequence[Profile]) -> Figures:
 def heading_gains(question: QueryWeights, of_previous: Figures, headings: Sequence[Profile]) -> Figures:
     """Return what passages gain by their headings; ``of_previous`` are shares of the question before."""
     average_length = sum(heading.length for heading in headings) / max(len(headings), 1)
-    table = _saturated(term_counts(question, headings), headings, average_length)
+    table = _saturate(term_counts(question, headings), headings, average_length)
     return HEADING_GAIN * np.minimum(_sums(question, table) / question.best, 1.0) * of_previous
 
 
@@ -419,7 +419,7 @@ def term_counts(weights: QueryWeights, profiles: Sequence[Profile]) -> Figures:
     return table
 
 
-def _saturated(counts: Figures, profiles: Sequence[Profile], average_length: float) -> Figures:
+def _saturate(counts: Figures, profiles: Sequence[Profile], average_length: float) -> Figures:
     """Return what BM25 makes of counts: of repeated terms little, and less in longer profiles."""
     lengths = np.array([profile.length for profile in profiles], float)
     return counts * ((K1 + 1) / (counts + K1 * (1 - B + B * lengths / max(average_length, 1.0))))

@@ -62,7 +62,7 @@ class Profile:
 def index_chunk(title: str, headings: tuple[str, ...], text: str) -> IndexedChunk:
     """Analyze a chunk."""
     analysis = analyze(indexed_text(title, headings, text))
-    return IndexedChunk(" ".join(analysis.terms), len(analysis.terms), *_packed(_occurrences(analysis)))
+    return IndexedChunk(" ".join(analysis.terms), len(analysis.terms), *_pack(_occurrences(analysis)))
 
 
 def _occurrences(analysis: Analysis) -> Counter[str]:
@@ -71,7 +71,7 @@ def _occurrences(analysis: Analysis) -> Counter[str]:
     return occurrences
 
 
-def _packed(occurrences: Counter[str]) -> tuple[bytes, bytes]:
+def _pack(occurrences: Counter[str]) -> tuple[bytes, bytes]:
     """Return the hashes of terms and how often each occurs, as a profile has them."""
     # An import spends a fifth of its time here: without calls of our own for each term.
     hashes = np.array([zlib.crc32(term.encode()) for term in occurrences], "<u4").tobytes()
@@ -290,7 +290,7 @@ def _analyzed_headings(title: str, headings: str) -> tuple[int, bytes, bytes]:
     occurrences = Counter[str]()
     for _, found in lines:
         occurrences.update(found)
-    hashes, counts = _packed(occurrences)
+    hashes, counts = _pack(occurrences)
     return sum(length for length, _ in lines), hashes, counts
 
 

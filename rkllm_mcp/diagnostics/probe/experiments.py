@@ -64,7 +64,7 @@ def measure_pace(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
         if tokens + LIMIT >= subject.load.context_tokens or _too_long(prefill, tokens):
             break
         prompt = prompts.of_length(tokens)
-        observed = completed(cold(subject, prompt, LIMIT))
+        observed = require_completed(cold(subject, prompt, LIMIT))
         if prefill and len(prompt) <= prefill[-1][0]:
             continue
         prefill.append((len(prompt), round(observed.prefill_ms, 3)))
@@ -83,7 +83,7 @@ def _too_long(prefill: list[tuple[int, float]], tokens: int) -> bool:
 
 def find_callback_thread(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     """Find the thread of the callbacks, and test that it is the same in every run."""
-    runs = [completed(cold(subject, prompts.question, 4)) for _ in range(3)]
+    runs = [require_completed(cold(subject, prompts.question, 4)) for _ in range(3)]
     threads = {thread for run in runs for thread in run.threads}
     is_calling = all(run.threads == {run.caller} for run in runs)
     return {"callback_thread": "calling" if is_calling else "library", "callback_thread_is_kept": len(threads) == 1}
@@ -91,7 +91,7 @@ def find_callback_thread(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
 
 def watch_ending(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     """Observe the normal end of an answer: the stop token and its text."""
-    observed = completed(cold(subject, prompts.question, ANSWER_LIMIT))
+    observed = require_completed(cold(subject, prompts.question, ANSWER_LIMIT))
     pairs = zip(observed.ids, observed.texts, strict=True)
     texts = [(token, (text or b"").decode("utf-8", "replace")) for token, text in pairs]
     facts: Facts = {"first_tokens": texts[:_SHOWN_TOKENS]}
@@ -117,16 +117,16 @@ def watch_cache(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     """Measure the KV cache reuse between runs, without and with history."""
     base, tail = base_prompt(subject, prompts), prompts.tail()
     facts: Facts = {}
-    first = completed(cold(subject, base, 2))
+    first = require_completed(cold(subject, base, 2))
     size = subject.cache_size()
     if size is not None and RKLLM_RUN_FINISH in first.states:
         facts["caches_last_token"] = size >= len(base) + len(first.ids)
-    facts["reuses_prefix"] = spares(first, completed(subject.run([*base, *tail], 2)), len(base))
+    facts["reuses_prefix"] = spares(first, require_completed(subject.run([*base, *tail], 2)), len(base))
     cold(subject, base, 2)
-    again = completed(subject.run(base, 2))
-    if again.evaluated is not None:
-        some = "all" if again.evaluated >= len(base) else "last"
-        facts["full_match_evaluates"] = some if again.evaluated else "none"
+    again = require_completed(subject.run(base, 2))
+    if again.evaluated_tokens is not None:
+        some = "all" if again.evaluated_tokens >= len(base) else "last"
+        facts["full_match_evaluates"] = some if again.evaluated_tokens else "none"
     facts |= _watch_history(subject, base, tail)
     settled = {name: fact for name, fact in facts.items() if fact is not None}
     if len(settled) < len(facts):
@@ -137,12 +137,12 @@ def watch_cache(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
 def _watch_history(subject: ProbeSubject, base: list[int], tail: list[int]) -> Facts:
     """The same, of runs that keep their history."""
     subject.clear()
-    first = completed(subject.run(base, 2, keep_history=True))
-    further = completed(subject.run(tail, 2, keep_history=True))
+    first = require_completed(subject.run(base, 2, keep_history=True))
+    further = require_completed(subject.run(tail, 2, keep_history=True))
     size = subject.cache_size()
     subject.clear()
-    completed(subject.run(base, 2, keep_history=True))
-    both = completed(subject.run([*base, *tail], 2))
+    require_completed(subject.run(base, 2, keep_history=True))
+    both = require_completed(subject.run([*base, *tail], 2))
     subject.clear()
     facts: Facts = {"reuses_prefix_after_history": spares(first, both, len(base))}
     if size is not None and RKLLM_RUN_FINISH in further.states:
@@ -189,7 +189,7 @@ def _alike(first: tuple[float, ...], other: tuple[float, ...]) -> bool:
 def measure_logits_steps(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     """Measure runs of one token for its logits after a cached prefix: the steps of sampling by the host."""
     base, tail = base_prompt(subject, prompts), prompts.tail()[:_STEPS]
-    first = completed(cold(subject, base, 1))
+    first = require_completed(cold(subject, base, 1))
     steps: list[Observed] = []
     for count in range(1, len(tail) + 1):
         steps.append(subject.run([*base, *tail[:count]], 1, mode=RKLLM_INFER_GET_LOGITS))
@@ -225,16 +225,16 @@ def try_prompt_cache(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
         if not saved.is_complete or not file.is_file():
             raise InconclusiveError(f"no prompt cache was written (rkllm_run returned {saved.status})")
         facts: Facts = {"prompt_cache_bytes": (file.stat().st_size, len(base))}
-        uncached = completed(cold(subject, [*base, *tail], 1))
+        uncached = require_completed(cold(subject, [*base, *tail], 1))
         subject.clear()
         status = subject.load_prompt_cache(str(file))
         if status != 0:
             raise InconclusiveError(f"rkllm_load_prompt_cache returned {status}", facts)
-        loaded = completed(subject.run([*base, *tail], 1))
+        loaded = require_completed(subject.run([*base, *tail], 1))
         subject.release_prompt_cache()
         subject.clear()
-    if loaded.evaluated is not None:
-        facts["prompt_cache_prefills"] = (loaded.evaluated, len(base) + len(tail))
+    if loaded.evaluated_tokens is not None:
+        facts["prompt_cache_prefills"] = (loaded.evaluated_tokens, len(base) + len(tail))
     if uncached.prefill_ms >= _TELLING_MS and loaded.prefill_ms > 0:
         facts["prompt_cache_speed_up"] = round(uncached.prefill_ms / loaded.prefill_ms, 2)
     return facts
@@ -254,7 +254,7 @@ def cold(subject: ProbeSubject, prompt: list[int] | tuple[int, ...], limit: int)
     return subject.run(prompt, limit)
 
 
-def completed(observed: Observed) -> Observed:
+def require_completed(observed: Observed) -> Observed:
     """Return the run if it ended as it should, or raise an InconclusiveError."""
     if not observed.is_complete:
         raise InconclusiveError(f"rkllm_run failed (it returned {observed.status})")
@@ -263,8 +263,8 @@ def completed(observed: Observed) -> Observed:
 
 def spares(first: Observed, second: Observed, shared: int) -> bool | None:
     """Return True if the second run did not evaluate the prefix again that it shares; None if unknown."""
-    if first.evaluated is not None and second.evaluated is not None:
-        return second.evaluated < shared // 2 + LIMIT
+    if first.evaluated_tokens is not None and second.evaluated_tokens is not None:
+        return second.evaluated_tokens < shared // 2 + LIMIT
     if first.prefill_ms < _TELLING_MS:
         return None
     return second.prefill_ms < first.prefill_ms / 2

@@ -18,7 +18,7 @@ from rkllm_mcp.diagnostics.probe.experiments import (
     base_prompt,
     beside,
     cold,
-    completed,
+    require_completed,
     spares,
 )
 from rkllm_mcp.diagnostics.probe.subject import Observed, ProbePrompts, ProbeSubject
@@ -47,7 +47,7 @@ _NS_PER_MS = 1e6
 def abort_runs(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     """Test aborts: when idle, between tokens, and during prefill."""
     facts: Facts = {"abort_idle_status": subject.abort()}
-    complete = completed(cold(subject, prompts.question, LIMIT))
+    complete = require_completed(cold(subject, prompts.question, LIMIT))
     called_ns: list[int] = []
 
     def abort() -> int:
@@ -80,7 +80,7 @@ def _abort_prefill(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
         if tokens + LIMIT >= subject.load.context_tokens:
             return {}
         prompt = prompts.of_length(tokens)
-        complete = completed(cold(subject, prompt, LIMIT))
+        complete = require_completed(cold(subject, prompt, LIMIT))
         whole_ms = (complete.times_ns[0] - complete.began_ns) / _NS_PER_MS if complete.times_ns else 0.0
         if whole_ms >= _PREFILL_MS:
             return _abort_this_prefill(subject, prompt, complete, whole_ms)
@@ -121,8 +121,8 @@ def _ending(observed: Observed) -> str:
 
 def leave_pauses(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     """Find the call that ends a pause, so that the next run reads its own prompt."""
-    expected = completed(cold(subject, prompts.other, LIMIT)).ids[:_COMPARED]
-    resumed = completed(cold(subject, prompts.question, LIMIT)).ids[_PAUSE_AT:][:_COMPARED]
+    expected = require_completed(cold(subject, prompts.other, LIMIT)).ids[:_COMPARED]
+    resumed = require_completed(cold(subject, prompts.question, LIMIT)).ids[_PAUSE_AT:][:_COMPARED]
     if not resumed or resumed == expected:
         raise InconclusiveError("the two answers are too short or too alike to tell them apart")
     ways: dict[str, Callable[[], int]] = {"clear": subject.clear, "abort": subject.abort, "run": lambda: 0}
@@ -155,7 +155,7 @@ def _empty(subject: ProbeSubject, prompts: ProbePrompts) -> None:
 
 def hide_special_tokens(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     """Record the callback of a hidden special token: the one that ends the answer."""
-    observed = completed(cold(subject, prompts.question, ANSWER_LIMIT))
+    observed = require_completed(cold(subject, prompts.question, ANSWER_LIMIT))
     heard = [text for token, text in zip(observed.ids, observed.texts, strict=True) if token in prompts.stop_ids]
     if heard:
         return {"skipped_token": "null" if heard[0] is None else "empty"}
@@ -167,19 +167,19 @@ def hide_special_tokens(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
 def keep_leading_tokens(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     """Test that n_keep leaves the leading tokens in the cache."""
     base = base_prompt(subject, prompts)
-    first = completed(cold(subject, base, 2))
-    again = completed(subject.run([*base, *prompts.tail()], 2))
-    if again.evaluated is None or first.evaluated is None:
+    first = require_completed(cold(subject, base, 2))
+    again = require_completed(subject.run([*base, *prompts.tail()], 2))
+    if again.evaluated_tokens is None or first.evaluated_tokens is None:
         raise InconclusiveError("this runtime counts no tokens")
     if spares(first, again, len(base)):
         raise InconclusiveError("every run leaves all of its tokens, the leading ones too")
     prompt_tokens = len(base) + len(prompts.tail())
-    return {"keeps_leading_tokens": again.evaluated <= prompt_tokens - KEPT_TOKENS // 2}
+    return {"keeps_leading_tokens": again.evaluated_tokens <= prompt_tokens - KEPT_TOKENS // 2}
 
 
 def stay_loaded(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     """A context length that is not a multiple of 32: that it was loaded, and runs."""
-    completed(cold(subject, prompts.question, 2))
+    require_completed(cold(subject, prompts.question, 2))
     return {"odd_context": "accepted"}
 
 

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable
 from pathlib import Path
 
-from rkllm_mcp.diagnostics.probe.experiments import LIMIT, Facts, InconclusiveError, completed
+from rkllm_mcp.diagnostics.probe.experiments import LIMIT, Facts, InconclusiveError, require_completed
 from rkllm_mcp.diagnostics.probe.subject import ProbePictures, ProbePrompts, ProbeSubject
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.generation import ImageInput, ImageTags
@@ -54,7 +54,7 @@ def _measure_encoder(encoder: NativeEncoder) -> Facts:
     times: dict[str, float] = {}
     for cores, mask in _CORES.items():
         if encoder.use_cores(mask):
-            times[cores] = statistics.median(_timed(lambda: encoder.encode(pixels)) for _ in range(_ENCODINGS))
+            times[cores] = statistics.median(_time_call(lambda: encoder.encode(pixels)) for _ in range(_ENCODINGS))
     encoder.use_all_cores()
     return {"encoder_ms": times}
 
@@ -65,9 +65,9 @@ def _watch_template(subject: ProbeSubject, pictures: ProbePictures, picture: Ima
     expected = pictures.text_tokens + picture.tokens_per_image
     subject.clear()
     for name in ("picture_template_adds", "picture_empty_template_adds"):
-        observed = completed(subject.run(picture, 2))
-        if observed.evaluated is not None:
-            facts[name] = observed.evaluated - expected
+        observed = require_completed(subject.run(picture, 2))
+        if observed.evaluated_tokens is not None:
+            facts[name] = observed.evaluated_tokens - expected
         subject.set_chat_template("", "", "")
         subject.clear()
     return facts
@@ -76,10 +76,10 @@ def _watch_template(subject: ProbeSubject, pictures: ProbePictures, picture: Ima
 def _watch_second_picture(subject: ProbeSubject, first: ImageInput, second: ImageInput) -> Facts:
     """Whether a picture is answered after another one as it is from an empty cache (rknn-llm #257, rkllama #175)."""
     subject.clear()
-    alone = completed(subject.run(second, LIMIT)).ids
+    alone = require_completed(subject.run(second, LIMIT)).ids
     subject.clear()
-    other = completed(subject.run(first, LIMIT)).ids
-    behind = completed(subject.run(second, LIMIT)).ids
+    other = require_completed(subject.run(first, LIMIT)).ids
+    behind = require_completed(subject.run(second, LIMIT)).ids
     if alone == other:
         return {}
     return {"second_picture": "right" if behind == alone else "as the first" if behind == other else "otherwise"}
@@ -98,7 +98,7 @@ def _watch_memory(subject: ProbeSubject, picture: ImageInput) -> Facts:
 
 def _show_often(subject: ProbeSubject, picture: ImageInput, times: int, keeps: bool) -> None:
     for _ in range(times):
-        completed(subject.run(picture, 1, keep_history=keeps))
+        require_completed(subject.run(picture, 1, keep_history=keeps))
         subject.clear()
 
 
@@ -119,7 +119,7 @@ def _pixels(encoder: NativeEncoder, colour: tuple[int, int, int]) -> bytes:
     return bytes(colour) * (encoder.shape.width * encoder.shape.height)
 
 
-def _timed(call: Callable[[], object]) -> float:
+def _time_call(call: Callable[[], object]) -> float:
     began_ns = time.monotonic_ns()
     call()
     return _ms(time.monotonic_ns() - began_ns)

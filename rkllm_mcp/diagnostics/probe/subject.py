@@ -107,7 +107,7 @@ class Observed:
         return self.status == 0 and RKLLM_RUN_ERROR not in self.states
 
     @property
-    def evaluated(self) -> int | None:
+    def evaluated_tokens(self) -> int | None:
         """Prompt tokens that were evaluated; None where the runtime does not say."""
         return self.perf.prefill_tokens if self.perf else None
 

@@ -63,7 +63,7 @@ def _in_process(server: object) -> Channel:
 
     ``server`` is an ``MCPServer`` (or low-level ``Server``) of the SDK, a function that makes one, or ``module:name``.
     """
-    served: Any = _imported(server) if isinstance(server, str) else server
+    served: Any = _import_entry(server) if isinstance(server, str) else server
     if callable(served) and not isinstance(served, (sdk.server.Server, sdk.mcpserver.MCPServer)):
         served = served()
     if not isinstance(served, (sdk.server.Server, sdk.mcpserver.MCPServer)):
@@ -71,7 +71,7 @@ def _in_process(server: object) -> Channel:
     return Channel(None, served)
 
 
-def _imported(entry: str) -> Any:
+def _import_entry(entry: str) -> Any:
     module, _, name = entry.partition(":")
     try:
         return getattr(importlib.import_module(module), name)

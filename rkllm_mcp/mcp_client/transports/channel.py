@@ -145,7 +145,7 @@ def mended_message(message: object) -> object:
     return mended
 
 
-async def delivered(frame: bytes | str, session: Incoming, notes: LastLines, source: str) -> int | None:
+async def deliver(frame: bytes | str, session: Incoming, notes: LastLines, source: str) -> int | None:
     """Deliver the messages in a frame, or note an invalid one with its ``source``.
 
     Return the number of messages; None if the session has ended.

@@ -179,7 +179,7 @@ def _client(
             try:
                 response = await _send_in_time(attempt, longest_pause_s)
                 if deliver is None:
-                    response = await _mended(call, response, long)
+                    response = await _mend_response(call, response, long)
             except sdk.httpx2.StreamError as error:
                 return await _error_response(request, _error(call, str(error), _INTERNAL_ERROR), deliver)
             except (sdk.httpx2.TransportError, RkllmMcpError, sdk.client_auth.OAuthFlowError) as error:
@@ -326,7 +326,7 @@ def _reason(spec: RemoteServer, error: Exception) -> str:
 _EVENT_FIELDS = (b"event:", b"data:", b"id:", b"retry:", b":")
 
 
-async def _mended(call: str | int, response: httpx2.Response, long: LongMessages) -> httpx2.Response:
+async def _mend_response(call: str | int, response: httpx2.Response, long: LongMessages) -> httpx2.Response:
     """Return a response to a request in the form that the SDK reads; one that it refuses with a reason stays as it is.
 
     A list around the message, a missing Content-Type and what ``messages_in`` repairs are read; the size is limited.

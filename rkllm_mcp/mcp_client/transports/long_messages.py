@@ -102,12 +102,12 @@ class LongMessages:
             while (end := _EVENT_END.search(waiting, start)) is not None:
                 event, start = bytes(waiting[: end.end()]), 0
                 del waiting[: end.end()]
-                yield event if len(event) <= LONG_BYTES else await self._shortened(event)
+                yield event if len(event) <= LONG_BYTES else await self._shorten_event(event)
             if len(waiting) > MAX_MESSAGE_BYTES:
                 raise sdk.httpx2.StreamError(f"an event has more than {MAX_MESSAGE_BYTES // 1024**2} MB")
         yield bytes(waiting)
 
-    async def _shortened(self, event: bytes) -> bytes:
+    async def _shorten_event(self, event: bytes) -> bytes:
         others, messages = await run_costly(_read_event, event)
         head = b"".join(line + b"\n" for line in others)
         return b"".join(

@@ -21,7 +21,7 @@ import anyio
 from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.mcp_client.allowed_commands import launch_of
 from rkllm_mcp.mcp_client.sandbox import NO_FOLDERS, SandboxFolders
-from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, Channel, delivered, exchange
+from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, Channel, deliver, exchange
 from rkllm_mcp.mcp_client.transports.process import Child, open_child
 from rkllm_mcp.mcp_client.wire_log import LastLines
 
@@ -129,7 +129,7 @@ class _Program:
                     self.has_line_too_long = True
                     return
                 for line in chain.from_iterable(map(joined.feed, lines)):
-                    count = await delivered(line, session, self.notes, "stdout")
+                    count = await deliver(line, session, self.notes, "stdout")
                     if count is None:
                         return
                     self.invalid_bytes = 0 if count else self.invalid_bytes + len(line)

@@ -21,7 +21,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from rkllm_mcp.config.servers import RemoteServer
-from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, Channel, delivered, exchange
+from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, Channel, deliver, exchange
 from rkllm_mcp.mcp_client.transports.http import tls_context
 from rkllm_mcp.mcp_client.wire_log import LastLines
 
@@ -44,7 +44,7 @@ def _ending(socket: ClientConnection) -> str:
 
 async def _read_messages(socket: ClientConnection, notes: LastLines, session: Incoming) -> None:
     with session, suppress(ConnectionClosed):
-        while await delivered(await socket.recv(), session, notes, "invalid message") is not None:
+        while await deliver(await socket.recv(), session, notes, "invalid message") is not None:
             pass
 
 

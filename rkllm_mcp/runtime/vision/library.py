@@ -173,7 +173,7 @@ class NativeEncoder:
             self._functions.rknn_outputs_release(self._context, self.shape.outputs, outputs)
         except CallFailedError as error:
             raise RunRejectedError(f"the vision encoder failed: {error}") from None
-        return self._interleaved()
+        return self._interleave_rows()
 
     def use_all_cores(self) -> None:
         """Use as many cores as the NPU has; they are used from the beginning."""
@@ -191,7 +191,7 @@ class NativeEncoder:
         """Free the model."""
         self._functions.rknn_destroy(self._context)
 
-    def _interleaved(self) -> bytes:
+    def _interleave_rows(self) -> bytes:
         """Return the rows of all outputs, token by token."""
         if len(self._buffers) == 1:
             return bytes(self._buffers[0])

@@ -63,7 +63,7 @@ def fitted_pixels(data: bytes, width: int, height: int) -> bytes:
         with image:
             _require_size(*image.size, _MOST_PIXELS_OF.get(image.format or "", MOST_PIXELS))
             image.draft("RGB", (2 * width, 2 * height))
-            small = _reduced(image, width, height)
+            small = _reduce(image, width, height)
             return _on_grey(ImageOps.exif_transpose(small), width, height)
     except (InputRefusedError, MemoryError):
         raise
@@ -112,7 +112,7 @@ def _problem(data: bytes, error: Exception) -> str:
     return f"the picture is damaged or incomplete ({error}); send it again, or save it anew as PNG or JPEG"
 
 
-def _reduced(image: Image.Image, width: int, height: int) -> Image.Image:
+def _reduce(image: Image.Image, width: int, height: int) -> Image.Image:
     """Return the picture in RGB at a fraction of its size that is still at least the wanted size."""
     image.load()
     # The larger side decides, as the picture may have to be turned.

@@ -43,7 +43,7 @@ def _serve(connection: socket.socket) -> None:
             if kind == frames.LOAD_ENCODER:
                 encoder = _load(connection, frames.unpack(frames.EncoderLoad, body))
             elif kind == frames.ENCODE and encoder is not None:
-                connection.sendall(_encoded(encoder, *frames.unpack_numbered(body)))
+                connection.sendall(_encode(encoder, *frames.unpack_numbered(body)))
             elif kind == frames.SHUTDOWN:
                 if encoder is not None:
                     encoder.destroy()
@@ -61,7 +61,7 @@ def _load(connection: socket.socket, command: frames.EncoderLoad) -> NativeEncod
     return encoder
 
 
-def _encoded(encoder: NativeEncoder, number: int, pixels: bytes) -> bytes:
+def _encode(encoder: NativeEncoder, number: int, pixels: bytes) -> bytes:
     try:
         return frames.pack_numbered(frames.ENCODED, number, encoder.encode(pixels))
     except RunRejectedError as error:

@@ -42,7 +42,7 @@ from rkllm_mcp.surfaces.tables import (
     tool_table,
     tool_text,
 )
-from rkllm_mcp.surfaces.terminal import wrapped
+from rkllm_mcp.surfaces.terminal import wrap
 from rkllm_mcp.text import collapse_whitespace, shorten, without_files
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ async def system(state: ChatState, argument: str) -> None:
     if not argument:
         text, columns = current or state.phrases.sentence("chat.no_system"), state.terminal.columns
         lines = text.split("\n")
-        lines = lines if columns is None else [part for line in lines for part in wrapped(line, columns)]
+        lines = lines if columns is None else [part for line in lines for part in wrap(line, columns)]
         state.terminal.answer("".join(f"{line}\n" for line in lines))
         return
     await state.host.change_system(conversation, argument)
@@ -399,7 +399,7 @@ async def _help(state: ChatState, _argument: str) -> None:
     columns, keys = state.terminal.columns, state.phrases.sentence("help.keys")
     rows = [(usage, effect) for usage, effect, *_ in state.phrases.table("help.commands").values()]
     state.terminal.answer(state.terminal.table((), rows))
-    lines = [keys] if columns is None else wrapped(keys, columns)
+    lines = [keys] if columns is None else wrap(keys, columns)
     state.terminal.answer("".join(f"{line}\n" for line in lines))
 
 
@@ -466,7 +466,7 @@ async def _model(state: ChatState, argument: str) -> None:
         state.terminal.note(state.phrases.sentence("chat.loaded", name=argument))
         return
     model, labels = state.host.model, state.phrases.table("chat.model")
-    description = state.phrases.translated("models.phrases", model.card_description)
+    description = state.phrases.translate_text("models.phrases", model.card_description)
     rows = [("name", model.name), ("description", description), ("file", model.file), ("template", model.template)]
     rows.append(("context", state.phrases.sentence("chat.tokens", count=model.context_tokens)))
     rows.append(("kind", state.terminal.word(model.description)))

@@ -54,7 +54,7 @@ class Completions:
             return begun, await anyio.to_thread.run_sync(path_completions, begun)
         if quoted := re.search(r'(?<!\S)@"([^"]*)$', text):
             paths = await anyio.to_thread.run_sync(path_completions, quoted[1])
-            return quoted[0], {_mentioned(path): "" for path in paths}
+            return quoted[0], {_mention(path): "" for path in paths}
         word = text.rsplit(maxsplit=1)[-1] if text and not text[-1].isspace() else ""
         with anyio.move_on_after(PATIENCE_S):
             try:
@@ -69,7 +69,7 @@ class Completions:
         if word.startswith("@"):
             paths = await anyio.to_thread.run_sync(path_completions, word[1:])
             references = {f"@{name}": meaning for name, meaning in (await self._references(word[1:])).items()}
-            return {**references, **{_mentioned(path): "" for path in paths}}
+            return {**references, **{_mention(path): "" for path in paths}}
         if command == "/resource" and not earlier_words:
             return await self._references(word)
         if command == "/resources" and not earlier_words:
@@ -106,7 +106,7 @@ class Completions:
                 word, {f"{missing_argument.name}=": missing_argument.description for missing_argument in missing}
             )
         ideas = await self.host.complete_prompt(prompt.reference, argument, value, values, self.context)
-        return {f"{argument}={_quoted(idea)}": "" for idea in ideas}
+        return {f"{argument}={_quote(idea)}": "" for idea in ideas}
 
     async def _approvals(self, word: str, earlier_words: Sequence[str]) -> Mapping[str, str]:
         if not earlier_words:
@@ -154,7 +154,7 @@ def _beginning(word: str, names: Iterable[str] | Mapping[str, str]) -> Mapping[s
     return {name: text.strip().partition("\n")[0] for name, text in meanings.items() if name.startswith(word)}
 
 
-def _mentioned(path: str) -> str:
+def _mention(path: str) -> str:
     """Return a path as a question mentions it."""
     if " " not in path:
         return f"@{path}"
@@ -162,5 +162,5 @@ def _mentioned(path: str) -> str:
     return f'@"{path}' if path.endswith("/") else f'@"{path}"'
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     return f'"{value}"' if " " in value else value

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
-from rkllm_mcp.elicitation import FormField, fields_of, filled
+from rkllm_mcp.elicitation import FormField, complete_content, fields_of
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
@@ -94,7 +94,7 @@ class FormPrompt:
             content = filling
             fields = fields_of(question.schema)
             self._show_values(
-                {field.title: _titled(field, content[field.name]) for field in fields if field.name in content}
+                {field.title: _title_of(field, content[field.name]) for field in fields if field.name in content}
             )
             choice = await self._until(self.phrases.sentence("answer.send"), self._choice, "y/e/n")
             if choice != "e":
@@ -135,7 +135,7 @@ class FormPrompt:
                     )
                 else:
                     break
-        return filled(schema, content)
+        return complete_content(schema, content)
 
     def _parsed_field(self, field: FormField, text: str) -> dict[str, Any]:
         """Return the value of a field by name; nothing, after an error message, if the text is invalid."""
@@ -148,7 +148,7 @@ class FormPrompt:
     def _present(self, field: FormField, current: Any) -> None:
         notes = [visible(field.description), self.phrases.table("answer.kinds")[field.kind]]
         if current is not None:
-            notes.append(self.phrases.sentence("answer.default", value=visible(_spelled(_titled(field, current)))))
+            notes.append(self.phrases.sentence("answer.default", value=visible(_spell(_title_of(field, current)))))
         elif field.required:
             notes.append(self.phrases.sentence("answer.required"))
         joined = "; ".join(note for note in notes if note)
@@ -158,7 +158,7 @@ class FormPrompt:
 
     def _show_values(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
-            text = visible(_spelled(value))
+            text = visible(_spell(value))
             if len(text) > SHOWN_CHARS:
                 text = f"{text[:SHOWN_CHARS]}{self.phrases.sentence('answer.more', count=len(text) - SHOWN_CHARS)}"
             lines = text.split("\n")
@@ -214,7 +214,7 @@ def visible(text: str) -> str:
     )
 
 
-def _spelled(value: Any) -> str:
+def _spell(value: Any) -> str:
     """A value as a person reads it: text as it is, the turns of a conversation as turns, the rest as JSON."""
     if isinstance(value, str):
         return value
@@ -224,7 +224,7 @@ def _spelled(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _titled(field: FormField, value: Any) -> Any:
+def _title_of(field: FormField, value: Any) -> Any:
     """The value as the form calls it."""
     titles = {json.dumps(choice.value): choice.title for choice in field.choices}
     if isinstance(value, (list, tuple)):
@@ -279,7 +279,7 @@ class TerminalApprover:
         # Trailing blanks are the room before what is typed.
         text = f"{question}{prompt}"
         shown = text.rstrip()
-        sys.stderr.write(self.terminal.broken(shown) + text[len(shown) :])
+        sys.stderr.write(self.terminal.break_lines(shown) + text[len(shown) :])
         sys.stderr.flush()
         line = sys.stdin.readline()
         if not line:

@@ -116,7 +116,7 @@ class ChatHost(Protocol):
         """Answer a server's form; return False if it does not wait any more."""
         ...
 
-    async def settled(self, question_id: str) -> None:
+    async def wait_until_settled(self, question_id: str) -> None:
         """Wait until a request is closed: answered, timed out, or its answer was stopped."""
         ...
 
@@ -195,7 +195,7 @@ class LocalHost:
         self.resume = app.resume
         self.reply = app.reply
         self.cancel = app.answers.cancel
-        self.settled = app.pending.settled
+        self.wait_until_settled = app.pending.wait_until_settled
 
     @property
     def model(self) -> AnsweringModel:
@@ -235,7 +235,7 @@ class LocalHost:
 
     async def models(self) -> Mapping[str, ListedModel]:
         """See ``ChatHost.models``."""
-        return self._app.models.listed(with_installed=True) if self._app.models is not None else {}
+        return self._app.models.list_models(with_installed=True) if self._app.models is not None else {}
 
     async def load_model(self, name: str) -> None:
         """See ``ChatHost.load_model``."""

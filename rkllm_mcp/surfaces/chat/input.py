@@ -49,7 +49,7 @@ class LineReader(Protocol):
         """Context manager for the time of an answer: input is queued and not echoed."""
         ...
 
-    def interrupted(self) -> None:
+    def on_interrupt(self) -> None:
         """Discard input typed during an answer that the person stopped."""
         ...
 
@@ -73,7 +73,7 @@ class PipedLines(Lines):
         """Do nothing: a pipe has no echo."""
         return nullcontext()
 
-    def interrupted(self) -> None:
+    def on_interrupt(self) -> None:
         """Do nothing: lines of a pipe stay valid."""
 
 
@@ -92,7 +92,7 @@ class ConsoleAnswers:
         self._terminal.prompt(prompt)
         line = await self._lines.read()
         if line is not None:
-            self._terminal.entered()
+            self._terminal.on_enter()
         return line
 
     def forget_typed(self) -> None:
@@ -131,7 +131,7 @@ class TerminalLines:
     async def read(self) -> str | None:
         """See ``LineReader.read``; Ctrl-C gives up the line, and twice on an empty line or Ctrl-D there it ends."""
         try:
-            line = await self._typed(self._session, PROMPT)
+            line = await self._prompt(self._session, PROMPT)
         except KeyboardInterrupt:
             is_empty = not self._session.default_buffer.text
             if is_empty and self._was_given_up:
@@ -153,16 +153,16 @@ class TerminalLines:
     async def edit(self, text: str) -> str | None:
         """See ``Console.edit``; without ``$VISUAL`` and ``$EDITOR`` it is edited at the prompt."""
         if self._env.get("VISUAL") or self._env.get("EDITOR"):
-            return await edited(text, self._env)
+            return await edit_text(text, self._env)
         try:
-            return (await self._typed(self._session, PROMPT, text)).strip()
+            return (await self._prompt(self._session, PROMPT, text)).strip()
         except (KeyboardInterrupt, EOFError):
             return ""
 
     async def ask(self, prompt: str) -> str | None:
         """The answer to a question; None when the person left it with Ctrl-C or Ctrl-D."""
         try:
-            return await self._typed(self._asking, prompt)
+            return await self._prompt(self._asking, prompt)
         except (KeyboardInterrupt, EOFError):
             return None
         finally:
@@ -171,11 +171,11 @@ class TerminalLines:
 
     def forget_typed(self) -> None:
         """Discard pending input."""
-        self.interrupted()
+        self.on_interrupt()
         discard_typed()
 
-    def interrupted(self) -> None:
-        """See ``LineReader.interrupted``; the terminal has discarded its unread input."""
+    def on_interrupt(self) -> None:
+        """See ``LineReader.on_interrupt``; the terminal has discarded its unread input."""
         from prompt_toolkit.input.typeahead import clear_typeahead
 
         clear_typeahead(self._asking.input)
@@ -186,14 +186,14 @@ class TerminalLines:
         """See ``LineReader.while_answering``; text that is pasted meanwhile stays one text, not a question a line."""
         self._is_answering = True
         try:
-            with _unechoed(sys.stdin.fileno()):
+            with _without_echo(sys.stdin.fileno()):
                 _mark_pasted(is_on=True)
                 yield
         finally:
             self._is_answering = False
             _mark_pasted(is_on=False)
 
-    async def _typed(self, session: PromptSession[str], prompt: str, text: str = "") -> str:
+    async def _prompt(self, session: PromptSession[str], prompt: str, text: str = "") -> str:
         from prompt_toolkit.patch_stdout import patch_stdout
 
         # What servers say meanwhile appears above the prompt. SIGINT is the command's own to handle.
@@ -201,7 +201,7 @@ class TerminalLines:
             return await session.prompt_async(prompt, default=text, handle_sigint=False)
 
 
-async def edited(text: str, env: Mapping[str, str]) -> str | None:
+async def edit_text(text: str, env: Mapping[str, str]) -> str | None:
     """Return a text as ``$VISUAL`` or ``$EDITOR`` left it; None if it does not run or fails."""
     command = shlex.split(env.get("VISUAL") or env.get("EDITOR") or "")
     if not command or shutil.which(command[0]) is None:
@@ -215,7 +215,7 @@ async def edited(text: str, env: Mapping[str, str]) -> str | None:
 
 
 @contextmanager
-def _unechoed(descriptor: int) -> Generator[None]:
+def _without_echo(descriptor: int) -> Generator[None]:
     """Read keys without echo; Ctrl-C remains a signal."""
     import termios
 

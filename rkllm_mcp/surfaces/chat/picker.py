@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rkllm_mcp.surfaces.terminal import clipped, printable, width
+from rkllm_mcp.surfaces.terminal import clip, printable, width
 
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -52,7 +52,7 @@ class _List:
         self.filter, self.position = text, 0
 
     def text(self, columns: int) -> StyleAndTextTuples:
-        heading = clipped(printable(self.heading), max(columns - 1, 1))
+        heading = clip(printable(self.heading), max(columns - 1, 1))
         parts: StyleAndTextTuples = [("bold", f"{heading}\n"), ("", f"> {printable(self.filter)}\n")]
         shown = self.shown
         first = max(0, min(self.position - _MOST_ROWS // 2, len(shown) - _MOST_ROWS))
@@ -60,17 +60,17 @@ class _List:
         room = max((width(printable(row.title)) for row in rows), default=0)
         for place, row in enumerate(rows, first):
             mark, style = ("❯ ", "reverse") if place == self.position else ("  ", "")
-            title = clipped(printable(row.title), max(columns - 4, 1))
+            title = clip(printable(row.title), max(columns - 4, 1))
             detail = " " * (min(room, columns) - width(title) + 2) + printable(row.detail) if row.detail else ""
             parts += [
                 (style, f"{mark}{title}"),
-                ("ansibrightblack", clipped(detail, max(columns - width(title) - 3, 0))),
+                ("ansibrightblack", clip(detail, max(columns - width(title) - 3, 0))),
             ]
             parts.append(("", "\n"))
         if not rows:
             parts.append(("ansibrightblack", f"  {self._none}\n"))
         count = f"{self.position + 1}/{len(shown)}  " if len(shown) > len(rows) else ""
-        parts.append(("ansibrightblack", clipped(f"  {count}{self._keys}", max(columns - 1, 1))))
+        parts.append(("ansibrightblack", clip(f"  {count}{self._keys}", max(columns - 1, 1))))
         return parts
 
 

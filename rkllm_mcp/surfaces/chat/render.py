@@ -191,11 +191,11 @@ def transcript(messages: Sequence[Message]) -> str:
             calls = [f"`{call.name}({json.dumps(dict(call.arguments), ensure_ascii=False)})`" for call in message.calls]
             parts += ["## Assistant", *filter(None, [with_closed_fence(message.text.strip())]), *calls]
         else:
-            parts += [f"### {result.name}\n\n{_fenced(result.text)}" for result in message.results]
+            parts += [f"### {result.name}\n\n{_fence(result.text)}" for result in message.results]
     return "\n\n".join(parts) + "\n"
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     """Return the text as a code block with a fence longer than any inside it."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -253,7 +253,7 @@ class Answering:
         async with anyio.create_task_group() as asking:
 
             async def take_away() -> None:
-                await self.host.settled(question.id)
+                await self.host.wait_until_settled(question.id)
                 asking.cancel_scope.cancel()
 
             asking.start_soon(take_away)

@@ -35,11 +35,11 @@ from rkllm_mcp.surfaces.terminal import (
     LiveRegion,
     PrintableStream,
     Terminal,
-    clipped,
+    apply_style,
+    clip,
     printable,
-    styled,
     width,
-    wrapped,
+    wrap,
 )
 from rkllm_mcp.text import collapse_whitespace, shorten
 
@@ -67,7 +67,7 @@ def plain_units(source: str, columns: int) -> list[Unit]:
     return [
         (
             match.start(),
-            [part for line in match[0].split("\n") for part in wrapped(line.expandtabs(TAB_COLUMNS), columns)],
+            [part for line in match[0].split("\n") for part in wrap(line.expandtabs(TAB_COLUMNS), columns)],
             "",
         )
         for match in _PARAGRAPH.finditer(source)
@@ -155,7 +155,7 @@ class StreamedText:
         more = self._source[self._solid_chars :].rstrip()
         if self._room is None or _INLINE.search(more) or (size := width(more)) > self._room:
             return False
-        if not self.region.append(styled(more, self.style)):
+        if not self.region.append(apply_style(more, self.style)):
             return False
         self._room -= size
         self._solid_chars += len(more)
@@ -170,7 +170,7 @@ class StreamedText:
         is_first, above, final = self._above is None, self._above, 0
         for start, unit_lines, sign in units:
             lines += [] if above is None or (sign and sign == above) else [""]
-            lines += [f"{indent}{styled(line, self.style)}" if line else "" for line in unit_lines]
+            lines += [f"{indent}{apply_style(line, self.style)}" if line else "" for line in unit_lines]
             above = sign
             if start < settled:
                 final, self._above = len(lines), sign
@@ -206,13 +206,13 @@ class _Call:
         call = f"{self.name}({self.arguments})"
         if not self.mark:
             text = f"  {self.status}  {self.arguments}" if self.status else f"  → {call}"
-            return [styled(clipped(printable(f"{text.rstrip()}{self.progress}"), columns), DIM)]
+            return [apply_style(clip(printable(f"{text.rstrip()}{self.progress}"), columns), DIM)]
         room = max(columns - 4, 1)
         # Long arguments leave room for the result.
-        text = printable(f"{clipped(call, max(room // 2, room - width(self.result) - 2))}  {self.result}".rstrip())
-        texts = wrapped(text, room) if self.style == RED else [clipped(text, room)]
-        first, *more_lines = [styled(line, DIM) for line in texts]
-        return [f"  {styled(self.mark, self.style)} {first}", *(f"    {line}" for line in more_lines)]
+        text = printable(f"{clip(call, max(room // 2, room - width(self.result) - 2))}  {self.result}".rstrip())
+        texts = wrap(text, room) if self.style == RED else [clip(text, room)]
+        first, *more_lines = [apply_style(line, DIM) for line in texts]
+        return [f"  {apply_style(self.mark, self.style)} {first}", *(f"    {line}" for line in more_lines)]
 
 
 class ScreenRenderer:

@@ -56,7 +56,7 @@ def chat(
     def stop() -> bool:
         stopped = [lines for state, lines in ready if state.interrupt()]
         for lines in stopped:
-            lines.interrupted()
+            lines.on_interrupt()
         return bool(stopped)
 
     async def run_chat() -> int:

@@ -139,7 +139,7 @@ def write_backup(target: Path, folders: Mapping[str, Path], skip: Callable[[Path
             manifest.write_text(json.dumps(_manifest(folders), indent=1), "utf-8")
             archive.add(manifest, _MANIFEST)
             for name, path, file in _stored_files(folders, skip):
-                archive.add(_copied(path, file, Path(scratch)), name)
+                archive.add(_copy(path, file, Path(scratch)), name)
                 count += 1
         if not count:
             raise UsageError(f"there is nothing to back up in {', '.join(map(str, folders.values()))}")
@@ -162,7 +162,7 @@ def _model_names(folders: Mapping[str, Path]) -> list[str]:
     return sorted(model.folder.name for model in list_models([folders["data"] / "models"]))
 
 
-def _copied(path: Path, file: int, scratch: Path) -> Path:
+def _copy(path: Path, file: int, scratch: Path) -> Path:
     """Return a copy of an open file that nothing changes while it is read; of a database, SQLite's own."""
     copy = scratch / "copy"
     copy.unlink(missing_ok=True)

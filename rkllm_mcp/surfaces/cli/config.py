@@ -13,7 +13,7 @@ import typer
 from rkllm_mcp.config import editing
 from rkllm_mcp.config.editing import toml_value
 from rkllm_mcp.config.loading import configuration_schema, read_file
-from rkllm_mcp.config.secrets import hashed, new_key, plain_keys, readable_secrets
+from rkllm_mcp.config.secrets import hash_key, new_key, plain_keys, readable_secrets
 from rkllm_mcp.diagnostics.doctor import config_warnings
 from rkllm_mcp.errors import ConfigError, ModelNotFoundError, UsageError
 from rkllm_mcp.models.cards import list_models
@@ -89,9 +89,9 @@ def add_key(
         raise UsageError("a tenant needs a name; write it behind --tenant")
     key, target = new_key(), session.target_file()
     if tenant is None:
-        editing.add_key(target, hashed(key), name)
+        editing.add_key(target, hash_key(key), name)
     else:
-        editing.add_tenant(target, tenant, hashed(key), name)
+        editing.add_tenant(target, tenant, hash_key(key), name)
     sys.stdout.write(f"{key}\n")
     whose = f"the key of the tenant '{tenant}'" if tenant else "a key of yours"
     session.status(f"{target} has the hash of it, as {whose}. It is shown this once; send it as")
@@ -103,7 +103,7 @@ def show(session: Session) -> None:
     """Print the effective configuration as JSON, with defaults and without secrets."""
     config = session.config()
     session.status(f"# {config.origin.source or session.phrases.sentence('config.none')}")
-    write_json(config.redacted())
+    write_json(config.dump_redacted())
 
 
 @app.command("schema")

@@ -17,7 +17,7 @@ from rkllm_mcp.diagnostics.probe.runner import probe_runtime, profile_findings
 from rkllm_mcp.errors import RuntimeUnusableError
 from rkllm_mcp.surfaces.cli.options import command, flag
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_UNUSABLE, Session
-from rkllm_mcp.surfaces.terminal import DIM, RED, YELLOW, printable, styled, wants_color, width, wrapped, write_json
+from rkllm_mcp.surfaces.terminal import DIM, RED, YELLOW, apply_style, printable, wants_color, width, wrap, write_json
 from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _MARKS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def _probed(session: Session, config: Config) -> tuple[list[CheckResult], dict[str, Any] | None]:
+def _probe(session: Session, config: Config) -> tuple[list[CheckResult], dict[str, Any] | None]:
     """The probe's findings and its profile; a runtime that cannot be probed is a finding, too."""
     try:
         profile, path = probe_runtime(config, lambda name: session.status(f"[probe: {name}]"))
@@ -63,9 +63,9 @@ def report(
     lines: list[str] = []
     for finding, name in zip(findings, names, strict=True):
         mark, style = _MARKS[finding.status]
-        marked = styled(mark, style) if color else mark
+        marked = apply_style(mark, style) if color else mark
         sentences = [finding.found, *([finding.remedy] if finding.remedy else [])]
-        sentences = [texts.phrase(texts.translated("setup.findings", sentence)) for sentence in sentences]
+        sentences = [texts.phrase(texts.translate_text("setup.findings", sentence)) for sentence in sentences]
         below = [f"{margin}{line}" for part in sentences for line in _sentence(part, columns, len(margin))]
         if len(margin) > widest:
             first, *below = below
@@ -86,7 +86,7 @@ def report(
 
 
 def _sentence(text: str, columns: int | None, margin: int) -> list[str]:
-    return [printable(text)] if columns is None else wrapped(printable(text), columns - margin)
+    return [printable(text)] if columns is None else wrap(printable(text), columns - margin)
 
 
 def _times(count: int, singular: str, many: str) -> str:
@@ -112,7 +112,7 @@ def doctor_command(
     findings = diagnose(config, states=anyio.run(start_servers, config) if count else None)
     profile: dict[str, Any] | None = None
     if probe:
-        results, profile = _probed(session, config)
+        results, profile = _probe(session, config)
         findings = [finding for finding in findings if finding.name != "runtime profile"] + results
     status = worst(findings)
     if as_json:

@@ -20,7 +20,7 @@ from rkllm_mcp.surfaces.cli.knowledge_client import Facts, open_knowledge
 from rkllm_mcp.surfaces.cli.models import download_progress
 from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, in_loop, may_remove, option
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
-from rkllm_mcp.surfaces.terminal import printable, wrapped, write_json
+from rkllm_mcp.surfaces.terminal import printable, wrap, write_json
 from rkllm_mcp.text import collapse_whitespace, shorten
 
 _ALL = "*"
@@ -112,7 +112,7 @@ async def create_command(
     async with open_knowledge(session) as knowledge:
         created = await knowledge.call("create_knowledge_base", name=name, description=description)
         session.show(created, f"{created['knowledge_base_id']}\n", as_json=as_json)
-        if len(knowledge.named(await knowledge.bases(), created["name"])) > 1:
+        if len(knowledge.bases_named(await knowledge.bases(), created["name"])) > 1:
             session.status("There is another knowledge base of this name; tell them apart by their ids.")
 
 
@@ -219,7 +219,7 @@ async def search_command(
         weak = f" ({session.terminal.word('weak')})" if result.get("weak") else ""
         columns, passage = session.terminal.columns, result["content"]
         if columns is not None:
-            lines = wrapped(shorten(collapse_whitespace(passage), _SHOWN_LINES * columns), columns)
+            lines = wrap(shorten(collapse_whitespace(passage), _SHOWN_LINES * columns), columns)
             passage = "\n".join(lines[:_SHOWN_LINES])
         sys.stdout.write(printable(f"{result['score']:.2f}  {metadata['citation']}{weak}\n{passage}\n\n"))
     for stage in answer.get("stages", []):
@@ -293,7 +293,7 @@ def model_command(
 
 
 def _show_models(session: Session, sources: EmbedderSources, *, as_json: bool) -> None:
-    installed, chosen = sources.installed(), sources.chosen()
+    installed, chosen = sources.list_installed(), sources.chosen_name()
     rows: list[dict[str, Any]] = []
     for card in CATALOGUE.values():
         state = _state(card.name, installed, chosen) or ("recommended" if card.name == RECOMMENDED else "")

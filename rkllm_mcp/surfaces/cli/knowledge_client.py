@@ -71,7 +71,7 @@ class Knowledge:
 
     async def base_id(self, id_or_name: str) -> str:
         """Return the id of the base with this id or name, the only one for an empty name, or raise a UsageError."""
-        matching = self.named(await self.bases(), id_or_name)
+        matching = self.bases_named(await self.bases(), id_or_name)
         if len(matching) == 1:
             return matching[0]["knowledge_base_id"]
         if not matching:
@@ -132,7 +132,7 @@ class Knowledge:
         return answer
 
     @staticmethod
-    def named(bases: Sequence[Facts], id_or_name: str) -> list[Facts]:
+    def bases_named(bases: Sequence[Facts], id_or_name: str) -> list[Facts]:
         """Those of an id or a name; all of them for none."""
         return [
             b
@@ -163,7 +163,7 @@ async def open_knowledge(session: Session) -> AsyncGenerator[Knowledge, None]:
         update={"enabled": True, "allowed_tools": None, "excluded_tools": (), "lazy": False, "auto_context_tool": None}
     )
     async with open_tools(config.model_copy(update={"servers": (server,)})) as environment:
-        await environment.toolbox.connected()
+        await environment.toolbox.wait_until_connected()
         async with environment.toolbox.attending(session.tokens):
             knowledge = Knowledge(environment, session)
             await knowledge.available()

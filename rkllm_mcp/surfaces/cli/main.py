@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     try:
         try:
-            sys.exit(app(args=hoisted(words), prog_name="rkllm-mcp", standalone_mode=False) or EXIT_DONE)
+            sys.exit(app(args=hoist_global_options(words), prog_name="rkllm-mcp", standalone_mode=False) or EXIT_DONE)
         finally:
             # What the interpreter cannot flush at its own end costs a traceback and exit code 120.
             sys.stdout.flush()
@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 _OPTIONAL_VALUES = ("--resume",)
 
 
-def hoisted(words: Sequence[str]) -> list[str]:
+def hoist_global_options(words: Sequence[str]) -> list[str]:
     """Return the words with the global options first; what follows ``--`` stays where it is."""
     # By option: True if it takes a value.
     flags = {

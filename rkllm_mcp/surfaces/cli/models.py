@@ -58,7 +58,7 @@ def _row(
 ) -> tuple[str, ...]:
     speed, memory = figures(folder)
     tools, fits = folder.card.tool_calls, sources.fitness_of(folder)
-    reason = "" if fits.reason == common else phrases.translated("models.phrases", fits.reason)
+    reason = "" if fits.reason == common else phrases.translate_text("models.phrases", fits.reason)
     return (
         f"{folder.name} *" if is_recommended else folder.name,
         terminal.word(state_of(folder)),
@@ -66,7 +66,7 @@ def _row(
         f"{memory} MB" if memory else "",
         f"{tools.single_percent:.0f} %" if tools and tools.single_percent is not None else "",
         ": ".join(filter(None, (terminal.word(fits.verdict), reason))),
-        phrases.translated("models.phrases", folder.card.description),
+        phrases.translate_text("models.phrases", folder.card.description),
     )
 
 
@@ -271,7 +271,7 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
     ]
     sys.stdout.write(session.terminal.table(_HEADING, rows))
     if common:
-        reason = phrases.translated("models.phrases", common)
+        reason = phrases.translate_text("models.phrases", common)
         session.status(f"Models that do not fit: {reason}. For this machine's CPU: rkllm-mcp setup --cpu")
     for folder in best:
         use = f"models pull {folder.folder.name}" if folder.missing else f"models use {folder.folder.name}"
@@ -301,8 +301,8 @@ def show_command(
     values = _as_dict(sources, installed or load_model(name))
     if not as_json:
         phrases = _phrases(session)
-        values["description"] = phrases.translated("models.phrases", values["description"])
-        values["fits"]["reason"] = phrases.translated("models.phrases", values["fits"]["reason"])
+        values["description"] = phrases.translate_text("models.phrases", values["description"])
+        values["fits"]["reason"] = phrases.translate_text("models.phrases", values["fits"]["reason"])
     session.show_value(values, as_json=as_json)
 
 

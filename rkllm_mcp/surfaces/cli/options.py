@@ -16,7 +16,7 @@ from rkllm_base.settings import parse_toml
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
-from rkllm_mcp.surfaces.terminal import BOLD, Terminal, styled, table, wants_color, wrapped
+from rkllm_mcp.surfaces.terminal import BOLD, Terminal, apply_style, table, wants_color, wrap
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import App
@@ -121,12 +121,12 @@ def help_text(command: Any, path: str, terminal: Terminal) -> str:
     """Return the help of a command in the language of the terminal, in as many columns as it has."""
     texts, columns = read_catalogue(terminal.language), get_terminal_size((100, 24)).columns
     first, *paragraphs = _told(command.help, texts).split("\n\n")
-    lines = [*wrapped(texts.sentence("help.usage", usage=usage(command, path)), columns), ""]
-    lines += [*wrapped(first, columns), ""]
+    lines = [*wrap(texts.sentence("help.usage", usage=usage(command, path)), columns), ""]
+    lines += [*wrap(first, columns), ""]
     if commands_typed := examples(path, _commands_in(command)):
         lines += [*(f"  $ {line}" for line in commands_typed), ""]
     for paragraph in paragraphs:
-        lines += [*wrapped(paragraph, columns), ""]
+        lines += [*wrap(paragraph, columns), ""]
     groups: dict[str, list[tuple[str, str]]] = {}
     for parameter in command.params:
         is_argument = parameter.param_type_name == "argument"
@@ -140,9 +140,9 @@ def help_text(command: Any, path: str, terminal: Terminal) -> str:
         groups.setdefault(str(inner.rich_help_panel or "Commands"), []).append((name, about))
     for heading, rows in groups.items():
         name = texts.phrase(heading)
-        lines += [styled(name, BOLD) if wants_color(sys.stdout) else name]
+        lines += [apply_style(name, BOLD) if wants_color(sys.stdout) else name]
         lines += [f"  {line}".rstrip() for line in table((), rows, columns - 2).split("\n")]
-    return "\n".join([*lines, *(wrapped(texts.phrase(command.epilog), columns) if command.epilog else [])]).rstrip()
+    return "\n".join([*lines, *(wrap(texts.phrase(command.epilog), columns) if command.epilog else [])]).rstrip()
 
 
 def prepare_help(command: Any) -> None:

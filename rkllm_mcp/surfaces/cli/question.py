@@ -83,11 +83,11 @@ def read_question(
     piped = ""
     if "-" in words or (is_piped and "-" not in files):
         piped = text_of(_read_standard_input(session, language), "")
-    question = _checked(_question(words, piped) if words else piped)
+    question = _check_text(_question(words, piped) if words else piped)
     if not question.strip():
         raise UsageError("the question is empty; write it behind the command")
     if piped and words and "-" not in words:
-        parts.append(_fenced(piped))
+        parts.append(_fence(piped))
     has_mention = any("@" in text for text in (*parts, piped if words else ""))
     return CommandQuestion("\n\n".join([*parts, question]), not has_mention, tuple(pictures))
 
@@ -96,12 +96,12 @@ def _question(words: Sequence[str], piped: str) -> str:
     """Return the words as one question; alone, ``-`` is the text itself, beside words it is a part of its own."""
     if list(words) == ["-"]:
         return piped
-    fenced = f"\n\n{_fenced(piped)}\n\n" if piped.strip() else ""
+    fenced = f"\n\n{_fence(piped)}\n\n" if piped.strip() else ""
     text = " ".join(fenced if word == "-" else word for word in words)
     return re.sub(r" *(\n\n) *", r"\1", text).strip() if fenced else text
 
 
-def _checked(text: str) -> str:
+def _check_text(text: str) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -109,7 +109,7 @@ def _checked(text: str) -> str:
     return text
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     # Longer than any fence inside, which therefore cannot end the material.
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=3)
     fence = "`" * (longest + 1)
@@ -135,7 +135,7 @@ def _named_text(file: str, language: Language, session: Session, text_of: Callab
     if file == "-":
         data = _read_standard_input(session, language)
         text = text_of(data, "")
-        return _fenced(text) if text or not is_picture(data) else ""
+        return _fence(text) if text or not is_picture(data) else ""
     path = Path(file).expanduser()
     try:
         if path.is_dir():
@@ -151,7 +151,7 @@ def _named_text(file: str, language: Language, session: Session, text_of: Callab
         return ""
     if not text.strip():
         raise UsageError(f"{file} has no text; leave it out, or name another file")
-    return f"{path.name}:\n{_fenced(text)}"
+    return f"{path.name}:\n{_fence(text)}"
 
 
 def _read_text(opened: BinaryIO, name: str) -> bytes:
@@ -218,7 +218,7 @@ async def _read_document(data: bytes, name: str, session: Session) -> str:
     where = name or "standard input"
     # A server of its own, which stores nothing: reading needs none of the configuration.
     async with open_tools(Config().model_copy(update={"servers": (own_knowledge_server(),)})) as environment:
-        await environment.toolbox.connected()
+        await environment.toolbox.wait_until_connected()
         async with environment.toolbox.attending({}):
             reader = Knowledge(environment, session)
             await reader.available()

@@ -76,7 +76,7 @@ async def subscribe_command(
     remaining = count
     enough = anyio.Event()
 
-    async def changed(changed_uri: str) -> None:
+    async def on_change(changed_uri: str) -> None:
         nonlocal remaining
         line = json.dumps({"uri": changed_uri}, ensure_ascii=False) if as_json else printable(changed_uri)
         sys.stdout.write(f"{line}\n")
@@ -87,7 +87,7 @@ async def subscribe_command(
 
     async with open_servers(session) as environment, anyio.create_task_group() as tasks:
         caller = CallContext(tokens=session.tokens)
-        await tasks.start(environment.toolbox.offerings.subscribe, uri.removeprefix("@"), changed, caller)
+        await tasks.start(environment.toolbox.offerings.subscribe, uri.removeprefix("@"), on_change, caller)
         session.status(f"Waiting for changes of {uri}; Ctrl-C ends.")
         await enough.wait()
         tasks.cancel_scope.cancel()

@@ -43,7 +43,7 @@ from rkllm_mcp.surfaces.invocation import (
     emulation_note,
     run_async,
 )
-from rkllm_mcp.surfaces.terminal import BOLD, is_interactive, styled, wants_color
+from rkllm_mcp.surfaces.terminal import BOLD, apply_style, is_interactive, wants_color
 from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _as_text(parts: Sequence[PromptPart]) -> str:
     lines: list[str] = []
     for part in parts:
         heading = f"── {part.label}: {len(part.ids)} tokens"
-        lines += [styled(heading, BOLD if wants_color(sys.stdout) else ""), part.text.rstrip("\n")]
+        lines += [apply_style(heading, BOLD if wants_color(sys.stdout) else ""), part.text.rstrip("\n")]
         lines.append(f"   ids: {' '.join(map(str, part.ids))}")
     lines.append(f"── total: {sum(len(part.ids) for part in parts)} tokens")
     return "\n".join([*lines, ""])
@@ -191,7 +191,7 @@ def run(
     )
     service = service_to_use(session, config, alone=alone)
     if not options.tools:
-        config = config.overridden(tools=False)
+        config = config.with_options(tools=False)
     # Everything that the answer needs is imported after the first sign of life.
     if service is not None:
         lines = list[Event](map(Status, attached_lines(session, config, service)))
@@ -285,7 +285,7 @@ class _ShownStatus:
         for event in batch:
             self._show(event)
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return at once."""
 
 
@@ -385,8 +385,8 @@ def prompt_command(
 
     async def show_prompt() -> None:
         config, call = session.config(), CallContext(tokens=session.tokens)
-        async with open_tools(config.overridden(tools=not no_tools), status=session.status) as environment:
-            await environment.toolbox.connected()
+        async with open_tools(config.with_options(tools=not no_tools), status=session.status) as environment:
+            await environment.toolbox.wait_until_connected()
             async with environment.toolbox.attending(call.tokens):
                 parts = await prompt_parts(config, text, environment, system, call)
         sys.stdout.write(_as_json(parts) if as_json else _as_text(parts))

@@ -43,7 +43,7 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
     """List the configured servers without starting them."""
     config = session.config()
     if as_json:
-        write_json(config.redacted()["servers"])
+        write_json(config.dump_redacted()["servers"])
         return
     rows = [
         (server.name, server.transport, session.terminal.word(_state(config, server)), _how(server))
@@ -68,7 +68,7 @@ async def show_command(
 
     config = session.config()
     _check_known("server", name, [server.name for server in config.servers])
-    values = next(server for server in config.redacted()["servers"] if server["name"] == name)
+    values = next(server for server in config.dump_redacted()["servers"] if server["name"] == name)
     if not as_json:
         server = next(server for server in config.servers if server.name == name)
         values = {session.terminal.word("runs" if hasattr(server, "command") else "address"): _how(server), **values}
@@ -113,7 +113,7 @@ async def check_command(
         session.status(f"(Over ssh, connect with 'ssh -L {port}:127.0.0.1:{port}' first and use your own browser.)")
 
     async with open_tools(chosen, log_in=log_in) as environment:
-        await environment.toolbox.started()
+        await environment.toolbox.wait_until_started()
         async with environment.toolbox.attending(session.tokens):
             states = environment.toolbox.servers()
             tools = environment.toolbox.tools()

@@ -217,7 +217,7 @@ def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptio
     if config.origin.source is None:
         raise UsageError("there is no configuration file; 'rkllm-mcp setup' makes one")
     source = config.origin.source.absolute()
-    unsaved = _unsaved(source, dict(pairs))
+    unsaved = _unsaved_variables(source, dict(pairs))
     pairs += tuple((name, source.parent / "credentials" / name) for name in unsaved)
     devices = npu_devices()
     account = account_of(source)
@@ -322,7 +322,7 @@ def restart(session: Session, is_user: _User = False) -> int:
 
 
 def _control(session: Session, verb: str, *, is_user: bool) -> int:
-    unit = _installed(verb, is_user=is_user)
+    unit = _find_installed(verb, is_user=is_user)
     unit.run(verb, UNIT_NAME, advice=unit.log_command)
     session.status("Started." if verb == "start" else "Stopped." if verb == "stop" else "Restarted.")
     return EXIT_DONE
@@ -337,7 +337,7 @@ def logs(
 ) -> int:
     """Show the log of the service, from the journal."""
     del session
-    unit = _installed("logs", is_user=is_user)
+    unit = _find_installed("logs", is_user=is_user)
     if shutil.which("journalctl") is None:
         raise UsageError("this machine has no journalctl; the log is where its system keeps that of services")
     words = ["journalctl", *unit.journal, "-n", str(lines), "--no-pager"]
@@ -346,7 +346,7 @@ def logs(
     return EXIT_DONE
 
 
-def _installed(verb: str, *, is_user: bool) -> UnitLocation:
+def _find_installed(verb: str, *, is_user: bool) -> UnitLocation:
     """Return the installed unit: the user's with ``is_user`` or if only that exists; else a UsageError."""
     _need_systemctl(verb)
     locations = [UnitLocation(True)] if is_user else [UnitLocation(False), UnitLocation(True)]
@@ -387,7 +387,7 @@ def _credential(text: str) -> tuple[str, Path]:
     return name, path
 
 
-def _unsaved(source: Path, given: Mapping[str, Path]) -> list[str]:
+def _unsaved_variables(source: Path, given: Mapping[str, Path]) -> list[str]:
     """Return the variables of a configuration that only this environment has, and the service would not."""
     referred = dict.fromkeys(_REFERENCE.findall(source.read_text("utf-8")))
     return [name for name in referred if name in os.environ and name not in given and name not in _HANDED_OVER]

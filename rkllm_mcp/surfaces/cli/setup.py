@@ -34,7 +34,7 @@ from rkllm_mcp.app.model_catalogue import by_recommendation, figures
 from rkllm_mcp.app.preview import read_gauges, state_folder
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.loading import load_config, search_order
-from rkllm_mcp.config.secrets import hashed, new_key
+from rkllm_mcp.config.secrets import hash_key, new_key
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.diagnostics import checks
@@ -196,10 +196,10 @@ class _Setup:
             findings += [*checks.check_driver(machine), *checks.check_device(machine), *checks.check_gomp(machine)]
         for finding in findings:
             mark = {"ok": "✓", "fail": "✗" if has_npu else "·"}.get(finding.status, "!")
-            self.say(f"{mark} {self.texts.translated('setup.findings', finding.found)}")
+            self.say(f"{mark} {self.texts.translate_text('setup.findings', finding.found)}")
             if has_npu and finding.status != "ok":
                 for line in (
-                    self.texts.translated("setup.findings", finding.remedy),
+                    self.texts.translate_text("setup.findings", finding.remedy),
                     f"$ {finding.command}" if finding.command else "",
                 ):
                     self.say(f"    {line}" if line else "")
@@ -235,7 +235,7 @@ class _Setup:
             self.say(f"! {_ON_THE_CPU}: {self.texts.phrase(str(error))}")
         for count, choice in enumerate(choices, 1):
             self.say(f"  {count}  {choice}  {self.texts.table('setup.without_npu')[choice]}")
-        return self._picked(choices, option=choices[0]) == _ON_THE_CPU
+        return self._pick(choices, option=choices[0]) == _ON_THE_CPU
 
     def _runtime(self, *, is_emulated: bool) -> str:
         """Get the runtime library; returns the value of ``library`` in the configuration."""
@@ -330,7 +330,7 @@ class _Setup:
             return name
         models = {folder.folder.name: folder for folder in self.sources.models() if not folder.card.emulated}
         if name is None:
-            name = self._chosen([*models.values()])
+            name = self._choose_model([*models.values()])
         folder = models.get(name)
         if folder is not None and not folder.missing:
             self.journal.done(folder.folder)
@@ -370,9 +370,9 @@ class _Setup:
             card = cards.get(name)
             about = "" if card is None else f"  ({card.size_mb} MB, {card.licence})  {card.good_for}"
             self.say(f"  {count}  {name}{about}")
-        return self._picked(names)
+        return self._pick(names)
 
-    def _picked(self, names: Sequence[str], others: Sequence[str] = (), *, option: str = "--model") -> str:
+    def _pick(self, names: Sequence[str], others: Sequence[str] = (), *, option: str = "--model") -> str:
         """Ask for one of the names, by its number or itself; the first with ``--yes``."""
         if self.yes:
             return names[0]
@@ -382,7 +382,7 @@ class _Setup:
             pass
         return answers[answer]
 
-    def _chosen(self, folders: Sequence[ModelFolder]) -> str:
+    def _choose_model(self, folders: Sequence[ModelFolder]) -> str:
         offered = by_recommendation(self.sources, folders)
         if not offered:
             raise UsageError(self.texts.sentence("setup.no_model"))
@@ -391,9 +391,9 @@ class _Setup:
         for count, folder in enumerate(best, 1):
             speed, memory = figures(folder)
             published = f"{f'{speed:g}' if speed else '?'} tok/s, {memory or '?'} MB"
-            description = self.texts.translated("models.phrases", folder.card.description)
+            description = self.texts.translate_text("models.phrases", folder.card.description)
             self.say(f"  {count}  {folder.folder.name}  ({published})  {description}")
-        return self._picked([folder.folder.name for folder in best], [folder.folder.name for folder in folders])
+        return self._pick([folder.folder.name for folder in best], [folder.folder.name for folder in folders])
 
     def _fetch_model(self, name: str) -> None:
         from rkllm_mcp.models.install import Pull, pull
@@ -428,7 +428,7 @@ class _Setup:
             language="ja" if self.language == "ja" else "",
             host=host,
             port=_free_port(host),
-            key_entry=hashed(key) if key else "",
+            key_entry=hash_key(key) if key else "",
             folder=self._folder(),
         )
         self.journal.begin(self.target)
@@ -539,7 +539,7 @@ class _Setup:
     def _page(self, config: Config, *, is_service: bool) -> None:
         """End with the address of the page and, if a phone reaches it, its QR code, once something listens there."""
         self.step("setup.step_page")
-        program = None if is_service else self._started(config)
+        program = None if is_service else self._offer_start(config)
         try:
             if not is_service and program is None:
                 self.tell("setup.link_later")
@@ -561,7 +561,7 @@ class _Setup:
             if program is not None:
                 _end(program)
 
-    def _started(self, config: Config) -> subprocess.Popen[bytes] | None:
+    def _offer_start(self, config: Config) -> subprocess.Popen[bytes] | None:
         """Offer to start the assistant in this terminal; returns its process, None if it is not wanted."""
         if not self.is_agreed("setup.ask_start", default=not self.yes):
             return None
@@ -600,7 +600,7 @@ class _Setup:
             path = Path(name)
             shutil.rmtree(_undone(path), ignore_errors=True)
             if os.path.lexists(path):
-                obstacle, reason = self._removed(path, marks)
+                obstacle, reason = self._remove(path, marks)
                 if obstacle:
                     self.tell(obstacle, path=path, reason=reason)
                     continue
@@ -611,7 +611,7 @@ class _Setup:
             self.tell("setup.undo_state", path=self.state)
         return EXIT_DONE
 
-    def _removed(self, path: Path, marks: Mark | None) -> tuple[str, str]:
+    def _remove(self, path: Path, marks: Mark | None) -> tuple[str, str]:
         """Remove a path; returns why it stays, as a key of the texts with the error, empty if it is removed."""
         is_part = path.name.endswith(".part")
         try:

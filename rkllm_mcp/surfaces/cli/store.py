@@ -20,7 +20,7 @@ def _group() -> None:
     """Commands of the group; a group of one command would be that command."""
 
 
-def _shared(session: Session) -> Config:
+def _shared_config(session: Session) -> Config:
     config = session.config()
     if config.store.url is None:
         raise UsageError('no database is configured; write url = "postgresql://USER@HOST/NAME" below [store]')
@@ -38,7 +38,7 @@ async def settings_command(
     The first board that opened the database wrote its limits. A board whose configuration gives another one deletes
     nothing. A number, true, false or unlimited is a value.
     """
-    rows = await agreed_limits(_shared(session), changes or ())
+    rows = await agreed_limits(_shared_config(session), changes or ())
     heading = ("SETTING", "DATABASE", "THIS BOARD")
     settings = {name: {"database": there, "board": here or None} for name, there, here in rows}
     session.show(settings, session.terminal.table(heading, rows), as_json=as_json)
@@ -54,7 +54,7 @@ async def migrate_command(
     Conversations with their answers and pictures, responses, calls, permissions, what is switched off, linked devices,
     daily tokens. What is there already stays; nothing is removed. Stop the service first.
     """
-    config = _shared(session)
+    config = _shared_config(session)
     for tenant in ("", *(section.name for section in config.tenants)):
         copied = await copy_stored(config, tenant, back=back)
         known = f", {copied.known} conversations were there" if copied.known else ""

@@ -97,7 +97,7 @@ async def open_servers(session: Session) -> AsyncGenerator[ToolEnvironment, None
     require_mcp(config)
     session.note_configuration(config)
     async with open_tools(config, status=session.status) as environment:
-        await environment.toolbox.connected()
+        await environment.toolbox.wait_until_connected()
         async with environment.toolbox.attending(session.tokens):
             yield environment
 
@@ -114,11 +114,11 @@ async def switch(session: Session, names: Sequence[str], *, is_on: bool) -> None
     # Of a server nothing has to be known; the tools of the others are asked for.
     needed = config.only_servers(()) if servers.issuperset(names) else config
     async with open_tools(needed, status=session.status, required=True) as environment:
-        await environment.toolbox.connected()
+        await environment.toolbox.wait_until_connected()
         for name in names:
             server, tool = set_switch(environment.toolbox, config, name, is_on=is_on)
             session.status(switched_line(session.phrases, server, tool, is_on=is_on))
-        await environment.store.settled()
+        await environment.store.flush()
 
 
 app = typer.Typer(no_args_is_help=True)

@@ -67,21 +67,21 @@ def create_app(
     service: ServiceState, routes: Sequence[Route] = ROUTES, rights: Mapping[tuple[str, str], Row] = TABLE
 ) -> ASGIApp:
     """Return the application of ``service``: its routes, which ask the rights of their rows, and the page's files."""
-    app = Starlette(routes=[*_dispatched(routes, rights), page.FILES])
+    app = Starlette(routes=[*_group_by_path(routes, rights), page.FILES])
     # The gate has taken off what is too many: a redirect would lose the body of a POST in many clients.
     app.router.redirect_slashes = False
     app.state.service = service
     app.state.routes = tuple(routes)
 
-    async def routed(scope: Scope, receive: Receive, send: Send) -> None:
+    async def route_request(scope: Scope, receive: Receive, send: Send) -> None:
         # The router alone: Starlette's own answers to errors have another shape, and the gate has all of ours.
         scope["app"] = app
         await app.router(scope, receive, send)
 
-    return RequestMiddleware(routed, service, [route.path for route in routes if route.is_open])
+    return RequestMiddleware(route_request, service, [route.path for route in routes if route.is_open])
 
 
-def _dispatched(routes: Iterable[Route], rights: Mapping[tuple[str, str], Row]) -> list[BaseRoute]:
+def _group_by_path(routes: Iterable[Route], rights: Mapping[tuple[str, str], Row]) -> list[BaseRoute]:
     """One entry for each path, so that a 405 names every method of it; fixed paths before those with parameters."""
     paths: dict[str, dict[str, Route]] = {}
     for route in routes:

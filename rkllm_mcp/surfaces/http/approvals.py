@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from rkllm_mcp.app.assistant import App
 from rkllm_mcp.config.section import DocumentedModel
-from rkllm_mcp.elicitation import field_problems, filled
+from rkllm_mcp.elicitation import complete_content, field_problems
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.events import Approval, Elicitation, event_from_dict, event_to_dict
 from rkllm_mcp.protocols import ElicitationAnswer
@@ -86,7 +86,7 @@ async def fill(request: Request) -> Answered:
     if not isinstance(form, Elicitation):
         raise _gone(question_id)
     if body.action == "accept" and not form.url:
-        content = filled(form.schema, body.content)
+        content = complete_content(form.schema, body.content)
         for name, problem in field_problems(form.schema, content).items():
             raise HTTPError(422, problem, param=f"content.{name}")
     if not await _is_first(app, question_id, {"action": body.action, "content": content}):

@@ -73,9 +73,9 @@ async def read(request: Request, model: type[ModelT], *, silence_s: float = SILE
     content = await _content(request, service_of(request).body_limit, silence_s)
     _check_type(request)
     if len(content) < _LONG_BYTES:
-        checked: ModelT | HTTPError = _checked(content, model)
+        checked: ModelT | HTTPError = _validate(content, model)
     else:
-        checked = await run_work(request, _checked, content, model)
+        checked = await run_work(request, _validate, content, model)
     # An exception holds the variables of this function while it is handled.
     del content
     if isinstance(checked, HTTPError):
@@ -83,7 +83,7 @@ async def read(request: Request, model: type[ModelT], *, silence_s: float = SILE
     return checked
 
 
-def _checked(content: bytes, model: type[ModelT]) -> ModelT | HTTPError:
+def _validate(content: bytes, model: type[ModelT]) -> ModelT | HTTPError:
     """Return the body as ``model``, or the refusal: an exception raised here would keep the body alive."""
     if count_values(content) > MOST_VALUES:
         return HTTPError(413, f"the body has more than {MOST_VALUES:,} values; send fewer at once")
@@ -128,7 +128,7 @@ def refusal(error: ValidationError, value: Any) -> HTTPError:
     ]
     count_of_members = Counter(members)
     best = max(range(len(details)), key=lambda index: (len(paths[index]), -count_of_members[members[index]]))
-    detail, param = details[best], _written(paths[best])
+    detail, param = details[best], _dotted_path(paths[best])
     return HTTPError(422, f"{param or 'the body'}: {detail['msg']}", param=param or None, code=detail["type"])
 
 
@@ -144,7 +144,7 @@ async def _content(request: Request, limit: int, silence_s: float) -> bytes:
     body_lease = await hold_body(request, int(length) if is_known and not is_announced else 0, limit)
     content, size = bytearray(), 0
     # Excess data is read and dropped, within reason.
-    async for chunk in bounded(request, limit, silence_s, most=4 * limit).stream():
+    async for chunk in limit_body(request, limit, silence_s, most=4 * limit).stream():
         size += len(chunk)
         if size > limit:
             content.clear()
@@ -157,7 +157,7 @@ async def _content(request: Request, limit: int, silence_s: float) -> bytes:
         raise _too_large(limit)
     body = bytes(content)
     if encoding not in _PLAIN:
-        body = await run_work(request, unpacked, body, encoding, limit)
+        body = await run_work(request, decompress, body, encoding, limit)
     body_lease.shrink(len(body))
     return body
 
@@ -165,7 +165,7 @@ async def _content(request: Request, limit: int, silence_s: float) -> bytes:
 _PLAIN = ("", "identity")
 
 
-def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
+def decompress(body: bytes, encoding: str, limit: int) -> bytes:
     """Return a body without its compression, which programs add to long ones.
 
     Raises:
@@ -196,7 +196,7 @@ def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
     return content
 
 
-def bounded(
+def limit_body(
     request: Request,
     limit: int,
     silence_s: float = SILENCE_S,
@@ -208,7 +208,7 @@ def bounded(
 
     Reading raises HTTPError: 408, or ``problem``, a 413, for a body that is too long.
     """
-    receive = uploads.bounded(
+    receive = uploads.limit_receive(
         request.receive,
         most or limit,
         too_large=lambda: problem or _too_large(limit),
@@ -275,5 +275,5 @@ def _path_of(detail: ErrorDetails, value: Any) -> tuple[str | int, ...]:
     return tuple(path)
 
 
-def _written(path: Sequence[str | int]) -> str:
+def _dotted_path(path: Sequence[str | int]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")

@@ -77,7 +77,7 @@ from rkllm_mcp.surfaces.http.state import (
     service_of,
     tenant_of,
 )
-from rkllm_mcp.surfaces.http.streaming import HEARTBEAT, EventStream, metered, queue_place, while_connected
+from rkllm_mcp.surfaces.http.streaming import HEARTBEAT, EventStream, meter_answer, queue_place, while_connected
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import App
@@ -167,7 +167,7 @@ async def responses(request: Request) -> Response:
     await choose_model(request, body.model)
     stored = await _stored_items(app, body)
 
-    def finished(shape: ReplyShape) -> None:
+    def on_finish(shape: ReplyShape) -> None:
         if is_stored:
             response = shape.whole()
             items = [item.model_dump(exclude_none=True) for item in body.items() if item.type != "item_reference"]
@@ -181,7 +181,7 @@ async def responses(request: Request) -> Response:
         partial(Reply, new_id(f"resp_{id_prefix(request)}"), with_server_calls=True),
         partial(ResponsesShape, body=body, is_stored=is_stored),
         streams=body.stream is True,
-        finished=finished,
+        finished=on_finish,
         asked=asked,
     )
 
@@ -283,7 +283,7 @@ async def messages(request: Request) -> Response:
     app, thread = tenant_of(request).app, body.thread
     kept = None if thread is None else await _kept_thread(app, thread)
 
-    def finished(shape: ReplyShape) -> None:
+    def on_finish(shape: ReplyShape) -> None:
         if thread is not None:
             message = shape.whole()
             kept_message: dict[str, Any] = {
@@ -302,7 +302,7 @@ async def messages(request: Request) -> Response:
         MessagesShape,
         streams=body.stream is True,
         heartbeat=_PING,
-        finished=finished,
+        finished=on_finish,
     )
 
 
@@ -441,12 +441,12 @@ async def answer(
         async with asked.held(lambda: asked is not None and asked.response != "") if asked else nullcontext():
             await _make_reply(request, question, writer, stream, may_load=may_load, finished=finished)
 
-    def failed(problem: HTTPError) -> bytes:
-        return writer.failed(problem.body(request.url.path))
+    def failure(problem: HTTPError) -> bytes:
+        return writer.failure(problem.body(request.url.path))
 
     if streams:
         headers = model_header(request)
-        return EventStream(make, media=media, headers=headers, failure=failed, heartbeat=heartbeat)
+        return EventStream(make, media=media, headers=headers, failure=failure, heartbeat=heartbeat)
     await while_connected(request, make)
     return JSONResponse(writer.shape.whole(), headers=model_header(request))
 
@@ -468,7 +468,7 @@ async def _make_reply(
         async with (
             queue_place(request, model=chosen_model(request), may_load=may_load) as queue_slot,
             queue_slot.turn(writer),
-            metered(request) as meter,
+            meter_answer(request) as meter,
         ):
             tenant = request.state.tenant
             await complete(

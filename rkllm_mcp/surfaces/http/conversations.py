@@ -165,7 +165,7 @@ async def list_all(request: Request) -> dict[str, Any]:
 async def show(request: Request) -> object:
     """Read a conversation."""
     (app, conversation_id), service = _conversation_named(request), service_of(request)
-    opened = service.open_conversations.opened(app, conversation_id)
+    opened = service.open_conversations.get_open(app, conversation_id)
     try:
         stored = await app.store.conversations.get(app.tenant, conversation_id)
     except StoreAwayError:
@@ -196,12 +196,12 @@ async def change(request: Request) -> object:
         values["system"] = body.system or None
     if "system" in values:
         await service.answers.check_elsewhere(app, conversation_id)
-    with service.answers.unanswered(app, conversation_id) if "system" in values else nullcontext():
+    with service.answers.hold_unanswered(app, conversation_id) if "system" in values else nullcontext():
         if not await app.store.conversations.change(app.tenant, conversation_id, values):
             raise _missing(conversation_id)
         if "system" in values:
             service.open_conversations.drop(app, conversation_id)
-    if "settings" in values and (opened := service.open_conversations.opened(app, conversation_id)) is not None:
+    if "settings" in values and (opened := service.open_conversations.get_open(app, conversation_id)) is not None:
         opened.settings = values["settings"]
     return await show.handler(request)
 
@@ -214,12 +214,12 @@ async def show_version(request: Request) -> object:
     (app, conversation_id), service = _conversation_named(request), service_of(request)
     body = await bodies.read(request, VersionBody)
     await service.answers.check_elsewhere(app, conversation_id)
-    with service.answers.unanswered(app, conversation_id):
+    with service.answers.hold_unanswered(app, conversation_id):
         conversations = app.store.conversations
         if not await conversations.show_version(app.tenant, conversation_id, body.position, body.version):
             raise HTTPError(404, "there is no such version of a question; GET /v1/conversations/{id} counts them")
         stored = await conversations.get(app.tenant, conversation_id)
-        opened = service.open_conversations.opened(app, conversation_id)
+        opened = service.open_conversations.get_open(app, conversation_id)
         if stored is not None and opened is not None:
             replace_turns(stored, body.position, opened)
     return await show.handler(request)
@@ -242,7 +242,7 @@ async def prompt(request: Request) -> PromptText:
     if app.tenant != OWNER:
         raise HTTPError(403, "what was sent to the model has the owner's texts; this takes a key of the owner")
     npu = app.model_host.npu
-    is_open = npu is not None and service.open_conversations.opened(app, conversation_id) is not None
+    is_open = npu is not None and service.open_conversations.get_open(app, conversation_id) is not None
     read = npu.chat_model.prompt_of(conversation_id) if npu is not None and is_open else None
     if read is None:
         raise HTTPError(404, "the model does not have this conversation in memory; ask in it, then look again")
@@ -257,7 +257,7 @@ async def delete(request: Request) -> None:
     check_own(request, "delete the owner's conversations")
     app, conversation_id = _conversation_named(request)
     # An answer that is saved when it stops would restore the deleted conversation.
-    await service_of(request).answers.stopped(app, conversation_id)
+    await service_of(request).answers.stop(app, conversation_id)
     was_open = service_of(request).open_conversations.drop(app, conversation_id)
     if not await app.store.conversations.delete(app.tenant, conversation_id) and not was_open:
         raise _missing(conversation_id)
@@ -273,7 +273,7 @@ async def picture(request: Request) -> Response:
     """Read a picture of a question."""
     (app, conversation_id), digest = _conversation_named(request), request.path_params["sha256"]
     data = await app.store.conversations.picture(app.tenant, conversation_id, digest)
-    opened = service_of(request).open_conversations.opened(app, conversation_id)
+    opened = service_of(request).open_conversations.get_open(app, conversation_id)
     if data is None and opened is not None:
         pictures = (picture for message in opened.messages for picture in message.pictures)
         data = next((picture.data for picture in pictures if picture.digest == digest), None)
@@ -300,7 +300,7 @@ async def export(request: Request) -> Response:
     stored = await app.store.conversations.get(app.tenant, conversation_id)
     if stored is None:
         raise _missing(conversation_id)
-    text = await run_work(request, _exported, stored, is_json)
+    text = await run_work(request, _export, stored, is_json)
     file = f"conversation-{stored.id}.{'json' if is_json else 'md'}"
     headers = {"Content-Disposition": f'attachment; filename="{file}"'}
     return Response(text, media_type=JSON if is_json else f"{MARKDOWN}; charset=utf-8", headers=headers)
@@ -335,7 +335,7 @@ async def stream(request: Request) -> Response:
     app, conversation_id = _conversation_named(request)
     after = bodies.query(request, StreamQuery).after
     key, leases = request.state.key, app.store.leases
-    answer = service_of(request).answers.detached(app.tenant, key, conversation_id)
+    answer = service_of(request).answers.find_detached(app.tenant, key, conversation_id)
     if answer is not None:
         read = answer.read
     elif leases is not None and await leases.events(app.tenant, conversation_id, key, after) is not None:
@@ -351,7 +351,7 @@ async def stream(request: Request) -> Response:
     return EventStream(write_events)
 
 
-def _exported(stored: StoredConversation, is_json: bool) -> bytes:  # called in a thread
+def _export(stored: StoredConversation, is_json: bool) -> bytes:  # called in a thread
     text = conversation_export.as_json([stored]) if is_json else conversation_export.as_markdown(stored)
     return text.encode("utf-8", "replace")
 

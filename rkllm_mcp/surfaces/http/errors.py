@@ -209,7 +209,7 @@ class ClientGoneError(Exception):
     """The client has disconnected."""
 
 
-def _refused(error: RequestRefusedError) -> HTTPError:
+def _refusal_error(error: RequestRefusedError) -> HTTPError:
     status = 422 if error.is_too_costly else 400
     return HTTPError(status, str(error), param=error.param or None, code=error.code or None)
 
@@ -221,7 +221,7 @@ _PROBLEMS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Callable[[
         lambda error: HTTPError(400, f"{_TOO_LONG}: {error}", param="messages", code="context_length_exceeded"),
     ),
     ((errors.InputRefusedError, errors.UnsupportedError), lambda error: HTTPError(400, str(error))),
-    (RequestRefusedError, _refused),
+    (RequestRefusedError, _refusal_error),
     (
         (errors.ModelExchangeError, errors.RuntimeUnusableError, errors.WorkerDiedError),
         lambda error: HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S),
@@ -264,10 +264,10 @@ def problem_of(error: BaseException) -> HTTPError:
     if len(alone) == 1:
         return problem_of(alone[0])
     logger.error("a request failed", exc_info=error)
-    return HTTPError(500, unforeseen(), code="internal_error")
+    return HTTPError(500, unforeseen_message(), code="internal_error")
 
 
-def unforeseen() -> str:
+def unforeseen_message() -> str:
     """Return the message of an internal error: the request id under which the log has details."""
     where = f"; the log has more under request {request_id}" if (request_id := current_request_id()) else ""
     return f"something went wrong inside the service{where}"
@@ -277,7 +277,7 @@ def hide_internal_error(event: T) -> T | End:
     """An event as a client may see it: the end of an answer that failed by a mistake of ours says nothing of it."""
     if not isinstance(event, End) or event.cause is None or isinstance(event.cause, errors.RkllmMcpError):
         return event
-    return replace(event, error=unforeseen())
+    return replace(event, error=unforeseen_message())
 
 
 def _not_offered(path: str) -> str:

@@ -52,7 +52,7 @@ from rkllm_mcp.surfaces.http.state import check_length, chosen_model, id_prefix,
 from rkllm_mcp.surfaces.http.streaming import (
     EventRecords,
     EventStream,
-    metered,
+    meter_answer,
     queue_place,
     records,
     while_connected,
@@ -290,7 +290,7 @@ async def execute(request: Request) -> Response:
     if body.again and not conversation.broken_off:
         raise HTTPError(409, "no answer of this conversation was broken off; send a message", param="again")
     if body.replaces is not None:
-        await _replaced(app, conversation.id, body.replaces)
+        await _find_replaced(app, conversation.id, body.replaces)
     if body.continues:
         await _continued_events(app, conversation)
     # Where the question is, or will be, among the turns.
@@ -308,7 +308,7 @@ async def execute(request: Request) -> Response:
         return EventStream(partial(_stream_answer, request, conversation, body, running), headers=headers)
     collected = EventList()
     await while_connected(request, partial(_make_answer, request, conversation, body, running, collected))
-    return JSONResponse(_executed(conversation.id, collected.events), headers=headers)
+    return JSONResponse(_whole_answer(conversation.id, collected.events), headers=headers)
 
 
 class EventList:
@@ -321,7 +321,7 @@ class EventList:
         """Add the events."""
         self.events += batch
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return at once."""
 
 
@@ -347,7 +347,7 @@ async def _earlier_answer(
     if (body.conversation or conversation_id) != conversation_id:
         raise other_request()
     service, leases, headers = service_of(request), app.store.leases, {CONVERSATION: conversation_id, **REPLAYED}
-    running = service.answers.detached(app.tenant, key, conversation_id)
+    running = service.answers.find_detached(app.tenant, key, conversation_id)
     if body.stream and running is not None and running.request_key == asked.name:
         return EventStream(lambda stream: running.read(0, stream.write), headers=headers)
     if asked.is_under_way:
@@ -373,7 +373,7 @@ async def _earlier_answer(
     reason = "cancelled" if answer.ending in ("", "interrupted") else answer.ending
     events.append(End(reason, "the answer failed; ask again" if reason == "failed" else None))
     if not body.stream:
-        return JSONResponse(_executed(conversation_id, events), headers=headers)
+        return JSONResponse(_whole_answer(conversation_id, events), headers=headers)
 
     async def write_events(stream: EventStream) -> None:
         stream.feed(records(map(event_to_json, events)))
@@ -381,7 +381,7 @@ async def _earlier_answer(
     return EventStream(write_events, headers=headers)
 
 
-def _executed(conversation_id: str, events: Sequence[Event]) -> dict[str, Any]:
+def _whole_answer(conversation_id: str, events: Sequence[Event]) -> dict[str, Any]:
     """Return the whole answer; a prompt that is too long is an HTTPError."""
     last = events[-1]
     if isinstance(last, End) and isinstance(last.cause, PromptTooLongError):
@@ -447,7 +447,7 @@ async def _answer_in_turn(
                     if not await draft.begin():
                         service.open_conversations.drop(app, conversation.id)
                         raise answer_under_way()  # noqa: TRY301
-                async with queue_slot.turn(sink), metered(request) as meter:
+                async with queue_slot.turn(sink), meter_answer(request) as meter:
                     # The earlier part was counted when it came.
                     if earlier_events:
                         sink.feed(earlier_events)
@@ -491,7 +491,7 @@ async def _make_room(app: App, conversation: Conversation, body: ExecuteBody) ->
     if body.again:
         ask_again(conversation)
     if body.replaces is not None:
-        stored = await _replaced(app, conversation.id, body.replaces)
+        stored = await _find_replaced(app, conversation.id, body.replaces)
         replace_turns(replace(stored, turns=stored.turns[: body.replaces]), body.replaces, conversation)
         conversation.replaces = body.replaces
     if not body.continues:
@@ -514,7 +514,7 @@ async def _continued_events(app: App, conversation: Conversation) -> tuple[Event
     return earlier_events
 
 
-async def _replaced(app: App, conversation_id: str, position: int) -> StoredConversation:
+async def _find_replaced(app: App, conversation_id: str, position: int) -> StoredConversation:
     stored = await app.store.conversations.get(app.tenant, conversation_id)
     if stored is None or not (position < len(stored.turns) and stored.turns[position].role == "user"):
         message = f"no question is stored at position {position} of this conversation; its messages are counted from 0"

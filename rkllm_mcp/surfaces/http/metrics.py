@@ -78,7 +78,7 @@ class Metrics:
             if event.reason == "failed":
                 self._errors.labels(_kind(event)).inc()
 
-    def requested(self, method: str, route: str, status: int, seconds: float) -> None:
+    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a finished request; status 0 means that the client left first."""
         self._requests.labels(method, route, str(status)).inc()
         self._request_s.labels(route).observe(seconds)
@@ -100,7 +100,7 @@ class Traces:
         self._tracer = tracer or trace.get_tracer("rkllm_mcp", __version__)
 
     def request(self, method: str, headers: Mapping[str, str]) -> AbstractContextManager[Span]:
-        """The span of a request, current while it is answered; ``answered`` completes it."""
+        """The span of a request, current while it is answered; ``set_response`` completes it."""
         # What names no trace, or none that can be read, begins one.
         carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
         context = extract(carrier) if carrier else None
@@ -136,7 +136,7 @@ class Traces:
         span.end(now)
 
 
-def answered(span: Span, method: str, route: str, status: int) -> None:
+def set_response(span: Span, method: str, route: str, status: int) -> None:
     """Set route and status of a request's span; status 0 means that the client left first."""
     if route:
         span.update_name(f"{method} {route}")

@@ -214,7 +214,7 @@ class RequestMiddleware:
         scope["path"] = _meant(scope["path"])
         headers = Headers(scope=scope)
         begin_request(headers.get(HEADER, ""), headers.get("traceparent", ""))
-        with self._service.observed(scope["method"], headers) as report:
+        with self._service.observe(scope["method"], headers) as report:
             await self._admit(scope, receive, send, headers, report)
 
     async def _admit(

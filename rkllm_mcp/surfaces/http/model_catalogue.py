@@ -204,11 +204,11 @@ def known_models(sources: ModelSources, loaded: str, texts: Catalogue) -> list[K
         models.append(
             KnownModel(
                 name=folder.folder.name,
-                description=texts.translated("models.phrases", folder.card.description),
+                description=texts.translate_text("models.phrases", folder.card.description),
                 task=folder.card.task,
                 state=state_of(folder),
                 fits=fits.verdict,
-                reason=texts.translated("models.phrases", fits.reason),
+                reason=texts.translate_text("models.phrases", fits.reason),
                 tokens_per_second=speed or None,
                 memory_mb=memory or None,
                 context_tokens=folder.card.context_tokens,

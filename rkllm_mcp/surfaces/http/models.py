@@ -20,7 +20,7 @@ from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import OLLAMA, HTTPError
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import lists_elsewhere, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import loaded, while_connected
+from rkllm_mcp.surfaces.http.streaming import load_in_turn, while_connected
 
 # A name of the model that every service knows.
 DEFAULT_MODEL = "default"
@@ -46,7 +46,7 @@ async def named_models(request: Request) -> dict[str, ListedModel]:
 async def _all_models(request: Request, tenant: str | None = None) -> dict[str, ListedModel]:
     """Return the models that a tenant, by default the caller, may name."""
     tenants, tenant_name = service_of(request).tenants, tenant_of(request).name
-    return await to_thread.run_sync(tenants.listed, tenant_name if tenant is None else tenant)
+    return await to_thread.run_sync(tenants.list_models, tenant_name if tenant is None else tenant)
 
 
 async def choose_model(request: Request, name: str | None, keep_alive: str | float | None = None) -> str:
@@ -194,7 +194,7 @@ async def load_model(request: Request) -> Model:
     """Load a model in place of the loaded one, and wait for it."""
     body = await bodies.read(request, LoadBody)
     await choose_model(request, body.model, body.keep_alive)
-    await while_connected(request, lambda: loaded(request))
+    await while_connected(request, lambda: load_in_turn(request))
     return await _model(request, service_of(request).model_host.name)
 
 

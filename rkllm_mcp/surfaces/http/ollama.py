@@ -41,10 +41,10 @@ from rkllm_mcp.surfaces.http.completions import answer
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.model_catalogue import check_owner, remove_model
 from rkllm_mcp.surfaces.http.models import DEFAULT_MODEL, DEFAULT_TAG, choose_model, listed_models, named_models
-from rkllm_mcp.surfaces.http.openai import MOST_TEXTS, count_tokens, embedded, embedder_of
+from rkllm_mcp.surfaces.http.openai import MOST_TEXTS, count_tokens, embed_in_turn, embedder_of
 from rkllm_mcp.surfaces.http.route import NDJSON, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import lists_elsewhere, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import Write, line_stream, lines, list_response, loaded, while_connected
+from rkllm_mcp.surfaces.http.streaming import Write, line_stream, lines, list_response, load_in_turn, while_connected
 from rkllm_mcp.tasks import open_task_group
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ async def _make_answer(request: Request, body: OllamaChat | OllamaGenerate, *, i
         if body.unloads:
             service_of(request).tenants.unload(model, tenant_of(request).name)
         else:
-            await while_connected(request, lambda: loaded(request))
+            await while_connected(request, lambda: load_in_turn(request))
         shape = OllamaShape(Reply("", body.model), is_chat=is_chat)
         return shape.nothing("unload" if body.unloads else "load")
     # Ollama loads a model when it is asked, and its clients do not ask a second time. Its lines have no heartbeat.
@@ -175,7 +175,7 @@ async def _vectors(
 ) -> list[list[float]]:
     await _model_named(request, model.removesuffix(DEFAULT_TAG))
     # An empty input is a way to check that the model exists.
-    return [list(vector) for vector in await embedded(request, texts, dimensions)] if any(texts) else []
+    return [list(vector) for vector in await embed_in_turn(request, texts, dimensions)] if any(texts) else []
 
 
 class OllamaVersion(DocumentedModel):
@@ -220,7 +220,7 @@ class NameBody(bodies.LenientBody):
     name: str | None = None
 
     @property
-    def wanted(self) -> str:
+    def wanted_name(self) -> str:
         """The name without Ollama's default tag."""
         return (self.model or self.name or "").removesuffix(DEFAULT_TAG)
 
@@ -253,7 +253,7 @@ class PullProgress(DocumentedModel):
 @Route("GET", "/api/tags", answers=(RouteResponse(OllamaModels),), problems=(503,))
 async def tags(request: Request) -> dict[str, Any]:
     """List the models, as Ollama does."""
-    models = {name: _described(name, model) for name, model in (await _ollama_models(request)).items()}
+    models = {name: _describe(name, model) for name, model in (await _ollama_models(request)).items()}
     names = {model["name"] for model in models.values()}
     entries = await lists_elsewhere(request, "/api/tags", "models", OllamaModelOfBoard)
     elsewhere = {entry.name: entry.model_dump(exclude_unset=True) for entry in entries}
@@ -268,7 +268,7 @@ async def running(request: Request) -> dict[str, Any]:
     expires = _NEVER if math.isinf(seconds) else datetime.fromtimestamp(time.time() + seconds, tz=timezone.utc)
     models = [
         {
-            **_described(model.name, model),
+            **_describe(model.name, model),
             "expires_at": (expires if model.name == tenants.model_host.name else _NEVER).isoformat(),
             "size_vram": model.size_bytes,
             "context_length": model.context_tokens,
@@ -283,8 +283,8 @@ async def running(request: Request) -> dict[str, Any]:
 async def show(request: Request) -> dict[str, Any]:
     """Describe a model, as Ollama does."""
     body = await bodies.read(request, NameBody)
-    model = await _model_named(request, body.wanted)
-    described = _described(model.name, model)
+    model = await _model_named(request, body.wanted_name)
+    described = _describe(model.name, model)
     return {
         **dict.fromkeys(("license", "modelfile", "parameters", "template"), ""),
         "details": described["details"],
@@ -326,16 +326,16 @@ async def pull(request: Request) -> object:
     """Download a model, as Ollama does; for the owner."""
     check_owner(request)
     body = await bodies.read(request, PullBody)
-    if not body.wanted:
+    if not body.wanted_name:
         raise HTTPError(400, "name the model to download", param="model")
-    wish = _wish(body.wanted)
+    wish = _wish(body.wanted_name)
     if body.stream:
-        return line_stream(lambda stream: _pulled(wish, stream.write), NDJSON)
+        return line_stream(lambda stream: _pull(wish, stream.write), NDJSON)
 
     async def silent(_: bytes) -> None:
         pass
 
-    await while_connected(request, partial(_pulled, wish, silent))
+    await while_connected(request, partial(_pull, wish, silent))
     return {"status": "success"}
 
 
@@ -349,7 +349,7 @@ def _wish(name: str) -> Pull:
     return Pull(repository.rpartition("/")[2].lower(), repository, file or None)
 
 
-async def _pulled(wish: Pull, write: Write) -> None:
+async def _pull(wish: Pull, write: Write) -> None:
     """Download a model and write lines about it; what has arrived stays when the client leaves."""
     from rkllm_mcp.models.install import ModelSources
 
@@ -389,7 +389,7 @@ async def delete(request: Request) -> None:
     """Remove an installed model that is not in use, as Ollama does; for the owner."""
     check_owner(request)
     body = await bodies.read(request, NameBody)
-    await remove_model(request, body.wanted)
+    await remove_model(request, body.wanted_name)
 
 
 @Route("GET", "/api/version", answers=(RouteResponse(OllamaVersion),))
@@ -399,7 +399,7 @@ async def version(request: Request) -> OllamaVersion:
     return OllamaVersion(version=VERSION)
 
 
-def _described(name: str, model: ListedModel) -> dict[str, Any]:
+def _describe(name: str, model: ListedModel) -> dict[str, Any]:
     tagged = name if ":" in name else f"{name}{DEFAULT_TAG}"
     return {
         "name": tagged,

@@ -25,7 +25,7 @@ from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import run_work, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import evaluated, list_response
+from rkllm_mcp.surfaces.http.streaming import evaluate_in_turn, list_response
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.environment import AuxiliaryModel
@@ -94,7 +94,7 @@ async def embed(request: Request) -> Response:
             "check_embedding_ctx_length=False)"
         )
         raise HTTPError(400, message, param="input")
-    vectors = await embedded(request, texts, body.dimensions)
+    vectors = await embed_in_turn(request, texts, body.dimensions)
     tokens = (await count_tokens(request, texts, embedder.tokenizer)).tokens
     written = _in_base64 if body.encoding_format == "base64" else list[float]
     data = (
@@ -110,14 +110,14 @@ def embedder_of(request: Request) -> AuxiliaryModel:
     return app.model_host.evaluator(app.config.service.embedding_model)
 
 
-async def embedded(request: Request, texts: Sequence[str], dimensions: int | None) -> list[array[float]]:
+async def embed_in_turn(request: Request, texts: Sequence[str], dimensions: int | None) -> list[array[float]]:
     """Return the vectors of texts, once the request's turn has come."""
 
     async def embed_texts(embedder: AuxiliaryModel) -> list[array[float]]:
         return await embedder.embed(texts, dimensions=dimensions)
 
     cost = partial(_cost, request, texts, embedder_of(request).tokenizer)
-    return await evaluated(request, tenant_of(request).app.config.service.embedding_model, embed_texts, cost)
+    return await evaluate_in_turn(request, tenant_of(request).app.config.service.embedding_model, embed_texts, cost)
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ async def rerank(request: Request) -> dict[str, Any]:
     async def rank_texts(ranker: AuxiliaryModel) -> list[float]:
         return await ranker.rerank(body.query, texts)
 
-    scores = await evaluated(request, app.config.service.ranking_model, rank_texts, cost)
+    scores = await evaluate_in_turn(request, app.config.service.ranking_model, rank_texts, cost)
     order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[: body.top_n]
     results: list[dict[str, Any]] = [{"index": index, "relevance_score": scores[index]} for index in order]
     if body.return_documents:

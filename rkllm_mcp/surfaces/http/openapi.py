@@ -152,10 +152,10 @@ async def openapi(request: Request) -> Response:
     """This description."""
     routes: tuple[Route, ...] = request.app.state.routes
     # Writing it takes a second of the board's processor, and no key is needed to ask for it.
-    content = await run_work(request, _written, routes, needs_key(service_of(request).config))
+    content = await run_work(request, _render, routes, needs_key(service_of(request).config))
     return Response(content, media_type=JSON)
 
 
 @lru_cache(maxsize=4)
-def _written(routes: tuple[Route, ...], keys: bool) -> bytes:  # called in a thread
+def _render(routes: tuple[Route, ...], keys: bool) -> bytes:  # called in a thread
     return bytes(JSONResponse(document(routes, keys=keys)).body)

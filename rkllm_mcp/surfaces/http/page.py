@@ -62,7 +62,7 @@ class PageFile:
     tag: str  # entity tag in quotes, a hash of the content
 
     @cached_property
-    def packed(self) -> bytes:
+    def gzipped_content(self) -> bytes:
         """The bytes compressed with gzip."""
         return gzip.compress(self.content, mtime=0)
 
@@ -144,5 +144,5 @@ def _response(request: Request, path: str, caching: str) -> Response:
         return Response(status_code=304, headers=headers)
     headers["Content-Type"] = file.media
     if "gzip" in request.headers.get("accept-encoding", "") and file.media != _TYPES[".png"]:
-        return Response(file.packed, headers={**headers, "Content-Encoding": "gzip"})
+        return Response(file.gzipped_content, headers={**headers, "Content-Encoding": "gzip"})
     return Response(file.content, headers=headers)

@@ -65,10 +65,10 @@ async def change_about(request: Request) -> About:
 async def export_data(request: Request) -> StreamingResponse:
     """Write the text about the caller and all their conversations as one file."""
     headers = {"Content-Disposition": 'attachment; filename="rkllm-mcp-data.json"'}
-    return StreamingResponse(_written(request, tenant_of(request).app), media_type=JSON, headers=headers)
+    return StreamingResponse(_write_data(request, tenant_of(request).app), media_type=JSON, headers=headers)
 
 
-async def _written(request: Request, app: App) -> AsyncGenerator[bytes]:
+async def _write_data(request: Request, app: App) -> AsyncGenerator[bytes]:
     head = json.dumps({"format": conversation_export.DATA_FORMAT, "about": app.about}, ensure_ascii=False)
     yield head[:-1].encode("utf-8", "replace") + b', "conversations": [\n'
     conversations, offset, before = app.store.conversations, 0, b""
@@ -93,7 +93,7 @@ async def delete_data(request: Request) -> Deleted:
     service, app = service_of(request), tenant_of(request).app
     for conversation_id in service.open_conversations.ids_of(app):
         # An answer that is saved when it stops would restore the deleted conversation.
-        await service.answers.stopped(app, conversation_id)
+        await service.answers.stop(app, conversation_id)
         service.open_conversations.drop(app, conversation_id)
     count = await app.store.conversations.delete_all(app.tenant)
     await app.store.calls.delete_all()

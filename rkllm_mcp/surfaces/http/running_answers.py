@@ -91,7 +91,7 @@ class RunningAnswer:
                 self._text.append(event.text)
         self._wake_readers()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return at once: readers come and go."""
 
     def finish(self) -> None:
@@ -161,7 +161,7 @@ async def read_elsewhere(
             await write(b"".join([_record(number, event) for number, event in records]))
         if is_over:
             return
-        await leases.changed(conversation)
+        await leases.wait_for_change(conversation)
     message = "the board that answered was lost; GET /v1/conversations/{id} has what is stored"
     raise HTTPError(502, message, code="board_lost")
 
@@ -220,7 +220,7 @@ class RunningAnswers:
                 raise answer_under_way()
 
     @contextmanager
-    def unanswered(self, app: App, conversation: str) -> Generator[None, None, None]:
+    def hold_unanswered(self, app: App, conversation: str) -> Generator[None, None, None]:
         """Hold a conversation that is changed, so that no answer runs in it; 409 if one does."""
         with self.running(RunningAnswer(conversation, app.tenant, "")):
             yield
@@ -229,7 +229,7 @@ class RunningAnswers:
         """Return the running answer of a conversation, if any."""
         return self._running.get((tenant, conversation))
 
-    def detached(self, tenant: str, key: str, conversation: str) -> RunningAnswer | None:
+    def find_detached(self, tenant: str, key: str, conversation: str) -> RunningAnswer | None:
         """Return the detached answer of a conversation that this key may read, ended or not, if any."""
         owner = (tenant, conversation)
         answer = self._running.get(owner) or self._ended.get(owner)
@@ -246,7 +246,7 @@ class RunningAnswers:
         answer.scope.cancel()
         return True
 
-    async def stopped(self, app: App, conversation: str) -> None:
+    async def stop(self, app: App, conversation: str) -> None:
         """End the answer of a conversation, if any, and wait until it is over; nothing of it can be read any more."""
         await app.answers.stop(conversation)
         if (answer := self.find(app.tenant, conversation)) is not None:

@@ -185,7 +185,7 @@ class _Serving:
             tasks.start_soon(self._watch, service)
             tasks.start_soon(self._notifier.feed, lambda: tenants.failure is not None)
             async with _answer_agent_checks(service, self._host):
-                with record.announced():
+                with record.announce():
                     await listener.serve([listening])
 
     def _say_where(self, listening: socket.socket, service: ServiceState) -> None:

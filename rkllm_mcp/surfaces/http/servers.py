@@ -244,7 +244,7 @@ _TESTED = (RouteResponse(ServerTested, says="What it came to; a server that does
 async def test(request: Request) -> dict[str, Any]:
     """Ping a server, or start and stop it if it is not connected."""
     app, name = tenant_of(request).app, _server_name(request)
-    return await _tested(request, name, partial(test_server, app.config, app.toolbox, name))
+    return await _run_test(request, name, partial(test_server, app.config, app.toolbox, name))
 
 
 class NewServerBody(bodies.RequestBody):
@@ -284,7 +284,7 @@ async def try_server(request: Request) -> dict[str, Any]:
     _check(refusal_of_adding(request))
     entry, new = _entry(body, service_of(request))
     config = tenant_of(request).app.config.model_copy(update={"servers": new.servers})
-    return await _tested(request, entry["name"], partial(start_apart, config, entry["name"]))
+    return await _run_test(request, entry["name"], partial(start_apart, config, entry["name"]))
 
 
 @Route("POST", "/v1/servers", body=NewServerBody, answers=(RouteResponse(AddedServer, 201),), problems=(403, 409))
@@ -298,7 +298,7 @@ async def add(request: Request) -> AddedServer:
         try:
             add_server(_file(service), entry)
         except ConfigError as error:
-            raise _refused(error) from None
+            raise _refusal_error(error) from None
         problem = "restart the service" if service.reload is None else ""
         if service.reload is not None:
             try:
@@ -344,14 +344,14 @@ async def log_in(request: Request) -> dict[str, Any]:
         raise HTTPError(409, f'{name!r} has no login with a browser (auth = "oauth")', param="name")
     if not body.address:
         login = tenants.log_in(name)
-        await login.changed("starting", _LOGIN_NEWS_S)
+        await login.wait_for_change("starting", _LOGIN_NEWS_S)
         return shown(LoginShown, login, name=login.server)
     login = _login(request)
     # Without a code or an error it is not what an authorization server sent the browser to.
     if not any(f"{word}=" in body.address for word in ("code", "error")) or not login.take(body.address):
         sentence = "this is not the address that the browser was sent to after the login; copy all of its address bar"
         raise HTTPError(422, sentence, param="address")
-    await login.changed("waiting", _LOGIN_NEWS_S)
+    await login.wait_for_change("waiting", _LOGIN_NEWS_S)
     return shown(LoginShown, login, name=login.server)
 
 
@@ -362,14 +362,14 @@ async def follow_login(request: Request) -> dict[str, Any]:
     _check(refusal_of_key(request))
     login = _login(request)
     if known_state == login.state:
-        await while_connected(request, lambda: login.changed(login.state, _LOGIN_NEWS_S))
+        await while_connected(request, lambda: login.wait_for_change(login.state, _LOGIN_NEWS_S))
     return shown(LoginShown, login, name=login.server)
 
 
 async def _switch_server(request: Request, *, is_on: bool) -> SwitchResult:
     app, name = tenant_of(request).app, _server_name(request)
     app.toolbox.switches.turn_server(name, is_on=is_on)
-    await app.store.settled()
+    await app.store.flush()
     return SwitchResult(name=name, enabled=is_on)
 
 
@@ -414,7 +414,7 @@ def _entry(body: NewServerBody, service: ServiceState) -> tuple[dict[str, Any], 
         new = checked_servers({"servers": [entry]}, "the new server", path)
         used_names = names_in(path)
     except ConfigError as error:
-        raise _refused(error) from None
+        raise _refusal_error(error) from None
     if entry["name"] in used_names:
         sentence = f"{path} has a server {entry['name']!r}; remove it first, or choose another name"
         raise HTTPError(422, sentence, param="name", code="name_taken")
@@ -446,11 +446,11 @@ def _address_entry(body: NewServerBody) -> dict[str, Any]:
     return entry | ({"auth": "oauth"} if body.oauth else {})
 
 
-def _refused(error: ConfigError) -> HTTPError:
+def _refusal_error(error: ConfigError) -> HTTPError:
     return HTTPError(422, str(error), param=error.key.rpartition(".")[2] or None, code="configuration")
 
 
-async def _tested(request: Request, name: str, run: Callable[[], Awaitable[ServerTest]]) -> dict[str, Any]:
+async def _run_test(request: Request, name: str, run: Callable[[], Awaitable[ServerTest]]) -> dict[str, Any]:
     """Run a test when its turn has come, and return its result."""
 
     async def test_server() -> ServerTest:

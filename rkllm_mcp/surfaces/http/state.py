@@ -29,7 +29,7 @@ from rkllm_mcp.errors import PromptTooLongError, QueueFullError, StoreError
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.surfaces.boards import ModelT, models_of, named_boards
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
-from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
+from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, set_response
 from rkllm_mcp.surfaces.http.open_keys import OpenKeys
 from rkllm_mcp.surfaces.http.running_answers import RunningAnswers
 
@@ -79,14 +79,14 @@ class OpenConversations:
     async def find(self, app: App, conversation_id: str) -> Conversation | None:
         """Return an open or stored conversation; None if this tenant has none with this id."""
         # One id asked for by two requests at once must come to one conversation, so it is looked for again.
-        if (opened := self.opened(app, conversation_id)) is not None and await self._is_current(app, opened):
+        if (opened := self.get_open(app, conversation_id)) is not None and await self._is_current(app, opened):
             return opened
         stored = await app.store.conversations.get(app.tenant, conversation_id)
         if stored is None:
             return opened
-        if opened is not None and self.opened(app, conversation_id) is opened:
+        if opened is not None and self.get_open(app, conversation_id) is opened:
             self.drop(app, conversation_id)
-        return self.opened(app, conversation_id) or self.put(app, app.resume(stored))
+        return self.get_open(app, conversation_id) or self.put(app, app.resume(stored))
 
     async def _is_current(self, app: App, conversation: Conversation) -> bool:
         """Return False for a conversation that went on on another board meanwhile."""
@@ -148,7 +148,7 @@ class OpenConversations:
         app, conversation, _ = resting[evict_fairly([(app.tenant, size) for app, _, size in resting])]
         return app, conversation.id
 
-    def opened(self, app: App, conversation_id: str) -> Conversation | None:
+    def get_open(self, app: App, conversation_id: str) -> Conversation | None:
         """Return an open conversation, if there is one of this id; it counts as used."""
         entry = self._open.get((app.tenant, conversation_id))
         if entry is None:
@@ -180,7 +180,7 @@ class Quota:
     async def check(self, tenant: Tenant) -> None:
         """Refuse a tenant that has no tokens left today, with 429 and the time until midnight."""
         limit = self.limit(tenant)
-        if limit is not None and await self._added(tenant) >= limit:
+        if limit is not None and await self._add(tenant) >= limit:
             message = f"the {limit} tokens of today are used up; ask again tomorrow, or have daily_tokens raised"
             now = datetime.now().astimezone()
             midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
@@ -190,7 +190,7 @@ class Quota:
     async def spend(self, tenant: Tenant, tokens: int) -> None:
         """An answer has cost so many tokens."""
         if self.limit(tenant) is not None:
-            await self._added(tenant, tokens)
+            await self._add(tenant, tokens)
 
     async def spend_time(self, tenant: Tenant, seconds: float) -> None:
         """Work for a tenant has taken so many seconds of the processor."""
@@ -198,9 +198,9 @@ class Quota:
             return
         tokens, self._fractions[tenant.name] = divmod(self._fractions[tenant.name] + seconds * TOKENS_PER_CPU_S, 1.0)
         if tokens:
-            await self._added(tenant, int(tokens))
+            await self._add(tenant, int(tokens))
 
-    async def _added(self, tenant: Tenant, tokens: int = 0) -> int:
+    async def _add(self, tenant: Tenant, tokens: int = 0) -> int:
         day = datetime.now().date().isoformat()
         key = (tenant.name, day)
         self._tokens_of_day[key] += tokens
@@ -295,7 +295,7 @@ class ServiceState:
         return self.config.service.body_mb * MEBIBYTE
 
     @contextmanager
-    def observed(
+    def observe(
         self, method: str, headers: Mapping[str, str]
     ) -> Generator[Callable[[str, int, float], None], None, None]:
         """Trace and count a request; the yielded function takes route, status and seconds."""
@@ -304,8 +304,8 @@ class ServiceState:
         with self.traces.request(method, headers) as span:
 
             def report(route: str, status: int, seconds: float) -> None:
-                self.metrics.requested(method, route, status, seconds)
-                answered(span, method, route, status)
+                self.metrics.count_request(method, route, status, seconds)
+                set_response(span, method, route, status)
 
             yield report
 

@@ -140,13 +140,13 @@ class EventStream(Response):
     async def _send_due(self) -> None:
         try:
             await self._answer(self)
-            await self.drained()
+            await self.drain()
             await self.write(more=False)
         except Exception as error:
             if not self._is_gone:
                 if not (self._has_begun or self._unsent):
                     raise
-                await self.drained()
+                await self.drain()
                 await self.write(self._failure(problem_of(error)), more=False)
         self._scope.cancel()
 
@@ -160,7 +160,7 @@ class EventStream(Response):
         self._unsent.append(content)
         self._has_unsent.set()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until the connection has taken all records."""
         while self._unsent and not self._is_gone:
             self._is_drained.clear()
@@ -236,14 +236,14 @@ async def list_response(request: Request, fields: Mapping[str, Any], name: str, 
     Encoding holds the interpreter's lock, and thousands of vectors are megabytes of digits.
     """
 
-    def encoded() -> bytes:
+    def encode() -> bytes:
         return b'%b,"%b":[%b]}' % (
             JSONResponse(fields).body[:-1],
             name.encode(),
             b",".join(JSONResponse(item).body for item in items),
         )
 
-    return Response(await run_work(request, encoded), media_type=JSON)
+    return Response(await run_work(request, encode), media_type=JSON)
 
 
 def line_stream(answer: Callable[[EventStream], Awaitable[None]], media: str) -> Response:
@@ -271,7 +271,7 @@ class EventRecords:
 
     def __init__(self, stream: EventStream) -> None:
         self._stream = stream
-        self.drained = stream.drained
+        self.drain = stream.drain
 
     def feed(self, batch: Sequence[Event]) -> None:
         """Send the events."""
@@ -293,7 +293,7 @@ class _Slot(Protocol):
 
     loading: str
 
-    async def changed(self) -> int | None: ...
+    async def wait_for_change(self) -> int | None: ...
 
 
 class QueuePlace:
@@ -312,7 +312,7 @@ class QueuePlace:
         ``sink`` receives the positions of the request and the name of a model that is loaded for it.
         """
         announced = ""
-        while (position := await self._slot.changed()) is not None:
+        while (position := await self._slot.wait_for_change()) is not None:
             loading = self._slot.loading
             is_new, announced = loading not in {"", announced}, loading
             sink.feed([status_line("loading", name=loading) if is_new else Queued(position)])
@@ -377,7 +377,7 @@ class AnswerMeter(Step):
 
 
 @asynccontextmanager
-async def metered(request: Request) -> AsyncGenerator[AnswerMeter, None]:
+async def meter_answer(request: Request) -> AsyncGenerator[AnswerMeter, None]:
     """Yield the meter of an answer whose turn has come; the tokens of one that was left are counted, too."""
     # A changed configuration may have replaced the assistant while the request waited.
     meter = AnswerMeter(request)
@@ -388,13 +388,13 @@ async def metered(request: Request) -> AsyncGenerator[AnswerMeter, None]:
             await meter.settle()
 
 
-async def loaded(request: Request) -> None:
+async def load_in_turn(request: Request) -> None:
     """Wait in its turn until the model that a request chose is loaded; see ``queue_place``."""
     async with queue_place(request, model=chosen_model(request), may_load=True) as queue_slot, queue_slot.turn():
         await tenant_of(request).app.model_host.ready()
 
 
-async def evaluated(
+async def evaluate_in_turn(
     request: Request,
     name: str | None,
     work: Callable[[AuxiliaryModel], Awaitable[_T]],

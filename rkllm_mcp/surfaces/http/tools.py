@@ -140,13 +140,13 @@ async def list_tools(request: Request) -> dict[str, Any]:
     language = language_of_header(request.headers.get("accept-language", ""))
     enabled, disabled = app.toolbox.tools(), app.toolbox.tools(disabled=True)
 
-    def listed() -> dict[str, Any]:
+    def build_list() -> dict[str, Any]:
         tools = [shown_tool(app, tool, language, enabled=True) for tool in enabled]
         tools += [shown_tool(app, tool, language, enabled=False) for tool in disabled]
         return {"tools": tools, "tokens": app.model_host.listing.cost_of_all(enabled)}
 
     # Their tokens are counted.
-    return await run_work(request, listed)
+    return await run_work(request, build_list)
 
 
 @Route("POST", "/v1/tools/{name}:enable", answers=SWITCHED, problems=(404,))
@@ -227,7 +227,7 @@ class UploadForm(AttachmentForm):
 )
 async def add_document(request: Request) -> dict[str, Any]:
     """Add a file to a knowledge base."""
-    return await _uploaded(request, "add_document")
+    return await _upload(request, "add_document")
 
 
 class Attachment(DocumentedModel):
@@ -252,7 +252,7 @@ class Attachment(DocumentedModel):
 )
 async def attach(request: Request) -> dict[str, Any]:
     """Read the text of a file for a question."""
-    read = await _uploaded(request, "read_document")
+    read = await _upload(request, "read_document")
     tokens = await count_text(request, read["text"])
     attachment = {name: read[name] for name in ("title", "text", "warnings")}
     return attachment | {"pages": read.get("pages", []), "tokens": tokens}
@@ -280,10 +280,10 @@ async def ask_knowledge(request: Request) -> dict[str, Any]:
     if _KNOWLEDGE_TOOLS[tool] not in request.state.rights:
         raise HTTPError(403, f"this key may not use {tool}; it lacks the right '{_KNOWLEDGE_TOOLS[tool]}'")
     async with _knowledge(request) as call:
-        return _structured(await call(tool, body.arguments), "arguments")
+        return _structured_content(await call(tool, body.arguments), "arguments")
 
 
-async def _uploaded(request: Request, tool: str) -> dict[str, Any]:
+async def _upload(request: Request, tool: str) -> dict[str, Any]:
     """Send the file of a form to a tool of the knowledge server; return the structured result."""
     service = service_of(request)
     limit = service.config.service.upload_mb * MEBIBYTE
@@ -295,7 +295,7 @@ async def _uploaded(request: Request, tool: str) -> dict[str, Any]:
         async with (
             _knowledge(request) as call,
             service.admission.receiving(request.state.key, size),
-            bodies.bounded(request, limit + _FORM_BYTES, problem=_too_large(limit)).form(
+            bodies.limit_body(request, limit + _FORM_BYTES, problem=_too_large(limit)).form(
                 max_files=1, max_fields=10
             ) as form,
         ):
@@ -305,7 +305,7 @@ async def _uploaded(request: Request, tool: str) -> dict[str, Any]:
             fields = {name: form.get(name) for name in UploadForm.model_fields}
             form_values = {name: value for name, value in fields.items() if isinstance(value, str) and value}
             form_values["knowledge_base_id"] = form_values.pop("knowledge_base", "*")
-            return await _forwarded(partial(call, tool), file, form_values)
+            return await _forward_file(partial(call, tool), file, form_values)
     except HTTPException as error:
         raise HTTPError(400, f"the body is not a form: {error.detail}; send multipart/form-data") from None
     except QueueFullError:
@@ -336,13 +336,13 @@ async def _knowledge(request: Request) -> AsyncGenerator[Callable[..., Awaitable
         yield server.call
 
 
-def _structured(result: dict[str, Any], param: str) -> dict[str, Any]:
+def _structured_content(result: dict[str, Any], param: str) -> dict[str, Any]:
     if result["isError"]:
         raise HTTPError(422, result_text(result).replace("_base_id", "_base"), param=param, code="document_refused")
     return cast("dict[str, Any]", result.get("structuredContent") or {})
 
 
-async def _forwarded(
+async def _forward_file(
     call: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]], file: UploadFile, arguments: dict[str, Any]
 ) -> dict[str, Any]:
     """Send a file to a tool in parts; return the structured result of the last."""
@@ -351,7 +351,7 @@ async def _forwarded(
         data = base64.b64encode(await file.read(_PART_BYTES)).decode()
         more = facts.get("received", 0) + _PART_BYTES < size
         part = {"data": data, "file_name": file.filename, "upload_id": facts.get("upload_id", ""), "more": more}
-        facts = _structured(await call({**arguments, **part}), "file")
+        facts = _structured_content(await call({**arguments, **part}), "file")
         if not more:
             return facts
 
@@ -426,7 +426,7 @@ async def _switch(request: Request, *, is_on: bool) -> SwitchResult:
     name = request.path_params["name"]
     tool = app.toolbox.resolve_starting(name) or _tool(app, name)
     app.toolbox.switches.turn(tool.server, tool.wire_name, is_on=is_on)
-    await app.store.settled()
+    await app.store.flush()
     return SwitchResult(name=tool.name, enabled=is_on)
 
 

@@ -64,7 +64,7 @@ async def test_a_server_behind_http_is_called_with_its_headers(transport: Litera
     with remote(transport) as url, anyio.fail_after(PATIENCE_S):
         spec = remote_server("remote", transport, url=url, headers_template={"X-Token": "t0k3n"})
         async with open_toolbox([spec]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             result = await toolbox.call(ToolCall("call_1", "header", {"name": "x-token"}))
             assert (result.text, result.is_error) == ("t0k3n", False)
 
@@ -75,7 +75,7 @@ async def test_a_key_that_the_configuration_spells_out_does_not_come_back() -> N
             "remote", HTTP, url=url, headers_template={"X-API-Key": "k3y-of-the-owner", "X-Token": "short"}
         )
         async with open_toolbox([spec]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             for header, text in (("x-api-key", "[REDACTED]"), ("x-token", "short")):
                 assert (await toolbox.call(ToolCall("call_1", "header", {"name": header}))).text == text
 
@@ -87,7 +87,7 @@ async def test_a_server_behind_http_that_dies_costs_a_call_and_is_connected_agai
     with anyio.fail_after(PATIENCE_S), remote(transport) as url:
         spec = remote_server("remote", transport, url=url)
         async with open_toolbox([spec]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             result = await toolbox.call(ToolCall("call_1", "die", {}))
             assert result.is_error
             with remote(transport, int(url.rsplit(":", 1)[1].split("/")[0])):
@@ -115,7 +115,7 @@ async def test_a_server_that_only_knows_sse_is_found_behind_http_and_remembered(
     with remote(SSE) as url, anyio.fail_after(PATIENCE_S):
         for _ in range(2):
             async with open_toolbox([remote_server("old", "http", url=url)], host=host) as toolbox:
-                await toolbox.connected()
+                await toolbox.wait_until_connected()
                 result = await toolbox.call(ToolCall("call_1", "header", {"name": "host"}))
                 assert result.text.startswith("127.0.0.1:")
         assert ServerCache(remote_server("old", "http", url=url), host.remembered).era.transport == "sse"
@@ -154,7 +154,7 @@ async def test_a_call_that_is_refused_over_sse_is_a_result_and_the_session_goes_
     server = Sse()
     with server.send, server.receive, anyio.fail_after(PATIENCE_S):
         async with serving(server) as url, open_toolbox([remote_server("s", "sse", url=f"{url}/sse")]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             server.status = status
             result = await toolbox.call(ToolCall("call_1", "echo", {}))
             assert result.is_error
@@ -180,7 +180,7 @@ async def test_a_server_in_this_process_is_called_like_any_other(served: object)
     with anyio.fail_after(PATIENCE_S):
         before = Holdings()
         async with open_toolbox([local_server("own")], host=ConnectionServices(in_process={"own": served})) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert Holdings() == before
             result = await toolbox.call(ToolCall("call_1", "greet", {"name": "Ada"}))
             assert (result.text, result.is_error) == ("Hello Ada", False)
@@ -197,7 +197,7 @@ async def test_a_server_in_this_process_is_called_like_any_other(served: object)
 async def test_an_object_that_is_not_a_server_in_this_process_is_reported(served: object, reason: str) -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([local_server("own")], host=ConnectionServices(in_process={"own": served})) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert reason in toolbox.servers()[0].reason
 
 
@@ -232,7 +232,7 @@ async def test_an_http_answer_that_is_not_one_costs_one_call(reply: Reply | None
             serving(answer) as url,
             open_toolbox([altered(spec, url=url)], host=timed(restart_pause_s=0)) as toolbox,
         ):
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             result = await toolbox.call(ToolCall("call_1", "echo", {"spoil": 1}))
             assert result.is_error
             assert said in result.text
@@ -265,7 +265,7 @@ async def test_an_answer_of_odd_shape_is_read(changed: Callable[[Reply], Reply])
 
     with anyio.fail_after(PATIENCE_S):
         async with serving(answer) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             result = await toolbox.call(ToolCall("call_1", "echo", {}))
             assert (result.text, result.is_error) == ("echoed", False)
 
@@ -283,7 +283,7 @@ async def test_a_request_that_comes_too_soon_is_sent_again_when_the_server_says_
 
     with anyio.fail_after(PATIENCE_S):
         async with serving(answer) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert (await toolbox.call(ToolCall("call_1", "echo", {}))).text == "echoed"
             assert server.heard.count("tools/call") == 1
             refusals += [Reply(429, b"", {"Retry-After": "86400"})]
@@ -304,7 +304,7 @@ async def test_a_redirect_within_the_server_is_followed_whatever_its_type(status
 
     with anyio.fail_after(PATIENCE_S):
         async with serving(answer) as url, open_toolbox([remote_server("s", "http", url=f"{url}/mcp")]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert (await toolbox.call(ToolCall("call_1", "echo", {}))).text == "echoed"
 
 
@@ -322,7 +322,7 @@ async def test_a_redirect_of_a_server_behind_a_tls_proxy_keeps_its_https(tmp_pat
         async with serving(answer, context) as url:
             spec = remote_server("s", "http", url=f"{url}/mcp", ca_file=str(certificate))
             async with open_toolbox([spec]) as toolbox:
-                await toolbox.connected()
+                await toolbox.wait_until_connected()
                 assert (await toolbox.call(ToolCall("call_1", "echo", {}))).text == "echoed"
 
 
@@ -344,7 +344,7 @@ async def test_one_request_that_does_not_arrive_does_not_disturb_parallel_ones()
 
     with anyio.fail_after(PATIENCE_S):
         async with serving(answer) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             async with anyio.create_task_group() as callers:
                 callers.start_soon(call, toolbox)
                 assert (await toolbox.call(ToolCall("call_2", "echo", {"spoil": 1}))).is_error
@@ -366,7 +366,7 @@ async def test_an_answer_beyond_all_measure_is_not_read_to_its_end() -> None:
     server = Mcp({"echo": echoed})
     with anyio.fail_after(PATIENCE_S):
         async with serving(answer) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             result = await toolbox.call(ToolCall("call_1", "echo", {}))
             assert "the response has more than 32 MB" in result.text
 
@@ -399,7 +399,7 @@ async def test_a_long_answer_is_read_in_a_thread_and_one_of_too_many_values_fail
     monkeypatch.setattr(mcp_types.jsonrpc_message_adapter, "validate_json", noted)
     with anyio.fail_after(PATIENCE_S):
         async with serving(answer) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             result = await toolbox.call(ToolCall("call_1", "echo", {}))
             assert (result.text, result.is_error) == ("echoed", False)
             long = {thread for size, thread in read if size > LONG_BYTES}
@@ -455,7 +455,7 @@ async def test_a_server_that_does_not_release_its_session_does_not_delay_the_end
             spec = remote_server("s", "http", url=url)
             with anyio.fail_after(60):
                 async with open_toolbox([spec], host=timed(stop_grace_s=0.1)) as toolbox:
-                    await toolbox.connected()
+                    await toolbox.wait_until_connected()
 
 
 async def test_a_server_with_a_certificate_of_one_s_own_is_trusted_when_its_authority_is_named(tmp_path: Path) -> None:
@@ -469,7 +469,7 @@ async def test_a_server_with_a_certificate_of_one_s_own_is_trusted_when_its_auth
             unknown = remote_server("unknown", "http", url=url)
             missing = remote_server("missing", "http", url=url, ca_file=str(tmp_path / "none.pem"))
             async with open_toolbox([known, unknown, missing]) as toolbox:
-                await toolbox.connected()
+                await toolbox.wait_until_connected()
                 states = {state.name: state for state in toolbox.servers()}
     assert states["known"].state == "ready"
     assert "certificate verify failed" in states["unknown"].reason.lower()

@@ -34,7 +34,7 @@ def test_the_environment_consists_of_the_common_variables_and_the_configured_one
 async def test_a_server_that_ignores_every_request_to_leave_is_gone_with_its_helpers(tmp_path: Path) -> None:
     with watched_lives(tmp_path) as lives, anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("stubborn", env=lives.env)], host=timed(stop_grace_s=0.1)) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert [state.state for state in toolbox.servers()] == ["ready"]
         await lives.all_ended()
 
@@ -43,7 +43,7 @@ async def test_a_server_that_ignores_every_request_to_leave_is_gone_with_its_hel
 async def test_what_a_server_leaves_running_is_gone_too(tmp_path: Path) -> None:
     with watched_lives(tmp_path) as lives, anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("orphaning", env=lives.env)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert [state.state for state in toolbox.servers()] == ["ready"]
         await lives.all_ended()
 
@@ -52,7 +52,7 @@ async def test_what_a_server_leaves_running_is_gone_too(tmp_path: Path) -> None:
 async def test_a_dead_server_is_noticed_although_its_helper_holds_its_output(tmp_path: Path) -> None:
     with watched_lives(tmp_path) as lives, anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("orphaning", env=lives.env)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             result = await toolbox.call(ToolCall("call_1", "die", {}))
             assert "it was killed by SIGKILL" in result.text
             await lives.all_ended()
@@ -63,7 +63,7 @@ async def test_servers_are_gone_when_the_host_is_cancelled(tmp_path: Path) -> No
     with watched_lives(tmp_path) as lives, anyio.fail_after(PATIENCE_S):
         with anyio.CancelScope() as scope:
             async with open_toolbox([hostile("stubborn", env=lives.env)], host=timed(stop_grace_s=0.1)) as toolbox:
-                await toolbox.connected()
+                await toolbox.wait_until_connected()
                 scope.cancel()
                 await anyio.sleep_forever()
         assert scope.cancelled_caught

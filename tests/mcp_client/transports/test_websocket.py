@@ -30,7 +30,7 @@ async def test_a_server_behind_a_websocket_is_called_with_its_headers(era: str) 
         async with sockets(server) as url:
             spec = remote_server("ws", "websocket", url=url, headers_template={"Authorization": "Bearer k"})
             async with open_toolbox([spec]) as toolbox:
-                await toolbox.connected()
+                await toolbox.wait_until_connected()
                 assert await said(toolbox, "add", a=2, b=3) == ("5", False)
                 await toolbox.call(ToolCall("call_1", "steps", {"count": 2}), CallContext(on_progress=note))
                 (state,) = toolbox.servers()
@@ -43,7 +43,7 @@ async def test_a_server_behind_a_websocket_is_called_with_its_headers(era: str) 
 async def test_a_socket_that_closes_costs_a_call_and_is_opened_again_at_the_next() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with sockets(Sockets()) as url, open_toolbox([remote_server("ws", "websocket", url=url)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             text, is_error = await said(toolbox, "leave")
             assert is_error
             assert "it closed the connection (1011: overloaded); it is started again" in text
@@ -58,7 +58,7 @@ async def test_a_socket_whose_server_is_stuck_is_closed_by_a_cancellation_as_wel
             with anyio.CancelScope() as scope:
                 spec = remote_server("ws", "websocket", url=url)
                 async with open_toolbox([spec], host=timed(stop_grace_s=0.1)) as toolbox:
-                    await toolbox.connected()
+                    await toolbox.wait_until_connected()
                     server.clients[0].transport.pause_reading()
                     scope.cancel()
             # The server's end alone is left. Files are not compared: another thread may be importing a module.
@@ -82,5 +82,5 @@ async def test_a_handshake_that_is_refused_says_how(status: int, reason: str) ->
     server.status = status
     with anyio.fail_after(PATIENCE_S):
         async with sockets(server) as url, open_toolbox([remote_server("ws", "websocket", url=url)]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             assert reason in toolbox.servers()[0].reason

@@ -20,7 +20,7 @@ async def toolbox_with(*specs: StdioServer, **options: Any) -> AsyncGenerator[To
     """A toolbox whose servers are connected; the options are those of ``open_toolbox``."""
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox(specs, **options) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             yield toolbox
 
 

@@ -24,7 +24,7 @@ async def main() -> None:
     async with open_toolbox(
         [spec], on_status=lambda line: print(line, flush=True), host=timed(stop_grace_s=0.1)
     ) as toolbox:
-        await toolbox.connected()
+        await toolbox.wait_until_connected()
         await anyio.sleep_forever()
 
 

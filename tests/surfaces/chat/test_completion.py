@@ -59,7 +59,7 @@ async def test_typed_words_become_existing_arguments(tmp_path: Path, monkeypatch
         (tmp_path / "papers" / file).touch()
     with anyio.fail_after(60):
         async with open_app(load_config(demo.config)) as app:
-            await app.toolbox.connected()
+            await app.toolbox.wait_until_connected()
             app.store.grants.keep("notes", "delete_file", StoredApproval("always", ""))
             turns = (StoredTurn("user", "Why?"), StoredTurn("assistant", "So.", ending="answered"))
             for name in ("abc", "xyz"):

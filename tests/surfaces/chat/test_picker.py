@@ -13,7 +13,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from rkllm_mcp.surfaces.chat.files import take_files
-from rkllm_mcp.surfaces.chat.input import TerminalLines, edited
+from rkllm_mcp.surfaces.chat.input import TerminalLines, edit_text
 from rkllm_mcp.surfaces.chat.picker import Choice, pick
 
 pytestmark = pytest.mark.anyio
@@ -68,10 +68,10 @@ async def test_a_text_is_edited_with_the_persons_editor(tmp_path: Path) -> None:
     editor = tmp_path / "my editor"
     editor.write_text('#!/bin/sh\necho "$1" >> "$0.log"\nprintf " and more\\n" >> "$2"\n', encoding="utf-8")
     editor.chmod(editor.stat().st_mode | stat.S_IXUSR)
-    assert await edited("京都", {"EDITOR": f"'{editor}' -w"}) == "京都 and more"
+    assert await edit_text("京都", {"EDITOR": f"'{editor}' -w"}) == "京都 and more"
     assert (tmp_path / "my editor.log").read_text("utf-8") == "-w\n"
-    assert await edited("x", {"VISUAL": "false", "EDITOR": str(editor)}) is None
-    assert await edited("x", {"EDITOR": "/nothing/there"}) is None
+    assert await edit_text("x", {"VISUAL": "false", "EDITOR": str(editor)}) is None
+    assert await edit_text("x", {"EDITOR": "/nothing/there"}) is None
 
 
 @pytest.mark.parametrize(

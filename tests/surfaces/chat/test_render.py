@@ -257,7 +257,7 @@ def test_a_line_that_comes_while_a_question_waits_begins_below_it() -> None:
     terminal.note("[MCP: Server 'time' is gone]")
     terminal.prompt("Run it? ")
     # What a person types is shown by the terminal itself, their Enter too.
-    terminal.entered()
+    terminal.on_enter()
     terminal.note("Done.")
     assert screen.getvalue() == "Run it? \n[MCP: Server 'time' is gone]\nRun it? Done.\n"
 

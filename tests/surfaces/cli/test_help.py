@@ -15,7 +15,7 @@ import pytest
 from typer.main import get_command
 
 from rkllm_mcp.catalogue import read_catalogue
-from rkllm_mcp.surfaces.cli.main import app, hoisted, main
+from rkllm_mcp.surfaces.cli.main import app, hoist_global_options, main
 from rkllm_mcp.surfaces.cli.options import examples
 from rkllm_mcp.surfaces.terminal import width
 from tests.support.command_line import all_commands
@@ -79,7 +79,7 @@ def test_every_command_has_examples_that_its_parser_takes(path: tuple[str, ...])
         # What the shell takes for itself is not one of the command's words.
         _, _, typed = line.partition("rkllm-mcp ")
         words = [*takewhile(lambda word: word not in "<>|", shlex.split(typed, comments=True))]
-        parsed = root.make_context("rkllm-mcp", hoisted(words))
+        parsed = root.make_context("rkllm-mcp", hoist_global_options(words))
         inner: Any = root
         while hasattr(inner, "commands"):
             name, inner, words = inner.resolve_command(parsed, [*parsed._protected_args, *parsed.args])  # pyright: ignore[reportPrivateUsage]  # a word that names a command

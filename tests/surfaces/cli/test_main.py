@@ -12,7 +12,7 @@ import pytest
 from rkllm_mcp import __version__
 from rkllm_mcp.config.loading import configuration_schema, load_config, read_file
 from rkllm_mcp.config.secrets import matches
-from rkllm_mcp.surfaces.cli.main import hoisted
+from rkllm_mcp.surfaces.cli.main import hoist_global_options
 from tests.support.outcome import Command, Outcome
 
 CLOCK = f'[[servers]]\nname = "time"\ncommand = "{sys.executable}"\nargs = ["-m", "mcp_server_time"]\n'
@@ -43,7 +43,7 @@ MCP_OFF = "Error: MCP is switched off, so there are no servers and no tools; lea
     ],
 )
 def test_global_options_may_stand_anywhere_before_two_dashes(words: str, expected: str) -> None:
-    assert hoisted(words.split()) == expected.split()
+    assert hoist_global_options(words.split()) == expected.split()
 
 
 def test_the_version_is_printed(command: Command) -> None:

@@ -240,7 +240,7 @@ def test_an_assistant_that_runs_without_systemd_is_named_by_its_process(
     verb: str, remedy: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with ServiceRecord("http://127.0.0.1:1", Config()).announced():
+    with ServiceRecord("http://127.0.0.1:1", Config()).announce():
         refused = command("service", verb)
     assert refused.err == f"Error: systemd does not run on this machine; {remedy.format(os.getpid())}\n"
 
@@ -300,7 +300,7 @@ def test_another_program_at_the_port_is_not_the_assistant(other_port: int, comma
         1,
         {"running": False, "state": "the port is used by another program", "start": "rkllm-mcp serve --port PORT"},
     )
-    with ServiceRecord(f"http://127.0.0.1:{other_port}", Config()).announced():
+    with ServiceRecord(f"http://127.0.0.1:{other_port}", Config()).announce():
         assert json.loads(command("status", "--json").out)["state"] == "ok"
 
 
@@ -310,7 +310,7 @@ def test_status_and_link_name_the_port_that_the_assistant_was_started_with(
     config = load_config()
     (tmp_path / ".config/rkllm-mcp/config.toml").write_text("[service]\nport = 9\n", "utf-8")
     assert config.origin.source is not None
-    with ServiceRecord(f"http://127.0.0.1:{other_port}", config).announced():
+    with ServiceRecord(f"http://127.0.0.1:{other_port}", config).announce():
         values = json.loads(command("status", "--json").out)
         assert (values["state"], values["address"]) == ("ok", f"http://127.0.0.1:{other_port}")
         assert command("service", "link").out.startswith(f"http://127.0.0.1:{other_port}/#/link/")
@@ -323,7 +323,7 @@ def test_a_restore_waits_for_the_assistant_of_its_own_home_alone(
     del other_port
     file = tmp_path / "board.tar.gz"
     assert command("backup", str(file)).code == 0
-    with ServiceRecord("http://127.0.0.1:1", Config()).announced():
+    with ServiceRecord("http://127.0.0.1:1", Config()).announce():
         refused = command("restore", str(file), "--yes")
     assert refused.err == f"Error: the assistant is running; stop it first: kill {os.getpid()}\n"
     assert command("restore", str(file), "--yes").code == 0

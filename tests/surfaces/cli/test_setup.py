@@ -276,7 +276,7 @@ def test_every_finding_about_a_board_has_a_japanese_text(tmp_path: Path, name: s
         for finding in check(machine):
             for sentence in filter(None, (finding.found, finding.remedy)):
                 assert any(re.fullmatch(pattern, sentence) for pattern in texts), sentence
-                words = read_catalogue("ja").translated("setup.findings", sentence)
+                words = read_catalogue("ja").translate_text("setup.findings", sentence)
                 english = re.findall(r"\b(?:the|which|this|that|install|with|no|not)\b", words, re.IGNORECASE)
                 assert not english, words
 

@@ -11,7 +11,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.config.secrets import hashed
+from rkllm_mcp.config.secrets import hash_key
 from rkllm_mcp.errors import (
     GenerationError,
     InputRefusedError,
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 
 LAPTOP, TENANT, PLAIN = "sk-rkllm-laptop", "sk-rkllm-tenant", "hunter2"
 KEYS = config_with(
-    service={"api_keys": [hashed(LAPTOP), PLAIN]}, tenants=[{"name": "kitchen", "api_key": hashed(TENANT)}]
+    service={"api_keys": [hash_key(LAPTOP), PLAIN]}, tenants=[{"name": "kitchen", "api_key": hash_key(TENANT)}]
 )
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 NOT_STORED = "what is stored cannot be read or changed: full; make room"
@@ -100,7 +100,7 @@ async def test_a_key_says_whose_request_it_is(headers: dict[str, str], caller: l
         bearer("wrong"),
         bearer(LAPTOP + "x"),
         bearer(LAPTOP[:-1]),
-        bearer(hashed(LAPTOP)),
+        bearer(hash_key(LAPTOP)),
         bearer(KEYS.service.api_keys[0]),
         {"Authorization": f"Basic {LAPTOP}"},
         basic(LAPTOP),

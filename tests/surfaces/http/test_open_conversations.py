@@ -22,7 +22,7 @@ def opened(conversations_open: OpenConversations, app: App, count: int = 1) -> l
 
 
 def held(conversations_open: OpenConversations, app: App, conversations: list[Conversation]) -> list[bool]:
-    return [conversations_open.opened(app, conversation.id) is not None for conversation in conversations]
+    return [conversations_open.get_open(app, conversation.id) is not None for conversation in conversations]
 
 
 async def test_the_owner_of_most_conversations_gives_one_up_and_never_one_being_answered(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from rkllm_mcp.config.secrets import hashed
+from rkllm_mcp.config.secrets import hash_key
 from tests.support.demo_app import Demo, descendants, is_alive, make_demo, wait_asleep, wait_for_end
 from tests.support.gate import GATE
 from tests.support.served import SLOW, scripted_model
@@ -185,7 +185,7 @@ def test_a_changed_configuration_is_put_in_force_while_an_answer_goes_on(demo: D
         with httpx2.stream("POST", f"{it.url}/v1/chat/completions", json=wish("at length"), timeout=120) as answer:
             lines = answer.iter_lines()
             heard = [next(lines)]
-            rewrite(demo.config, "drain_s = 60", f'api_keys = ["{hashed("k")}"]')
+            rewrite(demo.config, "drain_s = 60", f'api_keys = ["{hash_key("k")}"]')
             it.process.send_signal(signal.SIGHUP)
             assert it.until("Configuration") == "Configuration in force; the model stays"
             assert it.get("/v1/models").status_code == 401

@@ -18,7 +18,7 @@ from opentelemetry.trace import StatusCode
 
 from rkllm_mcp.events import End, Text, ToolFinished, Usage
 from rkllm_mcp.surfaces.http.errors import begin_request
-from rkllm_mcp.surfaces.http.metrics import Traces, answered
+from rkllm_mcp.surfaces.http.metrics import Traces, set_response
 from rkllm_mcp.surfaces.http.server import LogFormat, log_to
 from tests.support.demo_app import NO_VARIABLES
 from tests.support.served import scripted_model, served
@@ -48,7 +48,7 @@ def test_a_request_is_a_span_with_its_rounds_and_tools_as_children() -> None:
             for event in (USAGE, ToolFinished("call_1", "get_weather", is_error=True, text="secret", seconds=0.5)):
                 traces.take(event)
             traces.take(Text("secret"))
-            answered(span, "POST", "/v1/execute", 200)
+            set_response(span, "POST", "/v1/execute", 200)
         chat, tool, request = exporter.get_finished_spans()
     assert [each.name for each in (chat, tool, request)] == ["chat", "execute_tool get_weather", "POST /v1/execute"]
     assert request.parent is not None
@@ -71,7 +71,7 @@ def test_what_failed_is_marked(status: int, events: list[End]) -> None:
         with traces.request("GET", {"traceparent": "nonsense"}) as span:
             for event in events:
                 traces.take(event)
-            answered(span, "GET", "", status)
+            set_response(span, "GET", "", status)
         (request,) = exporter.get_finished_spans()
     assert request.name == "GET"
     assert request.parent is None
@@ -82,7 +82,7 @@ def test_without_a_collector_nothing_is_made() -> None:
     traces = Traces()
     with traces.request("GET", {}) as span:
         traces.take(USAGE)
-        answered(span, "GET", "/healthz", 200)
+        set_response(span, "GET", "/healthz", 200)
     assert not span.is_recording()
 
 

@@ -58,7 +58,10 @@ def test_an_answer_streams_as_markdown_and_its_settled_parts_stay_as_they_are(br
         assert page.inner_text(".prose td") == "1"
         assert page.inner_text(".prose pre").strip() == "x = 1"
         page.get_by_label("Figures of this answer").click()
-        assert page.inner_text(".costs").splitlines()[:2] == ["9.2 tokens/s · 84 % cached", "read 96 of 612 tokens in 0.4 s"]
+        assert page.inner_text(".costs").splitlines()[:2] == [
+            "9.2 tokens/s · 84 % cached",
+            "read 96 of 612 tokens in 0.4 s",
+        ]
 
 
 def test_nothing_that_a_model_or_a_tool_says_becomes_markup(browser: Browser) -> None:

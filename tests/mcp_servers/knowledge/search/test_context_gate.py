@@ -60,7 +60,7 @@ async def test_the_host_says_that_a_search_is_automatic_and_leaves_out_what_noth
     )
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([server]) as toolbox:
-            await toolbox.connected()
+            await toolbox.wait_until_connected()
             found = {
                 question: [
                     result.tool.name
