@@ -17,6 +17,7 @@ from typer.main import get_command
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import SERVER_TYPES, ServerBase
+from rkllm_mcp.diagnostics.report import figures_of, settled_unknowns
 from rkllm_mcp.models.cards import ModelCard
 from rkllm_mcp.sampling import OPTIONS, Api
 from rkllm_mcp.surfaces.cli.main import app
@@ -26,6 +27,7 @@ from rkllm_mcp.surfaces.http.errors import NOT_OFFERED, OLLAMA
 
 ENGLISH = read_catalogue("en")
 REPOSITORY = Path(__file__).resolve().parents[1]
+BOARD_REPORTS = REPOSITORY / "docs" / "boards"
 Schema = Mapping[str, Any]
 
 
@@ -222,10 +224,57 @@ def page_sampling() -> str:
 
 
 # Generated parts: the file, the name in the marks around the part, and what writes it.
+# What the columns of docs/boards.md are called, and the keys of a report's board.
+_BOARD = {"board": "name", "SoC": "soc", "kernel": "kernel", "rknpu": "driver", "model": "model"}
+
+
+def board_table(reports: Sequence[Mapping[str, Any]]) -> str:
+    """The boards of these reports with their figures, and what they settle of docs/unknowns.md."""
+    if not reports:
+        return "No report has come in yet, so this page has no board."
+    by_name = sorted(reports, key=lambda report: (str(report["board"]["name"]), str(report["board"]["model"])))
+    heads = [*_BOARD, "librkllmrt.so", *figures_of(by_name[0]), "measured"]
+    rows = [
+        [
+            *(str(report["board"][key] or "-") for key in _BOARD.values()),
+            report.get("runtime", {}).get("version", "-"),
+            *figures_of(report).values(),
+            report["date"],
+        ]
+        for report in by_name
+    ]
+    settled: dict[str, list[str]] = {}
+    for report in by_name:
+        version = report.get("runtime", {}).get("version", "-")
+        for title, found in settled_unknowns(report):
+            settled.setdefault(title, []).append(f"{report['board']['name']}, {version}: {found}")
+    asked = [[title, "; ".join(dict.fromkeys(found)).replace("|", "\\|")] for title, found in settled.items()]
+    parts = [_grid(heads, rows)]
+    return "\n\n".join([*parts, *([_grid(["asked", "found"], asked)] if asked else [])])
+
+
+def _grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [" | ".join(row) for row in (heads, ["---"] * len(heads), *rows)]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def boards(folder: Path = BOARD_REPORTS) -> str:
+    """The reports in a folder.
+
+    Raises:
+        ValueError: one of them was made with the emulated NPU.
+    """
+    reports = {path.name: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))}
+    if emulated := [name for name, report in reports.items() if report["emulated"]]:
+        raise ValueError(f"{', '.join(emulated)}: an emulated board says nothing about a board; remove the file")
+    return board_table([*reports.values()])
+
+
 BLOCKS: Sequence[tuple[str, str, Callable[[], str]]] = (
     ("docs/configuration.md", "configuration", configuration),
     ("docs/models.md", "model card", model_card),
     ("docs/cli.md", "command line", command_line),
+    ("docs/boards.md", "boards", boards),
     ("docs/openai.md", "parameters", parameters),
     ("docs/openai.md", "sampling", sampling),
     ("rkllm_mcp/surfaces/web/js/dialogs/settings.js", "sampling", page_sampling),

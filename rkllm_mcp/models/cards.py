@@ -249,6 +249,11 @@ def model_directories(env: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     return (*configured, user_root(env), package.parent / "models", package / "_models")
 
 
+def is_catalogued(name: str) -> bool:
+    """Return True if the catalogue that comes with this program has a model of this name."""
+    return any((folder / name / CARD_NAME).is_file() for folder in model_directories({})[-2:])
+
+
 def list_models(directories: Sequence[Path] | None = None) -> list[ModelFolder]:
     """Return every model with a card by name, also without weights here; a ConfigError if a card is invalid."""
     folders: dict[str, ModelFolder] = {}

@@ -304,15 +304,15 @@ def profile_findings(profile: RuntimeProfile) -> list[CheckResult]:
     problem = profile.facts.get("tokenizer_problem")
     facts = [CheckResult("tokenizer", "fail", *problem)] if problem else []
     facts += [
-        CheckResult("probe", "info", f"{label.partition(' {')[0]}: {_short_text(profile.facts[name])}")
+        CheckResult("probe", "info", f"{label.partition(' {')[0]}: {text_of_fact(profile.facts[name])}")
         for name, label in FACTS.items()
         if name in profile.facts
     ]
     return facts + [CheckResult("probe", "unknown", f"{name}: {why}") for name, why in profile.unsettled.items()]
 
 
-def _short_text(value: Any) -> str:
-    """A fact for a person; its JSON is in the profile."""
+def text_of_fact(value: Any) -> str:
+    """Return a fact for a person; its JSON is in the profile."""
     match value:
         case bool():
             return "yes" if value else "no"
@@ -323,11 +323,11 @@ def _short_text(value: Any) -> str:
         case {**entries}:
             return ", ".join(f"{name} {entry}" for name, entry in entries.items())
         case [[_, _], *_]:
-            return ", ".join(f"{tokens} → {_short_text(figure)}".replace("\n", "\\n") for tokens, figure in value)
+            return ", ".join(f"{tokens} → {text_of_fact(figure)}".replace("\n", "\\n") for tokens, figure in value)
         case [str(), *_]:
             return "; ".join(value)
         case [_, _]:
-            return f"{_short_text(value[0])} / {_short_text(value[1])}"
+            return f"{text_of_fact(value[0])} / {text_of_fact(value[1])}"
         case []:
             return "nothing"
         case _:

@@ -61,6 +61,9 @@ _GROUPS: Mapping[str, Mapping[str, CommandEntry]] = {
             "doctor", "Check the board, driver, runtime, model and servers, and explain how to fix problems."
         ),
         "bench": CommandEntry("bench", "Measure model loading, prefill, decode, delivery and prompts."),
+        "report": CommandEntry(
+            "report", "Measure everything about this board and write one page to send, without private data."
+        ),
     },
     "Tools and documents": {
         "servers": CommandEntry("servers", "Manage MCP servers."),
