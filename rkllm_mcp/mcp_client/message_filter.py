@@ -47,7 +47,6 @@ _DESCRIPTION_CHARS = 16_000
 _RESULT_FIELDS = ("content", "isError", "structuredContent", "resultType", "_meta")
 _TASK_SUPPORT = ("forbidden", "optional", "required")
 _CANCELLED = "notifications/cancelled"
-_OLDEST_REVISION = "2024-11-05"
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _BLOCK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
@@ -248,9 +247,13 @@ def mend_handshake(result: dict[str, Any], note: Callable[[str], None]) -> dict[
         mended["instructions"] = "\n".join(map(str, cast("list[Any]", instructions)))
     elif not isinstance(instructions, str):
         del mended["instructions"]
-    if not isinstance(mended.get("protocolVersion"), str):
-        note(f"the handshake states no protocol version; {_OLDEST_REVISION} is assumed")
-        mended["protocolVersion"] = _OLDEST_REVISION
+    spoken = sdk.versions.HANDSHAKE_PROTOCOL_VERSIONS
+    if not isinstance(stated_version := mended.get("protocolVersion"), str) or stated_version not in spoken:
+        # MCP lets a client end the connection here. Servers that state a date of their own answer like their neighbours.
+        earlier = [version for version in spoken if isinstance(stated_version, str) and version <= stated_version]
+        mended["protocolVersion"] = max(earlier, default=min(spoken))
+        what = f"the protocol version {shorten(stated_version, 40)}" if isinstance(stated_version, str) else "no protocol version"
+        note(f"the handshake states {what}; {mended['protocolVersion']} is assumed")
     stated = as_mapping(result.get("serverInfo"))
     known = {key: value for key, value in stated.items() if isinstance(value, str) or key in {"icons", "_meta"}}
     mended["serverInfo"] = {"name": "", "version": "", **_clean_item(known)}

@@ -183,6 +183,28 @@ def test_a_handshake_that_leaves_something_out_is_one(result: dict[str, Any], ca
     assert mended["capabilities"] == capabilities
 
 
+@pytest.mark.parametrize(
+    ("stated", "assumed"),
+    [
+        ("2030-01-01", "2025-11-25"),
+        ("2026-07-28", "2025-11-25"),
+        ("2025-04-01", "2025-03-26"),
+        ("2024-10-07", "2024-11-05"),
+        ("1.0", "2024-11-05"),
+        ("DRAFT-2026-v1", "2025-11-25"),
+        (None, "2024-11-05"),
+    ],
+)
+def test_a_handshake_of_another_revision_is_taken_as_the_last_known_one_before_it(
+    stated: str | None, assumed: str
+) -> None:
+    notes: list[str] = []
+    mended = mend_handshake({"protocolVersion": stated, "capabilities": {}, "serverInfo": {"name": "x"}}, notes.append)
+    assert mended["protocolVersion"] == assumed
+    what = "no protocol version" if stated is None else f"the protocol version {stated}"
+    assert notes == [f"the handshake states {what}; {assumed} is assumed"]
+
+
 @pytest.mark.parametrize("result", [{}, {"tools": {"a": 1}}, {"protocolVersion": 3}, {"content": {"type": 7}}])
 def test_an_object_without_any_part_of_a_handshake_is_none(result: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
