@@ -35,6 +35,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/end_to_end/test_clients.py",
         "tests/end_to_end/test_programs.py",
         "tests/end_to_end/test_agents.py",
+        "tests/end_to_end/test_node_red.py",
         "tests/end_to_end/test_litellm.py",
         "tests/mcp_servers/knowledge/importing/test_real_files.py",
         "tests/mcp_servers/knowledge/importing/test_oracle.py",

@@ -12,11 +12,19 @@ from typing import Any
 
 import pytest
 
-from tests.support.installed import installed
+from tests.support.installed import need_agents
 from tests.support.served import Served, scripted_model, served
 from tests.support.shared import REPOSITORY
 
+# OpenClaw adds a user turn with its own text after the person's.
 RULES = r"""
+rule
+  user OPENCLAW_INTERNAL_CONTEXT
+  results 0
+  say <tool_call>
+  say {"name": "session_status", "arguments": {}}
+  say </tool_call>
+
 rule
   results 1+
   result ^(.*)$
@@ -48,6 +56,7 @@ class Agent:
         turn: the command of a turn, for its folder, the address of the service and a question.
         files: its files by path below its home, for the address of the service.
         environment: its variables, for the address of the service.
+        greeting: the answer to "say hello now".
     """
 
     name: str
@@ -55,6 +64,7 @@ class Agent:
     turn: Callable[[Path, str, str], Sequence[str | Path]]
     files: Callable[[str], Mapping[str, Any]] = lambda _url: {}
     environment: Callable[[str], Mapping[str, str]] = lambda _url: {}
+    greeting: str = "Heard you."
 
 
 def _nanobot(url: str) -> Mapping[str, Any]:
@@ -62,6 +72,14 @@ def _nanobot(url: str) -> Mapping[str, Any]:
     model = {"model": "parrot", "provider": "custom", "maxTokens": 1024, "contextWindowTokens": WINDOW}
     providers = {"custom": {"apiKey": "none", "apiBase": f"{url}/v1"}}
     return {"nanobot.json": {"providers": providers, "agents": {"defaults": {**model, "workspace": "space"}}}}
+
+
+def _openclaw(url: str) -> Mapping[str, Any]:
+    model = {"id": "parrot", "name": "parrot", "contextWindow": WINDOW, "maxTokens": 1024}
+    provider = {"baseUrl": f"{url}/v1", "apiKey": "none", "api": "openai-completions", "models": [model]}
+    defaults = {"model": {"primary": "board/parrot"}, "workspace": "space"}
+    models = {"mode": "merge", "providers": {"board": provider}}
+    return {".openclaw/openclaw.json": {"models": models, "agents": {"defaults": defaults}}}
 
 
 def _cline(folder: Path, url: str, question: str) -> Sequence[str | Path]:
@@ -82,6 +100,16 @@ AGENTS = (
         _nanobot,
     ),
     Agent(
+        "openclaw",
+        "session_status",
+        lambda folder, _url, question: [
+            folder / "npm" / "node_modules" / ".bin" / "openclaw",
+            *("agent", "--local", "--session-id", "board", "-m", question),
+        ],
+        _openclaw,
+        greeting="It says",
+    ),
+    Agent(
         "qwen-code",
         "list_directory",
         lambda folder, _url, question: [
@@ -100,11 +128,7 @@ AGENTS = (
 
 @pytest.fixture(scope="module")
 def agents() -> Path:
-    """The folder of the agents."""
-    found = installed("agents")
-    if not found.lines:
-        pytest.skip(f"the agents of .agents are not here: {found.reason}")
-    return Path(found.lines[0])
+    return need_agents()
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +169,7 @@ def test_an_agent_is_answered_and_its_tool_is_called(agent: Agent, agents: Path,
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(json.dumps(content), "utf-8")
     answered = _said(agent, agents, tmp_path, board.url, "say hello now")
-    assert "Heard you." in answered, answered[-800:]
+    assert agent.greeting in answered, answered[-800:]
     before = len(board.runs())
     again = _said(agent, agents, tmp_path, board.url, f"Use {agent.tool} now")
     assert "It says" in again, again[-800:]

@@ -123,3 +123,11 @@ def need_index() -> None:
     refuse_in_default_tier("a package index")
     if problem := _index_problem():
         pytest.skip(f"no package index can be reached here: {problem}")
+
+
+def need_agents() -> Path:
+    """Return the folder of the agents that ``scripts/agents`` installs; skip the calling test where there is none."""
+    found = installed("agents")
+    if not found.lines:
+        pytest.skip(f"the agents of .agents are not here: {found.reason}")
+    return Path(found.lines[0])
