@@ -30,7 +30,7 @@ class CatalogError(Exception):
         self.kind = kind
         vars(self).update(values)
 
-    def structured_content(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return the error for programs: its kind, the value that cannot be used, and values that can."""
         what = next((str(value) for name in _WHAT if (value := getattr(self, name, ""))), "")
         return {"kind": self.kind, "what": what, "suggestions": list(getattr(self, "suggestions", ()))}

@@ -22,6 +22,9 @@ TEXTS = "rkllm-mcp/texts"
 QUESTION_ARGUMENT = "rkllm-mcp/question"
 # Key of ``_meta`` that says of a result that its text answers the question as it is.
 ANSWER = "rkllm-mcp/answer"
+# Key of ``_meta`` for an error: ``kind``, ``what`` and ``suggestions``. Not structured content: clients hold that of an
+# error to the tool's output schema as well (TypeScript SDK 1.32), and then lose the message.
+ERROR = "rkllm-mcp/error"
 
 _CLOSE_S = 1.0
 

@@ -31,6 +31,8 @@ TEXTS = "rkllm-mcp/texts"
 QUESTION_ARGUMENT = "rkllm-mcp/question"
 # Key of ``_meta`` with which a server says of a result that its text answers the question as it is.
 ANSWER = "rkllm-mcp/answer"
+# Key of ``_meta`` of an error of our own servers: kind, the value that cannot be used, and values that can.
+ERROR = "rkllm-mcp/error"
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")
 

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import typer
 from typer.main import get_command
@@ -179,7 +179,10 @@ def parameters() -> str:
             continue
         fields = route.body.model_fields if route.body else {}
         refused: Mapping[str, Sequence[Any]] = getattr(route.body, "REFUSED", {})
-        ignored: Sequence[str] = getattr(route.body, "IGNORED", ())
+        ignored = [*getattr(route.body, "IGNORED", ())]
+        for name, each in fields.items():
+            parts = [part for part in (each.annotation, *get_args(each.annotation)) if isinstance(part, type)]
+            ignored += [f"{each.alias or name}.{inner}" for part in parts for inner in getattr(part, "IGNORED", ())]
         answered = [each.alias or name for name, each in fields.items() if name not in (*refused, *ignored)]
         refusals = [f"`{name}`{_but(harmless)}: {advice}" for name, (advice, *harmless) in refused.items()]
         address = re.sub(r":path\}", "}", f"`{route.method} {route.path}`")

@@ -40,7 +40,7 @@ from mcp_servers.knowledge.settings import Settings, TextForm
 from mcp_servers.knowledge.tools import BY_NAME, LISTED, tool_definitions
 from mcp_servers.knowledge.types import MAX_CLEARANCE, UNRESTRICTED, Access
 from mcp_servers.knowledge.validation import ToolArguments
-from mcp_servers.program import version
+from mcp_servers.program import ERROR, version
 from rkllm_base.lines import Lines
 
 logger = logging.getLogger(__name__)
@@ -207,10 +207,7 @@ def _result(answer: ToolOutput, form: TextForm) -> CallToolResult:
 def _error_result(problem: KnowledgeError) -> CallToolResult:
     content = [TextContent(type="text", text=str(problem))]
     return CallToolResult(
-        content=[*content],
-        is_error=True,
-        structured_content=problem.structured_content(),
-        _meta={STATUS: problem.status},
+        content=[*content], is_error=True, _meta={ERROR: problem.details(), STATUS: problem.status}
     )
 
 

@@ -17,7 +17,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field
 
-from mcp_servers.program import ANSWER, QUESTION_ARGUMENT, TEXTS, read_texts, version, without_titles
+from mcp_servers.program import ANSWER, ERROR, QUESTION_ARGUMENT, TEXTS, read_texts, version, without_titles
 from mcp_servers.weather.errors import WeatherError
 from mcp_servers.weather.service import MAX_DAYS, PlacesAnswer, WeatherAnswer, WeatherService, open_weather
 from mcp_servers.weather.settings import Clock, Settings
@@ -93,7 +93,7 @@ async def _result(answering: Awaitable[BaseModel]) -> CallToolResult:
     except WeatherError as error:
         content = TextContent(type="text", text=str(error))
         return CallToolResult(
-            content=[content], is_error=True, structured_content=error.structured_content(), _meta={TEXTS: error.texts}
+            content=[content], is_error=True, _meta={ERROR: error.details(), TEXTS: error.texts}
         )
     sentence = answer.sentence() if isinstance(answer, WeatherAnswer) else ""
     return CallToolResult(

@@ -22,7 +22,7 @@ from pydantic_core import to_jsonable_python
 
 from rkllm_base.json_values import is_long
 from rkllm_mcp.events import to_json
-from rkllm_mcp.messages import ANSWER, ToolSpec
+from rkllm_mcp.messages import ANSWER, ERROR, ToolSpec
 from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.toolcalls.arguments import ArgumentError, MismatchError, coerce_arguments
 from rkllm_mcp.toolcalls.results import text_result
@@ -59,8 +59,8 @@ class LocalToolError(ValueError):
 
     def result(self) -> dict[str, Any]:
         """Return the JSON of the ``tools/call`` result."""
-        structured = {"kind": self.kind, "what": self.what, "suggestions": list(self.suggestions)}
-        return {**text_result(str(self), is_error=True), "structuredContent": structured}
+        error = {"kind": self.kind, "what": self.what, "suggestions": list(self.suggestions)}
+        return {**text_result(str(self), is_error=True), "_meta": {ERROR: error}}
 
 
 class FunctionThreads:

@@ -97,7 +97,9 @@ class OutputFormat(api.ApiBody):
 
 
 class OutputConfig(api.ApiBody):
-    """Settings of the answer; an effort has no effect."""
+    """Settings of the answer."""
+
+    IGNORED = ("effort", "task_budget")
 
     format: OutputFormat | None = None
 

@@ -248,12 +248,14 @@ def mend_handshake(result: dict[str, Any], note: Callable[[str], None]) -> dict[
     elif not isinstance(instructions, str):
         del mended["instructions"]
     spoken = sdk.versions.HANDSHAKE_PROTOCOL_VERSIONS
-    if not isinstance(stated_version := mended.get("protocolVersion"), str) or stated_version not in spoken:
-        # MCP lets a client end the connection here. Servers that state a date of their own answer like their neighbours.
-        earlier = [version for version in spoken if isinstance(stated_version, str) and version <= stated_version]
-        mended["protocolVersion"] = max(earlier, default=min(spoken))
-        what = f"the protocol version {shorten(stated_version, 40)}" if isinstance(stated_version, str) else "no protocol version"
-        note(f"the handshake states {what}; {mended['protocolVersion']} is assumed")
+    version = mended.get("protocolVersion")
+    if not isinstance(version, str):
+        mended["protocolVersion"] = min(spoken)
+        note(f"the handshake states no protocol version; {min(spoken)} is assumed")
+    elif version not in spoken:
+        # MCP lets a client end the connection here; the tools of a server with a date of its own work all the same.
+        mended["protocolVersion"] = max((each for each in spoken if each <= version), default=min(spoken))
+        note(f"the handshake states the protocol version {shorten(version, 40)}; {mended['protocolVersion']} is assumed")
     stated = as_mapping(result.get("serverInfo"))
     known = {key: value for key, value in stated.items() if isinstance(value, str) or key in {"icons", "_meta"}}
     mended["serverInfo"] = {"name": "", "version": "", **_clean_item(known)}

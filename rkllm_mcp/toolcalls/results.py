@@ -31,16 +31,12 @@ _MOST_LEAVES = 2_000
 _BYTES_PER_BASE64_CHAR = 3 / 4  # base64: four characters encode three bytes
 
 
-# Structured content of our own error servers; its text says the same.
-ERROR_KEYS = {"kind", "what", "suggestions"}
-
-
 def result_text(result: Mapping[str, Any]) -> str:
     """Return the text for the model: the content blocks, and the structured content that they do not contain."""
     blocks = cast("Sequence[Mapping[str, Any]]", result.get("content") or ())
     texts = [text for block in blocks if (text := _block_text(block))]
     structured = result.get("structuredContent")
-    if structured is not None and not (texts and result.get("isError") and set(as_mapping(structured)) == ERROR_KEYS):
+    if structured is not None:
         value = _unwrap(structured)
         written = value if isinstance(value, str) else to_json(value)
         if not texts or _repeats(blocks, structured):

@@ -17,7 +17,7 @@ from rkllm_mcp.config import secrets
 from rkllm_mcp.config.header_templates import redact
 from rkllm_mcp.config.servers import ServerConfig, is_own
 from rkllm_mcp.errors import ServerUnavailableError
-from rkllm_mcp.messages import ANSWER, TEXTS, ToolCall, ToolResult, ToolSpec, as_list, as_mapping
+from rkllm_mcp.messages import ANSWER, ERROR, TEXTS, ToolCall, ToolResult, ToolSpec, as_list, as_mapping
 from rkllm_mcp.protocols import CallContext, Deadline
 from rkllm_mcp.records import CallRecord, CallRecorder
 from rkllm_mcp.tasks import run_costly
@@ -179,7 +179,7 @@ def _as_result(call: ToolCall, received: Mapping[str, Any], language: str, *, is
     texts = as_mapping(meta.get(TEXTS))
     said = as_mapping(texts.get(language)).get("text")
     if is_own and is_error and said is None:
-        said = _line_of(as_mapping(received.get("structuredContent")), language)
+        said = _line_of(as_mapping(meta.get(ERROR)), language)
     if is_own and is_error and isinstance(said, str):
         text = said  # in one language
     notice = without_invisible(said[:_NOTICE_CHARS])[0] if is_error and isinstance(said, str) else ""

@@ -213,8 +213,8 @@ async def test_a_built_in_tool_takes_the_question_and_an_error_has_its_suggestio
         unclear = await tools.call("calculator", {QUESTION: "how old is she?"}, NO_CONTEXT)
     assert answered["content"][0]["text"] == "50*18/100 = 9"
     assert missing["content"][0]["text"] == "There is no plans.txt; there is plan.md."
-    assert missing["structuredContent"] == {"kind": "not_found", "what": "plans.txt", "suggestions": ["plan.md"]}
-    assert (unclear["isError"], unclear["structuredContent"]["kind"]) == (True, "unclear")
+    assert missing["_meta"]["rkllm-mcp/error"] == {"kind": "not_found", "what": "plans.txt", "suggestions": ["plan.md"]}
+    assert (unclear["isError"], unclear["_meta"]["rkllm-mcp/error"]["kind"]) == (True, "unclear")
 
 
 async def test_a_question_is_about_the_files_that_have_its_words_and_a_sentence_is_marked_as_an_answer(

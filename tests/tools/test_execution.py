@@ -13,7 +13,7 @@ import pytest
 from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool, ServerConfig, is_offered
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.events import Approval
-from rkllm_mcp.messages import ANSWER, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.messages import ANSWER, ERROR, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, Approver, CallContext, Decision
 from rkllm_mcp.text import Language
 from rkllm_mcp.tools.approvals import Approvals, Switches
@@ -45,7 +45,7 @@ class Server:
             await anyio.sleep_forever()
         content = {"content": [{"type": "text", "text": self.text}], "isError": self.structured is not None}
         if self.meta is not None:
-            content |= {"isError": False, "_meta": self.meta}
+            content |= {"isError": ERROR in self.meta, "_meta": self.meta}
         return content if self.structured is None else {**content, "structuredContent": self.structured}
 
 
@@ -184,7 +184,7 @@ async def test_what_is_missing_on_an_own_server_and_what_is_there_is_said_in_the
     server = Server(
         "There is no plans.txt; there is plan.md.",
         BuiltinServer(name="s", tools=(BuiltinTool(name="clock"),)),
-        structured=error,
+        meta={ERROR: error},
     )
     lines: dict[Language, str] = {
         "en": "There is no plans.txt; there is plan.md.",

@@ -166,12 +166,16 @@ async def test_a_summary_counts_and_names_empty_bases(tmp_path: Path) -> None:
     assert emptied.facts["warning"] == "No documents found. Add a document with add_document."
 
 
-async def test_a_problem_is_a_tool_error_with_its_words(tmp_path: Path) -> None:
+async def test_a_problem_is_a_tool_error_with_its_words_and_no_content_that_the_output_schema_lacks(
+    tmp_path: Path,
+) -> None:
     async with open_tools(tmp_path) as tools:
         base_id = await tools.base(text=RULES)
         for tool, arguments, words in PROBLEMS:
             answer = await tools.call(tool, **{"knowledge_base_id": base_id, **arguments})
             assert (answer.is_error, answer.text[: len(words)]) == (True, words)
+            # A search without results has the shape that the schema declares.
+            assert not answer.facts or words.startswith("No results found")
 
 
 async def test_nothing_found_still_has_the_shape_of_a_search(tmp_path: Path) -> None:
