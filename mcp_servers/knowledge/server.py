@@ -206,9 +206,7 @@ def _result(answer: ToolOutput, form: TextForm) -> CallToolResult:
 
 def _error_result(problem: KnowledgeError) -> CallToolResult:
     content = [TextContent(type="text", text=str(problem))]
-    return CallToolResult(
-        content=[*content], is_error=True, _meta={ERROR: problem.details(), STATUS: problem.status}
-    )
+    return CallToolResult(content=[*content], is_error=True, _meta={ERROR: problem.details(), STATUS: problem.status})
 
 
 async def serve_stdio(server: Server[Any]) -> None:

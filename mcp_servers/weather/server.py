@@ -92,9 +92,7 @@ async def _result(answering: Awaitable[BaseModel]) -> CallToolResult:
         answer = await answering
     except WeatherError as error:
         content = TextContent(type="text", text=str(error))
-        return CallToolResult(
-            content=[content], is_error=True, _meta={ERROR: error.details(), TEXTS: error.texts}
-        )
+        return CallToolResult(content=[content], is_error=True, _meta={ERROR: error.details(), TEXTS: error.texts})
     sentence = answer.sentence() if isinstance(answer, WeatherAnswer) else ""
     return CallToolResult(
         content=[TextContent(type="text", text=sentence or answer.model_dump_json(exclude_none=True))],

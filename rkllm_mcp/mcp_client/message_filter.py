@@ -254,8 +254,9 @@ def mend_handshake(result: dict[str, Any], note: Callable[[str], None]) -> dict[
         note(f"the handshake states no protocol version; {min(spoken)} is assumed")
     elif version not in spoken:
         # MCP lets a client end the connection here; the tools of a server with a date of its own work all the same.
-        mended["protocolVersion"] = max((each for each in spoken if each <= version), default=min(spoken))
-        note(f"the handshake states the protocol version {shorten(version, 40)}; {mended['protocolVersion']} is assumed")
+        assumed = max((each for each in spoken if each <= version), default=min(spoken))
+        mended["protocolVersion"] = assumed
+        note(f"the handshake states the protocol version {shorten(version, 40)}; {assumed} is assumed")
     stated = as_mapping(result.get("serverInfo"))
     known = {key: value for key, value in stated.items() if isinstance(value, str) or key in {"icons", "_meta"}}
     mended["serverInfo"] = {"name": "", "version": "", **_clean_item(known)}
