@@ -114,7 +114,7 @@ def test_another_model_goes_on_with_the_conversation(tmp_path: Path) -> None:
     assert "\n◆ I have read it.\n" in done.stdout
     assert "name      owl\n" in done.stdout
     assert "[NPU: Loading model 'owl']\n'owl' answers from now on" in done.stderr
-    assert "There is no model 'nobody' here. There is demo, owl." in done.stderr
+    assert "There is no model 'nobody' here. Choose one of demo, owl." in done.stderr
 
 
 def test_a_question_with_a_file_is_named_by_its_words_and_not_by_the_text_of_the_file(tmp_path: Path) -> None:

@@ -43,12 +43,15 @@ export async function speak(wanted) {
 }
 
 /**
+ * A phrase, or the one of a count of one, `key_one`, where there is one.
+ *
  * @param {string} key
  * @param {Values} [values] the values of each `{name}`
  * @returns {string}
  */
 export function t(key, values = {}) {
-  const phrase = catalogues[now.language]?.[key];
+  const phrases = catalogues[now.language];
+  const phrase = (values.count === 1 ? phrases?.[`${key}_one`] : undefined) ?? phrases?.[key];
   if (phrase === undefined) throw new Error(`there is no phrase ${key}`);
   return phrase.replaceAll(/\{(\w+)\}/g, (_, name) => {
     const value = values[name] ?? "";

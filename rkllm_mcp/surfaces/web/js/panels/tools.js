@@ -123,7 +123,8 @@ export class ToolsPanel {
       h("div", { class: "names" }, h("h3", {}, server.name), state),
       control,
     );
-    const description = this.#descriptions.get(server.name);
+    // Those of the gallery are programs; a folder of this program has the same name and may only be read.
+    const description = server.transport === "stdio" ? this.#descriptions.get(server.name) : undefined;
     const lines = [description && h("p", {}, description), h("p", { class: "muted" }, joined(facts))];
     const error = server.error && !server.can_log_in && h("p", { class: "error" }, server.error);
     const list = tools.length > 0 && this.#tools(server.name, tools, isOpen);
