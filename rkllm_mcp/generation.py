@@ -89,6 +89,19 @@ ToolChoice: TypeAlias = "Literal['auto', 'required', 'none'] | ForcedTool"
 
 
 @dataclass(frozen=True)
+class AnswerGrammar:
+    """What the text of a response consists of; models on the NPU are held to it where they can be.
+
+    Args:
+        kind: ``json``, ``regex`` or ``choice``; ``grammar`` for llama.cpp's GBNF, or Lark.
+        text: a JSON Schema, a regular expression, a JSON list of texts, or the grammar.
+    """
+
+    kind: Literal["json", "regex", "choice", "grammar"]
+    text: str
+
+
+@dataclass(frozen=True)
 class ModelOptions:
     """Options of one response of a chat model."""
 
@@ -102,6 +115,7 @@ class ModelOptions:
     single_call: bool = False  # end the response after its first call
     others: tuple[ToolSpec, ...] = ()  # callable tools that are not in the tool list, but were described in a turn
     continues: bool = False  # go on with the conversation's last message, an answer without calls; its turn becomes one
+    grammar: AnswerGrammar | None = None  # what the text of the response consists of
 
     @property
     def forced_tool(self) -> str | None:

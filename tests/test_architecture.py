@@ -63,7 +63,9 @@ class Layers:
 
 
 _NONE = frozenset[str]()
-_PURE_LIBRARIES = frozenset({"json_repair", "jsonschema", "pydantic", "referencing", "tokenizers", "tomli"})
+_PURE_LIBRARIES = frozenset(
+    {"json_repair", "jsonschema", "llguidance", "pydantic", "referencing", "tokenizers", "tomli"}
+)
 
 
 def _layers() -> Layers:

@@ -45,7 +45,9 @@ from rkllm_mcp.providers.remote_settings import (
 )
 
 if TYPE_CHECKING:
+    from rkllm_mcp.providers.holding import HeldLimits
     from rkllm_mcp.providers.remote import RemoteModel
+    from rkllm_mcp.runtime.profile import RuntimeProfile
 
 logger = logging.getLogger(__name__)
 
@@ -202,7 +204,15 @@ async def _open_on_npu(
         keeps_prefixes = model.keeps_prompts and config.model.prompt_cache is not False
         files = PromptFiles(prompts_folder(), config.model.prompt_cache_mb)
         prefixes = PrefixExchange(engine, model.file, files) if keeps_prefixes else None
-        chat_model = RkllmModel(engine, form, prefill_progress, vision, partial(_image_line, model), prefixes)
+        chat_model = RkllmModel(
+            engine,
+            form,
+            prefill_progress,
+            vision,
+            partial(_image_line, model),
+            prefixes,
+            held_limits(model, settings.profile),
+        )
         npu = LocalModel(model, engine, form, chat_model, prefill_progress, vision)
         emulated = "on the CPU, NPU emulated" if model.has_weights else "emulated: answers come from a script"
         description = emulated if model.card.emulated else "on the NPU"
@@ -210,6 +220,26 @@ async def _open_on_npu(
         yield ModelHost(
             model.name, chat_model, prompt_listing, npu, embedder, description, auxiliary_models=auxiliary_models
         )
+
+
+# A second attempt reads the question again and writes 30 to 60 tokens, 3 to 6 seconds; beyond half of that a correction
+# is not worth its while.
+_DEAREST_CORRECTION_MS = 1500
+
+
+def held_limits(model: ModelFolder, profile: RuntimeProfile | None) -> HeldLimits | None:
+    """Return the limits for corrections of held answers and calls; None if nothing is held.
+
+    The extra ``held`` may be missing, the card may switch it off, and a correction may cost more than a second attempt.
+    """
+    from rkllm_mcp.providers.holding import HeldLimits
+    from rkllm_mcp.toolcalls.constraint import is_installed
+
+    if not model.card.held or not is_installed():
+        return None
+    if profile is not None and (profile.reuses_prefix is False or (profile.restart_ms or 0) > _DEAREST_CORRECTION_MS):
+        return None
+    return HeldLimits()
 
 
 def _image_line(model: ModelFolder) -> str:

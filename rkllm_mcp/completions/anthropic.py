@@ -122,6 +122,7 @@ _OTHER_APIS: Mapping[str, tuple[Any, ...]] = {
     **api.belongs_to("/v1/chat/completions", "reasoning_effort", "chat_template_kwargs", instead="send thinking"),
     **api.belongs_to("/v1/responses", "instructions", instead="send system"),
     **api.belongs_to("/v1/responses", "input", "previous_response_id", instead="send messages"),
+    **api.GRAMMARS,
     **api.OF_OTHER_SERVERS,
 }
 

@@ -156,10 +156,13 @@ NO_GAPS = ("this model does not fill gaps; leave it out",)
 TEMPLATE = ("the model's own template is always used; leave it out",)
 ONE_ANSWER = ("one answer is made for a request; send 1, or the request again", 1)
 LOGIT_BIAS = ("the runtime cannot favour tokens; leave it out",)
-_GRAMMAR = ("no grammar holds the answer; name a JSON Schema as the form of the answer",)
+_GRAMMAR = ("it belongs to POST /v1/chat/completions; ask that, or name a JSON Schema as the form of the answer",)
+# Fields of llama-server and vLLM for the form of an answer, which chat completions take.
+GRAMMARS: Mapping[str, tuple[Any, ...]] = dict.fromkeys(
+    ("grammar", "guided_choice", "guided_grammar", "guided_regex", "structured_outputs"), _GRAMMAR
+)
 # Fields of other servers by which the model would read or write something else. Every API refuses them.
 OF_OTHER_SERVERS: Mapping[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("grammar", "guided_choice", "guided_grammar", "guided_regex", "structured_outputs"), _GRAMMAR),
     "chat_template": TEMPLATE,
     "documents": ("no field is read as documents; put them into a message",),
     **dict.fromkeys(("min_tokens", "ignore_eos", "bad_words"), ("the model ends an answer by itself; leave it out",)),

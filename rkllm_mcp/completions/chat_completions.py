@@ -29,6 +29,7 @@ from rkllm_mcp.completions.request import (
     choose_tool,
     client_tools,
     model_options,
+    text_form,
 )
 from rkllm_mcp.completions.structured_output import ResponseFormat, SchemaCheck
 from rkllm_mcp.events import Event, event_to_dict, text_to_json, to_json
@@ -158,6 +159,20 @@ class TemplateSwitches(api.ApiBody):
     thinking: bool | None = None
 
 
+# More are no choice for a model that reads them all.
+MOST_CHOICES = 1_000
+
+
+class StructuredOutputs(api.ApiBody):
+    """The form of an answer as newer releases of vLLM take it; exactly one of them."""
+
+    json_: dict[str, Any] | None = Field(default=None, alias="json")
+    choice: Annotated[list[str], Field(max_length=MOST_CHOICES)] | None = None
+    regex: str | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+
+
 _APIS: tuple[Api, ...] = ("openai", "compatible")
 
 
@@ -221,6 +236,12 @@ class ChatBody(SamplingBody):
     # A JSON Schema of the answer, as vLLM and llama.cpp take it.
     guided_json: dict[str, Any] | None = None
     json_schema: dict[str, Any] | None = None
+    # Other forms of the answer, as vLLM (the next four) and llama.cpp (``grammar``) take them.
+    guided_choice: Annotated[list[str], Field(max_length=MOST_CHOICES)] | None = None
+    guided_regex: str | None = None
+    guided_grammar: str | None = None
+    structured_outputs: StructuredOutputs | None = None
+    grammar: str | None = None
     verbosity: api.Verbosity | None = None
     web_search_options: dict[str, Any] | None = None
     # Of this service.
@@ -239,6 +260,7 @@ class CompletionBody(SamplingBody):
         "logit_bias": api.LOGIT_BIAS,
         "suffix": api.NO_GAPS,
         **api.belongs_to("/v1/chat/completions", "messages", "tools", "response_format", instead="ask that"),
+        **api.GRAMMARS,
         **api.OF_OTHER_SERVERS,
     }
     IGNORED = ("seed", "user")
@@ -317,12 +339,36 @@ def _form(body: ChatBody, check: SchemaCheck) -> ResponseFormat | None:
     for name, schema in (("guided_json", body.guided_json), ("json_schema", body.json_schema)):
         if schema is not None and body.response_format is None:
             return answer_form("json_schema", schema, check, name)
+    if body.response_format is None and (form := _other_form(body, check)) is not None:
+        return form
     sent = body.response_format or ResponseFormatBody(type="text")
     if sent.json_schema is not None:
         schema, description = sent.json_schema.schema_ or {}, sent.json_schema.description
         return answer_form(sent.type, schema, check, "response_format.json_schema", description)
     is_missing = sent.type == "json_schema" and sent.schema_ is None
     return answer_form(sent.type, sent.schema_, check, f"response_format{'.json_schema' if is_missing else ''}")
+
+
+def _other_form(body: ChatBody, check: SchemaCheck) -> ResponseFormat | None:
+    """Return the form that a field of vLLM or llama.cpp names; None without one."""
+    newer = body.structured_outputs or StructuredOutputs()
+    if newer.json_ is not None:
+        return answer_form("json_schema", newer.json_, check, "structured_outputs.json")
+    if newer.json_object:
+        return answer_form("json_object", None, check, "structured_outputs.json_object")
+    choices = [("guided_choice", body.guided_choice), ("structured_outputs.choice", newer.choice)]
+    for name, texts in choices:
+        if texts:
+            return text_form("choice", to_json(texts), name)
+    patterns = [("guided_regex", body.guided_regex), ("structured_outputs.regex", newer.regex)]
+    for name, text in patterns:
+        if text:
+            return text_form("regex", text, name)
+    grammars = [("grammar", body.grammar), ("guided_grammar", body.guided_grammar)]
+    for name, text in [*grammars, ("structured_outputs.grammar", newer.grammar)]:
+        if text:
+            return text_form("grammar", text, name)
+    return None
 
 
 def completion_request(body: CompletionBody, prompt: str, context: RequestContext) -> ChatRequest:
@@ -381,9 +427,10 @@ class PromptDetails(api.ResponsePart):
 
 
 class CompletionDetails(api.ResponsePart):
-    """Generated tokens that are thinking."""
+    """Generated tokens that are thinking, and those that were corrected, if any were."""
 
     reasoning_tokens: int
+    corrections: int | None = None
 
 
 class ReplyUsage(api.ResponsePart):
@@ -485,7 +532,7 @@ def _usage(reply: Reply) -> Json:
         "completion_tokens": reply.generated_tokens,
         "total_tokens": reply.prompt_tokens + reply.generated_tokens,
         "prompt_tokens_details": {"cached_tokens": reply.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": reply.thinking_tokens},
+        "completion_tokens_details": reply.generated_details,
     }
 
 

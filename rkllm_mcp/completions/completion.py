@@ -202,6 +202,8 @@ async def complete(
         RequestRefusedError: with the host's tools the last message has to be the user's.
     """
     question, form = request.messages[-1], request.form
+    if form is not None:
+        request = replace(request, options=replace(request.options, grammar=form.grammar))
     if request.host_tools and question.role != "user":
         raise RequestRefusedError("with the host's tools the last message is the user's question", "messages")
     model = app.model_host.chat_model

@@ -88,6 +88,7 @@ class OllamaRequest(api.WholeBody):
         **api.belongs_to("/v1/chat/completions", "max_tokens", instead="send num_predict in options"),
         **api.belongs_to("/v1/chat/completions", "response_format", instead="send format"),
         **api.belongs_to("/v1/chat/completions", "reasoning_effort", "chat_template_kwargs", instead="send think"),
+        **api.GRAMMARS,
         **api.OF_OTHER_SERVERS,
     }
 

@@ -62,6 +62,7 @@ class Reply:
     cached_tokens: int = 0
     generated_tokens: int = 0
     thinking_tokens: int = 0  # of the generated ones
+    corrections: int = 0
     prefill_ms: float = 0.0
     decode_ms: float = 0.0
     conversation: Conversation | None = None  # the one that is answered, while it is
@@ -83,6 +84,7 @@ class Reply:
             self.cached_tokens += event.cached_tokens
             self.generated_tokens += event.generated_tokens
             self.thinking_tokens += event.thinking_tokens
+            self.corrections += event.corrections
             self.prefill_ms += event.prefill_ms
             self.decode_ms += event.decode_ms
         elif isinstance(event, End):
@@ -127,6 +129,12 @@ class Reply:
             return self.prompt_tokens, self.cached_tokens
         total = self.conversation.prompt_tokens
         return total, max(0, total - self.conversation.uncached_tokens)
+
+    @property
+    def generated_details(self) -> Json:
+        """How many of the generated tokens are thinking, and how many were corrected, if any were."""
+        corrected = {"corrections": self.corrections} if self.corrections else {}
+        return {"reasoning_tokens": self.thinking_tokens, **corrected}
 
     @property
     def is_cut(self) -> bool:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
+from rkllm_base.installation import install_command
 from rkllm_mcp.completions.content import (
     content_text,
     image_of,
@@ -29,7 +30,7 @@ from rkllm_mcp.completions.content import (
 )
 from rkllm_mcp.completions.structured_output import MOST_SCHEMA_CHARS, ResponseFormat, SchemaCheck
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.generation import ForcedTool, ModelOptions, ToolChoice
+from rkllm_mcp.generation import AnswerGrammar, ForcedTool, ModelOptions, ToolChoice
 from rkllm_mcp.messages import (
     Message,
     Picture,
@@ -42,6 +43,7 @@ from rkllm_mcp.messages import (
     shown_names,
 )
 from rkllm_mcp.sampling import SamplingOverrides
+from rkllm_mcp.toolcalls.constraint import answer_constraint, is_installed
 from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, SchemaError, arguments_schema, measure_schema
 
@@ -258,6 +260,24 @@ def answer_form(
         is_costly = isinstance(error, SchemaCostError)
         raise RequestRefusedError(message, f"{param}.schema", is_too_costly=is_costly) from None
     return ResponseFormat(schema, description or "")
+
+
+def text_form(kind: Literal["regex", "choice", "grammar"], text: str, param: str) -> ResponseFormat:
+    """Return the form of an answer that is no JSON; ``text`` is what an ``AnswerGrammar`` of that kind has.
+
+    Raises:
+        RequestRefusedError: it cannot be used, or checking the answer needs the extra ``held``.
+    """
+    grammar = AnswerGrammar(kind, text)
+    if kind != "choice":
+        if not is_installed():
+            message = f"{param} is checked after: {install_command('held')}; or name a JSON Schema as the form"
+            raise RequestRefusedError(message, param, "unsupported_parameter")
+        try:
+            answer_constraint(grammar)
+        except ValueError as error:
+            raise RequestRefusedError(f"{param} cannot be used: {error}; send a simpler one", param) from None
+    return ResponseFormat(text=grammar)
 
 
 class HistoryCall(NamedTuple):

@@ -144,6 +144,7 @@ class ResponsesBody(api.add_sampling(api.WholeBody, *_APIS)):
         **api.belongs_to("/v1/chat/completions", "verbosity", instead="send text.verbosity"),
         **api.belongs_to("/v1/messages", "system", instead="send instructions"),
         **api.belongs_to("/v1/messages", "thinking", instead="send reasoning.effort"),
+        **api.GRAMMARS,
         **api.OF_OTHER_SERVERS,
     }
     IGNORED = (
@@ -523,7 +524,7 @@ class ResponsesShape(ReplyShape):
             "input_tokens": reply.prompt_tokens,
             "input_tokens_details": {"cached_tokens": reply.cached_tokens, "cache_write_tokens": 0},
             "output_tokens": reply.generated_tokens,
-            "output_tokens_details": {"reasoning_tokens": reply.thinking_tokens},
+            "output_tokens_details": reply.generated_details,
             "total_tokens": reply.prompt_tokens + reply.generated_tokens,
         }
         return {

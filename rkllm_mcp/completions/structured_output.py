@@ -1,6 +1,8 @@
-"""``ResponseFormat``: JSON answers, requested in the prompt and checked against a schema.
+"""``ResponseFormat``: JSON answers and others of a form, requested in the prompt, held while written, and checked.
 
     schema ─▶ note for the model after the question ─▶ answer ─▶ JSON text, repaired if that is unambiguous
+
+A model on the NPU is held to the form while it answers (``toolcalls.constraint``); the rest is for all models.
 
 A valid answer is returned unchanged. Any other is repaired and coerced like the arguments of calls, and accepted only
 if it then matches the schema. Nothing is fetched: a schema can refer to itself only. Schemas that could take long are
@@ -18,8 +20,10 @@ from threading import Lock
 from typing import Any, cast
 
 from rkllm_mcp.events import to_json
+from rkllm_mcp.generation import AnswerGrammar
 from rkllm_mcp.prompt.tool_list import compact_schema
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
+from rkllm_mcp.toolcalls.constraint import answer_constraint
 from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
 from rkllm_mcp.toolcalls.schemas import (
     SchemaCostError,
@@ -36,6 +40,14 @@ SCHEMAS_KEPT = 1024
 MOST_SCHEMA_CHARS = 200_000
 
 
+# Forms of answers that are no JSON, for the model.
+_KINDS: Mapping[str, str] = {
+    "choice": "one of these texts",
+    "regex": "a text that this regular expression matches as a whole",
+    "grammar": "a text of this grammar",
+}
+
+
 class FormatMismatchError(Exception):
     """The answer does not match the format; the reason, which is its text, lets the model correct it."""
 
@@ -46,9 +58,17 @@ class ResponseFormat:
 
     schema: Mapping[str, Any] | None = None  # JSON Schema; None for any JSON object
     description: str = ""  # the client's description of the answer
+    text: AnswerGrammar | None = None  # of an answer that is no JSON, in place of a schema
+
+    @property
+    def grammar(self) -> AnswerGrammar:
+        """What the answer consists of."""
+        return self.text or AnswerGrammar("json", to_json(dict(self.schema or {"type": "object"})))
 
     def instruction(self) -> str:
         """Return the note for the model."""
+        if self.text is not None:
+            return f"[Answer with {_KINDS[self.text.kind]}, and nothing else:\n{self.text.text}]"
         if self.schema is None:
             return "[Answer with one JSON object and nothing else: no other words, no code fence.]"
         purpose = f" It is: {self.description}." if self.description else ""
@@ -59,10 +79,13 @@ class ResponseFormat:
 
     def retry_instruction(self, mismatch: FormatMismatchError) -> str:
         """Return the note for the second attempt."""
-        return f"[That answer cannot be used: {mismatch}. Answer again with the JSON and nothing else.]"
+        form = "JSON" if self.text is None else "text"
+        return f"[That answer cannot be used: {mismatch}. Answer again with the {form} and nothing else.]"
 
     def read(self, text: str) -> str:
-        """Return the JSON text of an answer; a FormatMismatchError if it is not JSON, or does not match the schema."""
+        """Return the text of an answer; a FormatMismatchError if it is not JSON, or does not match the form."""
+        if self.text is not None:
+            return self._read_text(text.strip(), self.text)
         try:
             written: Any = json.loads(text, parse_constant=_no_constant)
             self._check(written)
@@ -71,6 +94,16 @@ class ResponseFormat:
             self._check(value)
             return json.dumps(value, ensure_ascii=False)
         return text.strip()
+
+    def _read_text(self, text: str, grammar: AnswerGrammar) -> str:
+        if grammar.kind == "choice":
+            choices = cast("list[str]", json.loads(grammar.text))
+            if (known := next((choice for choice in choices if choice.casefold() == text.casefold()), None)) is None:
+                raise FormatMismatchError(f"it is none of {grammar.text}"[:_LONGEST_REASON])
+            return known
+        if not answer_constraint(grammar).allows(text):
+            raise FormatMismatchError(f"it is not {_KINDS[grammar.kind]}")
+        return text
 
     def _coerce(self, value: Any) -> Any:
         if self.schema is None or not isinstance(value, dict):

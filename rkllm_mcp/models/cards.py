@@ -159,6 +159,8 @@ class ModelCard(Section):
     """
     first_call: Literal["model", "search"] | None = None
     """Without effect; the key above decides what begins a call."""
+    held: bool = True
+    """Hold JSON answers and tool calls to their schema while they are written, after 'rkllm-mcp install held'."""
     skip_special_token: bool = False
     """True if the runtime omits control tokens from the text."""
     prompt_cache: bool | None = None

@@ -6,6 +6,7 @@
 * A prefill that is longer than the engine expected is reported.
 * If the runtime dies before any event was emitted, the same ids are run once more.
 * A stop string, the first call or an answer that repeats itself ends the run early, with complete statistics.
+* A held answer or call is several runs of one prompt that grows, where tokens were corrected (``Holding``).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rkllm_mcp.catalogue import status_line, translate
 from rkllm_mcp.errors import ModelFileError, WorkerDiedError
 from rkllm_mcp.events import Event, Prefill, Status, Text, Thinking, Usage
 from rkllm_mcp.generation import (
+    ForcedTool,
     Generation,
     GenerationOptions,
     Generator,
@@ -37,6 +39,7 @@ from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, stop_ids
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 from rkllm_mcp.protocols import DISCARD_EVENTS, EventSink, Turn
+from rkllm_mcp.providers.holding import HOT_TOKENS, HeldLimits, Holding
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.sight import Sight, image_input, is_shown_in_vain, see, see_to_count
 from rkllm_mcp.providers.stream_parts import FinishPart
@@ -44,9 +47,11 @@ from rkllm_mcp.providers.turn_builder import TurnBuilder
 from rkllm_mcp.sampling import Sampling, SamplingByPurpose, SamplingOverrides
 from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.text import language_of_text
+from rkllm_mcp.toolcalls.call_grammars import Constraints
+from rkllm_mcp.toolcalls.constraint import Constraint
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
-from rkllm_mcp.toolcalls.formats import marker_texts
-from rkllm_mcp.toolcalls.syntax import RESPONSES
+from rkllm_mcp.toolcalls.formats import marker_texts, select_syntaxes
+from rkllm_mcp.toolcalls.syntax import RESPONSES, CallFormat
 
 # Tolerance of the prefill report: releases differ in evaluating the last token of an answer, or of a prompt that
 # matches the cache completely, again (reference: rkllm-runtime 2.6).
@@ -83,6 +88,11 @@ class ModelForm:
     def uncompared_ids(self) -> frozenset[int]:
         """Tokens whose text is not compared with the runtime's: releases differ in delivering control tokens."""
         return self.tokenizer.control_ids | self.tokenizer.special_ids | stop_ids(self.tokenizer, self.template)
+
+    @property
+    def arguments_key(self) -> str:
+        """Key of the arguments in a call that is an object."""
+        return "parameters" if '"parameters"' in self.template.tool_form.call_style.begin("f") else "arguments"
 
     def thinks(self, wish: bool | None) -> bool:
         """Return True if the model is asked to think, given the request's option."""
@@ -202,13 +212,15 @@ class _PromptRun:
     is_thinking: bool = False
     thinking_tokens: int = 0
     comparison: TokenComparison | None = None
+    holding: Holding | None = None  # None without a held part
 
 
 class RkllmModel:
     """A ``ChatModel`` on an engine.
 
     ``prefill_progress`` tracks prompts being prefilled; ``vision`` encodes pictures, and where it is None,
-    ``blindness`` returns the line about pictures that the model does not see; ``prefixes`` keeps long prefixes.
+    ``blindness`` returns the line about pictures that the model does not see; ``prefixes`` keeps long prefixes;
+    ``held`` limits what corrections of held answers and calls may cost, and None holds none.
     """
 
     def __init__(
@@ -219,8 +231,11 @@ class RkllmModel:
         vision: Vision | None = None,
         blindness: Callable[[], str] = str,
         prefixes: PrefixStore | None = None,
+        held: HeldLimits | None = None,
     ) -> None:
         self._engine = engine
+        self._held = held
+        self._constraints = Constraints()
         self._form = form
         self._vision = vision
         self._blindness = blindness
@@ -265,6 +280,9 @@ class RkllmModel:
         if len(tools) > _MANY_TOOLS:
             # What finds their calls is compiled, a millisecond for each name; the run finds it in the cache.
             await run_costly(lambda: self._detector(tools, options).feed("."))
+        if self._held is not None and not prompt.pictures:
+            # Compiling takes milliseconds; the run finds the result in the cache.
+            await run_costly(partial(self._compile, tools, options))
         run = self._new_run(conversation, tools, options, prompt, sight)
         try:
             if prompt.notice:
@@ -368,7 +386,7 @@ class RkllmModel:
 
     def _input(self, run: _PromptRun) -> Input | Sequence[int]:
         if self._vision is None or not run.prompt.pictures:
-            return run.prompt.ids
+            return [*run.prompt.ids, *run.ids] if run.ids else run.prompt.ids
         return image_input(run.prompt, run.sight, self._vision, self._form.tokenizer)
 
     def _detector(self, tools: Sequence[ToolSpec], options: ModelOptions) -> Detector:
@@ -404,10 +422,80 @@ class RkllmModel:
         comparison = (
             None if self._is_own_tokenizer else TokenComparison(self._form.tokenizer, self._form.uncompared_ids)
         )
-        return _PromptRun(conversation, prompt, turn, self._sampling(options, tools), sight, comparison=comparison)
+        run = _PromptRun(conversation, prompt, turn, self._sampling(options, tools), sight, comparison=comparison)
+        if self._held is not None and not prompt.pictures:
+            run.holding = self._holding(run, detector, tools, options, self._held)
+        return run
+
+    # What is held
+
+    def _callable(self, tools: Sequence[ToolSpec], options: ModelOptions) -> Sequence[ToolSpec]:
+        """Return the tools that a call may name, of a forced call the one."""
+        forced = options.forced_tool
+        every = () if options.tool_choice == "none" else (*tools, *options.others)
+        return [tool for tool in every if forced in (None, tool.name)]
+
+    def _call_constraint(
+        self, tools: Sequence[ToolSpec], options: ModelOptions, call_format: CallFormat
+    ) -> Constraint | None:
+        # Without a schema the parameters are not known: in two steps they are shown at the first call.
+        return self._constraints.of_call(call_format, self._callable(tools, options), self._form.arguments_key)
+
+    def _compile(self, tools: Sequence[ToolSpec], options: ModelOptions) -> None:
+        if options.grammar is not None:
+            self._constraints.of_answer(options.grammar)
+        if self._callable(tools, options):
+            self._call_constraint(tools, options, select_syntaxes(self._form.syntaxes).first[0])
+
+    def _holding(
+        self,
+        run: _PromptRun,
+        detector: Detector,
+        tools: Sequence[ToolSpec],
+        options: ModelOptions,
+        limits: HeldLimits,
+    ) -> Holding | None:
+        grammar, form = options.grammar, self._form
+        has_calls = bool(self._callable(tools, options))
+        # An object without a marker may be a call as well as the answer.
+        is_ambiguous = has_calls and any(call_format.bare for call_format in select_syntaxes(form.syntaxes).first)
+        answer = None if grammar is None or is_ambiguous else self._constraints.of_answer(grammar)
+        if answer is None and not has_calls:
+            return None
+        is_forced = isinstance(options.tool_choice, ForcedTool) or options.tool_choice == "required"
+        holding = Holding(
+            form.tokenizer,
+            detector,
+            answer=None if is_forced else answer,
+            calls=partial(self._call_constraint, tools, options) if has_calls else None,
+            limits=limits,
+            markers=form.template.answer_markers,
+            may_call=has_calls,
+            can_heat=run.sampling is not None,
+        )
+        if is_forced:
+            opened = detector.open_call or self._begun_call(options)
+            if opened is not None:
+                holding.begin_call(run.ids, *opened, writes=True)
+        elif not (has_calls or form.thinks(options.thinking)) and form.read_as(options.thinking) != "open":
+            earlier = run.conversation.messages[-1].text if options.continues else ""
+            holding.begin_answer(run.ids, earlier)
+        return holding
+
+    def _begun_call(self, options: ModelOptions) -> tuple[CallFormat, str] | None:
+        """Return format and beginning of the body of the call that the prompt ends with."""
+        form = self._form.template.tool_form
+        begun = "".join(
+            part.text for part in form.call_beginning(options.forced_tool, opens_arguments=options.opens_arguments)
+        )
+        for call_format in select_syntaxes(self._form.syntaxes).first:
+            opener = next((text for text in call_format.openers if begun.startswith(text)), None)
+            if opener is not None:
+                return call_format, begun[call_format.body_begins(opener, 0) :]
+        return None
 
     async def _generate(self, run: _PromptRun, sink: EventSink) -> Turn:
-        """Run the prompt once and feed the events of the turn to ``sink``."""
+        """Run the prompt, again after each correction, and feed the events of the turn to ``sink``."""
         conversation, prompt, turn = run.conversation, run.prompt, run.turn
         options = GenerationOptions(prompt.max_new_tokens, self._stops, run.sampling, owner=conversation.tenant)
         if self._prefixes is not None and not prompt.pictures:
@@ -415,23 +503,35 @@ class RkllmModel:
         conversation.prompt_tokens = len(prompt.ids)
         conversation.uncached_tokens = self._engine.count_uncached(prompt.ids, conversation.tenant)
         self._progress.begin(conversation.id, partial(self._engine.count_uncached, prompt.ids, conversation.tenant))
+        conversation.unpaid_tokens = 0
+        parts: list[RunStats] = []
         try:
-            async with self._engine.generation(self._input(run), options) as generation:
-                self._announce_long_prefill(conversation.id, sink)
-                try:
-                    await generation.deliver(partial(self._feed_tokens, run, generation, sink))
-                    if run.comparison is not None:
-                        run.comparison.finish()
-                    stats = generation.stats()
-                finally:
-                    # The price of a round without ``Usage``.
-                    conversation.unpaid_tokens = generation.expected_prefill
+            while not parts or self._goes_on(run, options.max_new_tokens, parts[-1], sink):
+                part = options if run.holding is None else self._part_options(run, run.holding, options)
+                async with self._engine.generation(self._input(run), part) as generation:
+                    if not parts:
+                        self._announce_long_prefill(conversation.id, sink)
+                    try:
+                        await generation.deliver(partial(self._feed_tokens, run, generation, sink))
+                        parts.append(generation.stats())
+                        if run.holding is not None and run.holding.is_corrected:
+                            # Another question would replace the tokens that the next run begins with.
+                            self._engine.expect([*prompt.ids, *run.ids])
+                    finally:
+                        # The price of a round without ``Usage``.
+                        conversation.unpaid_tokens += generation.expected_prefill
+            if run.comparison is not None:
+                run.comparison.finish()
         finally:
             self._progress.over(conversation.id)
+        stats = join_stats(parts)
         if stats.finish == "length":
             turn.add(FinishPart("length"))
+        corrections = 0 if run.holding is None else run.holding.corrections
         figures = [
-            replace(event, thinking_tokens=run.thinking_tokens) if isinstance(event, Usage) else event
+            replace(event, thinking_tokens=run.thinking_tokens, corrections=corrections)
+            if isinstance(event, Usage)
+            else event
             for event in _figures(len(prompt.ids), stats, is_exact=not prompt.pictures)
         ]
         self._progress.record_run(stats, stats.prefilled_tokens or 0)
@@ -446,6 +546,20 @@ class RkllmModel:
             sink.feed(events)
         return turn.turn(next((event for event in figures if isinstance(event, Usage)), None))
 
+    def _part_options(self, run: _PromptRun, holding: Holding, options: GenerationOptions) -> GenerationOptions:
+        """Return the options of the next run of a response with held parts."""
+        left = HOT_TOKENS if holding.is_hot else max(1, options.max_new_tokens - len(run.ids))
+        return replace(options, max_new_tokens=left, sampling=holding.sampling(run.sampling))
+
+    def _goes_on(self, run: _PromptRun, most: int, last: RunStats, sink: EventSink) -> bool:
+        """Return True if the ids so far need another run; text that the host wrote at the end is shown."""
+        holding = run.holding
+        if holding is None or run.turn.is_over or run.is_repeating or last.gave_way:
+            return False
+        if last.finish == "stop" and (text := holding.flush(run.ids)) and (events := run.turn.add_text(text)):
+            sink.feed(events)
+        return not holding.is_over and holding.next_run() and len(run.ids) < most
+
     def _announce_long_prefill(self, conversation_id: str, sink: EventSink) -> None:
         expected = self._progress.of(conversation_id)
         if expected is not None and (seconds := expected.seconds or 0.0) >= _LONG_PREFILL_S:
@@ -457,7 +571,8 @@ class RkllmModel:
             self._progress.over(run.conversation.id)
         if events := self._events_of(batch, run):
             sink.feed(events)
-        if run.turn.is_over or run.is_repeating:
+        holding = run.holding
+        if run.turn.is_over or run.is_repeating or (holding is not None and (holding.is_corrected or holding.is_over)):
             generation.finish_early()
 
     def _events_of(self, batch: Sequence[Token], run: _PromptRun) -> list[Event]:
@@ -467,15 +582,24 @@ class RkllmModel:
             run.comparison.add(batch)
             if run.comparison.is_proven:
                 self._is_own_tokenizer, run.comparison = True, None
+        holding = run.holding
         for token in batch:
             run.ids.append(token.id)
-            new = run.turn.add_text(self._visible_text(token) if token.id in self._special else token.text)
+            text = self._visible_text(token) if token.id in self._special else token.text
+            if holding is not None and holding.is_active:
+                text = holding.admit(run.ids, text, is_end=token.id in self._stops)
+            new = run.turn.add_text(text)
             if new:
                 run.is_thinking = isinstance(new[-1], Thinking)
                 events += new
+            elif holding is not None and not holding.is_active:
+                # Text is held back, which may be a call.
+                holding.notice_call(run.ids)
             run.thinking_tokens += run.is_thinking
             run.is_repeating = run.repetition.add(token.id)
             if run.turn.is_over or run.is_repeating:
+                break
+            if holding is not None and (holding.is_corrected or holding.is_over):
                 break
         return events
 
@@ -521,6 +645,33 @@ def _how(death: WorkerDiedError) -> str:
     if death.cause:
         return f"was ended because {death.cause},"
     return f"died ({death.signal_name or f'exit code {death.exit_code_or_signal}'})"
+
+
+def join_stats(parts: Sequence[RunStats]) -> RunStats:
+    """Return the statistics of runs that made one response, each behind the tokens of those before it."""
+    if len(parts) == 1:
+        return parts[0]
+    first, last = parts[0], parts[-1]
+    prefilled = [part.prefilled_tokens for part in parts]
+    # A release may evaluate a token again in each run.
+    expected = [
+        None
+        if part.expected_tokens is None
+        else max(part.expected_tokens, min(count or 0, part.expected_tokens + SLACK_TOKENS))
+        for part, count in zip(parts, prefilled, strict=True)
+    ]
+    return replace(
+        first,
+        finish=last.finish,
+        prefilled_tokens=None if None in prefilled else sum(count or 0 for count in prefilled),
+        expected_tokens=None if None in expected else sum(count or 0 for count in expected),
+        prefill_ms=sum(part.prefill_ms for part in parts),
+        decode_ms=sum(part.decode_ms for part in parts),
+        generated_tokens=sum(part.generated_tokens for part in parts),
+        callback_ms=sum(part.callback_ms for part in parts),
+        memory_mb=last.memory_mb,
+        gave_way=last.gave_way,
+    )
 
 
 def _figures(prompt_tokens: int, stats: RunStats, *, is_exact: bool = True) -> list[Status | Usage]:

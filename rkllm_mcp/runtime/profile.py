@@ -46,6 +46,12 @@ class RuntimeProfile:
         """True if a run finds the tokens of the previous run in the KV cache; None if unknown."""
         return self.facts.get("reuses_prefix")
 
+    @property
+    def restart_ms(self) -> float | None:
+        """Time from the abort of a run to the first token of one that goes on with its tokens; None if unknown."""
+        value = self.facts.get("restart_ms")
+        return float(value) if isinstance(value, (int, float)) else None
+
     def prefill_s(self, tokens: int) -> float | None:
         """Return the prefill time of this many tokens, seconds; None if unknown.
 

@@ -46,7 +46,7 @@ from rkllm_mcp.toolcalls.openings import (
 from rkllm_mcp.toolcalls.pieces import Gap, Piece, PieceWriter
 from rkllm_mcp.toolcalls.resolve import CUT_OFF, INTERRUPTED, ResolvedPart, ToolCatalogue, refusal_of, resolve
 from rkllm_mcp.toolcalls.scanners import ScanState
-from rkllm_mcp.toolcalls.syntax import RESPONSES, ThinkingMarks, ThinkingTags, find_ending
+from rkllm_mcp.toolcalls.syntax import RESPONSES, CallFormat, ThinkingMarks, ThinkingTags, find_ending
 from rkllm_mcp.toolcalls.transitions import (
     TRANSITIONS,
     AnswerState,
@@ -583,6 +583,28 @@ class Detector:
             out.fences.feed(text)
             return [out.kind(text)]
         return [event for piece in self.consume(text) for event in piece.events]
+
+    @property
+    def open_call(self) -> tuple[CallFormat, str] | None:
+        """Format, and body so far, of the call that is being read; None if there is none, or it may still be text."""
+        reader, answer = self._answer.reader, self._answer
+        if not isinstance(reader, BodyState) or reader.call.is_line or reader.call.must_be_whole or reader.call.parts:
+            return None
+        return reader.call.call_format, "".join((*reader.groups, *reader.chunks, answer.text[answer.at :]))
+
+    @property
+    def is_at_beginning(self) -> bool:
+        """True while nothing but the possible beginning of thinking has been read."""
+        return self._answer.state is AnswerState.BEGINNING
+
+    def reads_thinking(self, text: str) -> bool:
+        """Return True if ``text``, which comes next, is thinking or may begin it."""
+        answer = self._answer
+        if answer.state is AnswerState.BEGINNING:
+            bare, marks = (answer.text[answer.at :] + text).lstrip(), answer.vocabulary.marks
+            is_mark = marks.may_begin(bare, openers_only=False) or marks.standing(bare, openers_only=False) is not None
+            return is_mark or answer.out.kind is Thinking
+        return answer.state in (AnswerState.HEADER, AnswerState.THINKING, AnswerState.TENTATIVE_CALL)
 
     def finish(self) -> list[DetectorEvent]:
         """End the answer and return the events of everything that was held. Nothing can be fed afterwards."""

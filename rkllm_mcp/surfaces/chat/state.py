@@ -39,6 +39,7 @@ class Stats:
     prompt_tokens: int = 0
     prefilled_tokens: int = 0
     generated_tokens: int = 0
+    corrections: int = 0
     prefill_ms: float = 0.0
     decode_ms: float = 0.0
 
@@ -52,6 +53,7 @@ class Stats:
             self.prompt_tokens += event.prompt_tokens
             self.prefilled_tokens += event.prefilled_tokens
             self.generated_tokens += event.generated_tokens
+            self.corrections += event.corrections
             self.prefill_ms += event.prefill_ms
             self.decode_ms += event.decode_ms
 

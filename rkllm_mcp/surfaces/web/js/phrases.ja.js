@@ -146,6 +146,7 @@ export default {
   "cost.cached": "{cached} トークンはキャッシュ済み",
   "cost.window": "コンテキストの使用 {count} トークン",
   "cost.written": "生成 {count}（毎秒 {rate}）",
+  "cost.corrections": "形式を直したトークン {count}",
   "cost.first": "最初の文字まで {seconds} 秒",
 
   "tool.calling": "ツール {name} を呼び出しています",

@@ -16,7 +16,7 @@
  * @typedef {{kind: "sources", items: Source[]}} Sources
  * @typedef {Sources | Words | Call | Mistake | Question | Attached} Segment
  * @typedef {{prompt: number, prefilled: number, cached: number, generated: number, prefill_ms: number,
- *   decode_ms: number, first_ms: number, last: number}} Costs
+ *   decode_ms: number, first_ms: number, last: number, corrections: number}} Costs
  * @typedef {{reason: string, error: string | null}} Ending
  */
 
@@ -284,6 +284,7 @@ function sum(before, usage) {
     decode_ms: (before?.decode_ms ?? 0) + usage.decode_ms,
     first_ms: before?.first_ms ?? usage.time_to_first_token_ms,
     last: usage.generated_tokens,
+    corrections: (before?.corrections ?? 0) + (usage.corrections ?? 0),
   };
 }
 

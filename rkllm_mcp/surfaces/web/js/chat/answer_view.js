@@ -275,6 +275,7 @@ function costsView(costs) {
       h("li", {}, say("cost.read", read)),
       h("li", {}, say("cost.cached", { cached: figure(costs.cached) })),
       h("li", {}, say("cost.written", { count: figure(costs.generated), rate })),
+      ...(costs.corrections ? [h("li", {}, say("cost.corrections", { count: figure(costs.corrections) }))] : []),
       h("li", {}, say("cost.first", { seconds: figure(costs.first_ms / 1000, costs.first_ms < 100 ? 2 : 1) })),
       h("li", {}, say("cost.window", { count: figure(costs.prompt + costs.last) })),
     ),

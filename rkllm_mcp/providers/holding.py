@@ -1,0 +1,295 @@
+"""``Holding``: the parts of one response that are held to what they have to be, and their corrections.
+
+    token ─▶ admit ─▶ text to show ─▶ TurnBuilder
+                └▶ correction: the run is aborted, and started again behind the ids that stay
+
+An answer with a grammar is held from its first character on, a call from the end of its opener to its closer. Text
+and thinking are free. A correction keeps what was right of a token, and writes what only one way can go on with; the
+KV cache has the tokens before it. Where there is a choice, the model is asked again, hotter. If that fails, an answer
+is continued in the shortest way, a call as the model wrote it: a tool and its values are the model's to choose.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText, Segment
+from rkllm_mcp.sampling import Sampling
+from rkllm_mcp.toolcalls.constraint import Constraint, HeldText
+from rkllm_mcp.toolcalls.detector import Detector
+from rkllm_mcp.toolcalls.syntax import CallFormat
+
+HOT_TRIES = 3
+HOT_TOKENS = 1
+_HOTTEST = Sampling(temperature=1.0, top_k=40, top_p=0.95)
+# Number of tokens that one character may take, four bytes each of its own, and the text before it.
+_LONGEST_CHARACTER = 6
+
+
+@dataclass(frozen=True)
+class HeldLimits:
+    """How much correcting a response may cost, beyond which it goes on as without."""
+
+    corrections: int = 8
+    seconds: float = 3.0  # from a wrong token to the first token of the run after it, all corrections together
+    clock: Callable[[], float] = time.monotonic
+
+
+class _Phase(Enum):
+    """What the next token of a response is."""
+
+    FREE = auto()  # text, thinking, or what is not held any more
+    WAITING = auto()  # the beginning of the held answer, or thinking before it
+    ANSWER = auto()
+    CALL = auto()
+
+
+CallConstraint = Callable[[CallFormat], "Constraint | None"]
+
+
+class Holding:
+    """What is held of one response.
+
+    Args:
+        tokenizer: writes the ids of what the host adds.
+        detector: reads the response; asked if the text is thinking, and for the call that has begun.
+        answer: what the answer consists of; None for free text.
+        calls: returns the constraint of calls in a format; None holds no calls.
+        limits: the most that corrections may cost.
+        markers: texts of calls that are control tokens of the model.
+        may_call: the model may call tools: an answer is held only once it has begun as it has to.
+        can_heat: the runtime takes the sampling of each run.
+    """
+
+    def __init__(
+        self,
+        tokenizer: ModelTokenizer,
+        detector: Detector,
+        *,
+        answer: Constraint | None = None,
+        calls: CallConstraint | None = None,
+        limits: HeldLimits | None = None,
+        markers: Sequence[str] = (),
+        may_call: bool = False,
+        can_heat: bool = True,
+    ) -> None:
+        self.corrections = 0
+        self.is_over = False  # the held answer is complete: the run can end
+        self.is_corrected = False  # the run has to be aborted, and started again with the ids that stay
+        self.is_hot = False  # the next run is one of few tokens, with a higher temperature
+        self._tokenizer = tokenizer
+        self._detector = detector
+        self._answer = answer
+        self._calls = calls
+        self._limits = limits or HeldLimits()
+        named = "|".join(re.escape(text) for text in sorted(markers, key=len, reverse=True) if text.strip())
+        self._markers = re.compile(f"({named})") if named else None
+        self._may_call = may_call
+        self._can_heat = can_heat
+        self._phase = _Phase.FREE if answer is None else _Phase.WAITING
+        self._held: HeldText | None = None
+        # Of the held part: the place of its first token among the ids, and the text of each.
+        self._start = 0
+        self._shown: list[str] = []
+        self._lead = ""  # written by the host before the first token, and not shown yet
+        self._waited = ""  # what may begin thinking
+        self._tries = 0
+        self._lost_s = 0.0
+        self._corrected_at: float | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """True while the next token has to be admitted; False in free text."""
+        return self._phase is not _Phase.FREE
+
+    def begin_answer(self, ids: list[int], begun: str = "") -> None:
+        """Hold the answer from the beginning of the run on, and write into ``ids`` what only one way begins with.
+
+        ``begun`` is the text that an earlier response has left.
+        """
+        if self._answer is not None:
+            held = self._answer.begin()
+            if held.feed(begun) == len(begun):
+                self._hold(held, _Phase.ANSWER, ids)
+                self._write_lead(ids)
+            else:
+                self._phase = _Phase.FREE
+
+    def begin_call(self, ids: list[int], call_format: CallFormat, body: str, *, writes: bool = False) -> None:
+        """Hold a call whose body has begun, if it was begun as it has to be."""
+        constraint = self._calls(call_format) if self._calls is not None else None
+        if constraint is None:
+            return
+        held = constraint.begin()
+        if held.feed(body) == len(body) and not held.is_over:
+            self._hold(held, _Phase.CALL, ids)
+            if writes:
+                self._write_lead(ids)
+
+    def notice_call(self, ids: list[int]) -> None:
+        """Hold the call that the detector has met, if it has met one."""
+        if self._calls is not None and (opened := self._detector.open_call) is not None:
+            self.begin_call(ids, *opened)
+
+    def admit(self, ids: list[int], text: str, *, is_end: bool = False) -> str:
+        """Return the text that is shown of the last token of ``ids``, and correct them if it is wrong.
+
+        ``is_end``: it is a token that ends the answer.
+        """
+        if self._corrected_at is not None:
+            self._lost_s += self._limits.clock() - self._corrected_at
+            self._corrected_at = None
+        lead, self._lead = self._lead, ""
+        if self._phase is _Phase.WAITING and self._answer is not None:
+            return self._wait(ids, text, self._answer, is_end=is_end)
+        held = self._held
+        if held is None or self._phase is _Phase.FREE:
+            return lead + text
+        if is_end:
+            return lead + self._end(ids, held)
+        self._shown.append(text)
+        accepted = held.feed(text)
+        if accepted == len(text):
+            self._tries = 0 if text else self._tries
+            if held.is_over:
+                self.is_over = self._phase is _Phase.ANSWER
+                self._release()
+            return lead + text
+        return lead + self._reject(ids, held, text[:accepted], text[accepted:])
+
+    def flush(self, ids: list[int]) -> str:
+        """Return the text to show at the end of a run that ended by itself, without a token that ends the answer."""
+        lead, self._lead = self._lead, ""
+        if self.is_corrected or self.is_over or self._held is None or self.is_hot:
+            return lead
+        if self._phase is _Phase.FREE or self._held.is_complete:
+            return lead
+        ids.append(-1)
+        return lead + self._end(ids, self._held)
+
+    def next_run(self) -> bool:
+        """Return True if another run goes on with the ids that stay; it is a hot one if ``is_hot``."""
+        again = self.is_corrected or self.is_hot
+        if again and not self.is_corrected:
+            self.is_hot = False  # the few tokens were right
+        self.is_corrected = False
+        return again
+
+    def sampling(self, usual: Sampling | None) -> Sampling | None:
+        """Return the sampling of the next run."""
+        return _HOTTEST if self.is_hot and usual is not None else usual
+
+    def _hold(self, held: HeldText, phase: _Phase, ids: Sequence[int]) -> None:
+        self._held, self._phase = held, phase
+        self._start, self._shown = len(ids), []
+
+    def _release(self) -> None:
+        self._held, self._phase = None, _Phase.FREE
+
+    def _write_lead(self, ids: list[int]) -> None:
+        held = self._held
+        written = "" if held is None else held.structure()
+        if held is not None and written:
+            held.feed(written)
+            ids += self._tokenizer.encode(self._segments(written))
+            self._start, self._lead = len(ids), written
+
+    def _wait(self, ids: list[int], text: str, answer: Constraint, *, is_end: bool) -> str:
+        """Let thinking and white space pass before the held answer; its first token begins it."""
+        if not is_end and (not text.strip() or self._detector.reads_thinking(text)):
+            self._waited = f"{self._waited}{text}".lstrip() if self._detector.is_at_beginning else ""
+            return text
+        held, bare = answer.begin(), text if self._waited else text.lstrip()
+        is_right = held.feed(self._waited) == len(self._waited)
+        if not is_right or (self._may_call and (is_end or not answer.begin().feed(self._waited + bare))):
+            # It may be a call, or the words before one.
+            self._release()
+            return text
+        last = ids.pop()
+        self._hold(held, _Phase.ANSWER, ids)
+        ids.append(last)
+        return text[: len(text) - len(bare)] + self.admit(ids, bare, is_end=is_end)
+
+    def _end(self, ids: list[int], held: HeldText) -> str:
+        """Go on where the model ends a part that is not complete."""
+        if held.is_complete:
+            self._release()
+            return ""
+        self._shown.append("")
+        return self._reject(ids, held, "", "")
+
+    def _reject(self, ids: list[int], held: HeldText, kept: str, rejected: str) -> str:
+        """Correct the last token of ``ids``, of which ``kept`` is right; return the text to show for it."""
+        if held.is_complete and self._phase is _Phase.CALL:
+            self._release()
+            return kept + rejected
+        if held.is_complete:
+            # Words behind a complete answer.
+            self._replace_last(ids, kept, "")
+            self.is_over = True
+            self._release()
+            return kept
+        limits = self._limits
+        if held.has_failed or self.corrections >= limits.corrections or self._lost_s >= limits.seconds:
+            if ids[-1] < 0:
+                ids.pop()
+            self._release()
+            return kept + rejected
+        was_hot, self.is_hot = self.is_hot, False
+        written = held.other_spelling(rejected) if rejected and held.has_tool else ""
+        held.feed(written)
+        more = held.structure()
+        held.feed(more)
+        written += more
+        if not written and rejected and held.has_tool and self._can_heat and self._tries < HOT_TRIES:
+            self.is_hot = True
+            self._tries += 1
+        elif not written and self._phase is _Phase.ANSWER:
+            written = held.shortest()
+            held.feed(written)
+        if not (written or self.is_hot):
+            # The model's own word stays, and is read as without.
+            self._release()
+            if not was_hot or not rejected:
+                if ids[-1] < 0:
+                    ids.pop()
+                return kept + rejected
+            written = rejected
+        else:
+            self.corrections += 1
+            self._corrected_at = limits.clock()
+        self.is_corrected = True
+        self._replace_last(ids, kept, written)
+        return kept + written
+
+    def _replace_last(self, ids: list[int], kept: str, written: str) -> None:
+        """Replace the last token by ``kept`` and ``written``, with the tokens before it of one character or word."""
+        del ids[-1]
+        self._shown = self._shown[: len(ids) - self._start]
+        text = self._take_character(ids) + kept
+        if self._shown and self._shown[-1] and (text or written) and ids[-1] not in self._tokenizer.control_ids:
+            # The words are cut up as the model would have done it.
+            del ids[-1]
+            text = self._shown.pop() + text
+            text = self._take_character(ids) + text
+        added = self._tokenizer.encode([PlainText(text), *self._segments(written)])
+        ids += added
+        self._shown += [text + written, *[""] * (len(added) - 1)] if added else []
+
+    def _take_character(self, ids: list[int]) -> str:
+        """Remove the tokens of a character that is not complete; return the text that they had before it."""
+        text = ""
+        while self._shown and self._tokenizer.decode(ids[-_LONGEST_CHARACTER:]).endswith("\ufffd"):
+            text = self._shown.pop() + text
+            del ids[-1]
+        return text
+
+    def _segments(self, written: str) -> list[Segment]:
+        if self._markers is None:
+            return [PlainText(written)]
+        pieces = self._markers.split(written)
+        return [ControlText(piece) if index % 2 else PlainText(piece) for index, piece in enumerate(pieces)]

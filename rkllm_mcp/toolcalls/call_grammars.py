@@ -1,0 +1,372 @@
+"""Grammars of calls: the body of a call and its closer in the notation of each format, with the tools' own schemas.
+
+    tools, call format ─▶ call_grammar ─▶ Constraint, kept in the ``Constraints`` of a model
+
+A grammar is Lark as llguidance reads it. It is stricter than what the detector reads: the arguments come in the order
+of the schema, and each has the form that the family's own template writes. A body that was begun in another way is not
+held.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from rkllm_mcp.generation import AnswerGrammar
+from rkllm_mcp.messages import ToolSpec, as_list, as_mapping, resolved_reference
+from rkllm_mcp.toolcalls.constraint import SPACE_OPTIONS, Constraint, UnheldError, answer_constraint
+from rkllm_mcp.toolcalls.parsers import (
+    read_brace_call,
+    read_json_calls,
+    read_keyed_calls,
+    read_named_json,
+    read_python_calls,
+)
+from rkllm_mcp.toolcalls.scanners import Tags
+from rkllm_mcp.toolcalls.syntax import CallFormat
+from rkllm_mcp.toolcalls.tag_parser import TagReader
+
+CONSTRAINTS_KEPT = 64
+_MOST_GRAMMAR_CHARS = 200_000
+_TERMINALS = r"""
+WS: /[ \n\t]{1,32}/
+NUMBER: /-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,3})?/
+INTEGER: /-?(0|[1-9][0-9]{0,17})/
+PYTHON_TEXT: /"([^"\\\n]|\\[^\n])*"|'([^'\\\n]|\\[^\n])*'/
+"""
+# Below this depth a value of Python or of Gemma 4 is any value.
+_MAX_DEPTH = 4
+_MOST_TOOLS = 64
+
+
+@dataclass(frozen=True)
+class CallGrammar:
+    """The grammar of a body and what may follow it."""
+
+    lark: str
+    has_space: bool  # white space outside of strings means nothing
+
+
+@dataclass
+class _Rules:
+    """The rules of one grammar."""
+
+    lines: list[str] = field(default_factory=list[str])
+
+    def add(self, body: str, attributes: str = "") -> str:
+        """Add a rule and return its name."""
+        name = f"r{len(self.lines)}"
+        self.lines.append(f"{name}{attributes}: {body}")
+        return name
+
+
+def literal(text: str) -> str:
+    """Return a literal of Lark."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def call_grammar(call_format: CallFormat, tools: Sequence[ToolSpec], arguments_key: str) -> CallGrammar | None:
+    """Return the grammar of a body of ``call_format``; None for a format that is not held, or without tools."""
+    if not tools or len(tools) > _MOST_TOOLS:
+        return None
+    rules = _Rules()
+    begun = _writer_of(call_format, arguments_key)
+    if begun is None:
+        return None
+    write, join, has_space = begun
+    calls = [write(rules, tool) for tool in tools]
+    closers = [closer for closer in call_format.closers if not closer.endswith("</tool")]
+    fence = 'WS? "```" ' if call_format.fenced and closers else ""
+    end = "" if not closers or fence else f" (WS? {literal(closers[0])})?"
+    body = join(" | ".join(calls))
+    start = f"WS? ({body}){f' ({fence})?' if fence else end}"
+    return CallGrammar(f"start: {start}\n" + "\n".join(rules.lines) + _TERMINALS, has_space)
+
+
+_Writer = Callable[[_Rules, ToolSpec], str]
+_Joiner = Callable[[str], str]
+
+
+def _writer_of(call_format: CallFormat, arguments_key: str) -> tuple[_Writer, _Joiner, bool] | None:
+    """Return what writes the rule of one call, what joins several, and the meaning of white space."""
+    reader = call_format.read
+    if isinstance(reader, TagReader):
+        return (lambda rules, tool: _write_tags(rules, tool, reader.tags)), _join_tags(call_format), False
+    if reader is read_json_calls:
+        return (lambda rules, tool: _write_json(rules, tool, arguments_key)), _join_json(call_format), True
+    if reader is read_keyed_calls:
+        return _write_keyed, lambda call: f'"[" WS? ({call}) (WS? "," WS? ({call}))* WS? "]"', True
+    if reader is read_named_json:
+        return (lambda rules, tool: _write_named(rules, tool, call_format)), str, True
+    if reader is read_python_calls:
+        return _write_python, _join_python(call_format), True
+    if reader is read_brace_call:
+        quote = "<escape>" if call_format.name == "functiongemma" else '<|"|>'
+        return (lambda rules, tool: _write_braces(rules, tool, quote)), str, False
+    return None
+
+
+def _join_json(call_format: CallFormat) -> _Joiner:
+    """One object, or a list of them; Mini-Phi's opener ends with the bracket of the list."""
+    opens = '"["'
+    if call_format.name == "internlm2":
+        return lambda call: f'"<|plugin|>" WS? ({call})'
+    if call_format.name == "functools" or call_format.name == "json_list":
+        return lambda call: f'{opens} WS? ({call}) (WS? "," WS? ({call}))* WS? "]"'
+    if call_format.fenced:
+        return lambda call: f'"```" ("json" | "tool_call")? WS ({call})'
+    fence = '("```json" WS)?' if call_format.name == "rwkv7" else ""
+    return lambda call: f'{fence} ({call}) | {opens} WS? ({call}) (WS? "," WS? ({call}))* WS? "]"'
+
+
+def _join_python(call_format: CallFormat) -> _Joiner:
+    if call_format.name == "chatglm3" or call_format.fenced:
+        return lambda call: f"WS? ({call})"
+    if call_format.name in ("python_calls", "python_line", "llama3_builtin"):
+        return lambda call: f"({call})"
+    fenced = '("```python" WS)?', '(WS? "```")?'  # MiniCPM4
+    listed = '"[" WS? ({call}) (WS? "," WS? ({call}))* WS? "]"'
+    return lambda call: f"{fenced[0]} ({listed.format(call=call)} | ({call})) {fenced[1]}"
+
+
+def _join_tags(call_format: CallFormat) -> _Joiner:
+    lead = "WS?" if call_format.begins else ""
+    return lambda call: f"{lead} ({call})"
+
+
+# Arguments as JSON
+
+
+def _json_arguments(rules: _Rules, tool: ToolSpec) -> str:
+    """Return the rule of the arguments as one object."""
+    schema = {"type": "object", **tool.input_schema, "x-guidance": dict(SPACE_OPTIONS)}
+    return rules.add(f"%json {json.dumps(schema)}")
+
+
+def _write_json(rules: _Rules, tool: ToolSpec, arguments_key: str) -> str:
+    arguments = _json_arguments(rules, tool)
+    name = literal(json.dumps(tool.name, ensure_ascii=False))
+    parts = ('"{"', literal('"name"'), '":"', name, '","', literal(f'"{arguments_key}"'), '":"', arguments, '"}"')
+    return rules.add(" WS? ".join(parts))
+
+
+def _write_keyed(rules: _Rules, tool: ToolSpec) -> str:
+    parts = ('"{"', literal(json.dumps(tool.name, ensure_ascii=False)), '":"', _json_arguments(rules, tool), '"}"')
+    return rules.add(" WS? ".join(parts))
+
+
+def _write_named(rules: _Rules, tool: ToolSpec, call_format: CallFormat) -> str:
+    arguments = _json_arguments(rules, tool)
+    if call_format.name == "mistral_args":
+        return rules.add(f'{literal(tool.name)} ("[CALL_ID]" /[A-Za-z0-9]{{1,16}}/)? "[ARGS]" WS? {arguments}')
+    if call_format.name == "function_json":
+        return rules.add(f'{literal(tool.name)} ">" WS? {arguments}')
+    bar = "｜" if call_format.name == "deepseek" else "|"
+    separator = literal(f"function<{bar}tool▁sep{bar}>{tool.name}")
+    return rules.add(f'{separator} WS? ("```json" WS)? {arguments} (WS? "```")?')
+
+
+# Arguments in tags
+
+
+def _write_tags(rules: _Rules, tool: ToolSpec, tags: Tags) -> str:
+    argument = tags.arguments[0]
+    quote, close = (' name="', '">') if tags.quoted else ("", ">")
+    parts: list[str] = [literal(f"{tags.begins}{quote}{tool.name}{close}" if tags.begins else tool.name)]
+    properties, required = _parameters(tool)
+    for key, schema in properties.items():
+        if tags.head_ends == ">":
+            head = literal(f"{argument.opens}{quote}{key}{close}")
+        else:
+            head = f"{literal(f'{argument.opens}{key}</arg_key>')} WS? {literal(tags.head_ends)}"
+        value = _tag_value(rules, schema, tool.input_schema, f"{argument.closes}>")
+        one = rules.add(f"WS? {head} {value}")
+        parts.append(one if key in required else f"{one}?")
+    return rules.add(f"{' '.join(parts)} WS? {literal(f'{tags.ends[0]}>')}")
+
+
+def _tag_value(rules: _Rules, schema: Any, root: Mapping[str, Any], closer: str) -> str:
+    """Return the rule of a value and its closing tag; a text is bare, and another value is JSON."""
+    table = _resolve(schema, root)
+    values = as_list(table["enum"] if "enum" in table else [table["const"]] if "const" in table else [])
+    end = f"{literal(closer)}"
+    if values:
+        words = (value if isinstance(value, str) else json.dumps(value) for value in values)
+        return rules.add(f"WS? ({' | '.join(map(literal, words))}) WS? {end}")
+    kind = table.get("type")
+    if kind in ("integer", "number"):
+        return rules.add(f"WS? {'INTEGER' if kind == 'integer' else 'NUMBER'} WS? {end}")
+    if kind == "boolean":
+        return rules.add(f'WS? ("true" | "false") WS? {end}')
+    if kind in ("object", "array"):
+        whole = {**{key: root[key] for key in ("$defs", "definitions") if key in root}, **table}
+        return rules.add(f"WS? %json {json.dumps({**whole, 'x-guidance': dict(SPACE_OPTIONS)})} WS? {end}")
+    return rules.add("/(?s:.*)/", f"[suffix={literal(closer)}]")
+
+
+# Arguments as Python
+
+
+def _write_python(rules: _Rules, tool: ToolSpec) -> str:
+    properties, required = _parameters(tool)
+    pairs = [
+        (f"{literal(f'{key}=')} {_python_value(rules, schema, tool.input_schema, 0)}", key in required)
+        for key, schema in properties.items()
+    ]
+    return rules.add(f'{literal(f"{tool.name}(")} {_sequence(rules, pairs)} ")"')
+
+
+def _sequence(rules: _Rules, pairs: Sequence[tuple[str, bool]]) -> str:
+    """Return a rule of entries with commas between them, in their order; those that are not required may be missing."""
+    if not pairs:
+        return ""
+    separator = rules.add('WS? "," WS?')
+    # What follows the first entry that is there, from the last entry on.
+    tail, alternatives = "", list[str]()
+    for entry, is_required in reversed(pairs):
+        here = rules.add(f"{entry} {tail}")
+        alternatives = [here] if is_required else [here, *alternatives]
+        follows = f"{separator} {entry} {tail}"
+        tail = rules.add(follows if is_required else f"{follows} | {tail}" if tail else f"({follows})?")
+    may_be_empty = not any(is_required for _, is_required in pairs)
+    return f"({' | '.join(alternatives)}){'?' if may_be_empty else ''}"
+
+
+def _python_value(rules: _Rules, schema: Any, root: Mapping[str, Any], depth: int) -> str:
+    table = _resolve(schema, root)
+    if "enum" in table or "const" in table:
+        values = as_list(table["enum"] if "enum" in table else [table["const"]])
+        return f"({' | '.join(literal(form) for value in values for form in _python_forms(value))})"
+    kind = table.get("type")
+    if isinstance(kind, str) and kind in _PYTHON_SCALARS:
+        return _PYTHON_SCALARS[kind]
+    if kind == "array" and depth < _MAX_DEPTH:
+        item = _python_value(rules, table.get("items"), root, depth + 1)
+        return rules.add(f'"[" WS? ({item} (WS? "," WS? {item})* WS?)? "]"')
+    return _any_python(rules)
+
+
+_PYTHON_SCALARS: Mapping[str, str] = {
+    "string": "PYTHON_TEXT",
+    "integer": "INTEGER",
+    "number": "NUMBER",
+    "boolean": '("True" | "False" | "true" | "false")',
+    "null": '("None" | "null")',
+}
+
+
+def _python_forms(value: Any) -> list[str]:
+    return [json.dumps(value, ensure_ascii=False), repr(value)] if isinstance(value, str) else [repr(value)]
+
+
+def _any_python(rules: _Rules) -> str:
+    known = next((line for line in rules.lines if line.endswith("# any")), None)
+    if known is not None:
+        return known.partition(":")[0]
+    name = f"r{len(rules.lines)}"
+    scalars = " | ".join(_PYTHON_SCALARS[kind] for kind in ("string", "number", "boolean", "null"))
+    items = f'"[" WS? ({name} (WS? "," WS? {name})* WS?)? "]"'
+    pairs = f'"{{" WS? (PYTHON_TEXT WS? ":" WS? {name} (WS? "," WS? PYTHON_TEXT WS? ":" WS? {name})* WS?)? "}}"'
+    return rules.add(f"{scalars} | {items} | {pairs} # any")
+
+
+# Arguments in Gemma 4's notation
+
+
+def _write_braces(rules: _Rules, tool: ToolSpec, quote: str) -> str:
+    properties, required = _parameters(tool)
+    pairs = [
+        (f"{literal(f'{key}:')} {_brace_value(rules, schema, tool.input_schema, quote, 0)}", key in required)
+        for key, schema in sorted(properties.items())
+    ]
+    return rules.add(f'{literal(f"call:{tool.name}{{")} {_sequence(rules, pairs)} "}}"')
+
+
+def _brace_value(rules: _Rules, schema: Any, root: Mapping[str, Any], quote: str, depth: int) -> str:
+    table = _resolve(schema, root)
+    if "enum" in table or "const" in table:
+        values = as_list(table["enum"] if "enum" in table else [table["const"]])
+        forms = (f"{quote}{value}{quote}" if isinstance(value, str) else json.dumps(value) for value in values)
+        return f"({' | '.join(map(literal, forms))})"
+    kind = table.get("type")
+    scalars = {"integer": "INTEGER", "number": "NUMBER", "boolean": '("true" | "false")', "null": '"null"'}
+    if isinstance(kind, str) and kind in scalars:
+        return scalars[kind]
+    words = rules.add("/(?s:.*)/", f"[suffix={literal(quote)}]")
+    if kind == "array" and depth < _MAX_DEPTH:
+        item = _brace_value(rules, table.get("items"), root, quote, depth + 1)
+        return rules.add(f'"[" ({item} ("," WS? {item})*)? "]"')
+    if kind == "object" and depth < _MAX_DEPTH and as_mapping(table.get("properties")):
+        needed = frozenset(as_list(table.get("required")))
+        inner = [
+            (f"{literal(f'{key}:')} {_brace_value(rules, value, root, quote, depth + 1)}", key in needed)
+            for key, value in sorted(as_mapping(table.get("properties")).items())
+        ]
+        return rules.add(f'"{{" {_sequence(rules, inner)} "}}"')
+    return rules.add(f"{literal(quote)} {words}")
+
+
+def _parameters(tool: ToolSpec) -> tuple[Mapping[str, Any], frozenset[str]]:
+    schema = tool.input_schema
+    return as_mapping(schema.get("properties")), frozenset(map(str, as_list(schema.get("required"))))
+
+
+def _resolve(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schema after the references within its document."""
+    table, followed = as_mapping(schema), set[str]()
+    while isinstance(reference := table.get("$ref"), str) and reference.startswith("#/") and reference not in followed:
+        followed.add(reference)
+        table = as_mapping(cast("Any", resolved_reference(root, reference)))
+    return table
+
+
+class _Nothing:
+    """What is not in the cache."""
+
+
+_NOTHING = _Nothing()
+
+
+class Constraints:
+    """The constraints of one model, compiled once each. None for what cannot be held."""
+
+    def __init__(self, most: int = CONSTRAINTS_KEPT) -> None:
+        self._most = most
+        self._kept: dict[object, Constraint | None] = {}  # the last used one last
+
+    def of_answer(self, grammar: AnswerGrammar) -> Constraint | None:
+        """Return the constraint of an answer."""
+        return self._get(grammar, lambda: answer_constraint(grammar))
+
+    def of_call(self, call_format: CallFormat, tools: Sequence[ToolSpec], arguments_key: str) -> Constraint | None:
+        """Return the constraint of the body of a call of one of ``tools``, in the notation of a format."""
+        key = (call_format.name, arguments_key, _tools_key(tools))
+
+        def build() -> Constraint:
+            written = call_grammar(call_format, tools, arguments_key)
+            if written is None or len(written.lark) > _MOST_GRAMMAR_CHARS:
+                raise UnheldError("this format is not held, or the tools are too many")
+            return Constraint(written.lark, has_space=written.has_space, names=[tool.name for tool in tools])
+
+        return self._get(key, build)
+
+    def _get(self, key: object, build: Callable[[], Constraint]) -> Constraint | None:
+        known = self._kept.pop(key, _NOTHING)
+        if not isinstance(known, _Nothing):
+            self._kept[key] = known
+            return known
+        try:
+            constraint = build()
+        except ValueError:
+            constraint = None
+        self._kept[key] = constraint
+        if len(self._kept) > self._most:
+            self._kept.pop(next(iter(self._kept)), None)
+        return constraint
+
+
+def _tools_key(tools: Iterable[ToolSpec]) -> str:
+    described: list[Any] = [[tool.name, dict(tool.input_schema)] for tool in tools]
+    return json.dumps(described, default=str)
