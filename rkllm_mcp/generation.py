@@ -152,6 +152,10 @@ class AnswerOptions:
     # No further question follows, which a server that starts slowly could join.
     is_single: bool = False
     language: Language | None = None  # of questions for approval; None for the configuration's
+    context: str = ""  # the model reads it before the question, in the same turn
+    # Nobody is there: the only tools that may be called besides those that are known to read only, by any of their
+    # names; None if a person is there. See ``CallContext.is_unattended``.
+    unattended_tools: tuple[str, ...] | None = None
     pictures: tuple[Picture, ...] = ()  # pictures that belong to the question
     # The events of the answer that is continued, with ``continues`` of the model's options.
     begun: tuple[Event, ...] = ()

@@ -126,6 +126,18 @@ class FixedApprover:
         return ElicitationAnswer("cancel")
 
 
+class UnattendedApprover(FixedApprover):
+    """The approver of an answer while nobody is there: only tools that were named for it are allowed."""
+
+    def __init__(self, allowed: frozenset[str], advice: str) -> None:
+        super().__init__("deny", advice)
+        self._allowed = allowed
+
+    async def approve(self, question: Approval) -> Decision:
+        """Allow a call of a tool that was named."""
+        return "once" if question.name in self._allowed else "deny"
+
+
 DENY_ALL: Approver = FixedApprover("deny")
 DISCARD_EVENTS: EventSink = DiscardEvents()
 
@@ -140,6 +152,8 @@ class CallContext:
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)  # by name in headers_template
     conversation_id: str = ""
     request: str = ""  # the user's text that caused the call
+    # Nobody is there: every call that is not known to read only is put to ``asker``, whatever was allowed before.
+    is_unattended: bool = False
     is_automatic: bool = False  # made for every question, by ``auto_context_tool``: nothing says that it is needed
     # Texts from outside in the conversation; a call that occurs in one of them needs approval.
     untrusted_texts: Callable[[], Iterable[str]] = tuple[str]

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.messages import ApprovalOutcome, StoredTurn
-from rkllm_mcp.text import LANGUAGES
+from rkllm_mcp.text import LANGUAGES, Language
 
 GrantKind: TypeAlias = Literal["always", "never", "configured"]
 # Decisions after which the result is a sentence of the host, not of the tool.
@@ -167,3 +167,52 @@ class KeyedRequest:
     def as_json(self) -> str:
         """Return it as it is stored."""
         return json.dumps(vars(self))
+
+
+# active: it runs at its next time; paused: not until it is resumed; done: it had one time, which is over.
+ScheduleState: TypeAlias = Literal["active", "paused", "done"]
+# waiting: claimed, not begun; quiet: there was nothing to report; needs_yes: a call needed a person; missed: it was due
+# while the board was off for too long; interrupted: its process ended in the middle; paused: too many failures.
+RunOutcome: TypeAlias = Literal[
+    "waiting", "running", "answered", "quiet", "reminded", "needs_yes", "failed", "missed", "interrupted", "paused"
+]
+WebhookForm: TypeAlias = Literal["json", "text"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Something that is asked of the model, or said to a person, by a rule of time; times are seconds since 1970."""
+
+    id: str
+    prompt: str  # what is asked of the model, or the text of the reminder
+    rule: str  # see ``schedules.rules``
+    zone: str  # IANA name
+    language: Language = "en"  # of notices
+    is_reminder: bool = False  # its text is a notice; no model is asked
+    is_quiet: bool = False  # nothing is shown when there is nothing to report
+    tools: tuple[str, ...] = ()  # tools that it may call without asking, besides those that only read
+    webhook: str = ""  # address that gets each result; empty for none
+    webhook_form: WebhookForm = "json"
+    secret: str = field(default="", repr=False)  # signs what the webhook gets
+    conversation: str = ""  # of its results; empty before the first one
+    next_at: float | None = None
+    state: ScheduleState = "active"
+    failures: int = 0  # in a row
+    created: float = 0.0
+
+
+@dataclass(frozen=True)
+class ScheduleRun:
+    """One run of a schedule; times are seconds since 1970."""
+
+    number: int  # grows with each run of all schedules
+    id: str
+    schedule: str
+    due: float
+    claimed: float
+    ended: float | None
+    outcome: RunOutcome
+    text: str  # the answer, the reminder, or the reason
+    delivery: str  # what became of the webhook; empty without one
+    conversation: str  # that has the answer; empty for none
+    board: str  # process that has claimed or runs it

@@ -113,7 +113,7 @@ def _layers() -> Layers:
             "surfaces.boards": known,
             # surfaces.chat.host: the store that a conversation is read from, as a type.
             "surfaces.chat": surface
-            | {"store", *(f"surfaces.{name}" for name in ("terminal", "tables", "invocation"))},
+            | {"store", *(f"surfaces.{name}" for name in ("terminal", "tables", "invocation", "running_service"))},
             # /api/pull and /api/delete change model folders.
             "surfaces.http": surface
             | {"models", *(f"surfaces.{name}" for name in ("boards", "terminal", "invocation", "running_service"))},
@@ -140,7 +140,9 @@ def _layers() -> Layers:
                     "tables",
                     "terminal",
                 )
-            },
+            }
+            # surfaces.cli.schedules: the store, as a type.
+            | {"store"},
             "surfaces": _NONE,
             "__main__": frozenset({"surfaces.cli"}),
         },

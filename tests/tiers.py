@@ -91,6 +91,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/end_to_end/test_boards_killed.py::test_a_minute_",
         "tests/deploy/test_compose.py::test_its_parts_",
         "tests/store/test_postgres.py",
+        "tests/store/test_schedules.py",
         "tests/end_to_end/test_systemd.py",
         "tests/end_to_end/test_unwritable_state.py",
         "tests/surfaces/systemd/test_unit.py",

@@ -43,6 +43,7 @@ from rkllm_mcp.protocols import (
     EventSink,
     FixedApprover,
     Step,
+    UnattendedApprover,
 )
 from rkllm_mcp.providers.prefill_progress import PromptProgress
 from rkllm_mcp.records import PastCalls, StoredConversation
@@ -388,6 +389,7 @@ class App:
                         asker=asker,
                         tokens=options.tokens,
                         conversation_id=conversation.id,
+                        is_unattended=options.unattended_tools is not None,
                         language=options.language,
                     )
                     prepared = await self._prepare_question(question, options, context)
@@ -414,10 +416,16 @@ class App:
         # Resources load the MCP client, which a question that names none does not need.
         offerings = self.toolbox.offerings if "@" in question and options.resources else None
         prepared = await question_from_text(question, offerings, self.config.agent.resource_chars, context)
-        return replace(prepared, pictures=options.pictures)
+        context_before = "\n\n".join(filter(None, (prepared.context, options.context)))
+        return replace(prepared, pictures=options.pictures, context=context_before)
 
     @contextmanager
     def _asker(self, options: AnswerOptions, sink: EventSink) -> Generator[Approver]:
+        if options.unattended_tools is not None:
+            named = map(self.toolbox.resolve, options.unattended_tools)
+            advice = translate("model.scheduled_refusal", self.config.agent.person_language)
+            yield UnattendedApprover(frozenset(tool.name for tool in named if tool is not None), advice)
+            return
         if options.approvals in ("grant", "refuse"):
             is_granted = options.approvals == "grant"
             yield FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW)

@@ -99,6 +99,8 @@ class Tenants:
         # The latest login of the owner to each server.
         self.logins: dict[str, Login] = {}
         self.downloads = Downloads()
+        # Set when an assistant was opened or closed; then there is another one.
+        self.next_change = anyio.Event()
 
     @property
     def models(self) -> ModelSwitch:
@@ -309,14 +311,20 @@ class Tenants:
             replaced += [opened] if opened is not None else []
         replaced += [self._apps.pop(name) for name in set(self._apps) - set(sections)]
         self.by_name = {name: Tenant(name, self._apps[name].value, section) for name, section in sections.items()}
+        self._note_change()
         for opened in replaced:
             self._tasks.start_soon(_close_drained, opened, drain_s)
+
+    def _note_change(self) -> None:
+        self.next_change.set()
+        self.next_change = anyio.Event()
 
     async def _close(self, drain_s: float) -> None:
         for login in self.logins.values():
             login.cancel()
         self.downloads.stop_all()
         apps, self._apps, self.by_name = list(self._apps.values()), {}, {}
+        self._note_change()
         async with anyio.create_task_group() as closing:
             for opened in apps:
                 closing.start_soon(_close_drained, opened, drain_s)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
+from pydantic_core import PydanticCustomError
 
 from rkllm_base.addresses import is_loopback
 from rkllm_mcp.config.sampling import with_sampling
@@ -30,6 +31,7 @@ from rkllm_mcp.config.section import (
     combination,
 )
 from rkllm_mcp.config.servers import ServerConfig, StdioServer, is_own
+from rkllm_mcp.errors import UsageError
 from rkllm_mcp.text import Language, language_of_setting
 
 Occasion: TypeAlias = Literal["failed", "too_long", "no_answer", "busy"]
@@ -110,6 +112,15 @@ def _checked_key(entry: str) -> str:
     return entry
 
 
+def _checked_zone(name: str) -> str:
+    from rkllm_mcp.schedules.rules import read_zone  # few configurations name a zone
+
+    try:
+        return read_zone(name).key
+    except UsageError:
+        raise PydanticCustomError("zone", "the IANA name of a time zone, such as Europe/Berlin or Asia/Tokyo") from None
+
+
 def _checked_network(entry: str) -> str:
     try:
         ip_network(entry, strict=False)
@@ -177,6 +188,8 @@ class ServiceSection(Section):
     """Run the servers' tools for a chat request without tools, unless it sets `mcp` itself."""
     registry_url: Annotated[str, Field(pattern=r"^https?://[^\s?#{}]+$")] = "https://registry.modelcontextprotocol.io"
     """The MCP registry in which the page searches for servers when its owner asks it to; nothing is sent before."""
+    timezone: Annotated[str, AfterValidator(_checked_zone)] | None = None
+    """The zone of schedules that name none, such as `Europe/Berlin`; the system's when not given, but never UTC."""
     history: bool = True
     """Save conversations, also those of the chat in the terminal."""
     titles: bool = True
@@ -271,8 +284,8 @@ class StoreSection(Section):
 
     url: Annotated[str, Field(pattern=r"^postgres(ql)?://")] | None = None
     """A PostgreSQL database that several boards share, such as `postgresql://rkllm:${PASSWORD}@db.lan/rkllm`:
-    conversations, responses, calls, permissions, what is switched off, linked devices and daily tokens. Needs the extra
-    `postgres`. A file of this board when not given.
+    conversations, responses, calls, permissions, what is switched off, linked devices, schedules and daily tokens.
+    Needs the extra `postgres`. A file of this board when not given.
     """
 
 

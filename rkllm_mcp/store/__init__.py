@@ -20,6 +20,7 @@ from rkllm_mcp.store.database import Database, SQLiteDatabase, Transaction, open
 from rkllm_mcp.store.limits import Limits, StoreLimits
 from rkllm_mcp.store.outbox import Behind, Outbox
 from rkllm_mcp.store.request_keys import RequestKeys
+from rkllm_mcp.store.schedules import Schedules
 from rkllm_mcp.store.tables import (
     TOKENS,
     AgreedLimits,
@@ -49,6 +50,7 @@ class Store:
     devices: DeviceKeys  # keys of the owner's devices
     responses: StoredResponses  # answers that clients continue by their ids
     request_keys: RequestKeys  # requests that are answered once, however often they are sent
+    schedules: Schedules  # what is asked or said by a rule of time
     leases: Leases | None = None  # what the boards of a shared database know of each other
     outbox: Outbox | None = None  # what waits for a shared database
 
@@ -119,6 +121,7 @@ async def open_store(
         leases, outbox = None, None
         kept = Limits(limits)
         devices = DeviceKeys(database)
+        schedules = Schedules(database)
         if url is not None:
             from rkllm_mcp.store.postgres import database_time, open_postgres
 
@@ -129,6 +132,7 @@ async def open_store(
             shared = server = await stack.enter_async_context(opening)
             devices = DeviceKeys(shared, since_boot=database_time)
             leases = Leases(shared, server.board, now)
+            schedules = Schedules(shared, server.board, now, is_shared=True)
             # Limits are read in the thread of the database.
             report = partial(asyncio.get_running_loop().call_soon_threadsafe, on_problem)
             kept = AgreedLimits(limits, given, now, report)
@@ -147,6 +151,7 @@ async def open_store(
             devices,
             StoredResponses(shared, kept),
             RequestKeys(shared, kept.now, leases.board if leases is not None else ""),
+            schedules,
             leases,
             outbox,
         )

@@ -31,6 +31,13 @@ _CALL = (
     *("at", "server", "tool", "arguments", "ruling", "is_error", "error", "result_chars", "seconds"),
     *("conversation", "request"),
 )
+_SCHEDULE = (
+    *("tenant", "id", "prompt", "rule", "zone", "language", "is_reminder", "is_quiet", "tools", "webhook"),
+    *("webhook_form", "secret", "conversation", "next_at", "state", "failures", "created"),
+)
+_SCHEDULE_RUN = (
+    *("tenant", "id", "schedule", "due", "claimed", "ended", "outcome", "text", "delivery", "conversation", "board"),
+)
 # Calls that are read at once; they have no key, so those of a second copy are known by these columns.
 _SAME_CALL = ("at", "server", "tool", "conversation", "request")
 _BATCH = 500
@@ -46,6 +53,7 @@ class Copied:
     known: int = 0
     permissions: int = 0
     devices: int = 0
+    schedules: int = 0
 
 
 async def copy_store(source: Database, target: Database, tenant: str) -> Copied:
@@ -58,10 +66,16 @@ async def copy_store(source: Database, target: Database, tenant: str) -> Copied:
     of_tenant = "WHERE tenant = ?"
     responses = await source.rows(f"{_select(_RESPONSE, 'responses')} {of_tenant} ORDER BY position", (tenant,))
     new_responses = await _add_missing(target, _RESPONSE, "responses", responses)
-    for columns, table in ((_QUESTION, "questions"), (_SHIPPED, "shipped")):
-        await _add_missing(
-            target, columns, table, await source.rows(f"{_select(columns, table)} {of_tenant}", (tenant,))
-        )
+    schedules = 0
+    for columns, table in (
+        (_QUESTION, "questions"),
+        (_SHIPPED, "shipped"),
+        (_SCHEDULE, "schedules"),
+        (_SCHEDULE_RUN, "schedule_runs"),
+    ):
+        rows = await source.rows(f"{_select(columns, table)} {of_tenant}", (tenant,))
+        added = await _add_missing(target, columns, table, rows)
+        schedules += added if table == "schedules" else 0
     permissions = await _add_missing(target, _GRANT, "grants", await source.rows(_select(_GRANT, "grants")))
     await _add_missing(target, _SWITCH, "switches", await source.rows(_select(_SWITCH, "switches")))
     keys = await source.rows(f"{_select(_TEXT, 'texts')} WHERE kind = ?", (DEVICE_KEYS,))
@@ -75,7 +89,7 @@ async def copy_store(source: Database, target: Database, tenant: str) -> Copied:
         calls += await target.ask(lambda transaction, rows=rows: _add_calls(rows, transaction), durable=True)
         query = f"{_select(('id', *_CALL), 'calls')} WHERE id > ? ORDER BY id LIMIT {_BATCH}"
         batch = await source.rows(query, (batch[-1][0],))
-    return Copied(copied, new_responses, calls, len(ids) - copied, permissions, devices)
+    return Copied(copied, new_responses, calls, len(ids) - copied, permissions, devices, schedules)
 
 
 async def _copy_conversation(source: Database, target: Database, key: tuple[str, str]) -> bool:

@@ -166,3 +166,45 @@ CREATE TABLE questions (
     until REAL NOT NULL,
     PRIMARY KEY (tenant, id)
 ) WITHOUT ROWID;
+
+-- migration 7
+-- Schedules: next_at is when one is due next, NULL if it is not; a run is claimed by changing it from its old value.
+CREATE TABLE schedules (
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    prompt TEXT NOT NULL,
+    rule TEXT NOT NULL,
+    zone TEXT NOT NULL,
+    language TEXT NOT NULL,
+    is_reminder INTEGER NOT NULL,
+    is_quiet INTEGER NOT NULL,
+    tools TEXT NOT NULL,
+    webhook TEXT NOT NULL,
+    webhook_form TEXT NOT NULL,
+    secret TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    next_at REAL,
+    state TEXT NOT NULL,
+    failures INTEGER NOT NULL,
+    created REAL NOT NULL,
+    PRIMARY KEY (tenant, id)
+) WITHOUT ROWID;
+CREATE INDEX schedules_by_time ON schedules (tenant, next_at);
+CREATE TABLE schedule_runs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    schedule TEXT NOT NULL,
+    due REAL NOT NULL,
+    claimed REAL NOT NULL,
+    ended REAL,
+    outcome TEXT NOT NULL,
+    text TEXT NOT NULL,
+    delivery TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    board TEXT NOT NULL,
+    UNIQUE (tenant, id),
+    FOREIGN KEY (tenant, schedule) REFERENCES schedules (tenant, id) ON DELETE CASCADE
+);
+CREATE INDEX schedule_runs_by_schedule ON schedule_runs (tenant, schedule, number);
+CREATE INDEX schedule_runs_by_outcome ON schedule_runs (tenant, outcome);

@@ -196,3 +196,51 @@ CREATE TABLE switches (
 ALTER TABLE switches ENABLE ROW LEVEL SECURITY;
 ALTER TABLE switches FORCE ROW LEVEL SECURITY;
 CREATE POLICY own ON switches USING (tenant = current_setting('rkllm.tenant'));
+
+-- migration 6
+-- Schedules: next_at is when one is due next, NULL if it is not; a run is claimed by changing it from its old value.
+CREATE TABLE schedules (
+    tenant text NOT NULL DEFAULT current_setting('rkllm.tenant'),
+    id text NOT NULL,
+    prompt text NOT NULL,
+    rule text NOT NULL,
+    zone text NOT NULL,
+    language text NOT NULL,
+    is_reminder bigint NOT NULL,
+    is_quiet bigint NOT NULL,
+    tools text NOT NULL,
+    webhook text NOT NULL,
+    webhook_form text NOT NULL,
+    secret text NOT NULL,
+    conversation text NOT NULL,
+    next_at double precision,
+    state text NOT NULL,
+    failures bigint NOT NULL,
+    created double precision NOT NULL,
+    PRIMARY KEY (tenant, id)
+);
+CREATE INDEX schedules_by_time ON schedules (tenant, next_at);
+CREATE TABLE schedule_runs (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant text NOT NULL DEFAULT current_setting('rkllm.tenant'),
+    id text NOT NULL,
+    schedule text NOT NULL,
+    due double precision NOT NULL,
+    claimed double precision NOT NULL,
+    ended double precision,
+    outcome text NOT NULL,
+    text text NOT NULL,
+    delivery text NOT NULL,
+    conversation text NOT NULL,
+    board text NOT NULL,
+    UNIQUE (tenant, id),
+    FOREIGN KEY (tenant, schedule) REFERENCES schedules (tenant, id) ON DELETE CASCADE
+);
+CREATE INDEX schedule_runs_by_schedule ON schedule_runs (tenant, schedule, number);
+CREATE INDEX schedule_runs_by_outcome ON schedule_runs (tenant, outcome);
+ALTER TABLE schedules ENABLE ROW LEVEL SECURITY;
+ALTER TABLE schedules FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON schedules USING (tenant = current_setting('rkllm.tenant'));
+ALTER TABLE schedule_runs ENABLE ROW LEVEL SECURITY;
+ALTER TABLE schedule_runs FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON schedule_runs USING (tenant = current_setting('rkllm.tenant'));

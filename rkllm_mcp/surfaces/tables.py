@@ -9,12 +9,14 @@ from datetime import datetime, timezone
 from typing import Any, cast
 
 from rkllm_mcp.app.conversation_export import moment
+from rkllm_mcp.app.schedules import upcoming
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import PromptTemplate, Resource, ResourceTemplate, ToolSpec
-from rkllm_mcp.records import CallRecord, ConversationSummary
+from rkllm_mcp.records import CallRecord, ConversationSummary, Schedule
+from rkllm_mcp.schedules.rules import describe_moment, describe_rule, read_rule, read_zone
 from rkllm_mcp.surfaces.terminal import Terminal, printable, wrap
-from rkllm_mcp.text import first_line, shorten
+from rkllm_mcp.text import collapse_whitespace, first_line, shorten
 
 # Of a call's arguments, and of its error.
 _SHOWN_CHARS = 60
@@ -153,6 +155,38 @@ def conversation_table(summaries: Sequence[ConversationSummary], terminal: Termi
     """Return conversations as a table; empty without rows."""
     rows = [(summary.title, moment(summary.updated), str(summary.messages), summary.id) for summary in summaries]
     return terminal.table(("TITLE", "LAST", "MESSAGES", "ID"), rows)
+
+
+def schedule_table(schedules: Sequence[Schedule], terminal: Terminal) -> str:
+    """Return schedules as a table; empty without rows."""
+    rows = [
+        (
+            shorten(collapse_whitespace(schedule.prompt), _SHOWN_CHARS),
+            describe_rule(read_rule(schedule.rule), terminal.language),
+            _next_time(schedule, terminal),
+            schedule.id,
+        )
+        for schedule in schedules
+    ]
+    return terminal.table(("SCHEDULE", "WHEN", "NEXT", "ID"), rows)
+
+
+def _next_time(schedule: Schedule, terminal: Terminal) -> str:
+    if schedule.next_at is None:
+        return terminal.word(schedule.state)
+    return describe_moment(schedule.next_at, read_zone(schedule.zone), terminal.language)
+
+
+def schedule_lines(schedule: Schedule, now: float, texts: Catalogue) -> list[str]:
+    """Return what a person should read before a schedule is stored: its words, its rule and its next three times."""
+    kind = "schedules.is_reminder" if schedule.is_reminder else "schedules.is_question"
+    rule, zone = describe_rule(read_rule(schedule.rule), texts.language), schedule.zone
+    times = ", ".join(upcoming(schedule, now, texts.language))
+    return [
+        texts.sentence(kind, prompt=schedule.prompt),
+        texts.sentence("schedules.when", rule=rule, zone=zone),
+        texts.sentence("schedules.next", times=times),
+    ]
 
 
 def read_pairs(

@@ -181,6 +181,8 @@ class Approvals:
 
     async def rule(self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext) -> ApprovalVerdict:
         """Decide about a call; time spent waiting for the user is paused in ``context``."""
+        if context.is_unattended:
+            return await self._rule_unattended(spec, tool, call, context)
         outcome = await self._rule_without_asking(spec, tool, call, context)
         if isinstance(outcome, ApprovalVerdict):
             return outcome
@@ -201,6 +203,25 @@ class Approvals:
         decision = await context.asker.approve(sampling_question(request, context.language or self.language))
         self._store_decision(decision, key)
         return decision not in (None, "deny", "never")
+
+    async def _rule_unattended(
+        self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext
+    ) -> ApprovalVerdict:
+        """Decide about a call while nobody is there: what was allowed before counts for calls of people only."""
+        grant = await self.grants.find(spec.name, tool.original_name)
+        if grant is not None and grant.kind == "never":
+            return self._refuse("never", "never", call.name, "asked", context)
+        concern = _concern(spec.model_copy(update={"approve": "writes"}), tool, call.arguments, is_unasked=False)
+        if not self.grants.is_readable:
+            concern = concern or "unreadable"
+        if repeats_call(call, tool, context.untrusted_texts()):
+            concern = "repeated"
+        if concern is None:
+            return ApprovalVerdict("free")
+        key = (context.conversation_id, spec.name, tool.original_name, "")
+        text = _Question(concern, key).text(context.language or self.language)
+        decision = await context.asker.approve(Approval(call.id, call.name, call.arguments, text))
+        return self._verdict(decision, call.name, concern, context)
 
     async def _ask_person(
         self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from rkllm_mcp.app.schedules import new_schedule
 from rkllm_mcp.messages import Conversation, Picture, StoredTurn
 from rkllm_mcp.records import CallRecord, StoredApproval, StoredConversation, Switch
 from rkllm_mcp.store.conversations import Conversations, StoredResponses
 from rkllm_mcp.store.copying import Copied, copy_store
 from rkllm_mcp.store.database import Database, Transaction, open_database
 from rkllm_mcp.store.postgres import open_postgres
+from rkllm_mcp.store.schedules import Schedules
 from rkllm_mcp.store.tables import ApprovalTable, DailyUsage, DeviceKeys, SwitchTable, daily_totals
 from rkllm_mcp.store.tool_calls import CallHistory
 from tests.support.postgres import PostgresServer
@@ -72,6 +74,7 @@ def add_running(tenant: str, transaction: Transaction) -> None:
 NOT_COPIED = {"outbox", "boards"}
 # Numbers that each database gives itself, and the time of the copy.
 OWN_COLUMNS = {"versions": {"id", "parent"}, "calls": {"id"}, "responses": {"position"}, "conversations": {"touched"}}
+OWN_COLUMNS["schedule_runs"] = {"number"}
 
 
 async def tables(database: Database, columns: dict[str, list[str]]) -> dict[str, list[tuple[Any, ...]]]:
@@ -128,7 +131,9 @@ async def test_a_copy_there_and_back_is_what_it_was_and_a_second_one_adds_nothin
         other = await stack.enter_async_context(open_database(tmp_path / "b.db", on_problem=pytest.fail, required=True))
         shared = await stack.enter_async_context(open_postgres(url, TENANT, on_problem=pytest.fail, required=True))
         await filled(file)
-        whole, nothing = Copied(2, 1, 2, permissions=1, devices=1), Copied(0, 0, 0, 2)
+        schedule = await Schedules(file).add(TENANT, new_schedule("the weather", "daily 07:30", "Asia/Tokyo", 0.0))
+        assert await Schedules(file).request_run(TENANT, schedule.id)
+        whole, nothing = Copied(2, 1, 2, permissions=1, devices=1, schedules=1), Copied(0, 0, 0, 2)
         assert [await copy_store(file, shared, TENANT) for _ in range(2)] == [whole, nothing]
         assert [await copy_store(shared, other, TENANT) for _ in range(2)] == [whole, nothing]
         columns = await columns_of(file)

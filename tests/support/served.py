@@ -21,6 +21,7 @@ from rkllm_mcp.app.tenants import open_tenants
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.store import open_store
 from rkllm_mcp.surfaces.http.app import create_app
+from rkllm_mcp.surfaces.http.schedules import run_schedules
 from rkllm_mcp.surfaces.http.state import ServiceState
 from tests.support.demo_app import PythonServer, make_demo
 from tests.support.demo_model import DEMO_TOKENIZER
@@ -154,12 +155,14 @@ def _run(it: Served, config: Path, stop: threading.Event) -> None:
             server = uvicorn.Server(settings)
             # It listens before the server does: whoever connects early waits.
             listener = listening_socket("127.0.0.1", 0)
-            async with anyio.create_task_group() as tasks:
+            async with anyio.create_task_group() as tasks, anyio.create_task_group() as clocks:
                 tasks.start_soon(server.serve, [listener])
+                clocks.start_soon(run_schedules, service)
                 it.url, it.service = f"http://127.0.0.1:{listener.getsockname()[1]}", service
                 it.started.set()
                 await anyio.to_thread.run_sync(stop.wait)
                 server.should_exit = True
+                clocks.cancel_scope.cancel()
 
     try:
         anyio.run(serve)

@@ -22,20 +22,26 @@ from rkllm_mcp.app.assistant import PromptQuestion
 from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.app.preview import find_conversation, forget_approvals, matching_tools
 from rkllm_mcp.app.recorder import ask_again, take_back
+from rkllm_mcp.app.schedules import find_schedule, pause, schedule_of_sentence, zone_here
+from rkllm_mcp.app.schedules import resume as resume_schedule
 from rkllm_mcp.errors import RkllmMcpError, UsageError, did_you_mean
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Message, Picture
 from rkllm_mcp.records import StoredConversation
+from rkllm_mcp.schedules.rules import describe_moment, read_zone
 from rkllm_mcp.surfaces.chat.files import named_files
 from rkllm_mcp.surfaces.chat.picker import Choice
 from rkllm_mcp.surfaces.chat.render import transcript
 from rkllm_mcp.surfaces.chat.state import SETTINGS, ChatState, Stats
+from rkllm_mcp.surfaces.running_service import service_for
 from rkllm_mcp.surfaces.tables import (
     conversation_table,
     grant_table,
     prompt_table,
     read_pairs,
     resource_table,
+    schedule_lines,
+    schedule_table,
     short_call_table,
     split_words,
     switched_line,
@@ -173,6 +179,53 @@ async def history(state: ChatState, _argument: str) -> None:
     """Show the latest calls of this conversation."""
     calls = await state.host.store.calls.latest(_SHOWN, conversation=state.conversation.id)
     _show_listing(state, short_call_table(calls, state.terminal), "chat.no_calls")
+
+
+async def make_schedule(state: ChatState, argument: str) -> None:
+    """Make a schedule of a sentence, after the person has read when it runs; the word "every" may be the command's."""
+    kept, phrases = state.host.store.schedules, state.phrases
+    now, zone = await kept.now(), zone_here(state.host.config.service.timezone)
+    schedule = schedule_of_sentence(f"every {argument}", zone, now) or schedule_of_sentence(argument, zone, now)
+    if schedule is None:
+        state.need("/every")
+        return
+    for line in schedule_lines(schedule, now, phrases):
+        state.terminal.note(line)
+    if state.console is not None:
+        choices = [Choice("yes", phrases.sentence("schedules.yes")), Choice("no", phrases.sentence("schedules.no"))]
+        if await state.console.choose(phrases.sentence("schedules.save"), choices, "yes", phrases) != "yes":
+            state.terminal.note(phrases.sentence("schedules.not_saved"))
+            return
+    stored = await kept.add(state.host.tenant, schedule)
+    state.terminal.note(phrases.sentence("schedules.saved", id=stored.id))
+    if service_for(state.host.config) is None:
+        state.terminal.note(phrases.sentence("schedules.needs_service"))
+
+
+async def schedules(state: ChatState, argument: str) -> None:
+    """List schedules, or pause, resume, run or remove one."""
+    kept, tenant, phrases = state.host.store.schedules, state.host.tenant, state.phrases
+    word, _, name = argument.partition(" ")
+    if not word:
+        _show_listing(state, schedule_table(await kept.all(tenant), state.terminal), "schedules.none")
+        return
+    schedule = await find_schedule(kept, tenant, name.strip())
+    match word:
+        case "pause":
+            await pause(kept, tenant, schedule)
+            state.terminal.note(phrases.sentence("schedules.is_paused", id=schedule.id))
+        case "resume":
+            moment_of_run = await resume_schedule(kept, tenant, schedule)
+            time = describe_moment(moment_of_run, read_zone(schedule.zone), phrases.language)
+            state.terminal.note(phrases.sentence("schedules.resumed", id=schedule.id, time=time))
+        case "run":
+            await kept.request_run(tenant, schedule.id)
+            state.terminal.note(phrases.sentence("schedules.runs", id=schedule.id))
+        case "remove":
+            await kept.remove(tenant, schedule.id)
+            state.terminal.note(phrases.sentence("schedules.removed", id=schedule.id))
+        case _:
+            raise UsageError(f"/schedules knows pause, resume, run and remove, not {word!r}")
 
 
 async def list_resources(state: ChatState, argument: str) -> None:
@@ -518,6 +571,8 @@ COMMANDS: Mapping[str, _Action] = {
     "/conversations": list_conversations,
     "/resume": resume,
     "/rename": rename,
+    "/every": make_schedule,
+    "/schedules": schedules,
     "/stats": _stats,
     "/new": _start_anew,
     "/save": _save,

@@ -52,7 +52,7 @@ async def migrate_command(
     """Copy what the owner and all tenants have stored into the database of [store] url.
 
     Conversations with their answers and pictures, responses, calls, permissions, what is switched off, linked devices,
-    daily tokens. What is there already stays; nothing is removed. Stop the service first.
+    schedules, daily tokens. What is there already stays; nothing is removed. Stop the service first.
     """
     config = _shared_config(session)
     for tenant in ("", *(section.name for section in config.tenants)):
@@ -60,5 +60,6 @@ async def migrate_command(
         known = f", {copied.known} conversations were there" if copied.known else ""
         session.status(
             f"{tenant or 'owner'}: {copied.conversations} conversations, {copied.responses} responses, "
-            f"{copied.calls} calls, {copied.permissions} permissions, {copied.devices} devices copied{known}"
+            f"{copied.calls} calls, {copied.permissions} permissions, {copied.devices} devices, "
+            f"{copied.schedules} schedules copied{known}"
         )

@@ -31,6 +31,7 @@ from rkllm_mcp.surfaces.http import (
     page,
     person,
     resources,
+    schedules,
     servers,
     tools,
 )
@@ -49,6 +50,7 @@ _MODULES = (
     ollama,
     execute,
     conversations,
+    schedules,
     tools,
     servers,
     approvals,

@@ -468,7 +468,7 @@ async def _make_reply(
         async with (
             queue_place(request, model=chosen_model(request), may_load=may_load) as queue_slot,
             queue_slot.turn(writer),
-            meter_answer(request) as meter,
+            meter_answer(service, request.state.tenant) as meter,
         ):
             tenant = request.state.tenant
             await complete(

@@ -50,6 +50,7 @@ from rkllm_mcp.surfaces.http.running_answers import (
 )
 from rkllm_mcp.surfaces.http.state import check_length, chosen_model, id_prefix, model_header, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import (
+    EventList,
     EventRecords,
     EventStream,
     meter_answer,
@@ -311,20 +312,6 @@ async def execute(request: Request) -> Response:
     return JSONResponse(_whole_answer(conversation.id, collected.events), headers=headers)
 
 
-class EventList:
-    """The sink of an answer in one piece."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def feed(self, batch: Sequence[Event]) -> None:
-        """Add the events."""
-        self.events += batch
-
-    async def drain(self) -> None:
-        """Return at once."""
-
-
 def _all_asked(body: ExecuteBody) -> str:
     """Return all that a body asks for, apart from its conversation, whose id may be known the second time alone."""
     said = [picture.digest for message in (body, *body.history) for picture in message.pictures]
@@ -447,7 +434,7 @@ async def _answer_in_turn(
                     if not await draft.begin():
                         service.open_conversations.drop(app, conversation.id)
                         raise answer_under_way()  # noqa: TRY301
-                async with queue_slot.turn(sink), meter_answer(request) as meter:
+                async with queue_slot.turn(sink), meter_answer(service, request.state.tenant) as meter:
                     # The earlier part was counted when it came.
                     if earlier_events:
                         sink.feed(earlier_events)

@@ -34,6 +34,7 @@ from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.errors import name_request
 from rkllm_mcp.surfaces.http.middleware import needs_key
+from rkllm_mcp.surfaces.http.schedules import run_schedules
 from rkllm_mcp.surfaces.http.sd_notify import Notifier
 from rkllm_mcp.surfaces.http.state import ServiceState
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, emulation_note, open_socket
@@ -183,6 +184,7 @@ class _Serving:
             listener = self._listener = Listener(create_app(service), is_proxy)
             self._say_where(listening, service)
             tasks.start_soon(self._watch, service)
+            tasks.start_soon(run_schedules, service)
             tasks.start_soon(self._notifier.feed, lambda: tenants.failure is not None)
             async with _answer_agent_checks(service, self._host):
                 with record.announce():

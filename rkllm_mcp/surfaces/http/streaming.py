@@ -40,6 +40,8 @@ from rkllm_mcp.tasks import open_task_group
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.environment import AuxiliaryModel
+    from rkllm_mcp.app.tenants import Tenant
+    from rkllm_mcp.surfaces.http.state import ServiceState
 
 # Proxies drop a silent connection after 30 to 60 seconds, some clients after 15.
 HEARTBEAT_S = 5.0
@@ -296,6 +298,20 @@ class _Slot(Protocol):
     async def wait_for_change(self) -> int | None: ...
 
 
+class EventList:
+    """The sink of an answer in one piece."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def feed(self, batch: Sequence[Event]) -> None:
+        """Add the events."""
+        self.events += batch
+
+    async def drain(self) -> None:
+        """Return at once."""
+
+
 class QueuePlace:
     """The place of a request in the queue before the NPU."""
 
@@ -352,10 +368,10 @@ async def queue_place(
 class AnswerMeter(Step):
     """The step that counts an answer in metrics, traces and quota; it belongs to the assistant that answers."""
 
-    def __init__(self, request: Request) -> None:
-        self._service = service_of(request)
-        self._tenant = tenant_of(request)
-        self.assistant = self._tenant.app
+    def __init__(self, service: ServiceState, tenant: Tenant) -> None:
+        self._service = service
+        self._tenant = tenant
+        self.assistant = tenant.app
 
     def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
         """Count the events; the cause of an internal error is hidden."""
@@ -377,10 +393,10 @@ class AnswerMeter(Step):
 
 
 @asynccontextmanager
-async def meter_answer(request: Request) -> AsyncGenerator[AnswerMeter, None]:
+async def meter_answer(service: ServiceState, tenant: str) -> AsyncGenerator[AnswerMeter, None]:
     """Yield the meter of an answer whose turn has come; the tokens of one that was left are counted, too."""
     # A changed configuration may have replaced the assistant while the request waited.
-    meter = AnswerMeter(request)
+    meter = AnswerMeter(service, service.tenants.tenant(tenant))
     try:
         yield meter
     finally:

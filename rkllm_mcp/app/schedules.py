@@ -1,0 +1,386 @@
+"""Schedules of one tenant at their times: which are due, what becomes of a run, and what is said about it.
+
+    clock ─▶ look: claim what is due ─▶ reminders: a notice at once
+                                     └▶ work: one run after the other ─▶ perform ─▶ finish ─▶ webhook
+
+* The wall clock is read again at least every ``LOOK_S``. After downtime a schedule runs once, if it is at most
+  ``MOST_LATE_S`` late, and says so; else it is reported as missed.
+* When the clock was set back, repeated schedules get their next moment again.
+* ``MOST_FAILURES`` failures in a row pause a schedule.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from rkllm_mcp.app.webhooks import Notice, post_webhook
+from rkllm_mcp.catalogue import translate
+from rkllm_mcp.errors import RkllmMcpError, SchedulerClosedError, StoreError, UsageError
+from rkllm_mcp.records import RunOutcome, Schedule, ScheduleRun
+from rkllm_mcp.schedules.rules import describe_moment, describe_rule, moments, next_moment, read_rule, read_zone
+from rkllm_mcp.schedules.sentences import read_sentence
+from rkllm_mcp.store.schedules import Schedules
+from rkllm_mcp.tasks import open_task_group
+from rkllm_mcp.text import Language, collapse_whitespace, language_of_text, shorten
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 30.0
+# A run that begins later than this says so; one that would begin later than that is missed.
+LATE_S = 300.0
+MOST_LATE_S = 12 * 3600.0
+MOST_FAILURES = 3
+# A difference between the wall clock and the steady one that no drift explains.
+_JUMP_S = 60.0
+# A run by a clock that was ahead by more than this does not count for the moment that it was due at.
+_AHEAD_S = 3600.0
+# A run that is cancelled is noted within this time.
+_GIVE_UP_S = 5.0
+_DONE_KEPT_S = 30 * 86400.0
+_SHOWN_TIMES = 3
+_TITLE_CHARS = 60
+_LOCALTIME = Path("/etc/localtime")
+# An answer that says that there is nothing to report, as a quiet schedule asks for it.
+_NOTHING = re.compile(
+    r"\W*(?:nothing(?: (?:new|special))?(?: to report)?|no(?:ne)?"
+    r"|(?:特に)?(?:なし|ありません|ない)|報告(?:すること)?は?(?:なし|ありません))\W*",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run has come to."""
+
+    outcome: RunOutcome
+    text: str
+    conversation: str = ""
+
+
+Perform = Callable[[Schedule, ScheduleRun], Awaitable[RunResult]]
+
+
+class ScheduleRunner:
+    """Runs the schedules of one tenant.
+
+    Args:
+        schedules: the store.
+        tenant: the tenant's name; empty for the owner.
+        perform: asks the model, in its turn.
+        deliver: sends a notice to a schedule's webhook and returns what became of it.
+        steady: a clock that nobody sets, seconds.
+    """
+
+    def __init__(
+        self,
+        schedules: Schedules,
+        tenant: str,
+        perform: Perform,
+        deliver: Callable[[Schedule, ScheduleRun, Notice], Awaitable[str]] = post_webhook,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._schedules = schedules
+        self._tenant = tenant
+        self._perform = perform
+        self._deliver = deliver
+        self._steady = steady
+        self._clocks: tuple[float, float] | None = None  # wall and steady clock at the last look
+        self._news = anyio.Event()
+
+    async def run(self) -> None:
+        """Run schedules at their times until it is cancelled."""
+        async with open_task_group() as tasks:
+            tasks.start_soon(self._work_on)
+            while True:
+                with suppress(StoreError):  # the database reports it
+                    await self.look()
+                await self._schedules.wait_for_change(await self._pause_s())
+
+    async def _pause_s(self) -> float:
+        with suppress(StoreError):
+            due = await self._schedules.next_at(self._tenant)
+            if due is not None:
+                return min(LOOK_S, max(0.0, due - await self._schedules.now()))
+        return LOOK_S
+
+    async def look(self) -> None:
+        """Claim what is due now, and say reminders."""
+        if self._clocks is None:
+            await self._schedules.end_abandoned(self._tenant)
+            await self._schedules.tidy(self._tenant, await self._schedules.now() - _DONE_KEPT_S)
+        now = await self._schedules.now()
+        wall, steady = self._clocks or (now, self._steady())
+        if self._clocks is None or (now - wall) - (self._steady() - steady) < -_JUMP_S:
+            await self._correct_moments(now)
+        self._clocks = now, self._steady()
+        await self._schedules.claim(self._tenant, next_moments(now), MOST_LATE_S)
+        for run in await self._schedules.waiting(self._tenant):
+            schedule = await self._schedules.get(self._tenant, run.schedule)
+            if schedule is not None and schedule.is_reminder and await self._schedules.take(self._tenant, run.id):
+                await self._finish(schedule, run, RunResult("reminded", schedule.prompt))
+        self._news.set()
+
+    async def _correct_moments(self, now: float) -> None:
+        """Give schedules that wait for too late a moment their next one: the clock was ahead when it was set."""
+        for schedule in await self._schedules.all(self._tenant):
+            if schedule.state != "active" or schedule.next_at is None:
+                continue
+            expected = moment_after(schedule, now)
+            if expected is None or expected >= schedule.next_at:
+                continue
+            if not await self._schedules.has_run(self._tenant, schedule.id, expected, claimed_until=now + _AHEAD_S):
+                await self._schedules.change(self._tenant, schedule.id, next_at=expected)
+
+    async def _work_on(self) -> None:
+        while True:
+            self._news = anyio.Event()
+            with suppress(StoreError):
+                await self.work()
+            await self._news.wait()
+
+    async def work(self) -> None:
+        """Perform the runs that wait, one after the other."""
+        for run in await self._schedules.waiting(self._tenant):
+            schedule = await self._schedules.get(self._tenant, run.schedule)
+            if schedule is None or schedule.is_reminder:
+                continue
+            if await self._schedules.now() - run.due > MOST_LATE_S:
+                if await self._schedules.take(self._tenant, run.id):
+                    await self._finish(schedule, run, RunResult("missed", ""))
+            elif await self._schedules.take(self._tenant, run.id):
+                await self._perform_run(schedule, run)
+
+    async def _perform_run(self, schedule: Schedule, run: ScheduleRun) -> None:
+        try:
+            result = await self._perform(schedule, run)
+        except SchedulerClosedError:
+            # The service ends; the next start takes it.
+            await self._schedules.give_back(self._tenant, run.id)
+            return
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_GIVE_UP_S), suppress(StoreError):
+                await self._schedules.finish(self._tenant, run, "interrupted", "")
+            raise
+        except RkllmMcpError as error:
+            result = RunResult("failed", str(error))
+        except Exception as error:
+            # A defect costs this run, not the runs of others.
+            logger.exception("a run of a schedule failed")
+            result = RunResult("failed", f"internal error: {error!r}; please report it with the output of --debug")
+        if schedule.is_quiet and result.outcome == "answered" and _NOTHING.fullmatch(result.text):
+            result = replace(result, outcome="quiet")
+        await self._finish(schedule, run, result)
+
+    async def _finish(self, schedule: Schedule, run: ScheduleRun, result: RunResult) -> None:
+        failures = schedule.failures + 1 if result.outcome == "failed" else 0
+        await self._schedules.finish(
+            self._tenant, run, result.outcome, result.text, result.conversation, failures=failures
+        )
+        if failures >= MOST_FAILURES:
+            await self._schedules.change(self._tenant, schedule.id, state="paused", next_at=None)
+            await self._schedules.add_notice(self._tenant, schedule.id, "paused", result.text)
+        if schedule.webhook and result.outcome != "quiet":
+            done = replace(run, outcome=result.outcome, text=result.text, conversation=result.conversation)
+            delivery = await self._deliver(schedule, done, notice_of(schedule, done, schedule.language))
+            await self._schedules.note_delivery(self._tenant, run.id, delivery)
+
+
+def next_moments(now: float) -> Callable[[Schedule], float | None]:
+    """Return the function that gives a schedule's first moment after ``now``."""
+    return lambda schedule: moment_after(schedule, now)
+
+
+def moment_after(schedule: Schedule, now: float) -> float | None:
+    """Return the first moment of a schedule after ``now``; None without one, or if its rule or zone is unknown here."""
+    try:
+        previous = schedule.next_at if schedule.next_at is not None and schedule.next_at <= now else None
+        return next_moment(read_rule(schedule.rule), read_zone(schedule.zone), now, previous=previous)
+    except UsageError:
+        return None
+
+
+def notice_of(schedule: Schedule, run: ScheduleRun, language: Language) -> Notice:
+    """Return what is said about a run that is over."""
+    title = shorten(collapse_whitespace(schedule.prompt), _TITLE_CHARS)
+    text = run.text.strip()
+    due = describe_moment(run.due, read_zone(schedule.zone), language)
+    match run.outcome:
+        case "missed":
+            text = translate("schedules.missed", language, due=due)
+        case "interrupted":
+            text = translate("schedules.interrupted", language)
+        case "failed":
+            text = translate("schedules.failed", language, reason=text)
+        case "needs_yes":
+            text = translate("schedules.needs_yes", language, tools=text)
+        case "paused":
+            text = translate("schedules.paused", language, count=MOST_FAILURES, reason=text)
+        case _ if run.claimed - run.due > LATE_S:
+            text = f"{translate('schedules.late', language, due=due)}\n{text}"
+        case _:
+            pass
+    return Notice(title, text)
+
+
+def zone_here(configured: str | None) -> str:
+    """Return the zone of this board's person: the configured one, else the system's.
+
+    Raises:
+        UsageError: there is neither; UTC is never assumed.
+    """
+    if configured:
+        return configured
+    with suppress(OSError, UsageError):
+        path = str(_LOCALTIME.resolve())
+        name = path.partition("zoneinfo/")[2]
+        if name and name not in ("UTC", "Etc/UTC", "Universal", "Zulu", "Etc/UCT", "UCT"):
+            return read_zone(name).key
+    advice = 'name yours with --zone, or write timezone = "Europe/Berlin" below [service]'
+    raise UsageError(f"this board has no time zone but UTC; {advice}")
+
+
+def new_schedule(
+    prompt: str,
+    rule: str,
+    zone: str,
+    now: float,
+    *,
+    language: Language | None = None,
+    is_reminder: bool = False,
+    is_quiet: bool = False,
+    tools: tuple[str, ...] = (),
+    webhook: str = "",
+    webhook_form: str = "json",
+    secret: str = "",
+) -> Schedule:
+    """Return a schedule with its first moment, not stored yet; a UsageError if it cannot run."""
+    words = prompt.strip()
+    if not words:
+        raise UsageError("a schedule needs words: what is to be asked or said at its times")
+    known, where = read_rule(rule), read_zone(zone)
+    known = known.begin_on(datetime.fromtimestamp(now, where).date())
+    first = next_moment(known, where, now)
+    if first is None:
+        raise UsageError(f"{describe_rule(known, 'en')} is over already; choose a later time")
+    if webhook and not re.match(r"https?://[^\s/]", webhook):
+        raise UsageError(f"{webhook!r} is no address of a webhook; it begins with http:// or https://")
+    if webhook_form not in ("json", "text"):
+        raise UsageError(f"a webhook gets json or text, not {webhook_form!r}")
+    return Schedule(
+        id="",
+        prompt=words,
+        rule=str(known),
+        zone=where.key,
+        language=language or language_of_text(words) or "en",
+        is_reminder=is_reminder,
+        is_quiet=is_quiet,
+        tools=tools,
+        webhook=webhook,
+        webhook_form="text" if webhook_form == "text" else "json",
+        secret=(secret or secrets.token_urlsafe(24)) if webhook else "",
+        next_at=first,
+    )
+
+
+def schedule_of_sentence(sentence: str, zone: str, now: float) -> Schedule | None:
+    """Return the schedule in a sentence, not stored yet; None if there is none."""
+    said = read_sentence(sentence, datetime.fromtimestamp(now, read_zone(zone)))
+    if said is None:
+        return None
+    return new_schedule(said.prompt, str(said.rule), zone, now, is_reminder=said.is_reminder)
+
+
+def upcoming(schedule: Schedule, now: float, language: Language, count: int = _SHOWN_TIMES) -> list[str]:
+    """Return the next times of a schedule on its own clocks."""
+    if schedule.next_at is None:
+        return []
+    rule, zone = read_rule(schedule.rule), read_zone(schedule.zone)
+    later = moments(rule, zone, max(now, schedule.next_at), previous=schedule.next_at)
+    return [describe_moment(moment, zone, language) for moment in (schedule.next_at, *islice(later, count - 1))]
+
+
+async def find_schedule(schedules: Schedules, tenant: str, prefix: str) -> Schedule:
+    """Return the schedule whose id begins with ``prefix``; a UsageError for none or several."""
+    found = await schedules.matching(tenant, prefix) if prefix else []
+    if len(found) == 1:
+        return found[0]
+    if found:
+        several = "\n".join(f"  {schedule.id}  {schedule.prompt}" for schedule in found)
+        raise UsageError(f"several schedules begin with {prefix!r}; type more of the id:\n{several}")
+    raise UsageError(f"there is no schedule {prefix!r}; 'rkllm-mcp schedules list' shows them")
+
+
+async def pause(schedules: Schedules, tenant: str, schedule: Schedule) -> None:
+    """Stop a schedule until it is resumed."""
+    await schedules.change(tenant, schedule.id, state="paused", next_at=None)
+
+
+async def resume(schedules: Schedules, tenant: str, schedule: Schedule) -> float:
+    """Let a schedule run again and return its next moment; a UsageError if it has none."""
+    moment = moment_after(replace(schedule, next_at=None), await schedules.now())
+    if moment is None:
+        raise UsageError(f"the time of schedule {schedule.id} is over; make a new one")
+    await schedules.change(tenant, schedule.id, state="active", next_at=moment, failures=0)
+    return moment
+
+
+def export_schedule(schedule: Schedule) -> dict[str, Any]:
+    """Return a schedule as it is written into an export; its secret stays."""
+    return {
+        "prompt": schedule.prompt,
+        "rule": schedule.rule,
+        "zone": schedule.zone,
+        "language": schedule.language,
+        "reminder": schedule.is_reminder,
+        "quiet": schedule.is_quiet,
+        "tools": list(schedule.tools),
+        "webhook": schedule.webhook,
+        "webhook_form": schedule.webhook_form,
+        "state": schedule.state,
+    }
+
+
+def import_schedules(text: str | bytes, now: float) -> list[Schedule]:
+    """Return the schedules of an export that can still run, with new secrets; a UsageError if it is none.
+
+    Args:
+        text: a list of schedules, or the file of ``GET /v1/me/data``.
+        now: Unix time.
+    """
+    try:
+        rows: Any = json.loads(text)
+        if "schedules" in rows:
+            rows = rows["schedules"]
+        return [_import_schedule(row, now) for row in rows if row["state"] != "done"]
+    except (ValueError, KeyError, TypeError):
+        advice = "'rkllm-mcp schedules list --json' writes one"
+        raise UsageError(f"this is no export of schedules; {advice}") from None
+
+
+def _import_schedule(row: Mapping[str, Any], now: float) -> Schedule:
+    schedule = new_schedule(
+        row["prompt"],
+        row["rule"],
+        row["zone"],
+        now,
+        language="ja" if row.get("language") == "ja" else "en",
+        is_reminder=bool(row.get("reminder")),
+        is_quiet=bool(row.get("quiet")),
+        tools=tuple(map(str, row.get("tools", ()))),
+        webhook=row.get("webhook", ""),
+        webhook_form=row.get("webhook_form", "json"),
+    )
+    return replace(schedule, state="paused", next_at=None) if row["state"] == "paused" else schedule
