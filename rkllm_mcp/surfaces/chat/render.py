@@ -241,7 +241,7 @@ class Answering:
 
     def _explain_silence(self, conversation_id: str) -> None:
         reading = self.host.prefill_progress(conversation_id)
-        if reading is None or not self.terminal.shows_progress:
+        if reading is None:
             return
         tokens, seconds = reading
         share = self.phrases.sentence("answer.about", seconds=f"{seconds:.0f}") if seconds and seconds >= 1 else ""

@@ -124,7 +124,7 @@ def _print_folder(session: Session, folder: ModelFolder) -> None:
     from rkllm_mcp.app.llama import has_llama
 
     sys.stdout.write(f"{folder.name}: {folder.folder}\n")
-    if folder.has_weights and not has_llama():
+    if folder.has_weights and not (has_llama() and session.config().origin.source):
         session.status(f"Next, fetch llama.cpp and write a configuration: rkllm-mcp --model {folder.name} setup --cpu")
     else:
         session.status(f"Try it: rkllm-mcp chat --model {folder.folder.name}")

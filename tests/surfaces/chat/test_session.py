@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -42,9 +43,12 @@ class Typist:
         """There is nothing."""
 
 
-async def test_a_long_silence_is_explained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stream", [Screen, io.StringIO])
+async def test_a_long_silence_is_explained_once_also_off_a_terminal(
+    tmp_path: Path, stream: Callable[[], io.StringIO]
+) -> None:
     demo = make_demo(tmp_path, [], speed="prefill 40 decode 1000")
-    screen = Screen()
+    screen = stream()
     async with running(demo, one_shot=True) as app:
         await app.ready()
         conversation = app.new_conversation()

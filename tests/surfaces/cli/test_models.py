@@ -17,6 +17,7 @@ import pytest
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 from rkllm_mcp.surfaces.terminal import Terminal
+from tests.models.test_gguf import write_talking_gguf
 from tests.support.board_trees import RK3588, plant
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 from tests.support.emulator import libraries
@@ -162,6 +163,18 @@ def test_a_pull_that_broke_off_goes_on(environment: dict[str, str], fake: FakeHu
     assert pull(environment, *PULL).returncode == 0
     rest = f"bytes={11 * 2**20}-"
     assert fake.bodies() == ["", rest, rest, ""], "the last one is the tokenizer"
+
+
+def test_the_next_step_for_a_processors_model_is_setup_as_long_as_there_is_no_configuration(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    weights = write_talking_gguf(tmp_path / "talking.gguf")
+    llama = tmp_path / "llama"
+    llama.mkdir()
+    (llama / "libllama.so").touch()
+    done = run({**environment, "RKLLM_EMULATOR_LLAMA": str(llama)}, "add", str(weights), "--name", "talking", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1].endswith("rkllm-mcp --model talking setup --cpu")
 
 
 def test_the_catalogue_is_listed_with_speed_memory_and_whether_it_fits(environment: dict[str, str]) -> None:
