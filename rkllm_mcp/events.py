@@ -141,6 +141,23 @@ class ResourceRead:
     kind: ClassVar[Literal["resource"]] = "resource"
 
 
+class RememberedRow(TypedDict):
+    """A row of what a person wants remembered."""
+
+    id: str
+    text: str
+    source: str  # id of the conversation in which it was said; empty if it was typed elsewhere
+
+
+@dataclass(frozen=True)
+class MemoriesUsed:
+    """Rows that the question has asked to remember, or that the model reads with it."""
+
+    rows: Sequence[RememberedRow]
+    is_new: bool = False  # the question has asked for it
+    kind: ClassVar[Literal["memories"]] = "memories"
+
+
 @dataclass(frozen=True)
 class Status:
     """A status line for the user, such as ``[MCP: Calling tool 'get_weather']``."""
@@ -215,6 +232,7 @@ Event: TypeAlias = (
     | ToolFinished
     | Sources
     | ResourceRead
+    | MemoriesUsed
     | Status
     | Queued
     | Prefill

@@ -149,6 +149,8 @@ class AnswerOptions:
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     save: bool = False  # save question and answer before ``End``; a ``Status`` reports what cannot be saved
     resources: bool = True  # ``@server:uri`` in the question is read
+    # What the person wants remembered is kept if the question says so, and recalled for it.
+    memory: bool = False
     # No further question follows, which a server that starts slowly could join.
     is_single: bool = False
     language: Language | None = None  # of questions for approval; None for the configuration's

@@ -178,7 +178,8 @@ class Message:
     results: tuple[ToolResult, ...] = ()  # of a tool message: the results of one round
     thinking: str = ""  # of an assistant message; rendered again only if the template does
     cut: bool = False  # the assistant message ended at a token limit
-    # Text that the host puts before the user's for the model only: resources, results of automatic tools, instructions.
+    # Text that the host puts before the user's for the model only: resources, results of automatic tools, instructions,
+    # recalled rows. Of a system message: what is said about the person, after the tools.
     context: str = ""
     pictures: tuple[Picture, ...] = ()  # of a user message; the model sees them in front of the text
     cards: tuple[ToolSpec, ...] = ()  # tools that the model reads in front of the user's text
@@ -229,6 +230,7 @@ class Conversation:
     calls_made: int = 0  # number of call ids in use
     # Tool list of the prompt; None before the first question. Constant, because a change would invalidate the KV cache.
     listed_tools: tuple[ToolSpec, ...] | None = None
+    knows_person: bool = False  # the rows that are always known are in the system message, for as long as it is open
     revealed_tools: dict[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])  # described later, in a turn
     own_system: str | None = None  # overrides the configured system prompt
     kept_turns: int = 0  # turns in the store, without the draft
@@ -259,6 +261,8 @@ class Conversation:
     def untrusted_texts(self) -> Iterator[str]:
         """Yield the texts from outside that the model has read: tool results, contexts and servers' prompts."""
         for message in self.messages:
+            if message.role == "system":
+                continue
             # Results without a call are sentences of the host.
             yield from (result.text for result in message.results if result.call_id)
             yield from filter(None, (message.context, message.text if message.foreign else "", message.facts))

@@ -45,6 +45,36 @@ def without_results(turn: StoredTurn) -> StoredTurn:
     return replace(turn, context=_tool_context().sub("", turn.context).strip(), events=stored)
 
 
+def recalled_block(rows: Sequence[MemoryRow], language: Language) -> str:
+    """Return rows as the model reads them before a question, in the language of the question."""
+    return "\n".join([translate("model.recalled", language), *(f"- {row.text}" for row in rows)])
+
+
+def without_recalled(context: str, text: str) -> str:
+    """Return the context of a question without a row of what was recalled, and without the heading of none."""
+    lines = context.split("\n")
+    headings = {translate("model.recalled", language) for language in LANGUAGES}
+    begin = next((index for index, line in enumerate(lines) if line in headings), None)
+    if begin is None:
+        return context
+    rows = [line for line in lines[begin + 1 :] if line != f"- {text}"]
+    is_empty = not rows or not rows[0].startswith("- ")
+    return "\n".join([*lines[:begin], *([] if is_empty else [lines[begin]]), *rows]).strip()
+
+
+def without_row(turn: StoredTurn, text: str) -> StoredTurn:
+    """Return a stored turn without a row that was recalled for it, or shown with it."""
+    events = json.loads(turn.events or "[]")
+    less: list[dict[str, Any]] = []
+    for event in events:
+        if event.get("kind") == "memories":
+            event = {**event, "rows": [row for row in event["rows"] if row["text"] != text]}
+        if event.get("rows") != []:
+            less.append(event)
+    stored = turn.events if less == events else json.dumps(less, ensure_ascii=False, separators=(",", ":"))
+    return replace(turn, context=without_recalled(turn.context, text), events=stored if less else "")
+
+
 @dataclass(frozen=True)
 class CallRecord:
     """Record of a finished tool call; texts are redacted and truncated."""
@@ -140,6 +170,26 @@ class ConversationSummary:
     messages: int
     pinned: bool = False
     passage: str = ""  # the text around the search words; empty if only the title contains them
+
+
+# The longest row of a memory, in characters, and the most rows of a person.
+LONGEST_ROW = 160
+MOST_ROWS = 200
+MemoryState: TypeAlias = Literal["kept", "proposed"]
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """What a person wants to be remembered in all their conversations."""
+
+    id: str
+    text: str  # one line in the person's own words
+    language: str = "en"
+    is_pinned: bool = False  # every conversation begins with it; others are recalled for the questions they fit
+    state: MemoryState = "kept"  # a proposal of the model is not used before the person has agreed
+    source: str = ""  # id of the conversation in which it was said; empty if it was typed elsewhere
+    created: float = 0.0  # seconds since 1970
+    used: float = 0.0  # when it was recalled last; 0 for never
 
 
 @dataclass(frozen=True)

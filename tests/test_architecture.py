@@ -86,7 +86,7 @@ def _layers() -> Layers:
     pure = frozenset({"prompt", "toolcalls", "schedules"})
     known = values | pure | {"config", "tasks"}
     io = frozenset({"board", "models", "store", "runtime", "mcp_client", "openapi", "builtin"})
-    below = known | io | {"tools", "providers", "agent"}
+    below = known | io | {"tools", "memory", "providers", "agent"}
     application = frozenset({"app", "completions", "diagnostics"})
     surface = known | application
     return Layers(
@@ -100,6 +100,8 @@ def _layers() -> Layers:
             **dict.fromkeys(io, known),
             "models": known | {"board"},
             "tools": known | {"mcp_client", "openapi", "builtin", "store"},
+            # memory: what a person wants remembered is found with the words of the search for tools.
+            "memory": known | {"tools"},
             "providers": known,
             "agent": known,
             "app": below,

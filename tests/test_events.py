@@ -14,6 +14,7 @@ from rkllm_mcp.events import (
     Elicitation,
     End,
     Event,
+    MemoriesUsed,
     Prefill,
     QuestionAnswered,
     Queued,
@@ -66,6 +67,10 @@ EXAMPLES: list[tuple[Event, str]] = [
     (
         Sources([{"document": "規則", "page": None, "passage": "手当", "score": 0.5}]),
         '{"kind":"sources","items":[{"document":"規則","page":null,"passage":"手当","score":0.5}]}',
+    ),
+    (
+        MemoriesUsed([{"id": "a1", "text": "犬はハチ", "source": "c1"}], is_new=True),
+        '{"kind":"memories","rows":[{"id":"a1","text":"犬はハチ","source":"c1"}],"is_new":true}',
     ),
     (ResourceRead("a://b"), '{"kind":"resource","uri":"a://b"}'),
     (Status("[MCP: x]"), '{"kind":"status","text":"[MCP: x]"}'),

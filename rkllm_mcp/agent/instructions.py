@@ -29,7 +29,10 @@ def instruct(conversation: Conversation, instructions: Sequence[str]) -> str:
     new = [instruction for instruction in instructions if not any(instruction in text for text in earlier_texts)]
     if not new or any(message.role != "system" for message in messages):
         return "\n".join(new)
-    system = Message("system", "\n\n".join([*(message.text for message in messages), *new]))
+    person = next((message.context for message in messages), "")
+    system = Message(
+        "system", "\n\n".join([*(message.text for message in messages if message.text), *new]), context=person
+    )
     conversation.replace([system])
     return ""
 
@@ -115,7 +118,8 @@ class TurnPreparation:
         instructions = ResponseInstructions(self._tools.response_instruction)
         if not request.tools:
             offer = NO_OFFER if self.shows_with_question else None
-            return PreparedTurn(ToolSet(()), self._tools, request.asked.context, instructions, offer)
+            context_text = "\n\n".join(filter(None, (request.asked.context, request.asked.recalled)))
+            return PreparedTurn(ToolSet(()), self._tools, context_text, instructions, offer)
         parts: list[str] = []
         passages: tuple[str, ...] = ()
         offer = NO_OFFER if self.shows_with_question else None
@@ -148,6 +152,7 @@ class TurnPreparation:
                 request.asked.context,
                 *(_quote(finding, language_of_text(request.asked.text)) for finding in findings),
                 *server_instructions,
+                request.asked.recalled,
             ]
         elif not conversation.listed_tools:
             # The prompt stays as it is; after a restart the conversation gets its tool list again.

@@ -60,6 +60,7 @@ class Question:
 
     text: str  # the words of the turn to answer
     context: str = ""  # the model reads it before the words, in the same turn
+    recalled: str = ""  # what the person wanted remembered and the question is about; the last part of the context
     preceding: tuple[Message, ...] = ()  # earlier turns that are not in the conversation yet
     foreign: bool = False  # the words are those of a server's prompt
     pictures: tuple[Picture, ...] = ()  # that belong to the words

@@ -26,6 +26,7 @@ from rkllm_mcp.agent.tool_runner import finished_event
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.answer import Answer, EventQueue, OpenAnswers
+from rkllm_mcp.app.person_memory import event_of, keep_said, know_person, recall
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, restored_turns
 from rkllm_mcp.app.server_wait import ServerWait
 from rkllm_mcp.app.settings import starting_lines
@@ -33,7 +34,7 @@ from rkllm_mcp.app.titles import Titles
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.events import End, Event, ToolProgress
+from rkllm_mcp.events import End, Event, Status, Text, ToolProgress
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
@@ -46,8 +47,8 @@ from rkllm_mcp.protocols import (
     UnattendedApprover,
 )
 from rkllm_mcp.providers.prefill_progress import PromptProgress
-from rkllm_mcp.records import PastCalls, StoredConversation
-from rkllm_mcp.text import language_of_setting
+from rkllm_mcp.records import PastCalls, StoredConversation, recalled_block
+from rkllm_mcp.text import language_of_setting, language_of_text
 
 if TYPE_CHECKING:
     from rkllm_mcp.agent.sampling import ModelSampler
@@ -185,8 +186,8 @@ class App:
     def new_conversation(self, system: str | None = None, *, with_person: bool = True) -> Conversation:
         """Make a conversation that begins with the system text: ``system``, or the configuration's.
 
-        The text about the person follows in the system text, unless ``with_person`` is False. It is the same in every
-        conversation, so it belongs to the beginning of the prompt that is prefilled in advance.
+        The text about the person follows after it and after the tools, unless ``with_person`` is False, so that the
+        beginning of the prompt, which is prefilled in advance and kept on disk, is the same without it.
         """
         lists_tools = not self.model_host.listing.with_question
         about = self.about if with_person else ""
@@ -367,6 +368,10 @@ class App:
             if answer.record is not None:
                 await answer.record.begin()
                 self._tasks.start_soon(answer.record.follow, answer.scope.cancel)
+            has_words = isinstance(question, str) and not options.model.continues
+            uses_memory = options.memory and agent.memory and has_words
+            if uses_memory and await self._keep_said(answer, str(question), options):
+                return
             await self._model_ready(answer)
             late = await self.servers_ready(question if isinstance(question, str) else "", options, answer)
             await self._warmed_up()
@@ -393,6 +398,8 @@ class App:
                         language=options.language,
                     )
                     prepared = await self._prepare_question(question, options, context)
+                    if uses_memory:
+                        prepared = await self._recall(answer, prepared)
                     # Also without the tools of a server that became ready after people read that it is left out.
                     tools = tuple(tool for tool in self.tools(options) if tool.server not in late)
                     request = TurnRequest(prepared, tools, model_options)
@@ -406,6 +413,34 @@ class App:
                         model.over(conversation.id)
         if answer.record is not None and answer.has_answered:
             self._titles.on_answer(conversation, self.model_host)
+
+    async def _keep_said(self, answer: Answer, question: str, options: AnswerOptions) -> bool:
+        """Keep what a question asks to be remembered; return True if the answer says so and nothing else is asked."""
+        memories, conversation = self.store.memories, answer.conversation
+        kept = await keep_said(memories, question, conversation) if options.resources else None
+        if kept is None:
+            return False
+        if kept.event is not None:
+            answer.feed([kept.event])
+        if not kept.is_all or options.pictures or options.model.forced_tool:
+            if kept.event is None:
+                answer.feed([Status(f"[{kept.sentence}]")])
+            return False
+        conversation.add(Message("user", question))
+        conversation.add(Message("assistant", kept.sentence))
+        answer.feed([Text(kept.sentence)])
+        answer.end = End("answered")
+        return True
+
+    async def _recall(self, answer: Answer, question: Question) -> Question:
+        """Return the question with the rows that it is about, which the model reads right before its words."""
+        memories, count = self.store.memories, self.model_host.count_tokens
+        await know_person(memories, answer.conversation, self.config.agent.person_language, count)
+        rows = await recall(memories, question.text, answer.conversation, count)
+        if not rows:
+            return question
+        answer.feed([event_of(rows)])
+        return replace(question, recalled=recalled_block(rows, language_of_text(question.text)))
 
     async def _prepare_question(
         self, question: str | PromptQuestion, options: AnswerOptions, context: CallContext
@@ -462,18 +497,16 @@ class App:
 def begin_conversation(
     config: Config, tenant: str, system: str | None, about: str, *, lists_tools: bool = True
 ) -> Conversation:
-    """Return a conversation that begins with the system text: ``system``, or the configuration's, then ``about``.
+    """Return a conversation that begins with the system text: ``system``, or the configuration's; ``about`` is apart.
 
     ``lists_tools`` is False where the tools stand with the questions.
     """
     agent = config.agent
     text = system_text(agent.system_prompt, agent.language, lists_tools=lists_tools) if system is None else system
-    if about:
-        person = translate("model.about", language_of_setting(agent.language), about=about)
-        text = "\n\n".join(filter(None, (text, person)))
+    person = translate("model.about", language_of_setting(agent.language), about=about) if about else ""
     conversation = Conversation(own_system=system, tenant=tenant)
-    if text:
-        conversation.add(Message("system", text))
+    if text or person:
+        conversation.add(Message("system", text, context=person))
     return conversation
 
 

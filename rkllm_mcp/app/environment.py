@@ -91,6 +91,16 @@ class ModelHost:
         chat_evaluator = AuxiliaryModel(self.name, self.board.engine, self.board.form.tokenizer)
         return self.auxiliary_models.get(name or "", chat_evaluator)
 
+    def count_tokens(self, text: str) -> int:
+        """Return the tokens of a text, estimated where a remote service answers."""
+        if self.npu is None:
+            from rkllm_mcp.providers.remote_settings import estimated_tokens
+
+            return estimated_tokens(text)
+        from rkllm_mcp.prompt.tokenizer import PlainText
+
+        return len(self.npu.form.tokenizer.encode([PlainText(text)]))
+
     @property
     def takes_pictures(self) -> bool:
         """The model sees pictures."""

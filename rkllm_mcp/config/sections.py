@@ -422,6 +422,8 @@ class AgentSection(Section):
     """Language of the answers, such as ja or en; the question's when not given. With ja the chat and the instructions
     for the model are in Japanese.
     """
+    memory: bool = True
+    """What a person asks to be remembered is kept, and recalled in their other conversations; false for neither."""
     parallel_tools: bool | Literal["auto"] = "auto"
     """Calls of one round that run in parallel: auto those of read-only tools, true all, false none."""
     repair_rounds: NotNegative = 2

@@ -30,7 +30,7 @@ class Prompt:
 
     ids: list[int]  # the whole prompt
     max_new_tokens: int  # the longest answer that fits after it
-    prefix_tokens: int = 0  # of these ids, the system text and the tool list
+    prefix_tokens: int = 0  # of these ids, the system text and the tool list, without a text about the person
     pictures: tuple[Picture, ...] = ()  # that the model sees, in their order
     notice: str = ""  # sentence about dropped messages; empty if the conversation is complete
 
@@ -60,8 +60,9 @@ class ConversationPrompt:
         self._thinking = thinking
         # Four bytes each: a service keeps those of many conversations.
         self._ledger = array("i")
-        self._prefix: tuple[str, tuple[ToolSpec, ...], bool] | None = None
+        self._prefix: tuple[str, str, tuple[ToolSpec, ...], bool] | None = None
         self._prefix_end = 0
+        self._shared_end = 0  # of the part of the prefix that is the same for all people
         self._before_first: Before = "start"
         self._turns: list[_Turn] = []
         self._compaction = Compaction()
@@ -115,12 +116,12 @@ class ConversationPrompt:
             PromptTooLongError: it does not fit, even after compaction.
         """
         self._thinking = self._thinking if thinking is None else thinking
-        system, body = _split_system(as_read(messages))
+        (system, person), body = _split_system(as_read(messages))
         unfinished, body = (body[-1], body[:-1]) if continues else (None, body)
         self._use_pictures(pictures)
         # Before the prefix, which may be written again.
         generated = self._generated_ids(unfinished)
-        self._write_prefix(system, tuple(tools), budget)
+        self._write_prefix(system, person, tuple(tools), budget)
         before = before_next(body[-1]) if body else self._before_first
         if unfinished is None:
             begun = self._opening(before, forced_tool, any_tool=any_tool, opens_arguments=opens_arguments)
@@ -135,7 +136,7 @@ class ConversationPrompt:
         ids = list(self._ledger)
         seen = (picture for turn in self._turns for picture in turn.message.all_pictures)
         shown = tuple(picture for picture in seen if picture.digest in pictures.digests)
-        return Prompt(ids, budget.new_tokens_after(len(ids)), self._prefix_end, shown, notice)
+        return Prompt(ids, budget.new_tokens_after(len(ids)), self._shared_end, shown, notice)
 
     def aside(self, question: Message, last: Message, budget: Budget) -> Prompt | None:
         """Return the prompt for a question after the answer ``last`` that does not become part of the conversation.
@@ -155,7 +156,7 @@ class ConversationPrompt:
         ids = [*self._ledger[: end.end], *self._tokenizer.encode(added), *self._tokenizer.encode(opening)]
         if len(ids) > budget.prompt_limit_tokens:
             return None
-        return Prompt(ids, budget.new_tokens_after(len(ids)), self._prefix_end)
+        return Prompt(ids, budget.new_tokens_after(len(ids)), self._shared_end)
 
     def _use_pictures(self, pictures: PictureText) -> None:
         """Forget the turns from the first one on whose pictures have another text from now on."""
@@ -191,17 +192,24 @@ class ConversationPrompt:
         return ids
 
     def head(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
-        """Return the prefix of a new conversation's prompts: system text and tools. Nothing is stored."""
-        system, _ = _split_system(messages)
-        return self._tokenizer.encode(self._template.head(system, tools, thinking=self._thinking))
+        """Return the prefix of a new conversation's prompts that all people share: system text and tools.
+
+        Nothing is stored.
+        """
+        (system, person), _ = _split_system(messages)
+        shared = self._tokenizer.encode(self._template.head(system, tools, thinking=self._thinking))
+        if not person:
+            return shared
+        own = self._tokenizer.encode(self._template.head(system, tools, thinking=self._thinking, person=person))
+        return shared[: common_prefix(shared, own)]
 
     def parts(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], pictures: PictureText = NO_PICTURES
     ) -> list[PromptPart]:
         """Return the prompt part by part, as for a new conversation. Nothing is stored."""
-        system, body = _split_system(as_read(messages))
-        labelled = self._prefix_parts(system, tools)
-        before = self._template.before_first(system, tools)
+        (system, person), body = _split_system(as_read(messages))
+        labelled = self._prefix_parts(system, person, tools)
+        before = self._template.before_first(system, tools, person)
         for message in body:
             labelled.append((message.role, self._tokenizer.encode(self._template.turn(message, before, pictures))))
             before = before_next(message)
@@ -222,8 +230,16 @@ class ConversationPrompt:
         opening = self._template.opening(thinking=False, before=before)
         return [*opening, *self._template.tool_form.call_beginning(forced_tool, opens_arguments=opens_arguments)]
 
-    def _prefix_parts(self, system: str, tools: Sequence[ToolSpec]) -> list[tuple[str, list[int]]]:
-        """Split the prefix into system text and tool list, where prefixes with and without tools begin to differ."""
+    def _prefix_parts(self, system: str, person: str, tools: Sequence[ToolSpec]) -> list[tuple[str, list[int]]]:
+        """Split the prefix into system text, tool list and text about the person, where prefixes begin to differ."""
+        if person:
+            shared = self.head([Message("system", system, context=person)], tools)
+            whole = self._tokenizer.encode(self._template.head(system, tools, thinking=self._thinking, person=person))
+            parts = self._prefix_parts(system, "", tools)
+            end = sum(len(ids) for _, ids in parts)
+            # Without the closing, which stands after the person.
+            cut = [(label, ids[: len(ids) - max(0, end - len(shared))]) for label, ids in parts[-1:]]
+            return [*parts[:-1], *cut, ("person", whole[len(shared) :])]
         bare = self._tokenizer.encode(self._template.head(system, (), thinking=self._thinking))
         with_tools = self._tokenizer.encode(self._template.head(system, tools, thinking=self._thinking))
         if not tools:
@@ -231,11 +247,11 @@ class ConversationPrompt:
         shared = common_prefix(bare, with_tools)
         return [("system", with_tools[:shared]), ("tools", with_tools[shared:])]
 
-    def _write_prefix(self, system: str, tools: tuple[ToolSpec, ...], budget: Budget) -> None:
+    def _write_prefix(self, system: str, person: str, tools: tuple[ToolSpec, ...], budget: Budget) -> None:
         """Start over if the prefix changed: all later ids depend on it. Refuse one that is far too long."""
-        if self._prefix == (system, tools, self._thinking):
+        if self._prefix == (system, person, tools, self._thinking):
             return
-        head = self._template.head(system, tools, thinking=self._thinking)
+        head = self._template.head(system, tools, thinking=self._thinking, person=person)
         ids = self._tokenizer.encode(head, budget.counted_tokens)
         if len(ids) > budget.counted_tokens:
             raise PromptTooLongError(len(ids), budget.prompt_limit_tokens, is_partial=True)
@@ -244,8 +260,12 @@ class ConversationPrompt:
             self._turns = []
             self._ledger.extend(ids)
             self._prefix_end = len(self._ledger)
-        self._prefix = (system, tools, self._thinking)
-        self._before_first = self._template.before_first(system, tools)
+        if person:
+            self._shared_end = len(self.head([Message("system", system, context=person)], tools))
+        else:
+            self._shared_end = self._prefix_end
+        self._prefix = (system, person, tools, self._thinking)
+        self._before_first = self._template.before_first(system, tools, person)
 
     def _write_turns(self, view: Sequence[Message], most: int = sys.maxsize) -> None:
         """Make the ledger hold exactly the turns of ``view``; render only those that are new.
@@ -296,7 +316,8 @@ def stop_ids(tokenizer: ModelTokenizer, template: ChatTemplate) -> frozenset[int
     return frozenset([*(i for i in controls if i is not None), *(ids[0] for ids in texts if len(ids) == 1)])
 
 
-def _split_system(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
+def _split_system(messages: Sequence[Message]) -> tuple[tuple[str, str], Sequence[Message]]:
+    """Return the system text and the text about the person, and the other messages."""
     if messages and messages[0].role == "system":
-        return messages[0].text, messages[1:]
-    return "", messages
+        return (messages[0].text, messages[0].context), messages[1:]
+    return ("", ""), messages

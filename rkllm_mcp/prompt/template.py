@@ -127,8 +127,13 @@ class ChatTemplate:
         within = (segment.text for segment in form.call_style.rest({"k": "v"}) if isinstance(segment, ControlText))
         return (*around, *within)
 
-    def head(self, system: str, tools: Sequence[ToolSpec], *, thinking: bool = False) -> list[Segment]:
-        """Return the beginning of every prompt: system text and tool list; empty for most families if both are."""
+    def head(
+        self, system: str, tools: Sequence[ToolSpec], *, thinking: bool = False, person: str = ""
+    ) -> list[Segment]:
+        """Return the beginning of every prompt: system text and tool list; empty for most families if both are.
+
+        ``person`` is a text about the person, which follows after both, so that they are the same for all people.
+        """
         form = self.head_form
         preface = (form.before_tools_preface if tools else "") + form.preface
         preface += form.thinking_preface if thinking else form.no_thinking_preface
@@ -136,19 +141,22 @@ class ChatTemplate:
         listing = self.tool_form.listing(tools)
         # Without the blank line that separates it from a text before it.
         leading = [ControlText(listing[0].text.lstrip("\n")), *listing[1:]] if listing else []
+        after = [ControlText("\n\n" if words or listing else ""), PlainText(person)] if person else []
         if form.layout == "system_turn":
             closing = form.tools_closing if listing else ""
-            turns = self._system_turn(preface, [*words, *(listing if words else leading)], closing)
+            turns = self._system_turn(preface, [*words, *(listing if words else leading), *after], closing)
         elif form.layout == "tools_first":
             between = [ControlText("\n\n")] if words and listing else []
-            turns = self._system_turn(preface, [*leading, *between, *words])
+            turns = self._system_turn(preface, [*leading, *between, *words, *after])
         elif form.layout == "user_turn":
-            turns = [ControlText(self.user_opening), *words, *leading] if words or listing else []
+            content = [*words, *leading, *after, *([ControlText("\n\n")] if after else [])]
+            turns = [ControlText(self.user_opening), *content] if content else []
         else:
             is_turn = form.layout == "tools_turn"
             opening, closing = (form.tools_opening, form.tools_closing) if is_turn else (self.user_opening, "")
-            tool_turn = [ControlText(opening), *leading, ControlText(closing)] if listing else []
-            turns = [*self._system_turn(preface, words), *tool_turn]
+            behind = [*after, ControlText("\n\n")] if after and not is_turn else after
+            tool_turn = [ControlText(opening), *leading, *behind, ControlText(closing)] if listing else []
+            turns = [*self._system_turn(preface, words if listing else [*words, *after]), *tool_turn]
         return self._clean_segments([ControlText(form.beginning), *turns] if form.beginning else turns)
 
     def _system_turn(self, preface: str, content: Sequence[Segment], closing: str = "") -> list[Segment]:
@@ -157,9 +165,9 @@ class ChatTemplate:
         opening = ControlText(self.system_opening + preface)
         return [opening, *content, ControlText(self.system_closing + closing)]
 
-    def before_first(self, system: str, tools: Sequence[ToolSpec]) -> Before:
+    def before_first(self, system: str, tools: Sequence[ToolSpec], person: str = "") -> Before:
         """Return the state in which the prefix leaves the first turn."""
-        in_user_turn = {"tools_in_user_turn": tools, "user_turn": system or tools}
+        in_user_turn = {"tools_in_user_turn": tools, "user_turn": system or tools or person}
         return "open_user_turn" if in_user_turn.get(self.head_form.layout) else "start"
 
     def turn(self, message: Message, before: Before = "start", pictures: PictureText = NO_PICTURES) -> list[Segment]:

@@ -38,8 +38,9 @@ class WireTurn:
 
 
 def system_of(messages: Sequence[Message]) -> str:
-    """Return the system text."""
-    return "\n\n".join(message.text for message in messages if message.role == "system" and message.text)
+    """Return the system text, with the text about the person."""
+    texts = (text for message in messages if message.role == "system" for text in (message.text, message.context))
+    return "\n\n".join(filter(None, texts))
 
 
 def escape_markers(message: Message) -> Message:

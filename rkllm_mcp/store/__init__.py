@@ -18,6 +18,7 @@ from rkllm_mcp.store.boards import RENEWAL_S, Leases
 from rkllm_mcp.store.conversations import EXCHANGE, Conversations, StoredResponses, append_again
 from rkllm_mcp.store.database import Database, SQLiteDatabase, Transaction, open_database, state_file
 from rkllm_mcp.store.limits import Limits, StoreLimits
+from rkllm_mcp.store.memories import Memories
 from rkllm_mcp.store.outbox import Behind, Outbox
 from rkllm_mcp.store.request_keys import RequestKeys
 from rkllm_mcp.store.schedules import Schedules
@@ -51,6 +52,7 @@ class Store:
     responses: StoredResponses  # answers that clients continue by their ids
     request_keys: RequestKeys  # requests that are answered once, however often they are sent
     schedules: Schedules  # what is asked or said by a rule of time
+    memories: Memories  # what the person wants remembered in all conversations
     leases: Leases | None = None  # what the boards of a shared database know of each other
     outbox: Outbox | None = None  # what waits for a shared database
 
@@ -152,6 +154,7 @@ async def open_store(
             StoredResponses(shared, kept),
             RequestKeys(shared, kept.now, leases.board if leases is not None else ""),
             schedules,
+            Memories(shared),
             leases,
             outbox,
         )

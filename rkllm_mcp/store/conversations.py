@@ -190,7 +190,7 @@ class Exchange:
         pictures = [picture for turn in self.turns for picture in turn.pictures if picture.data]
         data = {picture.digest: base64.b64encode(picture.data).decode("ascii") for picture in pictures}
         own = {name: value for name, value in vars(self).items() if name != "turns"}
-        return {**own, "turns": list(map(_row, self.turns)), "pictures": data}
+        return {**own, "turns": list(map(row_of_turn, self.turns)), "pictures": data}
 
     @classmethod
     def of_json(cls, values: Mapping[str, Any]) -> Exchange:
@@ -272,7 +272,7 @@ def _append_late(exchange: Exchange, transaction: Transaction) -> tuple[int, int
         _remove(*whose, range(*exchange.draft), transaction)
         _insert(*whose, start, turns, transaction)
     elif turns and turns[-1].text.strip():
-        values = (*whose, start, turns[0].at, to_json(list(map(_row, turns))))
+        values = (*whose, start, turns[0].at, to_json(list(map(row_of_turn, turns))))
         transaction.execute(_INSERT_VERSION, values)
     transaction.execute(f"UPDATE conversations SET touched = {NEXT_CHANGE} WHERE tenant = ? AND id = ?", whose)  # noqa: S608
     return exchange.kept_turns, 1
@@ -290,7 +290,7 @@ def _set_aside(tenant: str, conversation_id: str, position: int, transaction: Tr
     turns = [_turn(row) for row in transaction.execute(_TURNS, whose)]
     if not turns:
         return
-    transaction.execute(_INSERT_VERSION, (*whose, turns[0].at, to_json(list(map(_row, turns)))))
+    transaction.execute(_INSERT_VERSION, (*whose, turns[0].at, to_json(list(map(row_of_turn, turns)))))
     query = "SELECT MAX(id) FROM versions WHERE tenant = ? AND conversation = ? AND position = ? AND parent IS NULL"
     version = transaction.execute(query, whose).fetchone()[0]
     transaction.execute(
@@ -360,7 +360,10 @@ def _find_written_turns(there: Sequence[tuple[float, str, str, int]], turns: Seq
 def _insert(
     tenant: str, conversation_id: str, position: int, turns: Sequence[StoredTurn], transaction: Transaction
 ) -> None:
-    rows = [(tenant, conversation_id, turn_position, *_row(turn)) for turn_position, turn in enumerate(turns, position)]
+    rows = [
+        (tenant, conversation_id, turn_position, *row_of_turn(turn))
+        for turn_position, turn in enumerate(turns, position)
+    ]
     transaction.executemany(_INSERT_TURN, rows)
     # Those without data are in the store already.
     pictures = [picture for turn in turns for picture in turn.pictures if picture.data]
@@ -369,7 +372,7 @@ def _insert(
         transaction.executemany(_INSERT_PICTURE, rows)
 
 
-def _row(turn: StoredTurn) -> tuple[Any, ...]:
+def row_of_turn(turn: StoredTurn) -> tuple[Any, ...]:
     """Return the columns of a turn; a question names its pictures where an answer has its events."""
     events = turn.events
     if turn.pictures:
@@ -436,7 +439,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[str]:
 
 def _sought(tenant: str, search: str) -> dict[str, Any]:
     words = dict(zip(LIKES, search.split(), strict=False))
-    return {"tenant": tenant, **{name: f"%{_literal(word)}%" for name, word in words.items()}}
+    return {"tenant": tenant, **{name: f"%{escape_like(word)}%" for name, word in words.items()}}
 
 
 def _with_words(search: str) -> str:
@@ -448,7 +451,8 @@ def _name_parameter(statement: str, name: str) -> str:
     return statement.replace(":like", f":{name}")
 
 
-def _literal(text: str) -> str:
+def escape_like(text: str) -> str:
+    """Return a text as the pattern of LIKE that matches it and nothing else, with a backslash as ESCAPE."""
     return _utf8(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
@@ -479,7 +483,7 @@ def _erase_results(tenant: str, before: float, transaction: Transaction) -> int:
             changed += 1
     query = "SELECT id, turns FROM versions WHERE tenant = ? AND created < ?"
     for version, turns in transaction.execute(query, (tenant, before)).fetchall():
-        less = to_json([_row(without_results(StoredTurn(*turn))) for turn in json.loads(turns)])
+        less = to_json([row_of_turn(without_results(StoredTurn(*turn))) for turn in json.loads(turns)])
         if less != turns:
             transaction.execute("UPDATE versions SET turns = ? WHERE id = ?", (less, version))
             changed += 1
@@ -665,14 +669,14 @@ class Conversations:
         values = {**_sought(tenant, search), "limit": limit, "offset": offset, "pinned_first": pinned_first}
         passage, where = "", _with_words(search)
         if where:
-            values["like"] = f"%{_literal(search.strip())}%"
+            values["like"] = f"%{escape_like(search.strip())}%"
             passage = f", COALESCE({_PASSAGE}, {_name_parameter(_PASSAGE, LIKES[0])})"
         rows = await self._database.rows(f"SELECT {_COLUMNS}{passage}{_OF_TENANT}{where}{_LATEST_FIRST}", values)
         return [_summary(row, search) for row in rows]
 
     async def matching(self, tenant: str, prefix: str, limit: int = 10) -> list[ConversationSummary]:
         """Return the conversation of this id, or those whose id starts with it, most recently changed first."""
-        values: dict[str, Any] = {"tenant": tenant, "id": _utf8(prefix), "like": f"{_literal(prefix)}%"}
+        values: dict[str, Any] = {"tenant": tenant, "id": _utf8(prefix), "like": f"{escape_like(prefix)}%"}
         rows = await self._database.rows(f"SELECT {_COLUMNS}{_OF_TENANT} AND id = :id", values)
         if not rows:
             query = f"SELECT {_COLUMNS}{_OF_TENANT} AND id LIKE :like ESCAPE '\\'{_LATEST_FIRST}"

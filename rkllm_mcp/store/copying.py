@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rkllm_mcp.store import memories
 from rkllm_mcp.store.conversations import NEXT_CHANGE
 from rkllm_mcp.store.database import Database, Transaction
 from rkllm_mcp.store.tables import DEVICE_KEYS, daily_totals, raise_daily_totals
@@ -27,6 +28,7 @@ _SHIPPED = ("tenant", "id")
 _GRANT = ("server", "tool", "kind", "fingerprint", "at")
 _SWITCH = ("server", "tool", "is_on", "at")
 _TEXT = ("kind", "key", "text", "at")
+_MEMORY = memories.COLUMNS
 _CALL = (
     *("at", "server", "tool", "arguments", "ruling", "is_error", "error", "result_chars", "seconds"),
     *("conversation", "request"),
@@ -78,6 +80,7 @@ async def copy_store(source: Database, target: Database, tenant: str) -> Copied:
         schedules += added if table == "schedules" else 0
     permissions = await _add_missing(target, _GRANT, "grants", await source.rows(_select(_GRANT, "grants")))
     await _add_missing(target, _SWITCH, "switches", await source.rows(_select(_SWITCH, "switches")))
+    await _add_missing(target, _MEMORY, "memories", await source.rows(_select(_MEMORY, "memories")))
     keys = await source.rows(f"{_select(_TEXT, 'texts')} WHERE kind = ?", (DEVICE_KEYS,))
     devices = await _add_missing(target, _TEXT, "texts", keys)
     totals = await source.ask(daily_totals, reads=True)

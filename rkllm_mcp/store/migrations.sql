@@ -208,3 +208,16 @@ CREATE TABLE schedule_runs (
 );
 CREATE INDEX schedule_runs_by_schedule ON schedule_runs (tenant, schedule, number);
 CREATE INDEX schedule_runs_by_outcome ON schedule_runs (tenant, outcome);
+
+-- migration 8
+-- What a person wants remembered in all their conversations; used is the time at which it was recalled last.
+CREATE TABLE memories (
+    id TEXT PRIMARY KEY,
+    text TEXT NOT NULL,
+    language TEXT NOT NULL,
+    is_pinned INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    source TEXT NOT NULL,
+    created REAL NOT NULL,
+    used REAL NOT NULL
+) WITHOUT ROWID;

@@ -244,3 +244,21 @@ CREATE POLICY own ON schedules USING (tenant = current_setting('rkllm.tenant'));
 ALTER TABLE schedule_runs ENABLE ROW LEVEL SECURITY;
 ALTER TABLE schedule_runs FORCE ROW LEVEL SECURITY;
 CREATE POLICY own ON schedule_runs USING (tenant = current_setting('rkllm.tenant'));
+
+-- migration 7
+-- What a person wants remembered in all their conversations.
+CREATE TABLE memories (
+    tenant text NOT NULL DEFAULT current_setting('rkllm.tenant'),
+    id text NOT NULL,
+    text text NOT NULL,
+    language text NOT NULL,
+    is_pinned bigint NOT NULL,
+    state text NOT NULL,
+    source text NOT NULL,
+    created double precision NOT NULL,
+    used double precision NOT NULL,
+    PRIMARY KEY (tenant, id)
+);
+ALTER TABLE memories ENABLE ROW LEVEL SECURITY;
+ALTER TABLE memories FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON memories USING (tenant = current_setting('rkllm.tenant'));

@@ -27,6 +27,7 @@ import httpx2
 from rkllm_mcp.app.answer import EventQueue
 from rkllm_mcp.app.assistant import PromptQuestion, begin_conversation, stored_about
 from rkllm_mcp.app.models import ListedModel
+from rkllm_mcp.app.person_memory import erase_row
 from rkllm_mcp.app.preview import open_stored
 from rkllm_mcp.app.recorder import restored_turns
 from rkllm_mcp.catalogue import read_catalogue
@@ -60,7 +61,7 @@ from rkllm_mcp.messages import (
     ToolSpec,
 )
 from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer
-from rkllm_mcp.records import StoredConversation
+from rkllm_mcp.records import MemoryRow, StoredConversation
 from rkllm_mcp.surfaces.chat.host import AnsweringModel, ListedServer
 from rkllm_mcp.surfaces.running_service import RunningService, service_for
 from rkllm_mcp.tasks import open_task_group
@@ -240,6 +241,12 @@ class RemoteHost:
         """See ``ChatHost.resume``."""
         return restored_turns(stored, self.new_conversation(stored.system))
 
+    async def forget_memories(self, rows: Sequence[MemoryRow], conversation: Conversation) -> None:
+        """See ``ChatHost.forget_memories``."""
+        for row in rows:
+            await self._send("DELETE", f"/v1/memory/{row.id}")
+            erase_row(conversation, row.text)
+
     async def change_system(self, conversation: Conversation, text: str) -> None:
         """See ``ChatHost.change_system``."""
         if conversation.kept_turns:
@@ -336,6 +343,7 @@ class RemoteHost:
             "tokens": dict(options.tokens),
             "resources": options.resources,
             "store": options.save,
+            "memory": options.memory,
             "options": _settings_of(model),
             "model": self._asked_model,
             "force_tool": model.forced_tool,

@@ -13,7 +13,7 @@ from rkllm_mcp.app.schedules import upcoming
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import PromptTemplate, Resource, ResourceTemplate, ToolSpec
-from rkllm_mcp.records import CallRecord, ConversationSummary, Schedule
+from rkllm_mcp.records import CallRecord, ConversationSummary, MemoryRow, Schedule
 from rkllm_mcp.schedules.rules import describe_moment, describe_rule, read_rule, read_zone
 from rkllm_mcp.surfaces.terminal import Terminal, printable, wrap
 from rkllm_mcp.text import collapse_whitespace, first_line, shorten
@@ -187,6 +187,12 @@ def schedule_lines(schedule: Schedule, now: float, texts: Catalogue) -> list[str
         texts.sentence("schedules.when", rule=rule, zone=zone),
         texts.sentence("schedules.next", times=times),
     ]
+
+
+def memory_table(rows: Sequence[MemoryRow], terminal: Terminal) -> str:
+    """Return what is remembered as a table; empty without rows."""
+    cells = [(row.text, terminal.word("always") if row.is_pinned else "", moment(row.created), row.id) for row in rows]
+    return terminal.table(("REMEMBERED", "ALWAYS", "SINCE", "ID"), cells)
 
 
 def read_pairs(

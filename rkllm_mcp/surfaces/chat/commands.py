@@ -20,6 +20,7 @@ import anyio
 
 from rkllm_mcp.app.assistant import PromptQuestion
 from rkllm_mcp.app.conversation_export import moment
+from rkllm_mcp.app.person_memory import find_rows, keep_row
 from rkllm_mcp.app.preview import find_conversation, forget_approvals, matching_tools
 from rkllm_mcp.app.recorder import ask_again, take_back
 from rkllm_mcp.app.schedules import find_schedule, pause, schedule_of_sentence, zone_here
@@ -37,6 +38,7 @@ from rkllm_mcp.surfaces.running_service import service_for
 from rkllm_mcp.surfaces.tables import (
     conversation_table,
     grant_table,
+    memory_table,
     prompt_table,
     read_pairs,
     resource_table,
@@ -487,7 +489,35 @@ async def _stats(state: ChatState, _argument: str) -> None:
     state.terminal.answer(state.terminal.table((), state.stats.rows(state.phrases)))
 
 
+async def _remember(state: ChatState, argument: str) -> None:
+    row, is_new = await keep_row(state.host.store.memories, argument, state.language, source=state.conversation.id)
+    key = "memory.kept" if is_new else "memory.known"
+    state.terminal.note(state.phrases.sentence(key, text=row.text))
+
+
+async def _memories(state: ChatState, argument: str) -> None:
+    rows = [row for row in await state.host.store.memories.all() if argument.casefold() in row.text.casefold()]
+    _show_listing(state, memory_table(rows, state.terminal), "chat.no_memories")
+
+
+async def _forget_memory(state: ChatState, argument: str) -> None:
+    rows = find_rows(await state.host.store.memories.all(), [argument])
+    await state.host.forget_memories(rows, state.conversation)
+    for row in rows:
+        state.terminal.note(state.phrases.sentence("memory.forgotten", text=row.text))
+
+
+async def _temporary(state: ChatState, _argument: str) -> None:
+    state.options = replace(state.options, save=False, memory=False)
+    state.conversation = state.host.new_conversation()
+    state.conversation.knows_person = True
+    state.clear_attached()
+    state.stats = Stats()
+    state.terminal.note(state.phrases.sentence("chat.temporary"))
+
+
 async def _start_anew(state: ChatState, _argument: str) -> None:
+    state.options = replace(state.options, save=state.host.config.service.history, memory=True)
     state.conversation = state.host.new_conversation()
     state.clear_attached()
     state.stats = Stats()
@@ -573,6 +603,10 @@ COMMANDS: Mapping[str, _Action] = {
     "/rename": rename,
     "/every": make_schedule,
     "/schedules": schedules,
+    "/remember": _remember,
+    "/memories": _memories,
+    "/forget": _forget_memory,
+    "/temporary": _temporary,
     "/stats": _stats,
     "/new": _start_anew,
     "/save": _save,

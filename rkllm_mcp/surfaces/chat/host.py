@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from rkllm_mcp.app.person_memory import erase_row
 from rkllm_mcp.app.preview import set_switch
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import (
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.config.sections import Config
     from rkllm_mcp.events import Event
     from rkllm_mcp.generation import AnswerOptions
-    from rkllm_mcp.records import StoredConversation
+    from rkllm_mcp.records import MemoryRow, StoredConversation
     from rkllm_mcp.store import Store
 
 
@@ -156,6 +157,10 @@ class ChatHost(Protocol):
         """Revoke an approval that is valid for one conversation."""
         ...
 
+    async def forget_memories(self, rows: Sequence[MemoryRow], conversation: Conversation) -> None:
+        """Delete rows for good, also where they were recalled, as in this open conversation."""
+        ...
+
     async def readable(
         self, server: str | None, context: CallContext
     ) -> tuple[Sequence[Resource], Sequence[ResourceTemplate]]:
@@ -274,6 +279,12 @@ class LocalHost:
     async def forget_conversation_grant(self, conversation_id: str, server: str, tool: str) -> None:
         """See ``ChatHost.forget_conversation_grant``."""
         self._app.toolbox.conversation_grants.forget(conversation_id, server, tool)
+
+    async def forget_memories(self, rows: Sequence[MemoryRow], conversation: Conversation) -> None:
+        """See ``ChatHost.forget_memories``."""
+        await self.store.memories.remove([row.id for row in rows])
+        for row in rows:
+            erase_row(conversation, row.text)
 
     async def readable(
         self, server: str | None, context: CallContext

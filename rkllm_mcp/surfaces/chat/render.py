@@ -20,6 +20,7 @@ from rkllm_mcp.events import (
     End,
     EndReason,
     Event,
+    MemoriesUsed,
     Prefill,
     QuestionAnswered,
     Queued,
@@ -97,7 +98,7 @@ class TerminalRenderer:
                 note(f"  ← {event.seconds:.1f} s  {shorten(collapse_whitespace(event.text), RESULT_CHARS)}")
             case ToolProgress():
                 self._progress(event)
-            case Approval() | Elicitation() | Sources():
+            case Approval() | Elicitation() | Sources() | MemoriesUsed():
                 self._detail(event)
             case ToolFinished() | ResourceRead() | Text() | Thinking() | Usage() | Prefill() | QuestionAnswered():
                 pass  # a status line said that it failed, or that it was read; ``show`` has shown the others
@@ -106,8 +107,11 @@ class TerminalRenderer:
             case _:
                 assert_never(event)
 
-    def _detail(self, event: Approval | Elicitation | Sources) -> None:
-        if isinstance(event, Sources):
+    def _detail(self, event: Approval | Elicitation | Sources | MemoriesUsed) -> None:
+        if isinstance(event, MemoriesUsed):
+            rows = "; ".join(row["text"] for row in event.rows)
+            text = self._phrases.sentence("answer.kept" if event.is_new else "answer.remembered", rows=rows)
+        elif isinstance(event, Sources):
             names = dict.fromkeys(map(self._source_name, event.items))
             line = shorten(collapse_whitespace("; ".join(names)), RESULT_CHARS)
             text = self._phrases.sentence("answer.sources", places=line)
@@ -115,7 +119,7 @@ class TerminalRenderer:
             text = self._phrases.sentence("answer.waiting", name=event.name, reason=event.reason)
         else:
             text = self._phrases.sentence("answer.asks", server=event.server, message=event.message)
-        self._terminal.note(text, "" if isinstance(event, Sources) else YELLOW)
+        self._terminal.note(text, "" if isinstance(event, (Sources, MemoriesUsed)) else YELLOW)
 
     def _source_name(self, source: Source) -> str:
         page = self._phrases.sentence("answer.page", page=source["page"]) if source["page"] else ""

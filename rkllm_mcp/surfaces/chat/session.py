@@ -75,7 +75,7 @@ def chat(
                 # Questions are shown on standard error; ask only if it is a terminal.
                 inquirer = FormPrompt(session.terminal, lines, language) if sys.stderr.isatty() else None
             approvals, save = "ask" if inquirer else "refuse", host.config.service.history
-            options = AnswerOptions(approvals=approvals, tokens=tokens, save=save, language=language)
+            options = AnswerOptions(approvals=approvals, tokens=tokens, save=save, language=language, memory=True)
             state = ChatState(
                 host,
                 host.new_conversation(),

@@ -76,6 +76,7 @@ _GROUPS: Mapping[str, Mapping[str, CommandEntry]] = {
         "status": CommandEntry("maintenance", "Show whether the assistant runs, where, and with which model."),
         "conversations": CommandEntry("conversations", "Manage saved conversations."),
         "schedules": CommandEntry("schedules", "Ask questions and give reminders at certain times."),
+        "memory": CommandEntry("memory", "Manage what the assistant remembers of you in all conversations."),
         "config": CommandEntry("config", "Check, show and create the configuration."),
         "service": CommandEntry("service", "Install, start and stop the assistant as a systemd service."),
         "backup": CommandEntry("backup", "Save configuration, conversations, keys and knowledge bases to one file."),

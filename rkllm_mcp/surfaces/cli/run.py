@@ -355,6 +355,8 @@ def run_command(
     approvals = "grant" if yes else "ask" if can_ask else "refuse"
     model = ModelOptions(max_tokens, tool_choice=ForcedTool(force_tool) if force_tool is not None else "auto")
     options = AnswerOptions(model, not no_tools, approvals=approvals, is_single=True)
+    # What is piped into the command is not what the person says.
+    options = replace(options, memory=bool(words) and "-" not in words)
     if force_tool is not None and (no_tools or session.no_mcp):
         raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
     if not as_json:

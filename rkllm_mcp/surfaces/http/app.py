@@ -23,6 +23,7 @@ from rkllm_mcp.surfaces.http import (
     conversations,
     devices,
     execute,
+    memory,
     model_catalogue,
     models,
     ollama,
@@ -58,6 +59,7 @@ _MODULES = (
     resources,
     board,
     person,
+    memory,
     openapi,
     page,
 )

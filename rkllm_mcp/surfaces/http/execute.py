@@ -206,6 +206,9 @@ class ExecuteBody(bodies.RequestBody):
     """Secrets for headers of servers, by name; used for this answer and kept nowhere."""
     resources: bool = True
     """Resources that the message names as @server:uri are read; false for a message with text of others."""
+    memory: bool = True
+    """What the message asks to be remembered is kept, and what the caller wanted remembered is recalled for it, with a
+    key that may approve; false for a temporary conversation."""
     store: bool = True
     """The answer is stored with its conversation, if the service stores conversations."""
     force_tool: _Name | None = None
@@ -547,6 +550,7 @@ def _answer_options(
         tokens=body.tokens,
         save=body.store and app.config.service.history,
         resources="tools" in rights and body.resources and not earlier_events,
+        memory=body.memory and "approve" in rights,
         language=language_of_header(request.headers.get("accept-language", "")),
         begun=earlier_events,
     )

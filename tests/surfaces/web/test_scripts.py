@@ -56,7 +56,8 @@ def test_every_script_is_a_module_of_one_sitting_with_a_header() -> None:
     for path in SCRIPTS:
         text = path.read_text("utf-8")
         assert text.startswith("/**"), f"{path.name} does not open with what it is"
-        assert len(text.splitlines()) < MODULE_LINES, path.name
+        # A language has as many sentences as the page.
+        assert path.name.startswith("phrases.") or len(text.splitlines()) < MODULE_LINES, path.name
 
 
 def test_nothing_in_the_scripts_makes_markup_or_code_out_of_text() -> None:

@@ -103,7 +103,11 @@ const documents = new DocumentsPanel({
     composer.focus();
   },
 });
-const welcome = new Welcome({ ask: (message) => ask({ message }), open: (name, part) => panel.open(name, part) });
+const welcome = new Welcome({
+  ask: (message) => ask({ message }),
+  open: (name, part) => panel.open(name, part),
+  begin: () => desk.thread.begin,
+});
 const modelsTold = { use: (/** @type {string} */ name) => models.choose(name), changed: () => void introduce() };
 const keys = {
   isSet: () => access.isKeySet,
@@ -192,7 +196,7 @@ async function changeSettings(id) {
   const path = `/v1/conversations/${encodeURIComponent(id)}`;
   const chosen = await chosenSettings(id ? await api.get(path) : thread.begin);
   if (chosen && id) await api.patch(path, chosen);
-  else if (chosen) thread.begin = chosen;
+  else if (chosen) thread.begin = { ...thread.begin, ...chosen };
 }
 
 /** Who is asked, and whether that is a real board. */

@@ -14,7 +14,8 @@
  * @typedef {{kind: "resource", uri: string}} Attached
  * @typedef {import("../panels/passage.js").Source} Source
  * @typedef {{kind: "sources", items: Source[]}} Sources
- * @typedef {Sources | Words | Call | Mistake | Question | Attached} Segment
+ * @typedef {{kind: "memories", rows: import("./memory_chips.js").Row[], isNew: boolean}} Memories
+ * @typedef {Memories | Sources | Words | Call | Mistake | Question | Attached} Segment
  * @typedef {{prompt: number, prefilled: number, cached: number, generated: number, prefill_ms: number,
  *   decode_ms: number, first_ms: number, last: number, corrections: number}} Costs
  * @typedef {{reason: string, error: string | null}} Ending
@@ -84,6 +85,8 @@ export class Answer {
         return [this.#begin({ kind: "resource", uri: event.uri })];
       case "sources":
         return event.items.length > 0 ? [this.#begin({ kind: "sources", items: event.items })] : [];
+      case "memories":
+        return event.rows.length > 0 ? [this.#begin({ kind: "memories", rows: event.rows, isNew: event.is_new })] : [];
       case "end":
         return this.#end(event);
       case "status":

@@ -13,6 +13,7 @@ import { figure, language, named, say, t } from "../i18n.js";
 import { MarkdownView } from "../markdown/view.js";
 import { announce } from "./announcer.js";
 import { Answer } from "./answer.js";
+import { memoryChips } from "./memory_chips.js";
 import { Pace } from "./pace.js";
 import { QuestionCard } from "./questions.js";
 import { Sentences } from "./sentences.js";
@@ -92,7 +93,7 @@ export class AnswerView {
   /** Whether the model reads: it ends that before it stops. */
   get isReading() {
     const { segments, position } = this.answer;
-    return position === null && segments.every(({ kind }) => kind === "call" || kind === "resource" || kind === "sources");
+    return position === null && segments.every(({ kind }) => kind === "call" || kind === "resource" || kind === "sources" || kind === "memories");
   }
 
   /** The person wants it to end, which takes a moment while the model reads. */
@@ -155,6 +156,8 @@ export class AnswerView {
     this.leave();
     this.#draw();
     for (const view of this.#views.values()) view.end?.();
+    // Below the answer, though they came before it.
+    for (const [{ kind }, { node }] of this.#views) if (kind === "memories") this.#parts.append(node);
     if (!this.#isPast) for (const sentence of this.#sentences.finish()) announce(sentence);
     this.node.removeAttribute("aria-busy");
     this.#line.remove();
@@ -304,6 +307,8 @@ function viewOf(segment, isPast) {
     }
     case "sources":
       return { node: sourcesView(segment.items), update: () => undefined };
+    case "memories":
+      return { node: memoryChips(segment.rows, segment.isNew), update: () => undefined };
     case "resource":
       return { node: h("p", { class: "chip" }, icon("clip"), h("span", {}, segment.uri)), update: () => undefined };
   }

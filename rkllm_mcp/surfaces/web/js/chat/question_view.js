@@ -10,6 +10,7 @@ import { button, choices, copyButton, iconButton } from "../buttons.js";
 import { fill, h, icon } from "../dom.js";
 import { labelled, say } from "../i18n.js";
 import { isSending } from "./composer.js";
+import { rememberMessage } from "./memory_chips.js";
 import { thumbnails } from "./pictures.js";
 
 const TYPING_MS = 400;
@@ -97,6 +98,7 @@ export class QuestionView {
       this.#foot,
       this.versions > 1 && this.#switch(),
       message && copyButton(() => message),
+      message && iconButton("book", "memory.remember", () => void rememberMessage(message), { class: "icon-button remember" }),
       message && iconButton("edit", "chat.edit", () => this.edit(), { class: "icon-button edit" }),
     );
   }

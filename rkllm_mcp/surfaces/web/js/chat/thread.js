@@ -458,7 +458,7 @@ export class Thread {
       const data = seen.map((picture) => picture.data).filter(Boolean);
       return { role, text, ...(data.length > 0 && { pictures: data }) };
     });
-    const rest = { history: said, replaces, approvals: "ask" };
+    const rest = { history: said, replaces, approvals: "ask", ...(this.begin.isTemporary && { store: false, memory: false }) };
     return { ...asked, ...options, ...rest, ...(this.id ? { conversation: this.id } : begin) };
   }
 

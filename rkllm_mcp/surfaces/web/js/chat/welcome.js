@@ -31,7 +31,10 @@ export class Welcome {
   tokens = 0;
   #actions;
 
-  /** @param {{ask: (message: string) => void, open: (panel: string, part?: string) => void}} actions */
+  /**
+   * @param {{ask: (message: string) => void, open: (panel: string, part?: string) => void,
+   *   begin: () => import("../dialogs/settings.js").Settings}} actions `begin` returns what the new conversation begins with
+   */
   constructor(actions) {
     this.#actions = actions;
   }
@@ -71,6 +74,16 @@ export class Welcome {
     );
   }
 
+  /** The choice of a conversation that is not stored. */
+  #temporary() {
+    const begin = this.#actions.begin();
+    const input = h("input", { type: "checkbox", checked: begin.isTemporary === true });
+    input.addEventListener("change", () => {
+      this.#actions.begin().isTemporary = input.checked;
+    });
+    return h("label", { class: "option" }, input, " ", say("welcome.temporary"));
+  }
+
   /**
    * @param {number} servers
    * @param {number} tools
@@ -89,6 +102,7 @@ export class Welcome {
       byId("welcome-more"),
       button("servers.add", () => this.#actions.open("servers", "add"), { class: "quiet" }),
       button("documents.add", () => this.#actions.open("documents"), { class: "quiet" }),
+      this.#temporary(),
     );
   }
 }

@@ -1,7 +1,8 @@
 /**
  * The options of all questions of one conversation: a system text, sampling, thinking, and the tools.
  *
- * @typedef {{settings: Record<string, any>, system: string | null}} Settings
+ * @typedef {{settings: Record<string, any>, system: string | null, isTemporary?: boolean}} Settings a temporary conversation
+ *   is not stored, and nothing is remembered or recalled in it
  */
 import { api } from "../access.js";
 import { choices, submitButton } from "../buttons.js";

@@ -11,6 +11,7 @@ import { canNotify } from "../home.js";
 import { say, t } from "../i18n.js";
 import { prefer, preference } from "../preferences.js";
 import { sentenceOf } from "../problems.js";
+import { MemorySection } from "./memory.js";
 
 // As many letters as the board takes.
 const LONGEST_ABOUT = 2000;
@@ -35,6 +36,7 @@ export class SettingsPanel {
   node = h("div", { class: "panel-body" });
   #key = h("p", { class: "muted" });
   #person = h("section", { class: "field", hidden: true });
+  #memory = new MemorySection();
   #data = h("section", { class: "field", hidden: true });
   #about = h("dl", { class: "facts" });
   #keys;
@@ -89,6 +91,7 @@ export class SettingsPanel {
         applyTextSize,
       ),
       this.#person,
+      this.#memory.node,
       canNotify() &&
         h(
           "section",
@@ -117,6 +120,7 @@ export class SettingsPanel {
     this.#key.replaceChildren(say(this.#keys.isSet() ? "key.is_set" : "key.is_not_set"));
     this.#forget.hidden = !this.#keys.isSet();
     void this.#showPerson();
+    void this.#memory.load();
     void this.#showAbout();
   }
 

@@ -1,0 +1,219 @@
+"""Find what a person asks to be remembered in their own words, by rules, in English and Japanese.
+
+    message ─▶ without quotations ─▶ sentences ─▶ the request and what it is about ─▶ ``Statement``
+
+A question about the past ("do you remember …?"), a task ("remember to …") and a quotation are no statements.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from rkllm_mcp.config.secrets import redacted_text
+from rkllm_mcp.records import LONGEST_ROW
+from rkllm_mcp.text import collapse_whitespace, shorten
+
+# Longer messages have material in them, such as a pasted page, which is not what the person says.
+_LONGEST_MESSAGE = 600
+_MOST_LINES = 4
+
+_QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|『[^』]*』|(?<!\w)'[^']*'(?!\w)|「[^」]*」|`[^`]*`")
+_SENTENCE = re.compile(r".+?(?:[。！？!?]+|(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bSt)\.(?=\s|$)|\n|$)", re.DOTALL)
+
+# English: "remember that …", "please keep in mind: …", and "… . Remember that."
+_POLITE = (
+    r"(?:(?:ok(?:ay)?|hey|hi|hello|also|and|oh|so|well|btw|by the way|from now on|please|pls|just|kindly"
+    r"|(?:can|could|would|will) you|i(?:'d| would) like you to|i want you to|you (?:should|must))[\s,]+)*"
+)
+_KEEP = r"(?:remember|memori[sz]e|keep in mind|(?:don't|do not|never) forget|make a (?:mental )?note)"
+_LEADING = re.compile(
+    rf"{_POLITE}(?:{_KEEP}|keep (?:this|that|it) in mind)(?:\s+for (?:me|later|next time))?"
+    r"(?P<mark>\s*(?:this|the following)?\s*[:,]\s*(?:that\s+)?|\s+that\s+|\s+)(?P<fact>.+)",
+    re.IGNORECASE,
+)
+_ALONE = re.compile(
+    rf"{_POLITE}(?:{_KEEP}(?:\s+(?:that|this|it))?|keep (?:this|that|it) in mind)"
+    r"(?:\s+for (?:me|later|next time))?(?:[\s,]+(?:please|thanks|thank you|for me|okay|ok))*[\s.!?]*",
+    re.IGNORECASE,
+)
+_TRAILING = re.compile(
+    rf"(?P<fact>.+?)\s*[,;–—-]+\s*{_POLITE}(?:{_KEEP}(?:\s+(?:that|this|it))?|keep (?:this|that|it) in mind)"
+    r"(?:[\s,]+(?:please|thanks|for me))*[\s.!]*",
+    re.IGNORECASE,
+)
+# What follows "remember" without "that": a clause with a subject, not an object.
+_CLAUSE = re.compile(
+    r"(?:i|i'm|i've|we|we're|my|our|the|he|she|they|it|\w+'s)\b.*?(?:'s|'m|'re|'ve|\b(?:is|are|am|was|were|has|have|had"
+    r"|do|does|don't|doesn't|can|can't|cannot|will|won't|like|love|hate|prefer|need|live|work|play|speak|study|use"
+    r"|drive|moved|born|go|goes|likes|lives|works))\b",
+    re.IGNORECASE,
+)
+_NO_FACT = re.compile(r"(?:to|when|what|where|how|who|why|which|if|whether|me|us|that|this|it)\b", re.IGNORECASE)
+_ASKS = re.compile(r"\b(?:can|could|would|will) you\b", re.IGNORECASE)
+
+# Japanese: 「…を覚えて」, 「覚えておいて：…」, and 「…。覚えて」.
+_JA_KEEP = (
+    r"(?:(?:しっかり|ちゃんと|よく|必ず|ぜひ)?(?:覚え|おぼえ|憶え|記憶し)(?:ておいて|とい[てで]|ていて|ておけ|とけ|て)"
+    r"|(?:絶対)?忘れないで(?:おいて|いて)?)"
+)
+_JA_POLITE = (
+    r"(?:ください|下さい|ちょうだい|頂戴|くれる|くれます|くれませんか|くれますか|もらえる|もらえます|もらえますか"
+    r"|もらえませんか|いただけますか|ほしいです|ほしいんだけど|ほしいな|ほしい|欲しい|お願いします|お願い|[ねよな])*"
+)
+_JA_END = r"[。．.！!〜～\s]*"
+_JA_LEAD = (
+    r"(?:(?:お願い|ねえ|あと|それと|ちなみに|あのね|次の(?:こと|内容)|以下|これ|このこと)(?:です|を|は)?[、,，\s]*)*"
+)
+_JA_ALONE = re.compile(
+    rf"{_JA_LEAD}(?:(?:これ|それ|このこと|そのこと|今の)(?:を|は|も)?、?)?{_JA_KEEP}{_JA_POLITE}[？?]?{_JA_END}"
+)
+_JA_LEADING = re.compile(rf"{_JA_LEAD}{_JA_KEEP}{_JA_POLITE}\s*[:：、,，\s]\s*(?P<fact>.+)", re.DOTALL)
+_JA_TRAILING = re.compile(
+    r"(?P<fact>.+?)(?P<joint>(?:という|っていう)?(?:の|こと|事)(?:を|は)?|を|と|って"
+    r"|(?:だ|です|ます)?(?:から|ので)|なので|んだけど|けど|[、,，\s])"
+    rf"(?:[、,，\s]|これ(?:を|は)?|それ(?:を|は)?)*{_JA_KEEP}{_JA_POLITE}[？?]?{_JA_END}"
+)
+_JA_INTRODUCTION = re.compile(r"(?:ちなみに|あと|それと|お願い|ねえ|あのね|じゃあ?)[、,，\s]*")
+# A sentence with a topic, or with a verb or an adjective at its end.
+_JA_TOPIC = re.compile(r"[^はがも]+[はがも].+")
+_JA_PREDICATE = re.compile(r"(?:[るたい]|だ|です|ます|ません|ない|である)\Z")
+_JA_ASKS = re.compile(r"(?:何|なに|なん|誰|だれ|どこ|いつ|どう|どの|どれ|なぜ|いくつ|いくら)|か\Z|っけ\Z")
+_JA_OTHER_LEARNS = re.compile(r"(?:に|が)[^はがも]*\Z|(?:彼|彼女|さん|子供|子ども)は")
+_JAPANESE = re.compile(r"[\u3041-\u30ff\u4e00-\u9fff]")
+
+# Names of secrets, which are not kept even where their value looks like a word.
+_SECRET_NAME = re.compile(
+    r"\b(?:password|passcode|passphrase|pin(?: code| number)?|secret key|api key|access token|private key|cvv|cvc"
+    r"|seed phrase|recovery code)\b|パスワード|暗証番号|パスコード|秘密鍵"
+    r"|アクセストークン|ＡＰＩキー|APIキー|合言葉|復元コード|セキュリティコード",
+    re.IGNORECASE,
+)
+_DIGITS = re.compile(r"(?<![\d-])(?:\d[ -]?){12,19}(?![\d-])")
+_MY_NUMBER = re.compile(r"マイナンバー|個人番号|social security|\bssn\b|credit card|クレジットカード", re.IGNORECASE)
+_CARD_DIGITS = range(13, 20)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a message asks to be remembered."""
+
+    fact: str  # the row, in the person's own words; longer ones are cut
+    rest: str = ""  # what the message says besides; empty if that is all
+
+
+def is_secret(text: str) -> bool:
+    """Return True for a text with a password, a key or the number of a card, which is not to be remembered."""
+    if redacted_text(text) != text or _SECRET_NAME.search(text):
+        return True
+    numbers = ["".join(filter(str.isdigit, match[0])) for match in _DIGITS.finditer(text)]
+    return any(len(number) in _CARD_DIGITS and _is_card_number(number) for number in numbers) or (
+        bool(_MY_NUMBER.search(text)) and any(character.isdigit() for character in text)
+    )
+
+
+def _is_card_number(digits: str) -> bool:
+    """Return True if the last digit is the check digit of the others (Luhn, ISO/IEC 7812-1)."""
+    doubled = (int(digit) * (2 if index % 2 else 1) for index, digit in enumerate(reversed(digits)))
+    return sum(value - 9 if value > 9 else value for value in doubled) % 10 == 0
+
+
+def row_text(text: str) -> str:
+    """Return a text as it is stored: on one line, at most ``LONGEST_ROW`` characters."""
+    return shorten(collapse_whitespace(text), LONGEST_ROW)
+
+
+def statement_in(message: str) -> Statement | None:
+    """Return what a person's message asks to be remembered; None if it asks nothing of the kind."""
+    text = message.strip()
+    if not text or len(text) > _LONGEST_MESSAGE or text.count("\n") >= _MOST_LINES:
+        return None
+    text = unicodedata.normalize("NFC", text).replace("’", "'")
+    # As long as the text, so that a match gives places in it.
+    masked = _QUOTED.sub(lambda match: "\x00" * len(match[0]), text)
+    if not re.search(rf"{_KEEP}|in mind|{_JA_KEEP}", masked, re.IGNORECASE):
+        return None
+    spans = [match.span() for match in _SENTENCE.finditer(masked) if match[0].strip()]
+    for index, (start, end) in enumerate(spans):
+        sentence = masked[start:end]
+        if (place := _fact_in(sentence)) is not None:
+            fact, used = text[start + place[0] : start + place[1]], (start, end)
+        elif not _is_request_alone(sentence) or len(spans) == 1:
+            continue
+        elif index == 0:
+            fact, used = text[end : spans[-1][1]], (start, spans[-1][1])
+        else:
+            # With a question before it, only the last sentence.
+            is_told = not re.search("[?？]", masked[:start])
+            begin = spans[0 if is_told else index - 1][0]
+            fact, used = text[begin:start], (begin, end)
+        if _is_fact(fact := _trimmed(fact)):
+            rest = f"{text[: used[0]].strip()} {text[used[1] :].strip()}".strip()
+            return Statement(row_text(fact), rest)
+    return None
+
+
+def _fact_in(sentence: str) -> tuple[int, int] | None:
+    """Return the place of the fact in a sentence that asks for it; None if it does not."""
+    lead = len(sentence) - len(sentence.lstrip())
+    words = sentence.strip()
+    is_japanese = bool(_JAPANESE.search(words))
+    for pattern in (_JA_LEADING, _JA_TRAILING) if is_japanese else (_LEADING, _TRAILING):
+        match = pattern.fullmatch(words)
+        if match is None:
+            continue
+        fact = match["fact"]
+        if is_japanese and pattern is _JA_TRAILING and not _is_told(fact, match["joint"]):
+            continue
+        if not is_japanese and pattern is _LEADING and not _is_clause(words, fact, match["mark"]):
+            continue
+        return lead + match.start("fact"), lead + match.end("fact")
+    return None
+
+
+def _is_clause(words: str, fact: str, mark: str) -> bool:
+    """Return True if what follows "remember" is a statement and the sentence no question about the past."""
+    has_mark = "that" in mark.lower() or ":" in mark
+    if words.endswith("?") and not _ASKS.search(words):
+        return False
+    if has_mark:
+        return len(fact.split()) > 1
+    return not _NO_FACT.match(fact) and _CLAUSE.match(fact) is not None
+
+
+def _is_told(fact: str, joint: str) -> bool:
+    """Return True if what stands before 「覚えて」 is a statement, not what somebody is to learn."""
+    if _JA_ASKS.search(fact) or re.search(r"[？?]", fact):
+        return False
+    if joint == "を":
+        return fact.endswith("\x00") or (_JA_TOPIC.fullmatch(fact) is not None and not _JA_OTHER_LEARNS.search(fact))
+    if joint in ("、", ",", "，") or joint.isspace():
+        return _JA_TOPIC.fullmatch(fact) is not None and not re.search(r"(?:こと|名前|誕生日)\Z", fact)
+    return _JA_TOPIC.fullmatch(fact) is not None or _JA_PREDICATE.search(fact) is not None
+
+
+def _is_request_alone(sentence: str) -> bool:
+    """Return True for a sentence that only asks to remember what stands before or after it."""
+    words = sentence.strip()
+    if _JA_ALONE.fullmatch(words):
+        return True
+    is_asked = words.endswith("?") and not _ASKS.search(words)
+    return _ALONE.fullmatch(words) is not None and not is_asked and words.rstrip(".! ").lower() != "remember"
+
+
+def _trimmed(fact: str) -> str:
+    fact = _JA_INTRODUCTION.sub("", fact.strip(), count=1) if _JAPANESE.search(fact) else fact.strip()
+    fact = fact.strip(" \t\n\u3000。．.！!、,，;；:：…")
+    if len(fact) > 1 and fact[0] in '「『“"' and fact[-1] in '」』”"':
+        fact = fact[1:-1]
+    return re.sub(r"[\s,]+please\Z", "", fact.rstrip("?？"), flags=re.IGNORECASE)
+
+
+def _is_fact(fact: str) -> bool:
+    """Return True for a text that tells something, not a question or a single word."""
+    if len(fact) < 3 or fact.endswith(("?", "？")):
+        return False
+    if _JAPANESE.search(fact):
+        return not _JA_ASKS.search(fact)
+    return len(fact.split()) > 1

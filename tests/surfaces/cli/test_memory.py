@@ -1,0 +1,49 @@
+"""``rkllm-mcp memory``, and the memory in the chat."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support.demo_app import make_demo
+
+
+def test_rows_are_added_listed_exported_imported_removed_and_cleared(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, servers=())
+    assert "Nothing is remembered." in demo.run_here("memory", "list").stderr
+    added = demo.run_here("memory", "add", "私の犬の名前はハチ")
+    assert added.returncode == 0, added.stderr
+    demo.run_here("memory", "add", "--always", "I do not eat meat")
+    assert "already" in demo.run_here("memory", "add", "i do not eat MEAT").stderr
+    refused = demo.run_here("memory", "add", "my password is hunter2")
+    assert (refused.returncode, "password manager" in refused.stderr) == (2, True)
+    rows = json.loads(demo.run_here("memory", "list", "--json").stdout)
+    assert [(row["text"], row["always"]) for row in rows] == [
+        ("私の犬の名前はハチ", False),
+        ("I do not eat meat", True),
+    ]
+    listing = demo.run_here("memory", "list", "--search", "MEAT").stdout
+    assert ("I do not eat meat" in listing, "ハチ" in listing) == (True, False)
+    file = tmp_path / "memory.json"
+    demo.run_here("memory", "export", "-o", str(file))
+    unknown = demo.run_here("memory", "remove", "zzzz")
+    assert (unknown.returncode, "'rkllm-mcp memory list' shows the ids" in unknown.stderr) == (2, True)
+    assert "Deleted" in demo.run_here("memory", "remove", rows[0]["id"][:6]).stderr
+    assert "1 of 2 imported" in demo.run_here("memory", "import", str(file)).stderr
+    assert "2 deleted" in demo.run_here("memory", "clear", "--yes").stderr
+    assert json.loads(demo.run_here("memory", "list", "--json").stdout) == []
+    wrong = demo.run_here("memory", "import", "-", stdin='{"format": "x"}')
+    assert (wrong.returncode, "no export of a memory" in wrong.stderr) == (2, True)
+
+
+def test_a_person_says_it_in_the_chat_and_asks_in_another_conversation(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, servers=())
+    told = demo.run("chat", stdin="私の犬の名前はハチ。覚えて\n/remember I live in Kobe\n/memories\n")
+    assert "[Kept in memory: 私の犬の名前はハチ]" in told.stdout + told.stderr
+    assert "覚えました：私の犬の名前はハチ" in told.stdout
+    assert "I live in Kobe" in told.stdout
+    lines = "うちの犬の名前は？\n/temporary\nうちの犬の名前は？\n/new\n/forget 私の犬の名前はハチ\nうちの犬の名前は？\n"
+    asked = demo.run("chat", stdin=lines)
+    shown = asked.stdout + asked.stderr
+    assert shown.count("[Remembered: 私の犬の名前はハチ]") == 1
+    assert "Deleted: 私の犬の名前はハチ" in shown
