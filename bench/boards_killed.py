@@ -1,6 +1,7 @@
 """Three emulated boards, PostgreSQL and HAProxy, of which one after the other is killed: is a question lost?
 
     .venv/bin/python -m bench.boards_killed [--minutes 10] [--people 16] [--think 18] [--seed 1]
+    .venv/bin/python -m bench.boards_killed --outages 10,100,300
     .venv/bin/python -m bench.boards_killed --calm [--minutes 10] [--people 50] [--think 90]
 
 People ask through the proxy in conversations of their own. A question is acknowledged when the proxy's answer to it
@@ -8,6 +9,9 @@ begins. Every part in turn gets a SIGKILL and begins again a moment later. Whoev
 as the page offers it; how long that takes until an answer begins is a wait, as is how long a question waits that was
 not acknowledged at once. At the end every acknowledged question is read back from each board: with the whole answer if
 its asker has received it, else whole or marked as broken off.
+
+``--outages`` takes the database away for so many seconds each time, and nothing else. A board is back when it reads
+what is stored and nothing waits there for the database, at most ``BACK_S`` after the database's return.
 
 ``--calm`` kills nothing and compares waits for the first token with those of one common queue, computed from when the
 same questions came and how long the NPU worked for each. The exit code is 1 when anything was found.
@@ -39,9 +43,12 @@ from tests.support.served import scripted_model
 
 # The longest that a board which died makes anybody wait, and the share of a common queue's 95th percentile, at most.
 WAIT_S, SHARE = 15.0, 1.2
+# The longest that a board is away after the database has come back.
+BACK_S = 5.0
 # Between two kills, and how long a killed part stays away.
 _PAUSE_S, _AWAY_S = 10.0, 4.0
 _RETRY_S = 0.5
+_LOOK_S = 0.1
 _PATIENCE_S = 90.0
 # Of an answer, and of a calm one: 4 s at 15 tokens per second, with which 50 people keep three boards busy for three
 # quarters of the time. With more both queues only grow; with less the wait is mostly the way there.
@@ -77,6 +84,7 @@ class Report:
     common_queue_s: list[float] = field(default_factory=list[float])
     mean_work_s: float = 0.0  # prefill and decode of one answer
     caught_up_s: float = 0.0  # from the last kill until no board was behind
+    back_s: dict[str, float] = field(default_factory=dict[str, float])  # of the slowest board, by the outage before
 
     def as_json(self) -> dict[str, Any]:
         """Return the counts and the percentiles."""
@@ -92,6 +100,7 @@ class Report:
             "first_token_p95_s": percentile(self.first_token_s),
             "common_queue_p95_s": percentile(self.common_queue_s),
             "caught_up_s": round(self.caught_up_s, 1),
+            "back_s": self.back_s,
             "findings": self.tally.findings,
         }
 
@@ -235,6 +244,39 @@ class _Killer:
                 await anyio.to_thread.run_sync(start)
 
 
+async def _outages(several: Boards, database: PostgresServer, report: Report, lengths_s: Sequence[float]) -> None:
+    """Take the database away for each of these times, and measure when each board is back."""
+    for length_s in lengths_s:
+        # Something is stored that every board can be asked for.
+        asked: Asked | None = None
+        while asked is None:
+            await anyio.sleep(_PAUSE_S)
+            asked = next((each for each in report.asked if each.is_whole), None)
+        await anyio.to_thread.run_sync(database.kill)
+        report.kills["PostgreSQL"] += 1
+        await anyio.sleep(length_s)
+        await anyio.to_thread.run_sync(database.start)
+        began = time.monotonic()
+        path = f"/v1/conversations/{asked.conversation}"
+
+        async def wait_for(address: str, path: str = path) -> None:
+            client = httpx2.AsyncClient(base_url=f"http://{address}", timeout=_PATIENCE_S)
+            async with client:
+                is_back = False
+                while not is_back:
+                    await anyio.sleep(_LOOK_S)
+                    ready, read = await client.get("/readyz"), await client.get(path)
+                    is_back = read.is_success and not {"behind", "storage"} & set(ready.json())
+
+        async with anyio.create_task_group() as boards_back:
+            for board in several.boards.values():
+                boards_back.start_soon(wait_for, board.address)
+        back_s = round(time.monotonic() - began, 1)
+        report.back_s[f"{length_s:g} s"] = back_s
+        if back_s > BACK_S:
+            report.tally.find(f"after {length_s:g} s without the database a board was away for {back_s} s more")
+
+
 async def _read_back(several: Boards, report: Report, words: int) -> None:
     """Compare what each board has of every conversation with what was asked and received."""
     stored: dict[str, dict[str, tuple[str, str]]] = {}
@@ -261,10 +303,14 @@ async def _read_back(several: Boards, report: Report, words: int) -> None:
                 report.endings[ending] += 1
 
 
-async def _carry_out(crowd: _People, people: int, database: PostgresServer | None) -> None:
+async def _carry_out(
+    crowd: _People, people: int, database: PostgresServer | None, outages_s: Sequence[float] = ()
+) -> None:
     report, is_over = crowd.report, anyio.Event()
     async with anyio.create_task_group() as disturbing:
-        if database is not None:
+        if outages_s and database is not None:
+            disturbing.start_soon(_outages, crowd.several, database, report, outages_s)
+        elif database is not None:
             disturbing.start_soon(_Killer(crowd.several, database, report).run, is_over)
         async with anyio.create_task_group() as asking:
             for number in range(people):
@@ -293,8 +339,16 @@ async def _caught_up(several: Boards, report: Report) -> None:
     report.caught_up_s = time.monotonic() - began
 
 
-def killed(minutes: float, people: int = 16, think_s: float = 18.0, seed: int = 1, *, is_calm: bool = False) -> Report:
-    """Let people ask for this many minutes, and kill every part in turn unless it is calm."""
+def killed(
+    minutes: float,
+    people: int = 16,
+    think_s: float = 18.0,
+    seed: int = 1,
+    *,
+    is_calm: bool = False,
+    outages_s: Sequence[float] = (),
+) -> Report:
+    """Let people ask for this many minutes, and kill every part in turn unless it is calm, or outages are given."""
     report = Report(Tally("boards"))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="boards-")))
@@ -304,8 +358,8 @@ def killed(minutes: float, people: int = 16, think_s: float = 18.0, seed: int = 
         database = stack.enter_context(postgres_server())
         several = stack.enter_context(boards(folder, model, store=database.new_database()))
         crowd = _People(several, report, Budget(seconds=minutes * 60), seed, think_s, words)
-        anyio.run(_carry_out, crowd, people, None if is_calm else database)
-    if not is_calm and max(report.waits_s, default=0.0) > WAIT_S:
+        anyio.run(_carry_out, crowd, people, None if is_calm else database, outages_s)
+    if not is_calm and not outages_s and max(report.waits_s, default=0.0) > WAIT_S:
         report.tally.find(f"a client waited {max(report.waits_s):.1f} s for an answer to begin")
     first, common = percentile(report.first_token_s), percentile(report.common_queue_s)
     if is_calm and first is not None and common is not None and first > SHARE * common:
@@ -320,11 +374,15 @@ def main() -> int:
     parser.add_argument("--people", type=int, help="16, or 50 with --calm")
     parser.add_argument("--think", type=float, help="seconds between an answer and the next question; 18, or 90")
     parser.add_argument("--calm", action="store_true", help="kill nothing, and compare with a common queue")
+    parser.add_argument("--outages", default="", help="seconds without the database, such as 10,100,300")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     people, think_s = (50, 90.0) if given.calm else (16, 18.0)
     people, think_s = given.people or people, given.think or think_s
-    report = killed(given.minutes, people, think_s, given.seed, is_calm=given.calm)
+    outages_s = [float(length) for length in given.outages.split(",") if length]
+    # Each begins after a pause, and what waited is made up for.
+    minutes = given.minutes if not outages_s else sum(outages_s, 30.0 * (1 + len(outages_s))) / 60
+    report = killed(minutes, people, think_s, given.seed, is_calm=given.calm, outages_s=outages_s)
     print(json.dumps(report.as_json(), indent=1))
     return 1 if report.tally.findings else 0
 

@@ -56,6 +56,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/end_to_end/test_page.py",
         "tests/surfaces/web/test_accessibility.py",
         "tests/surfaces/web/test_chat.py",
+        "tests/surfaces/web/test_fleet.py",
         "tests/surfaces/web/test_hostile_texts.py",
         "tests/surfaces/web/test_interruptions.py",
         "tests/surfaces/web/test_languages.py",

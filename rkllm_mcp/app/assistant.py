@@ -5,6 +5,7 @@ question ─▶ model and servers ready ─▶ turn ─▶ rounds of model and t
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,7 @@ from rkllm_mcp.protocols import (
 )
 from rkllm_mcp.providers.prefill_progress import PromptProgress
 from rkllm_mcp.records import PastCalls, StoredConversation, recalled_block
+from rkllm_mcp.store.tables import PERSON
 from rkllm_mcp.text import language_of_setting, language_of_text
 
 if TYPE_CHECKING:
@@ -68,8 +70,8 @@ HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with a
 
 NO_RIGHT = "This key may not approve calls; the owner of the service can allow the tool with always_allow."
 
-# The stored texts about the person, and the key of the only one.
-PERSON, _ABOUT = "person", "about"
+# Of what a person has set, the keys of the text about them and of the page.
+_ABOUT, _PAGE = "about", "page"
 
 
 @dataclass(frozen=True)
@@ -179,9 +181,18 @@ class App:
         """What the person says about themselves, for every conversation; empty without it."""
         return self._person.read(_ABOUT) or ""
 
-    @about.setter
-    def about(self, text: str) -> None:
-        self._person.write(_ABOUT, text.strip())
+    async def change_about(self, text: str) -> None:
+        """Change what the person says about themselves; a StoreError if it cannot be stored."""
+        await self._person.save(_ABOUT, text.strip())
+
+    @property
+    def page_settings(self) -> Mapping[str, str]:
+        """What the person has chosen on the page, by name."""
+        return json.loads(self._person.read(_PAGE) or "{}")
+
+    async def change_page_settings(self, changes: Mapping[str, str]) -> None:
+        """Change some of them; a StoreError if they cannot be stored."""
+        await self._person.save(_PAGE, json.dumps({**self.page_settings, **changes}))
 
     def new_conversation(self, system: str | None = None, *, with_person: bool = True) -> Conversation:
         """Make a conversation that begins with the system text: ``system``, or the configuration's.

@@ -74,9 +74,10 @@ async def open_app(
                 status(translate("models.first_call", config.status_language, card=model_host.name))
         from rkllm_mcp.agent.sampling import ModelSampler
         from rkllm_mcp.agent.usage import UsageCounter
-        from rkllm_mcp.app.assistant import PERSON, App
+        from rkllm_mcp.app.assistant import App
         from rkllm_mcp.app.tools import open_tools
         from rkllm_mcp.app.warmup import WarmUp
+        from rkllm_mcp.store.tables import PERSON
 
         usage = UsageCounter()
         sampler = ModelSampler(

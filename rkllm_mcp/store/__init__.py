@@ -7,7 +7,7 @@ import os
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from rkllm_mcp.store.outbox import Behind, Outbox
 from rkllm_mcp.store.request_keys import RequestKeys
 from rkllm_mcp.store.schedules import Schedules
 from rkllm_mcp.store.tables import (
+    PERSON,
     TOKENS,
     AgreedLimits,
     ApprovalTable,
@@ -41,7 +42,7 @@ class Store:
     """Stored data of one user."""
 
     database: SQLiteDatabase
-    # The same, or the one that several boards share: all but ``texts``.
+    # The same, or the one that several boards share: all but ``texts`` of servers.
     shared: Database
     calls: CallHistory  # history of tool calls
     grants: ApprovalTable  # approvals and refusals of tools
@@ -55,6 +56,7 @@ class Store:
     memories: Memories  # what the person wants remembered in all conversations
     leases: Leases | None = None  # what the boards of a shared database know of each other
     outbox: Outbox | None = None  # what waits for a shared database
+    person: list[KeyValue] = field(default_factory=list[KeyValue])  # what a person has set, read again by ``keep_up``
 
     async def keep_up(self) -> None:
         """Say that this board lives, and make up for what waited while the database was away, until it is cancelled."""
@@ -64,6 +66,8 @@ class Store:
             with suppress(StoreError):  # the database reports it
                 await self.leases.renew()
                 await self.outbox.ship()
+                for texts in self.person:
+                    await texts.refresh()
             await anyio.sleep(RENEWAL_S)
 
     async def flush(self) -> None:
@@ -90,12 +94,13 @@ class Store:
         return Behind(0, 0.0)
 
     async def texts(self, kind: str) -> KeyValue:
-        """Return the texts of one kind; empty if they cannot be read."""
-        try:
-            texts = await self.database.ask(partial(read_texts, kind), reads=True)
-        except StoreError:
-            texts = {}
-        return KeyValue(kind, texts, self.database)
+        """Return the texts of one kind; empty if they cannot be read. Those of a person are the same at every board."""
+        texts = KeyValue(kind, {}, self.shared if kind == PERSON else self.database)
+        with suppress(StoreError):
+            await texts.refresh()
+        if kind == PERSON:
+            self.person.append(texts)
+        return texts
 
 
 @asynccontextmanager

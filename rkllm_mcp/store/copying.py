@@ -14,7 +14,7 @@ from typing import Any
 from rkllm_mcp.store import memories
 from rkllm_mcp.store.conversations import NEXT_CHANGE
 from rkllm_mcp.store.database import Database, Transaction
-from rkllm_mcp.store.tables import DEVICE_KEYS, daily_totals, raise_daily_totals
+from rkllm_mcp.store.tables import DEVICE_KEYS, PERSON, daily_totals, raise_daily_totals
 
 _CONVERSATION = ("tenant", "id", "title", "system", "calls_made", "created", "updated", "settings", "pinned")
 _MESSAGE = ("tenant", "conversation", "position", "role", "text", "thinking", "context", "ending", "created", "events")
@@ -83,6 +83,8 @@ async def copy_store(source: Database, target: Database, tenant: str) -> Copied:
     await _add_missing(target, _MEMORY, "memories", await source.rows(_select(_MEMORY, "memories")))
     keys = await source.rows(f"{_select(_TEXT, 'texts')} WHERE kind = ?", (DEVICE_KEYS,))
     devices = await _add_missing(target, _TEXT, "texts", keys)
+    set_by_person = await source.rows(f"{_select(_TEXT, 'texts')} WHERE kind = ?", (PERSON,))
+    await _add_missing(target, _TEXT, "texts", set_by_person)
     totals = await source.ask(daily_totals, reads=True)
     await target.ask(lambda transaction: raise_daily_totals(totals, transaction), durable=True)
     calls = 0

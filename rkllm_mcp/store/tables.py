@@ -37,6 +37,8 @@ _TEXTS = "SELECT key, text FROM texts WHERE kind = ?"
 # Kinds of texts: the limits that boards agree on; the tokens of the last days; of a code its hash, boot with the
 # parent, and end of validity; of a key its id, name, hash, rights and parent.
 _TOKENS, _CODES, DEVICE_KEYS = ("daily tokens", "spent"), "device codes", "device keys"
+# What a person has set: the text about them, and the page.
+PERSON = "person"
 _LIMITS = ("limits", "history")
 
 
@@ -114,7 +116,7 @@ class SwitchTable:
 class KeyValue:
     """Texts of one kind by key; created by ``Store.texts``.
 
-    They are read from the file once, so reading does not wait; changes of other processes are visible after a restart.
+    They are read once, so reading does not wait; changes of other processes are visible after ``refresh``.
     """
 
     def __init__(self, kind: str, texts: dict[str, str], database: Database) -> None:
@@ -130,6 +132,15 @@ class KeyValue:
         """Store ``text`` under ``key``, replacing the previous one."""
         self._texts[key] = text
         self._database.tell(partial(write_text, self._kind, key, text))
+
+    async def save(self, key: str, text: str) -> None:
+        """Store ``text`` under ``key`` before this returns; a StoreError if it cannot be stored."""
+        await self._database.ask(partial(write_text, self._kind, key, text), durable=True)
+        self._texts[key] = text
+
+    async def refresh(self) -> None:
+        """Read what other processes have written; a StoreError if it cannot be read."""
+        self._texts = await self._database.ask(partial(read_texts, self._kind), reads=True)
 
 
 def write_text(kind: str, key: str, text: str, transaction: Transaction) -> None:

@@ -150,8 +150,8 @@ def named_boards(config: Config) -> dict[str, BoardSection]:
 
 async def models_of(
     boards: Mapping[str, BoardSection], path: str, field: str, entry: type[ModelT], headers: Mapping[str, str]
-) -> list[ModelT]:
-    """Return the entries of each board's list of models, in the order of boards.
+) -> dict[str, list[ModelT]]:
+    """Return the entries of each board's list of models, by its name and in the order of boards.
 
     The boards that do not answer with a list of ``entry`` in ``field`` are left out; ``board_statuses`` shows why.
     """
@@ -169,4 +169,4 @@ async def models_of(
     async with anyio.create_task_group() as tasks:
         for name, board in boards.items():
             tasks.start_soon(ask, name, board)
-    return [each for name in boards for each in lists.get(name, ())]
+    return {name: lists[name] for name in boards if name in lists}

@@ -206,6 +206,24 @@ async def test_a_question_whose_board_dies_is_asked_again_with_its_key_and_store
         assert told == [("", "at length"), ("answered", LONG)]
 
 
+async def test_what_a_person_sets_at_one_board_is_the_same_at_all(them: Boards) -> None:
+    async with owner_of(them) as client:
+        first, *others = [f"http://{board.address}" for board in them.boards.values()]
+        about = {"about": "My name is Taro."}
+        assert (await client.put(f"{first}/v1/me/about", json=about)).raise_for_status().json() == about
+        chosen = {"theme": "dark", "language": "ja"}
+        (await client.put(f"{first}/v1/me/settings", json=chosen)).raise_for_status()
+        for address in others:
+            while (await client.get(f"{address}/v1/me/about")).json() != about:
+                pass  # each board looks every two seconds
+            assert (await client.get(f"{address}/v1/me")).json()["settings"] == chosen
+        (await client.put(f"{others[0]}/v1/me/about", json={"about": ""})).raise_for_status()
+        (await client.put(f"{others[0]}/v1/me/settings", json={"theme": ""})).raise_for_status()
+        while (await client.get(f"{first}/v1/me/about")).json() != {"about": ""}:
+            pass
+        assert (await client.get(f"{first}/v1/me")).json()["settings"] == {**chosen, "theme": ""}
+
+
 async def test_a_detached_answer_is_read_on_and_cancelled_at_another_board(them: Boards) -> None:
     async with owner_of(them) as client:
         first = client.stream("POST", "/v1/execute", json={"message": "at length", "detached": True})

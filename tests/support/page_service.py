@@ -148,6 +148,9 @@ class PageService:
     resources: Json = field(default_factory=lambda: {"resources": [], "templates": []})
     prompts: list[Json] = field(default_factory=list[Json])
     board: Json = field(default_factory=lambda: dict(BOARD))
+    several: Json = field(default_factory=dict[str, Any])  # of /v1/me: the name of this board, and what boards share
+    settings: Json = field(default_factory=dict[str, Any])
+    waiting: int = 0  # in the proxy of several boards
     requests: list[tuple[str, str, Any]] = field(default_factory=list[tuple[str, str, Any]])
     headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     markup: str = ""
@@ -453,12 +456,32 @@ class PageService:
                 "version": "0.1.0",
                 "storage": self.storage,
                 "titles": self.titles,
+                "board": "",
+                "shared": False,
+                "settings": self.settings,
+                **self.several,
             },
+            "/v1/queue": {"waiting": self.waiting},
         }
         return JSONResponse(documents[request.url.path])
 
+    async def change_settings(self, request: Request) -> Response:
+        self.settings |= await request.json()
+        return JSONResponse(self.settings)
+
     def routes(self) -> list[Route]:
-        documents = ("tools", "tools/history", "servers", "questions", "resources", "prompts", "board", "models", "me")
+        documents = (
+            "tools",
+            "tools/history",
+            "servers",
+            "questions",
+            "resources",
+            "prompts",
+            "board",
+            "models",
+            "me",
+            "queue",
+        )
         documents += ("models/catalogue", "models/downloads", "models/hub")
         return [
             *(Route(f"/v1/{name}", self.document) for name in documents),
@@ -478,6 +501,7 @@ class PageService:
             Route("/v1/devices:qr", self.qr, methods=["POST"]),
             Route("/v1/servers:try", self.try_server, methods=["POST"]),
             Route("/v1/me/about", self.person, methods=["GET", "PUT"]),
+            Route("/v1/me/settings", self.change_settings, methods=["PUT"]),
             Route("/v1/me/data", self.data, methods=["GET", "DELETE"]),
             Route("/v1/models:load", self.load, methods=["POST"]),
             Route("/v1/models:pull", self.pull, methods=["POST"]),

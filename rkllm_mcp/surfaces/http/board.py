@@ -25,7 +25,7 @@ from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.openai import count_tokens
 from rkllm_mcp.surfaces.http.owner import may_delete
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
-from rkllm_mcp.surfaces.http.state import MEBIBYTE, ServiceState, caller_headers, service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import MEBIBYTE, ServiceState, caller_headers, id_prefix, service_of, tenant_of
 
 
 class Health(DocumentedModel):
@@ -206,6 +206,9 @@ class Me(DocumentedModel):
     version: str = Field(description="The release of rkllm-mcp.")
     titles: bool = Field(description="The model writes titles of saved conversations, seconds after the first answer.")
     storage: str = Field(description="Why nothing of this client is stored at present; empty where all is well.")
+    board: str = Field(description="The name of this board among several; empty where no proxy names it.")
+    shared: bool = Field(description="The boards share their store, so any of them may answer what is asked next.")
+    settings: dict[str, str] = Field(description="What the client has chosen on the page, by name.")
 
 
 class BoardOfSeveral(DocumentedModel):
@@ -300,6 +303,9 @@ async def me(request: Request) -> Me:
         version=__version__,
         titles=tenant.app.writes_titles,
         storage=failing.cause if failing else "",
+        board=id_prefix(request).removesuffix("."),
+        shared=tenant.app.store.is_shared,
+        settings=dict(tenant.app.page_settings),
     )
 
 

@@ -111,6 +111,8 @@ class Model(DocumentedModel):
     capabilities: list[Capability] = Field(description="What it can do.")
     loaded: bool
     """It is loaded; another one is loaded when a request names it, which takes a moment."""
+    board: str = ""
+    """The other board that has it; empty for this one."""
     context_tokens: int = Field(description="Its context window.")
     context_length: int = Field(description="The same in the words of OpenRouter and LM Studio.")
     max_model_len: int = Field(description="The same in the words of vLLM.")
@@ -154,7 +156,11 @@ async def _models(request: Request) -> list[Model]:
     ]
     names = {model.id for model in own}
     entries = await lists_elsewhere(request, "/v1/models", "data", Model)
-    elsewhere = {entry.id: entry for entry in entries if entry.id not in names}
+    elsewhere: dict[str, Model] = {}
+    for board, models in entries.items():
+        for model in models:
+            if model.id not in names and not (model.id in elsewhere and elsewhere[model.id].loaded):
+                elsewhere[model.id] = model.model_copy(update={"board": board})
     return [*own, *elsewhere.values()]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request
@@ -58,8 +58,26 @@ async def show_about(request: Request) -> About:
 async def change_about(request: Request) -> About:
     """Change the text about the caller, which every new conversation gets."""
     app = tenant_of(request).app
-    app.about = (await bodies.read(request, AboutBody)).about
+    await app.change_about((await bodies.read(request, AboutBody)).about)
     return About(about=app.about)
+
+
+class PageSettings(bodies.RequestBody):
+    """What the caller has chosen on the page; null or left out for what stays, empty for what the browser says."""
+
+    language: Literal["", "en", "ja"] | None = None
+    theme: Literal["", "light", "dark"] | None = None
+    size: Literal["", "large", "larger", "largest"] | None = None
+    model: str | None = Field(None, max_length=256, description="The model of its questions; empty for the loaded one.")
+
+
+@Route("PUT", "/v1/me/settings", body=PageSettings, answers=(RouteResponse(PageSettings),))
+async def change_settings(request: Request) -> PageSettings:
+    """Change what the caller has chosen on the page, for every browser and board; GET /v1/me has it."""
+    app = tenant_of(request).app
+    body = await bodies.read(request, PageSettings)
+    await app.change_page_settings(body.model_dump(exclude_none=True))
+    return PageSettings.model_validate(app.page_settings)
 
 
 @Route("GET", "/v1/me/data", answers=(RouteResponse(dict[str, Any], says="A file to keep, and to import again."),))
@@ -101,5 +119,5 @@ async def delete_data(request: Request) -> Deleted:
     count = await app.store.conversations.delete_all(app.tenant)
     await app.store.calls.delete_all()
     await app.store.schedules.remove_all(app.tenant)
-    app.about = ""
+    await app.change_about("")
     return Deleted(conversations=count)

@@ -44,6 +44,7 @@ TABLE: Mapping[tuple[str, str], Row] = {
     ("GET", "/v1/me"): CHAT,
     ("GET", "/v1/me/about"): APPROVE,
     ("PUT", "/v1/me/about"): APPROVE,
+    ("PUT", "/v1/me/settings"): APPROVE,
     ("GET", "/v1/me/data"): APPROVE,
     ("DELETE", "/v1/me/data"): APPROVE,
     ("GET", "/v1/memory"): APPROVE,

@@ -429,12 +429,12 @@ def caller_headers(request: Request) -> dict[str, str]:
     return {name: request.headers[name] for name in ("authorization", "x-api-key") if name in request.headers}
 
 
-async def lists_elsewhere(request: Request, path: str, field: str, entry: type[ModelT]) -> list[ModelT]:
-    """Return the entries of the same list at the other boards, for a request that came through the proxy."""
+async def lists_elsewhere(request: Request, path: str, field: str, entry: type[ModelT]) -> Mapping[str, list[ModelT]]:
+    """Return the entries of the same list at each other board, for a request that came through the proxy."""
     board_name = id_prefix(request).removesuffix(".")
     config = service_of(request).config
     if not board_name or not config.boards:
-        return []
+        return {}
     others = {name: board for name, board in named_boards(config).items() if name != board_name}
     return await models_of(others, path, field, entry, caller_headers(request))
 

@@ -17,6 +17,7 @@ import { warmFonts } from "./markdown/extras.js";
 import { ModelPicker } from "./models.js";
 import { DocumentsPanel } from "./panels/documents.js";
 import { lateTab, Panel } from "./panels/panel.js";
+import { takeOver } from "./preferences.js";
 import { onLongPress } from "./press.js";
 import { sentenceOf } from "./problems.js";
 import { addressOf, codeOf, conversationOf, serverOf } from "./router.js";
@@ -203,7 +204,12 @@ async function changeSettings(id) {
 async function introduce() {
   try {
     const me = await api.get("/v1/me");
-    void models.show(me.model);
+    if (takeOver(me.settings)) {
+      applyTheme();
+      applyTextSize();
+      await applyLanguage();
+    }
+    void models.show(me);
     state.hasTitles = me.titles;
     conversations.mayDelete = me.may_delete;
     byId("emulated").hidden = !me.emulated;

@@ -1,19 +1,27 @@
 /**
  * The model in the header: its menu loads another one, if there are several, and leads to those that can be had.
  *
- * @typedef {{id: string, loaded?: boolean, capabilities?: string[]}} Model
+ * @typedef {{id: string, loaded?: boolean, capabilities?: string[], board?: string}} Model `board` is another one of several
+ * @typedef {{model: string, board?: string, shared?: boolean}} Me
  */
 import { api } from "./access.js";
 import { announce } from "./chat/announcer.js";
 import { byId } from "./dom.js";
 import { say, t } from "./i18n.js";
 import { openMenu } from "./menu.js";
+import { prefer, preference } from "./preferences.js";
 import { sentenceOf } from "./problems.js";
 import { showToast } from "./toast.js";
 
 export class ModelPicker {
-  /** @type {Model[]} those that chat */
+  /** @type {Model[]} those that chat and may be asked here */
   models = [];
+  /** @type {Model[]} those of other boards, which have their own page */
+  #elsewhere = [];
+  // Several boards answer, and each question names the model.
+  #isFleet = false;
+  /** @type {Me} */
+  #me = { model: "" };
   // The one that loads.
   #wanted = "";
   #button = /** @type {HTMLButtonElement} */ (byId("model"));
@@ -30,14 +38,26 @@ export class ModelPicker {
 
   /** What a question says of the model: while one loads it is for that one. */
   get options() {
-    return this.#wanted ? { model: this.#wanted } : {};
+    const model = this.#wanted || this.#chosen?.id;
+    return model ? { model } : {};
   }
 
-  /** @param {string} name of the model that answers */
-  async show(name) {
-    this.#button.textContent = name;
+  /** The model that a person has chosen of those of several boards. */
+  get #chosen() {
+    return this.#isFleet ? this.models.find(({ id }) => id === preference("model")) : undefined;
+  }
+
+  /** @param {Me} me what answers, and the board of the page */
+  async show(me) {
+    this.#me = me;
+    if (!this.#isFleet) this.#label();
     const { data } = await api.get("/v1/models").catch(() => ({ data: [] }));
-    this.models = data.filter((/** @type {Model} */ { capabilities }) => !capabilities || capabilities.includes("chat"));
+    const chatting = data.filter((/** @type {Model} */ { capabilities }) => !capabilities || capabilities.includes("chat"));
+    // Without one store for all boards, this page has the conversations of its own board alone.
+    this.models = chatting.filter((/** @type {Model} */ { board }) => !board || me.shared);
+    this.#elsewhere = chatting.filter((/** @type {Model} */ { board }) => board && !me.shared);
+    this.#isFleet = Boolean(me.shared && this.models.some(({ board }) => board));
+    this.#label();
     this.#button.disabled = false;
     this.#told.shown();
   }
@@ -47,10 +67,21 @@ export class ModelPicker {
    * Until the models are known it may: the board says so if it does not.
    */
   get eyes() {
-    if (!this.models.length) return { sees: true, other: "" };
-    const seeing = this.models.filter(({ capabilities }) => capabilities?.includes("vision"));
-    const sees = seeing.some(({ id, loaded }) => (this.#wanted ? id === this.#wanted : loaded));
-    return { sees, other: seeing[0]?.id ?? "" };
+    if (!this.models.length) return { sees: true, other: "", board: "" };
+    const canSee = (/** @type {Model} */ { capabilities }) => capabilities?.includes("vision");
+    const asked = this.options.model || this.#me.model;
+    const isAsked = ({ id, loaded, board }) => (asked ? id === asked : loaded && !board);
+    const sees = this.models.some((model) => canSee(model) && isAsked(model));
+    const other = this.models.find(canSee) ?? this.#elsewhere.find(canSee);
+    return { sees, other: other?.id ?? "", board: other?.board ?? "", isHere: !this.#elsewhere.includes(other) };
+  }
+
+  /** The model that answers next, and its board. */
+  #label() {
+    const { model, board } = this.#me;
+    const chosen = this.#chosen;
+    const named = chosen ? [chosen.id, chosen.board || board] : [model, board];
+    this.#button.textContent = named.filter(Boolean).join(" · ");
   }
 
   /**
@@ -58,17 +89,23 @@ export class ModelPicker {
    *
    * @param {string} name
    */
-  choose(name) {
-    return this.#load(name);
+  async choose(name) {
+    if (!this.#isFleet) return this.#load(name);
+    // The board that the proxy sends the next question to loads it, if none has.
+    prefer("model", name);
+    void api.put("/v1/me/settings", { model: name }).catch(() => undefined);
+    this.#label();
+    this.#told.shown();
   }
 
   #open() {
-    const entry = (/** @type {Model} */ { id, loaded }) => ({
+    const on = this.#chosen?.id ?? this.#me.model;
+    const entry = (/** @type {Model} */ { id, loaded, board }) => ({
       phrase: "model.name",
       values: { name: id },
-      isOn: loaded ?? false,
-      note: t(loaded ? "model.ready" : "model.loads"),
-      act: () => void this.#load(id),
+      isOn: this.#isFleet ? id === on : (loaded ?? false),
+      note: [board, t(loaded ? "model.ready" : "model.loads")].filter(Boolean).join(" · "),
+      act: () => void this.choose(id),
     });
     const more = { phrase: "models.more", act: () => this.#told.more() };
     openMenu(this.#button, [...(this.models.length > 1 ? this.models.map(entry) : []), more]);

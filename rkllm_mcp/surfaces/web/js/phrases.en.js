@@ -250,6 +250,8 @@ export default {
   "picture.unreadable": "This browser cannot read the picture. Save it as JPEG or PNG.",
   "picture.many": "A question takes up to {n} pictures.",
   "picture.model": "Answer with {name}, which can",
+  "picture.model_at": "Answer with {name} of {board}, which can",
+  "picture.elsewhere": "{name} of {board} can. Ask it on that board’s own page.",
   "picture.no_model": "No installed model can: rkllm-mcp models list",
 
   "sources.title": "Sources: {count}",

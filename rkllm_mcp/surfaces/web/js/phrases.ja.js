@@ -250,6 +250,8 @@ export default {
   "picture.unreadable": "読めない画像です。JPEG か PNG で保存し直してください。",
   "picture.many": "1 つの質問に付けられる画像は {n} 枚までです。",
   "picture.model": "画像を読める {name} で答える",
+  "picture.model_at": "画像を見られる {board} の {name} で答える",
+  "picture.elsewhere": "{board} の {name} なら見られます。そのボードのページで質問してください。",
   "picture.no_model": "画像を読めるモデルがありません：rkllm-mcp models list",
 
   "sources.title": "出典: {count}",

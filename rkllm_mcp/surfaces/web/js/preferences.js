@@ -1,12 +1,12 @@
 /**
- * What this browser remembers: the wishes of its user for good, the key until the window is closed or it is forgotten. A browser that
+ * What this browser remembers: the wishes of its user for good, which are the board's too, the key until the window is closed or it is forgotten. A browser that
  * lets nothing be stored forgets both at the next visit and works otherwise.
  */
 
 const PREFIX = "rkllm-mcp.";
 
 /**
- * @param {"language" | "theme" | "size" | "notices"} name
+ * @param {"language" | "theme" | "size" | "notices" | "model"} name
  * @returns {string} empty when nothing was chosen
  */
 export function preference(name) {
@@ -14,11 +14,24 @@ export function preference(name) {
 }
 
 /**
- * @param {"language" | "theme" | "size" | "notices"} name
+ * @param {"language" | "theme" | "size" | "notices" | "model"} name
  * @param {string} value empty goes back to what the browser says
  */
 export function prefer(name, value) {
   put("localStorage", name, value);
+}
+
+/**
+ * Take over what the person has chosen in another browser.
+ *
+ * @param {Record<string, string>} [chosen] as the board has stored it
+ * @returns {boolean} whether something is different now
+ */
+export function takeOver(chosen = {}) {
+  const names = /** @type {("language" | "theme" | "size" | "model")[]} */ (["language", "theme", "size", "model"]);
+  const different = names.filter((name) => chosen[name] !== undefined && chosen[name] !== preference(name));
+  for (const name of different) prefer(name, chosen[name] ?? "");
+  return different.length > 0;
 }
 
 /**

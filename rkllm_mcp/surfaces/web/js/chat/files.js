@@ -48,7 +48,7 @@ export class Files {
    * @param {{write: (text: string) => void, store: (file: File) => Promise<unknown>, folder: (files: File[]) => void,
    *   passages: (given: {document_id: string, chunk_index: number, limit: number}) => Promise<{results: {content: string}[]}>,
    *   search: (tool: import("./options.js").Tool) => void, changed: () => void,
-   *   eyes: () => {sees: boolean, other: string}, choose: (model: string) => void}} actions `eyes` says whether the model
+   *   eyes: () => {sees: boolean, other: string, board: string, isHere?: boolean}, choose: (model: string) => void}} actions `eyes` says whether the model
    *   sees pictures, and which other one does
    */
   constructor(actions) {
@@ -261,12 +261,17 @@ export class Files {
     this.#actions.changed();
     const counted = this.#files.filter((entry) => !entry.isReading && !this.#problemOf(entry));
     const large = counted.sort((one, other) => this.#cost(other) - this.#cost(one))[0];
-    const { sees, other } = this.#actions.eyes();
+    const { sees, other, board, isHere } = this.#actions.eyes();
+    const values = { name: other, board };
     const isBlind = !sees && this.#files.some(({ picture }) => picture);
     fill(
       this.#place,
       this.#files.map((entry) => this.#chip(entry)),
-      isBlind && other && button("picture.model", () => this.#actions.choose(other), { class: "primary" }, { name: other }),
+      isBlind &&
+        other &&
+        isHere &&
+        button(board ? "picture.model_at" : "picture.model", () => this.#actions.choose(other), { class: "primary" }, values),
+      isBlind && other && !isHere && h("p", { class: "muted small" }, say("picture.elsewhere", values)),
       isBlind && !other && h("p", { class: "muted small" }, say("picture.no_model")),
       over > 0 && h("p", { class: "error", role: "alert" }, this.#tooLong(over, large)),
       over > 0 && large && this.#choices(large, this.#cost(large) - over),

@@ -232,6 +232,8 @@ function choice(name, title, options, apply) {
     input.addEventListener("change", () => {
       prefer(name, value);
       apply();
+      // Without storage, or with a key that may not, they are this browser's alone.
+      void api.put("/v1/me/settings", { [name]: value }).catch(() => undefined);
     });
     return h("label", { class: "option" }, input, " ", say(phrase));
   });

@@ -1,0 +1,103 @@
+"""The page of several boards, in a real Chromium: what answers, where, what a person has set, and who waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.support.browser import DESKTOP, Visit, visiting
+from tests.support.page_service import Json, PageService, running, text
+from tests.support.pictures import RED_ABOVE_BLUE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Route
+
+OWN: Json = {"id": "qwen3-1.7b", "loaded": True, "capabilities": ["chat"], "board": ""}
+LARGE: Json = {"id": "qwen3-4b", "loaded": True, "capabilities": ["chat"], "board": "large"}
+EYE: Json = {"id": "qwen3-vl-2b", "loaded": True, "capabilities": ["chat", "vision"], "board": "eye"}
+
+
+def fleet(*, shared: bool = True) -> PageService:
+    answers = {"x": [text("Here.")], "y": [text("There.")]}
+    return PageService(answers, models=[OWN, LARGE, EYE], several={"board": "board1", "shared": shared})
+
+
+def attach_picture(visit: Visit) -> None:
+    visit.page.click("#attach")
+    with visit.page.expect_file_chooser() as chooser:
+        visit.page.get_by_role("menuitem", name="Choose files").click()
+    chooser.value.set_files([{"name": "a.png", "mimeType": "image/png", "buffer": RED_ABOVE_BLUE}])
+    visit.page.wait_for_selector("#files >> text=This model cannot read images.")
+
+
+def test_the_menu_offers_what_any_board_answers_and_each_question_names_the_chosen_one(browser: Browser) -> None:
+    with running(fleet()) as service, visiting(browser, service.url, DESKTOP) as visit:
+        page = visit.page
+        page.wait_for_selector("#model >> text=qwen3-1.7b · board1")
+        visit.answered("x")
+        page.click("#model")
+        page.get_by_role("menuitemradio", name="qwen3-4b").filter(has_text="large · ready").click()
+        page.wait_for_selector("#model >> text=qwen3-4b · large")
+        visit.answered("y")
+        asked = [(body["message"], body.get("model")) for body in service.sent("/v1/execute")]
+        assert asked == [("x", None), ("y", "qwen3-4b")]
+        assert service.count("/v1/models:load") == 0
+        # What a person has chosen is the assistant's: another browser shows it.
+        assert service.settings == {"model": "qwen3-4b"}
+        with visiting(browser, service.url, DESKTOP) as other:
+            other.page.wait_for_selector("#model >> text=qwen3-4b · large")
+
+
+def test_settings_of_the_page_are_the_same_in_another_browser(browser: Browser) -> None:
+    with running(fleet()) as service, visiting(browser, service.url, DESKTOP) as visit:
+        visit.open_panel("settings")
+        with visit.page.expect_response("**/v1/me/settings"):
+            visit.page.get_by_role("radio", name="Dark").click()
+        with visit.page.expect_response("**/v1/me/settings"):
+            visit.page.get_by_role("radio", name="日本語").click()
+        assert service.settings == {"theme": "dark", "language": "ja"}
+        with visiting(browser, service.url, DESKTOP) as other:
+            other.page.wait_for_selector("html[lang=ja]")
+            assert other.page.locator("#dark").get_attribute("media") == "all"
+
+
+def test_a_picture_goes_to_the_board_that_sees(browser: Browser) -> None:
+    with running(fleet()) as service, visiting(browser, service.url, DESKTOP) as visit:
+        attach_picture(visit)
+        visit.page.get_by_role("button", name="Answer with qwen3-vl-2b of eye, which can").click()
+        visit.page.wait_for_selector("#files >> text=This model cannot read images.", state="detached")
+        visit.answered("x")
+        [body] = service.sent("/v1/execute")
+        assert (body["model"], len(body["pictures"])) == ("qwen3-vl-2b", 1)
+
+
+def test_without_one_store_the_page_names_the_board_that_sees_and_offers_its_own_models_alone(browser: Browser) -> None:
+    with running(fleet(shared=False)) as service, visiting(browser, service.url, DESKTOP) as visit:
+        attach_picture(visit)
+        visit.page.wait_for_selector("text=qwen3-vl-2b of eye can. Ask it on that board’s own page.")
+        visit.page.click("#model")
+        visit.page.wait_for_selector("text=More models…")
+        assert visit.page.get_by_role("menuitemradio").count() == 0
+
+
+def test_who_waits_in_the_proxy_sees_how_many_wait_before(browser: Browser) -> None:
+    service = fleet()
+    service.waiting = 3
+    with running(service), visiting(browser, service.url, DESKTOP) as visit:
+        page = visit.page
+        # The proxy holds the question until a board is free.
+        held: list[Route] = []
+
+        def hold(route: Route) -> None:
+            held.append(route)
+
+        page.route("**/v1/execute", hold)
+        visit.ask("x")
+        page.wait_for_selector("text=Waiting: 3 before you")
+        # Those that come later wait after it.
+        service.waiting = 5
+        page.wait_for_timeout(1200)
+        service.waiting = 1
+        page.wait_for_selector("text=Waiting: 1 before you")
+        for route in held:
+            route.continue_()
+        page.wait_for_selector("text=Here.")
