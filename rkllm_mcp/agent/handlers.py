@@ -61,9 +61,8 @@ class RunCalls:
         self._instructions = instructions or ResponseInstructions()
         self._runner = CallRunner(tools, tool_set, context, parallel)
 
-    def shown(self, event: Event, *, may_call: bool, may_reveal: bool) -> Event | None:
+    def shown(self, event: Event, *, may_call: bool) -> Event | None:
         """Return a call with its server, or as a failure in the last round; a doubtful one is withheld."""
-        del may_reveal
         if not isinstance(event, ToolCallDetected):
             return event
         if not may_call:
@@ -81,9 +80,8 @@ class RunCalls:
         is_first = self._check is not None and not self._runner.finished
         return is_first and self._check is not None and self._check.is_doubtful(event.name, event.arguments)
 
-    async def resolve(self, turn: Turn, *, may_reveal: bool) -> RoundOutcome:
+    async def resolve(self, turn: Turn) -> RoundOutcome:
         """Run the calls."""
-        del may_reveal
         withheld, self._withheld = self._withheld, []
         is_unasked = bool(withheld) and len(withheld) == len(turn.calls)
         if is_unasked and (self._check is None or await self._check.are_unasked(turn.calls)):
@@ -107,7 +105,9 @@ class RunCalls:
         news_before, doubted_before = self._runner.news, self._runner.doubted
         results = (*await self._runner.run(turn.calls), *_refusals(turn.failures))
         if self._runner.doubted != doubted_before:
-            return RoundOutcome(results, has_news=self._runner.news > news_before, begins=self._runner.doubted)
+            return RoundOutcome(
+                results, has_news=self._runner.news > news_before, begins=_call_to_begin(self._runner.doubted)
+            )
         if results and (failure := self._after_failure(turn, results, is_repetition=is_repetition)) is not None:
             return failure
         if is_repetition:
@@ -135,7 +135,7 @@ class RunCalls:
         other = translate("model.other_tool", language, tool=signature(card))
         is_shown = following.name in tried
         notes = () if is_shown else (other,)
-        return RoundOutcome(tuple(results), notes, begins=following.name)
+        return RoundOutcome(tuple(results), notes, begins=_call_to_begin(following.name))
 
     def _answering(self, calls: Sequence[ToolCall]) -> Iterator[ToolSpec]:
         """Yield the tools of ``calls`` that ran without an error."""
@@ -168,7 +168,7 @@ class RunCalls:
         self._is_forced = options.tool_choice != "auto"
         if self._is_forced or self.offer is None or not self.offer.begins:
             return options
-        return replace(options, tool_choice=ForcedTool(self.offer.begins, opens_arguments=True))
+        return replace(options, tool_choice=_call_to_begin(self.offer.begins))
 
     def close_open_calls(self, conversation: Conversation, reason: str) -> None:
         """Give every call of the last turn a result: chat templates and services require one."""
@@ -199,23 +199,23 @@ class ReturnCalls:
         self._withheld: list[ToolCallDetected] = []
         self._with_results = frozenset[str]() if must_call else calls_with_results(conversation, tool_set.tool)
 
-    def shown(self, event: Event, *, may_call: bool, may_reveal: bool) -> Event | None:
+    def shown(self, event: Event, *, may_call: bool) -> Event | None:
         """Return the event, without failed calls and without withheld calls."""
         if isinstance(event, ToolCallDetected) and not may_call:
             return None
-        if isinstance(event, ToolCallDetected) and self._is_withheld(event, may_reveal=may_reveal):
+        if isinstance(event, ToolCallDetected) and self._is_withheld(event):
             self._withheld.append(event)
             return None
         return None if isinstance(event, ToolCallFailed) else event
 
-    async def resolve(self, turn: Turn, *, may_reveal: bool) -> RoundOutcome:
+    async def resolve(self, turn: Turn) -> RoundOutcome:
         """Reveal parameters, return the calls, or ask for a correction."""
         withheld, self._withheld = self._withheld, []
         if turn.calls and not turn.failures and all(map(self._is_repeated, turn.calls)):
             self._conversation.calls_made -= len(withheld)
             return RoundOutcome(without_tools="facts")
         if turn.calls:
-            parameters = [self.tool_set.parameters_before(call) for call in turn.calls] if may_reveal else []
+            parameters = [self.tool_set.parameters_before(call) for call in turn.calls]
             if any(parameters):
                 # The client never receives these calls, so they must not use up call ids.
                 self._conversation.calls_made -= len(withheld)
@@ -223,7 +223,9 @@ class ReturnCalls:
                     ToolResult(call.id, call.name, text or TOGETHER_NOTE)
                     for call, text in zip(turn.calls, parameters, strict=True)
                 ]
-                return RoundOutcome(tuple(revealed), revealed=tuple(result.name for result in revealed))
+                # A single call is made again.
+                begins = ForcedTool(revealed[0].name) if len(revealed) == 1 else None
+                return RoundOutcome(tuple(revealed), has_news=True, begins=begins)
             if withheld:
                 self._sink.feed(withheld)
             return RoundOutcome()
@@ -231,9 +233,9 @@ class ReturnCalls:
             return RoundOutcome(_refusals(turn.failures))
         return RoundOutcome((ToolResult("", "tool_call", CALL_NOTE, is_error=True),))
 
-    def _is_withheld(self, call: ToolCallDetected, *, may_reveal: bool) -> bool:
+    def _is_withheld(self, call: ToolCallDetected) -> bool:
         # The calls keep their order.
-        return bool(self._withheld) or (self.tool_set.lists_names and may_reveal) or self._is_repeated(call)
+        return bool(self._withheld) or self.tool_set.lists_names or self._is_repeated(call)
 
     def _is_repeated(self, call: ToolCall | ToolCallDetected) -> bool:
         return call_key(call.name, call.arguments, self.tool_set.tool(call.name)) in self._with_results
@@ -241,3 +243,8 @@ class ReturnCalls:
 
 def _refusals(failures: Sequence[ToolCallFailed]) -> tuple[ToolResult, ...]:
     return tuple(ToolResult("", "tool_call", failure.reason, is_error=True) for failure in failures)
+
+
+def _call_to_begin(name: str) -> ForcedTool:
+    """Return the choice of a tool whose call the host begins: the model writes the arguments."""
+    return ForcedTool(name, opens_arguments=True)

@@ -2,8 +2,7 @@
 
     model ─▶ text, calls ─▶ tools ─▶ results ─▶ model ─▶ … ─▶ text: the answer
 
-* At most ``max_rounds`` rounds may call tools; then the model must answer in text. A round that only revealed the
-parameters of a tool does not count.
+* At most ``max_rounds`` rounds may call tools; then the model must answer in text.
 * A call that cannot be parsed, or of an unknown tool, is returned to the model as a line that lets it correct the
 call. After ``repair_rounds`` rounds in a row without a new result, the model must answer in text.
 * A first round of nothing but calls that cannot be made, where no tool has to do with the question, is answered in
@@ -35,7 +34,7 @@ from rkllm_mcp.agent.rounds import CallHandler, LoopSettings, RoundCounter, Roun
 from rkllm_mcp.agent.tool_runner import Parallel
 from rkllm_mcp.errors import GenerationError, PromptTooLongError
 from rkllm_mcp.events import End, EndReason, Status, Text
-from rkllm_mcp.generation import ForcedTool, ModelOptions
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.protocols import CallContext, ChatModel, EventSink, Turn
 from rkllm_mcp.text import language_of_text
@@ -65,18 +64,18 @@ async def run_agent(
         if settings.answers_from != "conversation" and calls_with_results(conversation, calls.tool_set.tool):
             turn = await answer_without_tools("facts", model, conversation, calls, later, sink)
             return end_of(turn), turn
-        shown = ShownEvents(calls, sink, may_reveal=counter.reveals > 0)
+        shown = ShownEvents(calls, sink)
         options = replace(options, others=calls.tool_set.others())
         turn = await model.respond(conversation, calls.tool_set.listed, options, shown)
         await sink.drain()
         is_cut = turn.is_cut and not turn.calls
-        outcome = RoundOutcome() if is_cut else await calls.resolve(turn, may_reveal=counter.reveals > 0)
+        outcome = RoundOutcome() if is_cut else await calls.resolve(turn)
         if outcome.without_tools:
             turn = await answer_instead(outcome, turn, model, conversation, calls, later, sink)
             return end_of(turn), turn
         if not outcome.results:
             return end_of(turn), turn
-        is_reveal = counter.count(outcome)
+        counter.count(outcome)
         if counter.is_repair_limit:
             if not calls.has_last_round and later.tool_choice != "auto":
                 return "answered", turn
@@ -91,10 +90,7 @@ async def run_agent(
             break
         notes = outcome.notes if counter.left else (*outcome.notes, translate_for("model.round_limit", conversation))
         conversation.add(Message("tool", "\n".join(notes), results=outcome.results))
-        # A single call whose parameters were revealed is made again.
-        revealed = ForcedTool(outcome.revealed[0]) if is_reveal and len(turn.calls) == 1 else later.tool_choice
-        begun = ForcedTool(outcome.begins, opens_arguments=True) if outcome.begins else revealed
-        options = replace(later, tool_choice=begun)
+        options = replace(later, tool_choice=outcome.begins or later.tool_choice)
     later = replace(later, others=calls.tool_set.others())
     turn = await model.respond(conversation, calls.tool_set.listed, later, ShownEvents(calls, sink, may_call=False))
     if not turn.has_text and not turn.is_cut:

@@ -9,6 +9,7 @@ from typing import Literal, Protocol, TypeAlias
 from rkllm_mcp.agent.tool_runner import Parallel
 from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.events import EndReason, Event, Text
+from rkllm_mcp.generation import ForcedTool
 from rkllm_mcp.messages import ToolResult, ToolSpec
 from rkllm_mcp.protocols import EventSink, Turn
 
@@ -27,7 +28,6 @@ class LoopSettings:
     max_rounds: int = 8  # rounds that may call tools
     repair_rounds: int = 2  # rounds in a row with only failed, unknown or repeated calls before a text answer
     parallel_tools: Parallel = "auto"  # calls of one round that run at the same time
-    reveal_rounds: int = 0  # rounds that reveal parameters and do not count
     answers_from: AnswersFrom = "conversation"
 
 
@@ -37,10 +37,9 @@ class RoundOutcome:
 
     results: tuple[ToolResult, ...] = ()  # returned to the model
     notes: tuple[str, ...] = ()  # follow the results
-    revealed: tuple[str, ...] = ()  # tools whose parameters were revealed instead of using their calls
     has_news: bool = False  # True if a call had a new result
     without_tools: WithoutTools = ""  # its calls are not made
-    begins: str = ""  # the tool whose call the host begins in the next round
+    begins: ForcedTool | None = None  # the tool whose call the host begins in the next round
 
 
 class CallHandler(Protocol):
@@ -58,12 +57,12 @@ class CallHandler(Protocol):
     has_last_round: bool
     shows_with_question: bool
 
-    def shown(self, event: Event, *, may_call: bool, may_reveal: bool) -> Event | None:
+    def shown(self, event: Event, *, may_call: bool) -> Event | None:
         """Return the event to emit during a round; None for no event."""
         ...
 
-    async def resolve(self, turn: Turn, *, may_reveal: bool) -> RoundOutcome:
-        """Handle the calls and failures of a turn; ``may_reveal`` is False if no round to reveal parameters is left."""
+    async def resolve(self, turn: Turn) -> RoundOutcome:
+        """Handle the calls and failures of a turn."""
         ...
 
 
@@ -93,18 +92,13 @@ class RoundCounter:
 
     def __init__(self, settings: LoopSettings) -> None:
         self.left = settings.max_rounds
-        self.reveals = settings.reveal_rounds
         self._repairs = 0
         self._repair_rounds = settings.repair_rounds
 
-    def count(self, outcome: RoundOutcome) -> bool:
-        """Count a round; return True if it only revealed parameters and none of the limited rounds is used up."""
-        if outcome.revealed and self.reveals:
-            self.reveals -= 1
-            return True
+    def count(self, outcome: RoundOutcome) -> None:
+        """Count a round."""
         self.left -= 1
         self._repairs = 0 if outcome.has_news else self._repairs + 1
-        return False
 
     @property
     def is_repair_limit(self) -> bool:
@@ -120,11 +114,10 @@ def end_of(turn: Turn) -> EndReason:
 class ShownEvents:
     """The sink of one round: passes on what the handler of its calls shows."""
 
-    def __init__(self, calls: CallHandler, sink: EventSink, *, may_call: bool = True, may_reveal: bool = False) -> None:
+    def __init__(self, calls: CallHandler, sink: EventSink, *, may_call: bool = True) -> None:
         self._calls = calls
         self._sink = sink
         self._may_call = may_call
-        self._may_reveal = may_reveal
         self.drain = sink.drain
 
     def feed(self, batch: Sequence[Event]) -> None:
@@ -134,9 +127,7 @@ class ShownEvents:
             # Nearly every event is text, which every handler shows.
             if type(event) is Text:
                 visible.append(event)
-            elif (
-                visible_event := self._calls.shown(event, may_call=self._may_call, may_reveal=self._may_reveal)
-            ) is not None:
+            elif (visible_event := self._calls.shown(event, may_call=self._may_call)) is not None:
                 visible.append(visible_event)
         if visible:
             self._sink.feed(visible)

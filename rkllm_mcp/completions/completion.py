@@ -248,13 +248,9 @@ def _host_options(request: ChatRequest) -> AnswerOptions:
 
 def _client_limits(app: App) -> LoopSettings:
     agent = app.config.agent
-    # Every counted round but the first repeats a failed call.
-    return LoopSettings(
-        agent.repair_rounds + 1,
-        agent.repair_rounds,
-        reveal_rounds=agent.max_rounds,
-        answers_from=app.model_host.answers_from,
-    )
+    # A round repeats a failed call, or reveals the parameters of a tool that is listed by name, or is the last.
+    rounds = agent.max_rounds + agent.repair_rounds + 1
+    return LoopSettings(rounds, agent.repair_rounds, answers_from=app.model_host.answers_from)
 
 
 def _without_calls(messages: Sequence[Message], request: ChatRequest) -> list[Message]:

@@ -25,8 +25,7 @@ PLACE = {"type": "object", "properties": {"location": {"type": "string"}}}
 WEATHER = ToolSpec("get_weather", "Weather", PLACE, server="program")
 TIME = ToolSpec("get_time", "Time", PLACE, server="program")
 WRONG = ToolCallFailed("<wrong", "not readable")
-# Two repairs and one round that reveals parameters, as the chat completions set them.
-SETTINGS = LoopSettings(max_rounds=3, repair_rounds=2, reveal_rounds=1)
+SETTINGS = LoopSettings(max_rounds=4, repair_rounds=2)
 pytestmark = pytest.mark.anyio
 
 
@@ -102,13 +101,6 @@ async def test_calls_of_one_round_are_returned_together() -> None:
     assert together == ("get_time", TOGETHER_NOTE)
     assert answered.forced == [None, None]
     assert len(answered.events) == 2
-
-
-async def test_without_a_round_to_reveal_parameters_the_call_is_returned() -> None:
-    answered = Answered()
-    # The time's parameters were never revealed, and the only round for it was used for the weather.
-    await answered.by([call()], [call("get_time")], two_steps=True)
-    assert [event.name for event in answered.events if isinstance(event, ToolCallDetected)] == ["get_time"]
 
 
 async def test_repairs_are_counted_without_rounds_that_reveal_parameters() -> None:
