@@ -75,7 +75,6 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/runtime/test_library.py::test_defaults_that_look_like_no_family_",
     ),
     "system": (
-        "tests/scripts/test_fix_freq.py",
         "tests/scripts/test_packages.py::test_what_a_stopped_script_",
         "tests/surfaces/cli/test_boards.py::test_haproxy_accepts_",
         "tests/surfaces/cli/test_servers_new.py::test_a_server_of_the_gallery_is_installed_pinned_",

@@ -214,7 +214,7 @@ def _remedy(server: ServerReport) -> tuple[str, str]:
 
 _GOVERNORS_AT_FULL_SPEED = frozenset({"performance", "userspace"})
 _VENDOR_KERNEL = "Install a vendor kernel 6.1 with rknpu 0.9.8; the driver is part of the kernel."
-_FULL_SPEED = "Set it to full speed; that lasts until the next start."
+_FULL_SPEED = "Set it to full speed; that lasts until the next start. 'rkllm-mcp tune' sets all clocks."
 _LOOK = "uname -r; ls /sys/module | grep -E 'rknpu|rocket'; ls -l /dev/dri /dev/accel"
 _UNMASK = "--security-opt systempaths=unconfined --security-opt apparmor=unconfined"
 # The groups of Debian's udev rules: card* is of video, renderD* of render.
@@ -403,6 +403,11 @@ def check_kernel(machine: Machine) -> Iterator[CheckResult]:
         return
     if release.startswith(system.VENDOR_KERNELS):
         yield CheckResult("kernel", "ok" if on_board else "info", release)
+    elif on_board and (npu.driver_version(machine) or ()) >= npu.RECOMMENDED_DRIVER:
+        # An out-of-tree build of the vendor's driver (kiln, rknpu-module).
+        remedy = "Reported to work with librkllmrt.so 1.2 and 1.3; build the driver again after a kernel update."
+        built = "built by DKMS" if machine.glob("var/lib/dkms/rknpu*") else "built for it"
+        yield CheckResult("kernel", "info", f"{release}, not the vendor's, with the vendor's driver {built}", remedy)
     else:
         remedy = "Rockchip recommends 5.10.209 or 6.1.84; others need a driver of their own." if on_board else ""
         yield CheckResult("kernel", "info", release, remedy)
@@ -418,7 +423,7 @@ def check_governors(machine: Machine) -> Iterator[CheckResult]:
         governors.append(f"{policy.name} {governor}" + (f" {kilohertz // 1000} MHz" if kilohertz is not None else ""))
         is_slow = is_slow or governor not in _GOVERNORS_AT_FULL_SPEED or _is_throttled(machine, policy, governor)
     if governors:
-        remedy = "Set them to full speed; that lasts until the next start."
+        remedy = "Set them to full speed; that lasts until the next start. 'rkllm-mcp tune' sets all clocks."
         command = "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
         yield _check_result("cpu governor", not is_slow, ", ".join(governors), remedy, command)
 

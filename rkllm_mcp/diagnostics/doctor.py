@@ -22,7 +22,7 @@ from rkllm_mcp.config.gallery import server_table
 from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, ServerConfig, StdioServer
-from rkllm_mcp.diagnostics import checks
+from rkllm_mcp.diagnostics import checks, machine_checks
 from rkllm_mcp.diagnostics.findings import CheckResult, CheckStatus, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.errors import ConfigError, LibraryNotFoundError, ModelFileError, RuntimeUnusableError, UsageError
 from rkllm_mcp.mcp_client.allowed_commands import refusal_here
@@ -55,6 +55,8 @@ def examine(machine: Machine, subjects: Subjects) -> list[CheckResult]:
         npu += _run_check("npu clock", checks.check_clock, machine)
         npu += _run_check("cpu governor", checks.check_governors, machine)
         npu += _run_check("memory clock", checks.check_memory_clock, machine)
+        npu += _run_check("cpus", machine_checks.check_cpus, machine)
+        npu += _run_check("npu users", machine_checks.check_npu_users, machine)
         npu += _run_check("temperature", checks.check_temperature, machine)
         npu += _run_check("npu memory", checks.check_domains, machine, model.file_bytes)
         npu += _run_check("cma", checks.check_reserve, machine)
@@ -63,6 +65,8 @@ def examine(machine: Machine, subjects: Subjects) -> list[CheckResult]:
     return [
         *(map(_as_information, npu) if subjects.library.emulated else npu),
         *_run_check("memory", checks.check_memory, machine, model),
+        *_run_check("swap", machine_checks.check_swap, machine),
+        *_run_check("model size", machine_checks.check_model_size, machine, model),
         CheckResult("configuration", "info", subjects.configuration),
         *_run_check("runtime library", checks.check_library, subjects.library),
         *_run_check("model", checks.check_model, model),

@@ -76,6 +76,14 @@ def test_a_board_in_order_is_all_right(tmp_path: Path) -> None:
                 "with buffers 2.9 GiB"
             ),
         ),
+        (
+            "model size",
+            "info",
+            (
+                "15.5 GiB are enough for models of up to 8B, or 4B that see pictures; "
+                "qwen3-1.7b fits now with a context of 88064 tokens"
+            ),
+        ),
         ("configuration", "info", "/home/u/mcp_config.toml"),
         ("runtime library", "ok", "/usr/lib/librkllmrt.so, version 1.2.3, interface 1.2.3"),
         ("model", "ok", "qwen3-1.7b (2.00 GiB), 4096 tokens of context"),
@@ -231,7 +239,7 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
                 "npu clock",
                 "warn",
                 "1000 MHz, governor rknpu_ondemand",
-                "Set it to full speed; that lasts until the next start.",
+                "Set it to full speed; that lasts until the next start. 'rkllm-mcp tune' sets all clocks.",
                 "echo performance | sudo tee /sys/class/devfreq/fdab0000.npu/governor",
             ),
         ),
@@ -403,7 +411,7 @@ def test_clocks_below_the_fastest_are_reported_with_their_values(tmp_path: Path)
         "npu clock",
         "warn",
         "600 MHz",
-        "Set it to full speed; that lasts until the next start.",
+        "Set it to full speed; that lasts until the next start. 'rkllm-mcp tune' sets all clocks.",
         "echo 1000000000 | sudo tee /sys/kernel/debug/rknpu/freq",
     )
 

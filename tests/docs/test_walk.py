@@ -41,10 +41,9 @@ WALK: Mapping[str, int] = {
 }
 # What no test types as it is printed, by its beginning: why, and where the same is tested with what it needs.
 NOT_TYPED: Mapping[str, str] = {
-    "sudo ": "root: tests/surfaces/systemd, tests/scripts/test_fix_freq.py, scripts/arm64",
+    "sudo ": "root: tests/surfaces/systemd, tests/diagnostics/test_clocks.py, scripts/arm64",
     "scripts/conformance": "the suite of another project, from npm: tests/conformance",
     ".venv/bin/python": "a measurement of minutes, in a clone",
-    "scripts/fix_freq.sh": "a board: tests/scripts/test_fix_freq.py",
     "python -m mcp_servers.knowledge": "runs until it is stopped: tests/mcp_servers/knowledge/test_program.py",
     "rkllm-mcp-knowledge --embedder": "a model from the network: tests/models/test_embedders.py",
     "curl ": "a service with a key, or of another machine: tests/surfaces/http",

@@ -61,6 +61,7 @@ _GROUPS: Mapping[str, Mapping[str, CommandEntry]] = {
             "doctor", "Check the board, driver, runtime, model and servers, and explain how to fix problems."
         ),
         "bench": CommandEntry("bench", "Measure model loading, prefill, decode, delivery and prompts."),
+        "tune": CommandEntry("tune", "Set NPU, CPU, GPU and memory to their highest clocks, and back."),
         "report": CommandEntry(
             "report", "Measure everything about this board and write one page to send, without private data."
         ),
