@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from pathlib import Path
@@ -28,8 +29,14 @@ _FAULTS = (
 def create_private(file: Path) -> None:
     """Create a file and its folder for the owner only, if they are missing; raise OSError."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # SQLite would create it world-readable; its side files inherit this file's mode.
-    os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+    # SQLite would create it world-readable; its side files inherit this file's mode. A file that exists is not opened:
+    # closing any descriptor of it drops the locks of this process's connections, and another process that closes its
+    # own then removes the log that they write to.
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file)) from None
 
 
 def steps_taken(connection: sqlite3.Connection, migrations: Migrations) -> int:

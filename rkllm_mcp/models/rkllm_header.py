@@ -106,7 +106,7 @@ def read_rkllm_file(path: Path) -> RkllmFile:
             pairs = header.read()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ModelFileError(f"{path} cannot be read ({reason}).", "Name a readable .rkllm file.") from None
+        raise ModelFileError(f"{path} cannot be read ({reason}).", "Name a readable .rkllm or GGUF file.") from None
     if header.is_cut:
         raise ModelFileError(f"{path} is cut off: it is shorter than its header requires.", _AGAIN)
     mask = _known_mask(pairs)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -36,6 +38,27 @@ def test_missing_migrations_are_applied_and_a_newer_file_is_left_as_it_is(tmp_pa
         connection.execute("INSERT INTO a (x, y) VALUES (1, 2)")
         with pytest.raises(NewerSchemaError, match="layout 2, this program knows 1"):
             migrate(connection, migrations[:1])
+
+
+def test_a_second_connection_of_a_process_leaves_the_locks_of_the_first(tmp_path: Path) -> None:
+    """As a service that reads its configuration again, and a command that looks into the same file after that."""
+    file = tmp_path / "state.db"
+    create_private(file)
+    first = sqlite3.connect(file, isolation_level=None)
+    first.execute("PRAGMA journal_mode = WAL")
+    first.execute("CREATE TABLE texts (text)")
+    create_private(file)
+    with closing(sqlite3.connect(file)) as second:
+        assert second.execute("SELECT count(*) FROM texts").fetchone() == (0,)
+    command = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM texts').fetchall(); c.close()"
+    )
+    subprocess.run([sys.executable, "-c", command, str(file)], check=True, timeout=60)
+    assert (tmp_path / "state.db-wal").exists(), "the other process took itself for the last one"
+    first.execute("INSERT INTO texts VALUES ('kept')")
+    with closing(sqlite3.connect(file)) as other:
+        assert other.execute("SELECT text FROM texts").fetchall() == [("kept",)]
+    first.close()
 
 
 @pytest.mark.parametrize(

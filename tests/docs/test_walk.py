@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 from reportlab.pdfgen.canvas import Canvas
 
+from tests.support.command_line import fault_of
 from tests.support.documents import listed
 from tests.support.shared import REPOSITORY
 
@@ -19,8 +21,9 @@ PAGES = sorted(
     for path in [REPOSITORY / "README.md", *REPOSITORY.glob("docs/*.md")]
     if not path.name.endswith(".ja.md") and path.name != "cli.md"
 )
-# What is typed in this order, and the exit code.
+# What is typed in this order, and the exit code. What cannot work in an empty home says what is missing.
 WALK: Mapping[str, int] = {
+    "rkllm-mcp setup": 2,  # no terminal
     "rkllm-mcp setup --yes --emulated --no-service": 0,
     "rkllm-mcp status": 1,  # nothing runs
     "rkllm-mcp doctor": 0,
@@ -37,7 +40,43 @@ WALK: Mapping[str, int] = {
     "rkllm-mcp detect --tools tools.json --explain < answer.txt": 0,
     "rkllm-mcp config add-key --name laptop": 0,
     "rkllm-mcp service keys": 0,
+    "rkllm-mcp config add-key --tenant kitchen": 0,
+    "rkllm-mcp service keys --revoke ID": 2,
+    "rkllm-mcp service link": 0,
+    "rkllm-mcp boards status": 2,
+    "rkllm-mcp runtime use PATH": 3,
+    "rkllm-mcp models add ~/model.gguf": 3,
+    "rkllm-mcp models add ~/model.rkllm": 3,
+    "rkllm-mcp models remove qwen3-0.6b": 2,
+    "rkllm-mcp models convert FOLDER": 2,
+    "rkllm-mcp models convert ~/Qwen2.5-1.5B-Instruct --platform RK3588 --out models": 2,
+    "rkllm-mcp --model qwen3-1.7b serve": 3,
+    "rkllm-mcp-knowledge --embedder cpu:~/models/minilm": 2,
+    "rkllm-mcp bench prefill": 0,
+    "rkllm-mcp run -f photo.jpg what is on this picture": 2,
     "rkllm-mcp backup ~/board.tar.gz": 0,
+    "rkllm-mcp restore ~/board.tar.gz": 2,  # no terminal
+    "rkllm-mcp uninstall": 2,  # no terminal
+    "rkllm-mcp servers add greenhouse -- python3 ~/greenhouse/server.py": 0,
+    "rkllm-mcp setup --undo": 0,
+}
+# The words with which an error ends that tells the reader what to do.
+SAID: Mapping[str, str] = {
+    "rkllm-mcp setup": "run it in a terminal, or with --yes",
+    "rkllm-mcp status": "rkllm-mcp serve",
+    "rkllm-mcp service keys --revoke ID": "'rkllm-mcp service keys' lists them",
+    "rkllm-mcp boards status": 'write [[boards]] with address = "192.168.1.11:8080" for each',
+    "rkllm-mcp runtime use PATH": "Check the path and its rights.",
+    "rkllm-mcp models add ~/model.gguf": "Name a readable .rkllm or GGUF file.",
+    "rkllm-mcp models add ~/model.rkllm": "Name a readable .rkllm or GGUF file.",
+    "rkllm-mcp models remove qwen3-0.6b": "remove it by hand",
+    "rkllm-mcp models convert FOLDER": "rkllm-toolkit/packages",
+    "rkllm-mcp models convert ~/Qwen2.5-1.5B-Instruct --platform RK3588 --out models": "rkllm-toolkit/packages",
+    "rkllm-mcp --model qwen3-1.7b serve": "rkllm-mcp models pull qwen3-1.7b",
+    "rkllm-mcp-knowledge --embedder cpu:~/models/minilm": "Give cpu:FOLDER with tokenizer.json",
+    "rkllm-mcp run -f photo.jpg what is on this picture": "No such file: photo.jpg",
+    "rkllm-mcp restore ~/board.tar.gz": "Say it with --yes",
+    "rkllm-mcp uninstall": "Say it with --yes",
 }
 # What no test types as it is printed, by its beginning: why, and where the same is tested with what it needs.
 NOT_TYPED: Mapping[str, str] = {
@@ -45,32 +84,19 @@ NOT_TYPED: Mapping[str, str] = {
     "scripts/conformance": "the suite of another project, from npm: tests/conformance",
     ".venv/bin/python": "a measurement of minutes, in a clone",
     "python -m mcp_servers.knowledge": "runs until it is stopped: tests/mcp_servers/knowledge/test_program.py",
-    "rkllm-mcp-knowledge --embedder": "a model from the network: tests/models/test_embedders.py",
     "curl ": "a service with a key, or of another machine: tests/surfaces/http",
-    "rkllm-mcp boards status": "other boards: tests/surfaces/cli/test_boards.py",
     "./install.sh": "the network: tests/test_packaging.py",
-    "rkllm-mcp setup": "asks a person: tests/surfaces/cli/test_setup.py",
     "rkllm-mcp runtime pull": "the network: tests/app/test_runtimes.py",
-    "rkllm-mcp runtime use": "a library of the reader: tests/app/test_runtimes.py",
     "rkllm-mcp models pull": "the network: tests/models/test_models_pull_cpu.py",
-    "rkllm-mcp models add": "a model of the reader: tests/surfaces/cli/test_models.py",
-    "rkllm-mcp models remove": "a model of the reader: tests/surfaces/cli/test_models.py",
-    "rkllm-mcp models convert": "the vendor's toolkit: tests/scripts/test_convert_model.py",
     "rkllm-mcp knowledge model universal": "the network: tests/models/test_embedders.py",
-    "rkllm-mcp servers add greenhouse": "a folder on the board: the block above it on its page",
     'rkllm-mcp run "How warm': "a folder on the board: the block above it on its page",
-    "rkllm-mcp run -f photo.jpg": "a model that sees: tests/end_to_end/test_seeing.py",
     "rkllm-mcp serve": "runs until it is stopped: the blocks of docs/first-answer.md",
-    "rkllm-mcp --model qwen3-1.7b serve": "a board",
+    "rkllm-mcp bench prefill --beside": "another host: tests/surfaces/cli/test_bench.py",
+    "rkllm-mcp report": "a measurement of minutes: tests/diagnostics/test_report.py",
     "rkllm-mcp bench": "a measurement of minutes: tests/surfaces/cli/test_bench.py",
-    "rkllm-mcp config add-key --tenant": "a tenant: tests/surfaces/cli/test_main.py",
-    "rkllm-mcp service link": "a service that runs: tests/surfaces/cli/test_setup.py",
-    "rkllm-mcp service keys --revoke": "a linked device: tests/surfaces/cli/test_setup.py",
     "rkllm-mcp service": "systemd: tests/end_to_end/test_systemd.py",
     "rkllm-mcp update": "the network: tests/test_packaging.py",
     "rkllm-mcp install": "the network: tests/test_installation.py, tests/test_packaging.py",
-    "rkllm-mcp restore": "asks a person: tests/surfaces/cli/test_backup.py",
-    "rkllm-mcp uninstall": "asks a person: tests/surfaces/cli/test_maintenance.py, tests/test_packaging.py",
     "rkllm-mcp --install-completion": "changes a person's shell",
 }
 
@@ -79,7 +105,26 @@ def test_every_command_of_the_pages_is_typed_in_the_walk_or_named_with_the_reaso
     shown = {command for page in PAGES for command in listed(page)}
     assert sorted(command for command in shown - WALK.keys() if not command.startswith(tuple(NOT_TYPED))) == []
     assert sorted(WALK.keys() - shown) == []
+    assert [command for command, code in WALK.items() if code and command not in SAID] == []
     assert [start for start in NOT_TYPED if not any(command.startswith(start) for command in shown)] == []
+
+
+def test_every_command_of_the_pages_exists_with_its_options() -> None:
+    """Those that no test types as well, and those of the Japanese pages and inside sentences."""
+    pages = [REPOSITORY / "README.md", REPOSITORY / "README.ja.md", *REPOSITORY.glob("docs/*.md")]
+    mentions = {
+        (page.name, match[1])
+        for page in pages
+        for match in re.finditer(
+            r"(?:^    (?:\$ |sudo )?|`(?:sudo )?|^\$ )rkllm-mcp((?: [^\s;,()。（）、`|]+)+)",
+            page.read_text("utf-8"),
+            re.MULTILINE,
+        )
+    }
+    assert len(mentions) > 300
+    faults = {mention: fault_of("`", mention[1].split()) for mention in mentions}
+    # What follows 'models convert' is read by the vendor's toolkit.
+    assert {m: fault for m, fault in faults.items() if fault and not m[1].startswith(" models convert")} == {}
 
 
 def test_a_place_that_a_reason_names_exists() -> None:
@@ -111,5 +156,6 @@ def test_the_walk_of_a_newcomer_has_no_step_that_fails(reader: dict[str, str], t
         said = f"{command}\n{done.stdout}{done.stderr}"
         assert done.returncode == code, said
         assert "Traceback" not in said
+        assert SAID.get(command, "") in said
         # A reader of an installed program has no clone.
         assert str(REPOSITORY) not in said, said

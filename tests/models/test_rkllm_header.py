@@ -198,7 +198,7 @@ def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
     for path, reason in ((tmp_path / "none", "No such file or directory"), (tmp_path, "Is a directory")):
         with pytest.raises(ModelFileError) as caught:
             read_rkllm_file(path)
-        assert str(caught.value) == f"{path} cannot be read ({reason}). Name a readable .rkllm file."
+        assert str(caught.value) == f"{path} cannot be read ({reason}). Name a readable .rkllm or GGUF file."
 
 
 def test_every_cut_is_refused_or_says_less(read: Callable[[bytes], RkllmFile]) -> None:

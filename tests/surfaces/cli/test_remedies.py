@@ -22,7 +22,7 @@ from rkllm_mcp.errors import ModelDownloadError, PromptTooLongError
 from rkllm_mcp.models.hub import Hub
 from rkllm_mcp.surfaces.chat import commands as chat_commands
 from rkllm_mcp.surfaces.running_service import ServiceRecord
-from tests.support.command_line import all_commands, options_of
+from tests.support.command_line import all_commands, fault_of, options_of
 from tests.support.outcome import Command
 from tests.support.shared import REPOSITORY
 
@@ -30,8 +30,6 @@ PACKAGES = ("rkllm_mcp", "mcp_servers", "rkllm_base")
 TABLES = sorted((REPOSITORY / "rkllm_mcp").glob("*.json"))
 # What may be words of a command after the program's name.
 MENTION = re.compile(r"(['`]?)rkllm-mcp((?: [^\s;,()。（）、'\"`「」]+)+)")
-# The first words after the program's name where a sentence speaks of the program, a thread, a format or a version.
-PROSE = frozenset({"command", "does", "hints", "is", "on", "process", "shared", "that", "{version}"})
 # Marks of file formats.
 FORMATS = frozenset({"rkllm-mcp conversation 1", "rkllm-mcp data 1", "rkllm-mcp knowledge base"})
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
@@ -62,24 +60,6 @@ def table_texts() -> Iterator[tuple[str, str]]:
             waiting += cast("list[Any]", entry)  # the keys of a table, too
             if isinstance(entry, dict):
                 waiting += cast("dict[str, Any]", entry).values()
-
-
-def fault_of(quote: str, words: list[str]) -> str:
-    """Return what is wrong with words after the program's name; empty if a command and its options exist."""
-    commands, path = all_commands(), ()
-    names = list(words)
-    takes_value = {name: not parameter.is_flag for parameter in commands[()].params for name in parameter.opts}
-    while names and names[0] in takes_value:
-        del names[: 1 + takes_value[names[0]]]
-    # What a text inserts is not known here; a Japanese sentence goes on after a command.
-    while names and re.fullmatch(r"[a-z][a-z-]*\.?", names[0]) and getattr(commands[path], "commands", None):
-        name = names.pop(0).rstrip(".")
-        if (*path, name) not in commands:
-            return "" if not (quote or path) and name in PROSE else f"there is no command {' '.join((*path, name))}"
-        path = (*path, name)
-    own = words[: words.index("--")] if "--" in words else words
-    unknown = [word for word in own if word.startswith("-") and word not in options_of(path)]
-    return f"{' '.join(path)} has no {unknown}" if unknown else ""
 
 
 @pytest.mark.parametrize("texts", [code_texts, table_texts])
