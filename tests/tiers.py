@@ -60,6 +60,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/surfaces/web/test_hostile_texts.py",
         "tests/surfaces/web/test_interruptions.py",
         "tests/surfaces/web/test_languages.py",
+        "tests/surfaces/web/test_memory.py",
         "tests/surfaces/web/test_panels.py",
         "tests/surfaces/web/test_tour.py",
     ),

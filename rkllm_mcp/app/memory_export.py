@@ -27,7 +27,8 @@ class ImportedRow(BaseModel):
 class _Export(BaseModel):
     model_config = _LAZY
 
-    format: Literal["rkllm-mcp memory 1"]
+    # Of everything that is stored of a person, which the page saves, it is a part.
+    format: Literal["rkllm-mcp memory 1", "rkllm-mcp data 1"]
     memories: list[ImportedRow] = Field(max_length=MOST_ROWS)
 
 

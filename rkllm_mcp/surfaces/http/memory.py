@@ -172,7 +172,7 @@ async def export_memories(request: Request) -> Response:
 class MemoryFile(bodies.LenientBody):
     """An export of a memory."""
 
-    format: Literal["rkllm-mcp memory 1"]
+    format: Literal["rkllm-mcp memory 1", "rkllm-mcp data 1"]
     """As the export says."""
     memories: list[dict[str, Any]] = Field(max_length=MOST_ROWS)
     """Rows with their text, and always."""

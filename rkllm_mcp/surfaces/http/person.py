@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from rkllm_mcp.app import conversation_export
+from rkllm_mcp.app.memory_export import row_dict
 from rkllm_mcp.app.schedules import export_schedule
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.surfaces.http import bodies
@@ -82,14 +83,20 @@ async def change_settings(request: Request) -> PageSettings:
 
 @Route("GET", "/v1/me/data", answers=(RouteResponse(dict[str, Any], says="A file to keep, and to import again."),))
 async def export_data(request: Request) -> StreamingResponse:
-    """Write the text about the caller, all their schedules and all their conversations as one file."""
+    """Write the text about the caller, what is remembered of them, their schedules and conversations as one file."""
     headers = {"Content-Disposition": 'attachment; filename="rkllm-mcp-data.json"'}
     return StreamingResponse(_write_data(request, tenant_of(request).app), media_type=JSON, headers=headers)
 
 
 async def _write_data(request: Request, app: App) -> AsyncGenerator[bytes]:
     schedules = [export_schedule(schedule) for schedule in await app.store.schedules.all(app.tenant)]
-    values = {"format": conversation_export.DATA_FORMAT, "about": app.about, "schedules": schedules}
+    memories = list(map(row_dict, await app.store.memories.all()))
+    values = {
+        "format": conversation_export.DATA_FORMAT,
+        "about": app.about,
+        "memories": memories,
+        "schedules": schedules,
+    }
     head = json.dumps(values, ensure_ascii=False)
     yield head[:-1].encode("utf-8", "replace") + b', "conversations": [\n'
     conversations, offset, before = app.store.conversations, 0, b""
@@ -106,7 +113,7 @@ async def _write_data(request: Request, app: App) -> AsyncGenerator[bytes]:
 
 @Route("DELETE", "/v1/me/data", answers=(RouteResponse(Deleted),), problems=(403,))
 async def delete_data(request: Request) -> Deleted:
-    """Delete the caller's conversations with pictures, schedules, the record of tool calls, and the text about them.
+    """Delete the caller's conversations with pictures, schedules, the record of tool calls, and what is known of them.
 
     Documents, keys, and permissions of tools stay.
     """
@@ -118,6 +125,7 @@ async def delete_data(request: Request) -> Deleted:
         service.open_conversations.drop(app, conversation_id)
     count = await app.store.conversations.delete_all(app.tenant)
     await app.store.calls.delete_all()
+    await app.store.memories.clear()
     await app.store.schedules.remove_all(app.tenant)
     await app.change_about("")
     return Deleted(conversations=count)
