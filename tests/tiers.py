@@ -62,6 +62,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/surfaces/web/test_languages.py",
         "tests/surfaces/web/test_memory.py",
         "tests/surfaces/web/test_panels.py",
+        "tests/surfaces/web/test_schedules.py",
         "tests/surfaces/web/test_tour.py",
     ),
     "compiler": (

@@ -438,6 +438,8 @@ class PageService:
             "/v1/tools/history": {"calls": calls},
             "/v1/servers": {"servers": self.servers},
             "/v1/questions": {"questions": self.questions},
+            "/v1/schedules": {"schedules": [], "zone": "Europe/Berlin"},
+            "/v1/schedules/runs": {"runs": [], "now": 0.0},
             "/v1/resources": self.resources,
             "/v1/prompts": {"prompts": self.prompts},
             "/v1/board": self.board,

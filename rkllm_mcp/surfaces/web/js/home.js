@@ -46,14 +46,15 @@ export async function lookForRelease() {
  *
  * @param {string} title of the conversation
  * @param {string} address of it, which a click on the notification opens
+ * @param {string} [text] what is said below the title
  */
-export async function notify(title, address) {
+export async function notify(title, address, text = t("end.answered")) {
   if (document.visibilityState === "visible") return;
   document.title = `● ${plain(title)}`;
   if (!canNotify() || Notification.permission !== "granted" || preference("notices") !== "on") return;
   const worker = await navigator.serviceWorker?.getRegistration().catch(() => undefined);
   const data = new URL(address, location.href).href;
-  const options = { body: t("end.answered"), icon: new URL("../icon-192.png", import.meta.url).pathname, data, tag: data };
+  const options = { body: text, icon: new URL("../icon-192.png", import.meta.url).pathname, data, tag: data };
   if (worker) await worker.showNotification(title, options);
   else new Notification(title, options).addEventListener("click", () => (location.href = data));
 }

@@ -21,6 +21,7 @@ import { takeOver } from "./preferences.js";
 import { onLongPress } from "./press.js";
 import { sentenceOf } from "./problems.js";
 import { addressOf, codeOf, conversationOf, serverOf } from "./router.js";
+import { lookForSchedules } from "./schedule_notices.js";
 import { showToast } from "./toast.js";
 
 applyTheme();
@@ -247,7 +248,7 @@ async function refresh() {
 function look() {
   // A new release may take long to arrive; nothing here waits for it.
   if (!state.look) void lookForRelease();
-  state.look ??= Promise.all([conversations.load(), desk.refresh(), showQuestions()]).finally(() => {
+  state.look ??= Promise.all([conversations.load(), desk.refresh(), showQuestions(), lookForSchedules(resultsCame)]).finally(() => {
     state.look = null;
   });
   return state.look;
@@ -292,6 +293,12 @@ function coverPage() {
   byId("skip").inert = byId("main").inert;
   byId("sidebar").inert = isPanelOver || (narrow.matches && !state.hasDrawer);
   byId("shade").hidden = !isDrawerOver;
+}
+
+/** A schedule has a result, which may be a new conversation. */
+function resultsCame() {
+  void conversations.load();
+  panel.refresh();
 }
 
 /** All conversations are gone. */
@@ -388,6 +395,6 @@ if (code) {
 desk.takeUp(conversationOf(location.hash));
 await route();
 if (!access.connection.isLost) desk.sendWaiting();
-await Promise.all([introduce(), conversations.load(), showQuestions()]);
+await Promise.all([introduce(), conversations.load(), showQuestions(), lookForSchedules(resultsCame)]);
 byId("page").dataset["ready"] = "yes";
 void warmFonts();

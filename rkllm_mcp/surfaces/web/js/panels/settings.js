@@ -12,6 +12,7 @@ import { say, t } from "../i18n.js";
 import { prefer, preference } from "../preferences.js";
 import { sentenceOf } from "../problems.js";
 import { MemorySection } from "./memory.js";
+import { SchedulesSection } from "./schedules.js";
 
 // As many letters as the board takes.
 const LONGEST_ABOUT = 2000;
@@ -39,6 +40,7 @@ export class SettingsPanel {
   #memory = new MemorySection();
   #data = h("section", { class: "field", hidden: true });
   #about = h("dl", { class: "facts" });
+  #schedules = new SchedulesSection();
   #keys;
   #told;
   #forget;
@@ -99,6 +101,7 @@ export class SettingsPanel {
           h("h3", {}, say("settings.notices")),
           toggle(preference("notices") === "on" && Notification.permission === "granted", t("settings.notices"), notices),
         ),
+      this.#schedules.node,
       h("section", {}, h("h3", {}, say("key.label")), this.#key, choices(change, this.#forget)),
       h("section", {}, h("h3", {}, say("connect.title")), choices(button("connect.open", () => void openConnections()))),
       h(
@@ -121,6 +124,7 @@ export class SettingsPanel {
     this.#forget.hidden = !this.#keys.isSet();
     void this.#showPerson();
     void this.#memory.load();
+    void this.#schedules.load();
     void this.#showAbout();
   }
 
