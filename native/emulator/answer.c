@@ -154,10 +154,19 @@ static void weigh(struct draft *draft, const struct script *script, const struct
         token_values_put(values, vocabulary_find(script->vocabulary, rule->logits[i].token), rule->logits[i].value);
 }
 
-/* Returns how much of the answer the prompt holds already; 0 unless the answer begins so. */
+static bool is_white(char c) { return c == ' ' || c == '\n' || c == '\t'; }
+
+/* Returns how much of the answer the prompt holds already; 0 unless the answer begins so, white space aside. */
 static size_t begun(const struct draft *draft, const struct prompt_view *view) {
-    size_t len = strlen(view->begun);
-    return len <= draft->text.len && memcmp(view->begun, buf_text(&draft->text), len) == 0 ? len : 0;
+    const char *text = buf_text(&draft->text), *at = text, *held = view->begun;
+    size_t len = strlen(held);
+    if (len <= draft->text.len && memcmp(held, text, len) == 0) return len;
+    while (*held) {
+        while (is_white(*held)) held++;
+        while (*held && is_white(*at)) at++;
+        if (*held && *held++ != *at++) return 0;
+    }
+    return (size_t)(at - text);
 }
 
 /* See answer.h. */

@@ -26,7 +26,8 @@ void faults_init(struct faults *f) {
                          .hang_after = FAULT_NEVER,
                          .stall_after = FAULT_NEVER,
                          .error_after = FAULT_NEVER,
-                         .null_text_at = FAULT_NEVER};
+                         .null_text_at = FAULT_NEVER,
+                         .wrong_at = FAULT_NEVER};
 }
 
 static const struct {
@@ -113,6 +114,17 @@ static bool apply_abort_late(struct faults *f, const struct words *w) {
     return good;
 }
 
+/* wrong-token TEXT after N [times M] */
+static bool apply_wrong_token(struct faults *f, const struct words *w) {
+    double times = 1;
+    bool good = w->count == 4 || (w->count == 6 && strcmp(word(w, 4), "times") == 0 &&
+                                  words_number(word(w, 5), 1, 1e9, &times));
+    good = good && strlen(word(w, 1)) < sizeof f->wrong_text && read_position(w, 2, "after", &f->wrong_at);
+    if (good) strcpy(f->wrong_text, word(w, 1));
+    f->wrong_times = (long)times;
+    return good;
+}
+
 static bool apply_init_slow(struct faults *f, const struct words *w) {
     return w->count == 2 && words_number(word(w, 1), 0, 86400, &f->init_seconds);
 }
@@ -178,6 +190,7 @@ static const struct fault {
     {"no-finish-on-abort", "no-finish-on-abort", OWN(apply_no_finish), FAULTS_OF_RULE},
     {"abort-return", "abort-return 0|-1", MEMBER(abort_return), FAULTS_OF_RULE},
     {"abort-in-prefill", "abort-in-prefill", MEMBER(abort_in_prefill), FAULTS_OF_RULE},
+    {"wrong-token", "wrong-token TEXT after N [times M]", OWN(apply_wrong_token), FAULTS_OF_RULE},
     {"abort-late", "abort-late N", OWN(apply_abort_late), FAULTS_OF_RULE},
     {"abort-forgotten", "abort-forgotten never|once|always|in-prefill", MEMBER(abort_forgotten), FAULTS_OF_RULE},
     {"abort-idle-fails", "abort-idle-fails", MEMBER(abort_idle_fails), FAULTS_OF_MODEL},

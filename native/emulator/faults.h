@@ -71,6 +71,9 @@ struct faults {
     long error_after;
     long null_text_at;
     long abort_late; /* tokens */
+    long wrong_at;   /* tokens of the answer before which the wrong text comes; FAULT_NEVER: nowhere */
+    long wrong_times; /* in a row of runs of one rule */
+    char wrong_text[32];
     int run_memory;  /* the run finds no NPU memory */
     int matmul_fails;
     int ignore_eos;

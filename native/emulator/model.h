@@ -166,6 +166,8 @@ struct model {
     char **loras;
     size_t lora_count;
     bool paused;
+    const struct rule *wrong_rule; /* whose wrong token came last, and how often in a row */
+    long wrong_count;
     struct run run;
 };
 

@@ -175,6 +175,25 @@ static size_t noisy_from(const struct model *m, const struct sequence *entry) {
     return SIZE_MAX;
 }
 
+/* Puts the wrong text of the faults before a token of the answer, counted from its beginning in the prompt on. */
+static void mislead(struct model *m, struct sequence *entry, const char *begun) {
+    const struct faults *faults = &m->run.faults;
+    struct ids before = {0}, answer = {0};
+    vocabulary_encode(m->script->vocabulary, begun, strlen(begun), NULL, &before);
+    size_t at = (size_t)faults->wrong_at - before.len;
+    bool is_here = faults->wrong_at >= (long)before.len && at <= entry->answer.len;
+    ids_free(&before);
+    if (m->wrong_rule != entry->rule) m->wrong_count = 0;
+    m->wrong_rule = entry->rule;
+    if (!is_here || m->wrong_count >= faults->wrong_times) return;
+    m->wrong_count++;
+    ids_append(&answer, entry->answer.data, at);
+    vocabulary_encode(m->script->vocabulary, faults->wrong_text, strlen(faults->wrong_text), NULL, &answer);
+    ids_append(&answer, entry->answer.data + at, entry->answer.len - at);
+    ids_free(&entry->answer);
+    entry->answer = answer;
+}
+
 /* Lets the script answer, and applies the faults of the rule it chose. Weights answer token by token, later. */
 static void choose_answer(struct model *m, struct sequence *entry) {
     if (m->weights) return;
@@ -186,6 +205,7 @@ static void choose_answer(struct model *m, struct sequence *entry) {
     entry->rule = answer_compose(m->script, &view, lora, &entry->answer, &entry->values);
     for (size_t i = 0; entry->rule && i < entry->rule->fault_count; i++)
         faults_apply(&run->faults, FAULTS_OF_RULE, entry->rule->faults[i], &ignored);
+    if (run->faults.wrong_at != FAULT_NEVER) mislead(m, entry, view.begun);
     prompt_view_free(&view);
     buf_free(&ignored);
 }

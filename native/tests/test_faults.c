@@ -75,6 +75,28 @@ static void an_abort_can_come_late_be_forgotten_and_change_what_is_returned(void
     session_close(&s);
 }
 
+static void a_wrong_token_comes_at_its_place_and_the_answer_goes_on_behind_it(void) {
+    struct session s;
+    open_with(&s, "fault wrong-token \"\\\"}\" after 2\n");
+    CHECK_INT(session_tokens(&s, TURN("long"), 0), 0);
+    CHECK_TEXT(buf_text(&s.text), "01\"}23456789<|im_end|>");
+    session_forget(&s);
+    CHECK_INT(session_tokens(&s, TURN("long"), 0), 0);
+    CHECK_TEXT(buf_text(&s.text), "0123456789<|im_end|>");
+    session_close(&s);
+    /* An end, twice, counted with what the prompt has begun; other white space is the same beginning. */
+    open_with(&s, "fault wrong-token <|im_end|> after 4 times 2\n");
+    CHECK_INT(session_tokens(&s, TURN("long") "0123", 0), 0);
+    CHECK_TEXT(buf_text(&s.text), "<|im_end|>");
+    session_forget(&s);
+    CHECK_INT(session_tokens(&s, TURN("long") "01", 0), 0);
+    CHECK_TEXT(buf_text(&s.text), "23<|im_end|>");
+    session_forget(&s);
+    CHECK_INT(session_tokens(&s, TURN("long") "01 2", 0), 0);
+    CHECK_TEXT(buf_text(&s.text), "3456789<|im_end|>");
+    session_close(&s);
+}
+
 #if RKLLM_ABI >= 130
 /* Stands for an embedding table that hears of an abort while the prompt is evaluated. */
 static int abort_here(void *userdata, int32_t *tokens, uint64_t count, void *rows, uint64_t bytes) {
@@ -330,6 +352,8 @@ static const struct check_test tests[] = {
     {"a stall is one pause that an abort ends", a_stall_is_one_pause_that_an_abort_ends},
     {"an abort can come late, be forgotten and change what is returned",
      an_abort_can_come_late_be_forgotten_and_change_what_is_returned},
+    {"a wrong token comes at its place and the answer goes on behind it",
+     a_wrong_token_comes_at_its_place_and_the_answer_goes_on_behind_it},
     {"a second abort is heard when the first was forgotten", a_second_abort_is_heard_when_the_first_was_forgotten},
 #if RKLLM_ABI >= 130
     {"an abort in the prefill can be forgotten", an_abort_in_the_prefill_can_be_forgotten},
