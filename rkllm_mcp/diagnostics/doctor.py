@@ -34,6 +34,7 @@ from rkllm_mcp.providers.remote_settings import egress_notices, services_of
 from rkllm_mcp.runtime.abi import RECOMMENDED_VERSION
 from rkllm_mcp.runtime.library import accepted_abi, find_library, fingerprint, read_library_file, visible_libraries
 from rkllm_mcp.runtime.profile import find_profile
+from rkllm_mcp.toolcalls.constraint import is_installed
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line
 
 if TYPE_CHECKING:
@@ -243,7 +244,7 @@ def diagnose(config: Config, states: Mapping[str, ServerState] | None = None) ->
         findings = examine(Machine(), Subjects(source, library, report, servers))
         if model is not None:
             findings += checks.check_encoder(Machine(), model, report.file)
-        findings += [*_profile(config, model), *_models_beside(config)]
+        findings += [*_profile(config, model), *_held(model), *_models_beside(config)]
         findings += checks.check_programs()
     else:
         subjects = Subjects(source, LibraryReport("", "ok", emulated=True), ModelReport(""), servers)
@@ -338,6 +339,18 @@ def _profile(config: Config, model: ModelFolder | None) -> list[CheckResult]:
         remark = "none; what no document says of this runtime is not known here"
         return [CheckResult("runtime profile", "info", remark, "Measure it once.", "rkllm-mcp doctor --probe")]
     return [CheckResult("runtime profile", "ok", f"measured {profile.measured_at}, {len(profile.facts)} facts")]
+
+
+def _held(model: ModelFolder | None) -> list[CheckResult]:
+    """Say if answers and calls are held to their schema while the model writes them; empty without a model."""
+    if model is None:
+        return []
+    if not model.card.held:
+        return [CheckResult("held answers", "info", "switched off in the model's card; JSON is checked at its end")]
+    if is_installed():
+        return [CheckResult("held answers", "ok", "JSON answers and tool calls are held to their schema")]
+    found = "JSON answers are checked at their end, and asked for again once"
+    return [CheckResult("held answers", "info", found, "Hold them while they are written.", "rkllm-mcp install held")]
 
 
 def _other_libraries(chosen: Path) -> tuple[tuple[str, str], ...]:

@@ -66,6 +66,7 @@ def test_every_experiment_is_made_on_every_family(emulator: Emulator) -> None:
         "prompt_cache_prefills",
         "reuses_prefix",
         "reuses_prefix_after_history",
+        "restart_evaluates",
     }
     later = {"null_role", "pause_left_by", "pause_returns"}
     pictures = {name for name in FACTS if name.startswith(("encoder_", "picture_", "second_picture"))}
@@ -150,6 +151,15 @@ def test_a_switch_of_the_runtime_is_found(
 ) -> None:
     profile = profile_of(newest, *faults.split("; "), experiments=experiment)
     assert {name: profile.facts.get(name) for name in expected} == expected
+
+
+def test_what_a_correction_costs_is_measured(newest: Emulator) -> None:
+    facts = profile_of(newest, experiments="abort").facts
+    # The token that the cache lacks, and the last of the prompt.
+    assert facts["restart_ms"] > 0
+    assert facts["restart_evaluates"] in {1, 2}
+    without_reuse = profile_of(newest, "reuse off", experiments="abort").facts
+    assert without_reuse["restart_evaluates"] > 2
 
 
 @pytest.mark.parametrize(

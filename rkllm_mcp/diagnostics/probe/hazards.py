@@ -37,6 +37,7 @@ _PREFILL_MS = 60.0
 _PREFILL_LENGTHS = (256, 1024, 4096)
 _PAUSE_AT = 3
 _COMPARED = 4
+_KEPT_OF_ANSWER = 3
 # Of a shorter answer, a late abort and a forgotten one leave the same.
 _LONG_ENOUGH = 8
 # A short answer takes a second on a slow board.
@@ -66,11 +67,24 @@ def abort_runs(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
             "abort_in_decode_tokens": further,
             "abort_in_decode_ms": round((observed.ended_ns - called_ns[0]) / _NS_PER_MS, 3),
         }
+        if not forgotten:
+            facts |= _go_on(subject, [*prompts.question, *complete.ids[:_KEPT_OF_ANSWER]], observed, called_ns[0])
     facts |= _abort_prefill(subject, prompts)
     subject.clear()
     missing = [name for name in ("abort_in_decode", "abort_in_prefill") if name not in facts]
     if missing:
         raise InconclusiveError("the answer is too short, or the prefill too quick, to be aborted", facts)
+    return facts
+
+
+def _go_on(subject: ProbeSubject, tokens: list[int], aborted: Observed, called_ns: int) -> Facts:
+    """Measure a run that goes on with the first tokens of an aborted one, as a correction does."""
+    again = require_completed(subject.run(tokens, 2))
+    stopped_ms = (aborted.ended_ns - called_ns) / _NS_PER_MS
+    first_ms = ((again.times_ns[0] if again.times_ns else again.ended_ns) - again.began_ns) / _NS_PER_MS
+    facts: Facts = {"restart_ms": round(stopped_ms + first_ms, 3)}
+    if again.evaluated_tokens is not None:
+        facts["restart_evaluates"] = again.evaluated_tokens
     return facts
 
 
