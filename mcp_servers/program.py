@@ -20,6 +20,8 @@ T = TypeVar("T")
 TEXTS = "rkllm-mcp/texts"
 # Key of ``_meta`` for the argument of a tool that takes the user's own words.
 QUESTION_ARGUMENT = "rkllm-mcp/question"
+# Key of ``_meta`` with the optional arguments of a tool that no model needs to read.
+TUNING = "rkllm-mcp/tuning"
 # Key of ``_meta`` that says of a result that its text answers the question as it is.
 ANSWER = "rkllm-mcp/answer"
 # Key of ``_meta`` for an error: ``kind``, ``what`` and ``suggestions``. Not structured content: clients hold that of an

@@ -29,6 +29,8 @@ Ending: TypeAlias = EndReason | Literal["", "interrupted"]
 TEXTS = "rkllm-mcp/texts"
 # Key of ``_meta`` under which a server names the argument of a tool that takes the user's own words.
 QUESTION_ARGUMENT = "rkllm-mcp/question"
+# Key of ``_meta`` under which a server names the optional arguments of a tool that are for programs, not for a model.
+TUNING = "rkllm-mcp/tuning"
 # Key of ``_meta`` with which a server says of a result that its text answers the question as it is.
 ANSWER = "rkllm-mcp/answer"
 # Key of ``_meta`` of an error of our own servers: kind, the value that cannot be used, and values that can.
@@ -60,6 +62,16 @@ class ToolSpec:
     # The argument that takes the user's own words, from which the tool finds its values; empty for none. A schema need
     # not list it.
     question_argument: str = ""
+    tuning: tuple[str, ...] = ()  # optional arguments that programs may give and a model does not read
+
+    @property
+    def shown_schema(self) -> Mapping[str, Any]:
+        """The schema of the arguments as a model reads it, without those that are for programs."""
+        if not self.tuning:
+            return self.input_schema
+        properties = as_mapping(self.input_schema.get("properties"))
+        shown = {name: schema for name, schema in properties.items() if name not in self.tuning}
+        return {**self.input_schema, "properties": shown}
 
     @property
     def original_name(self) -> str:

@@ -21,7 +21,7 @@ from mcp_servers.knowledge.results import ToolOutput
 from mcp_servers.knowledge.service import CallContext, KnowledgeService
 from mcp_servers.knowledge.settings import Settings
 from mcp_servers.knowledge.validation import BASE, ToolArguments
-from mcp_servers.program import QUESTION_ARGUMENT, TEXTS
+from mcp_servers.program import QUESTION_ARGUMENT, TEXTS, TUNING
 
 
 class KnowledgeTool(NamedTuple):
@@ -65,6 +65,12 @@ def _definition(entry: dict[str, Any], settings: Settings) -> Tool:
     if required:
         schema["required"] = required
     entry["annotations"]["title"] = entry["title"]
-    meta = {TEXTS: texts, **({QUESTION_ARGUMENT: "query"} if entry["name"] == "search_documents" else {})}
+    meta: dict[str, Any] = {TEXTS: texts}
+    if entry["name"] == "search_documents":
+        meta[QUESTION_ARGUMENT] = "query"
+    # A small model would invent another base than the default one.
+    optional = {BASE, "threshold"} & properties.keys() - set(required)
+    if settings.default_base and optional:
+        meta[TUNING] = sorted(optional)
     output = results.schema_of(BY_NAME[entry["name"]].output)
     return Tool.model_validate({**entry, "inputSchema": schema, "outputSchema": output, "_meta": meta})

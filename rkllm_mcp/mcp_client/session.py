@@ -13,7 +13,7 @@ from rkllm_mcp.config.servers import MCPServerConfig, is_offered, matches_any
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.callbacks import visit_urls
 from rkllm_mcp.mcp_client.message_filter import MOST_ITEMS, MOST_LIST_BYTES
-from rkllm_mcp.messages import ANSWER, QUESTION_ARGUMENT, TEXTS, ToolSpec, as_mapping
+from rkllm_mcp.messages import ANSWER, QUESTION_ARGUMENT, TEXTS, TUNING, ToolSpec, as_list, as_mapping
 from rkllm_mcp.protocols import CallContext, OnProgress
 from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.text import LANGUAGES
@@ -161,6 +161,7 @@ def _spec(tool: Tool, server: str) -> ToolSpec:
         title=tool.title or (hints.title if hints else None) or "",
         texts=_texts(tool.meta or {}),
         question_argument=_question_argument(tool),
+        tuning=_tuning(tool),
     )
 
 
@@ -171,6 +172,13 @@ def _question_argument(tool: Tool) -> str:
         return ""
     schema = as_mapping(as_mapping(tool.input_schema.get("properties")).get(name))
     return name if schema.get("type") == "string" else ""
+
+
+def _tuning(tool: Tool) -> tuple[str, ...]:
+    """Return the arguments that a server says no model needs to read, of those that are not required."""
+    required = as_list(tool.input_schema.get("required"))
+    names = as_list((tool.meta or {}).get(TUNING))
+    return tuple(name for name in names if isinstance(name, str) and name not in required)
 
 
 def _texts(meta: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

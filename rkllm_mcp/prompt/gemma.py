@@ -31,7 +31,7 @@ def gemma_value(value: Any) -> list[Segment]:
 
 def gemma_declaration(tool: ToolSpec) -> list[Segment]:
     """Return a tool as ``declaration:name{description:…,parameters:{…}}``."""
-    schema = tool.input_schema
+    schema = tool.shown_schema
     fields: list[list[Segment]] = []
     if schema.get("properties"):
         fields.append(_properties(schema["properties"]))

@@ -35,7 +35,7 @@ class _Position:
 
 def signature(tool: ToolSpec) -> str:
     """Return ``tool`` as one line."""
-    schema = tool.input_schema
+    schema = tool.shown_schema
     notes = [
         f"{_name(name)}: {description}"
         for name, inner in _properties(schema).items()
@@ -197,7 +197,7 @@ def tool_json(tool: ToolSpec) -> str:
 def _function(tool: ToolSpec) -> dict[str, Any]:
     described = {"name": tool.name, "description": tool.description}
     # The parameters of a tool without a schema are shown later (two-step listing).
-    return {**described, "parameters": compact_schema(tool.input_schema)} if tool.input_schema else described
+    return {**described, "parameters": compact_schema(tool.shown_schema)} if tool.input_schema else described
 
 
 def _escape_end_tag(text: str) -> str:

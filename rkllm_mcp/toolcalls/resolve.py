@@ -205,7 +205,7 @@ def names_in(text: str) -> tuple[str, ...]:
 
 def signature(tool: ToolSpec) -> str:
     """Return the tool as one short line: ``get_weather(location: string, days?: integer)``."""
-    schema = tool.input_schema
+    schema = tool.shown_schema
     properties, required = as_mapping(schema.get("properties")), as_list(schema.get("required"))
     inside = ", ".join(
         f"{key}{'' if key in required else '?'}: {_type_name(as_mapping(item))}" for key, item in properties.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,9 @@ from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.tokenizer import PlainText, Segment
 from rkllm_mcp.prompt.tool_list import HERMES, MARKERS, TOOL_FORMS, ToolForm, tool_json
+from rkllm_mcp.toolcalls.arguments import coerce_arguments
 from tests.support.demo_model import demo_vocabulary
+from tests.support.scripted_toolbox import takes
 
 WEATHER = ToolSpec(
     "get_weather",
@@ -30,6 +33,20 @@ WEATHER = ToolSpec(
 
 def text_of(segments: list[Segment]) -> str:
     return "".join(segment.text for segment in segments)
+
+
+def test_an_argument_for_programs_is_in_no_list_and_a_call_may_have_it() -> None:
+    tool = ToolSpec("find", "Finds.", takes("find", query="string", threshold="number").input_schema)
+    schema = {**tool.input_schema, "required": ["query"]}
+    tuned = replace(tool, input_schema=schema, tuning=("threshold",))
+    assert json.loads(tool_json(tuned))["function"]["parameters"]["properties"] == {"query": {"type": "string"}}
+    for form in (*TOOL_FORMS.values(), HERMES, MARKERS):
+        assert "threshold" not in text_of(form.listing([tuned]))
+        assert "threshold" in text_of(form.listing([replace(tuned, tuning=())]))
+    assert coerce_arguments({"query": "x", "threshold": "0.5"}, tuned.input_schema).value == {
+        "query": "x",
+        "threshold": 0.5,
+    }
 
 
 def test_a_tool_is_one_line_of_minified_json() -> None:

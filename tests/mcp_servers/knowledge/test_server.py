@@ -13,6 +13,8 @@ from mcp_types import CreateMessageResult, ErrorData, TextContent
 
 from mcp_servers.knowledge.settings import ModelSettings, Settings
 from mcp_servers.knowledge.types import UNRESTRICTED, Access
+from mcp_servers.knowledge.validation import BASE
+from mcp_servers.program import TUNING
 from tests.support.knowledge_server import RULES, Mode, open_tools
 
 pytestmark = pytest.mark.anyio
@@ -205,6 +207,7 @@ async def test_a_default_base_need_not_be_named_and_the_schema_says_so(tmp_path:
     assert search.input_schema["required"] == ["query"]
     assert search.input_schema["properties"]["max_results"]["default"] == 3
     assert "required" not in summary.input_schema
+    assert [(tool.meta or {}).get(TUNING) for tool in (search, summary)] == [[BASE, "threshold"], [BASE]]
     assert (found.facts["knowledge_base_id"], found.facts["count"]) == (base_id, 1)
 
 
