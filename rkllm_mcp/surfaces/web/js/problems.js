@@ -1,6 +1,6 @@
 /**
- * Failures become sentences for the user of the page, ending with what can be done. The board's own words are English
- * and say both; in another language they are after the page's.
+ * Failures become sentences for the user of the page, ending with what can be done. The board's own words say
+ * both; where they are English and the page is not, they are after the page's.
  */
 import { ConnectionLost, Refusal } from "./api.js";
 import { language, t } from "./i18n.js";
@@ -25,7 +25,9 @@ export function sentenceOf(error) {
   if (instead) return t(instead);
   const own = advice(error);
   const said = error.message.charAt(0).toUpperCase() + error.message.slice(1);
-  return language() === "en" && said ? said : [own, said].filter(Boolean).join(" ");
+  // A server's words may be in the person's language already.
+  const isTold = language() === "en" || /[ぁ-ヶ]/.test(said);
+  return isTold && said ? said : [own, said].filter(Boolean).join(" ");
 }
 
 /**
