@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -53,10 +54,12 @@ class Leases:
         self._database = database
         self.board = board
         self._now = now
+        self.clock_behind_s = 0.0  # of this machine, behind the time that all boards have in common
 
     async def renew(self) -> None:
         """Say that this board lives."""
-        await self._database.ask(self._renew, durable=True)
+        now = await self._database.ask(self._renew, durable=True)
+        self.clock_behind_s = now - time.time()
 
     def _renew(self, transaction: Transaction) -> float:
         now = self._now(transaction)

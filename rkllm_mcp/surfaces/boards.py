@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias, TypeVar
+from statistics import median
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import anyio
 import httpx2
@@ -19,6 +21,8 @@ from rkllm_mcp.messages import as_list, as_mapping
 # A board that takes longer to say how it is has lost its power or its network.
 _STATUS_LIMITS = AnswerLimits(total_s=5.0, size_bytes=256 * 1024)
 _LIST_LIMITS = AnswerLimits(total_s=2.0, size_bytes=4 * 2**20)
+# Clocks are asked for over a network.
+_SAME_CLOCK_S = 5.0
 # The most models of a board that are listed; a board has one loaded, and the rest is on its disk.
 _MOST_MODELS = 1000
 
@@ -36,6 +40,7 @@ class BoardStatus:
     waiting: int | None = None
     temperature_c: float | None = None
     uptime_s: float | None = None
+    compared: Mapping[str, Any] | None = None  # what boards are compared by, with ``clock_ahead_s`` of its clock
 
 
 # A text of another board, which a terminal or a page shows.
@@ -69,11 +74,21 @@ class _Queue(_FromBoard):
     waiting: int
 
 
+class _Compared(_FromBoard):
+    time: float
+    version: _Text
+    model_bytes: int
+    template: _Text
+    servers: Annotated[list[_Text], Field(max_length=100)]
+    limits: Annotated[dict[_Text, _Text], Field(max_length=20)]
+
+
 class _Figures(_FromBoard):
     model: _Text
     queue: _Queue
     temperature_c: float | None
     uptime_s: float
+    compared: _Compared | None = None
 
 
 async def board_statuses(boards: Mapping[str, BoardSection], headers: Mapping[str, str]) -> list[BoardStatus]:
@@ -92,6 +107,7 @@ async def board_statuses(boards: Mapping[str, BoardSection], headers: Mapping[st
 async def _board_status(name: str, board: BoardSection, headers: Mapping[str, str]) -> BoardStatus:
     try:
         ready, shown = await _ask_board(board, ("/readyz", "/v1/board"), headers, _STATUS_LIMITS)
+        answered_at = time.time()
         readiness = _read(_Readiness, ready)
         if not ready.is_success:
             if readiness.error is None:
@@ -107,11 +123,54 @@ async def _board_status(name: str, board: BoardSection, headers: Mapping[str, st
         figures = _read(_Figures, shown)
         queue = figures.queue
         measured = (figures.model, queue.running, queue.waiting, figures.temperature_c, figures.uptime_s)
-        return BoardStatus(name, board.address, True, state, *measured)
+        compared: dict[str, Any] | None = None
+        if figures.compared is not None:
+            compared = figures.compared.model_dump(exclude={"time"})
+            compared["clock_ahead_s"] = round(figures.compared.time - answered_at, 1)
+        return BoardStatus(name, board.address, True, state, *measured, compared)
     except httpx2.HTTPError as error:
         return BoardStatus(name, board.address, False, f"not reachable ({str(error) or type(error).__name__})")
     except AnswerRefusedError as error:
         return BoardStatus(name, board.address, False, f"unreadable: {error}")
+
+
+def differences(statuses: Sequence[BoardStatus]) -> list[tuple[str, str, str]]:
+    """Return what is not the same at all boards: its name, a value, and the boards that have it.
+
+    File and template are compared between boards with the same model.
+    """
+    told = [(status, status.compared) for status in statuses if status.compared is not None]
+    usual = median(compared["clock_ahead_s"] for _, compared in told) if told else 0.0
+    values: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for status, compared in told:
+        ahead = compared["clock_ahead_s"] - usual
+        clock = "" if abs(ahead) < _SAME_CLOCK_S else f"{duration(abs(ahead))} {'ahead' if ahead > 0 else 'behind'}"
+        aspects = {
+            ("clock", ""): clock,
+            ("version", ""): compared["version"],
+            ("model file", status.model or ""): f"{compared['model_bytes']:,} bytes",
+            ("template", status.model or ""): compared["template"],
+            ("servers", ""): ", ".join(compared["servers"]) or "none",
+            **{(name, ""): value for name, value in compared["limits"].items()},
+        }
+        for aspect, value in aspects.items():
+            values.setdefault(aspect, {}).setdefault(value, []).append(status.name)
+    return [
+        (f"{aspect} {model}".strip(), value or "the same", ", ".join(names))
+        for (aspect, model), by_value in values.items()
+        if len(by_value) > 1
+        for value, names in by_value.items()
+    ]
+
+
+def duration(seconds: float) -> str:
+    """Return a time in its two largest units."""
+    words: list[str] = []
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        count, seconds = divmod(seconds, size)
+        if count:
+            words.append(f"{count:.0f} {unit}")
+    return " ".join(words[:2]) or "0 s"
 
 
 async def _ask_board(

@@ -8,7 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import httpx2
+import psycopg
 import pytest
+from psycopg import sql
 
 from tests.end_to_end.test_several_boards import (
     BIRD,
@@ -23,6 +25,8 @@ from tests.end_to_end.test_several_boards import (
     until,
 )
 from tests.support.boards import Boards, boards
+from tests.support.demo_app import make_demo
+from tests.support.http_app import in_house
 from tests.support.postgres import PostgresServer, postgres_server
 
 pytestmark = pytest.mark.anyio
@@ -323,3 +327,29 @@ async def _told(client: httpx2.AsyncClient, them: Boards, conversation: str) -> 
         return await turns_at(client, them.boards["board3"].address, conversation)
     except httpx2.HTTPStatusError:
         return []
+
+
+async def test_a_board_that_starts_in_the_past_waits_for_the_time_before_it_joins(
+    database: PostgresServer, tmp_path: Path
+) -> None:
+    url = database.new_database()
+    with psycopg.connect(url, autocommit=True) as connection:
+        # The database's clock is three days ahead of this machine's.
+        connection.execute(
+            "CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS "
+            "$$SELECT pg_catalog.clock_timestamp() + interval '3 days'$$"
+        )
+        alter = sql.SQL("ALTER DATABASE {} SET search_path = public, pg_catalog")
+        connection.execute(alter.format(sql.Identifier(connection.info.dbname)))
+    demo = make_demo(tmp_path, [], extra=f'[store]\nurl = "{url}"\n')
+    async with in_house(demo) as (tenants, client):
+        leases = tenants.tenant("").app.store.leases
+        assert leases is not None
+        await leases.renew()
+        waits = await client.get("/readyz")
+        assert (waits.status_code, waits.json()["error"]["code"]) == (503, "clock_behind")
+        assert "the clock of this board is 2 d 23 h behind" in waits.json()["error"]["message"]
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("DROP FUNCTION public.clock_timestamp()")
+        await leases.renew()
+        assert (await client.get("/readyz")).json() == {"status": "ok"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -273,3 +274,9 @@ async def test_a_change_whose_entry_could_not_be_deleted_is_made_once(open_share
         assert await outbox.ship()
         assert await usage.add("2026-11-27") == 7
         assert await outbox.behind() == Behind(0, 0.0)
+
+
+async def test_a_board_knows_how_far_its_clock_is_behind_that_of_all(boards: Boards) -> None:
+    boards.clock.now = time.time() + 86_400
+    await boards.leases["a"].renew()
+    assert boards.leases["a"].clock_behind_s == pytest.approx(86_400, abs=60)

@@ -18,7 +18,7 @@ import typer
 
 from rkllm_mcp.config.secrets import is_hashed
 from rkllm_mcp.config.sections import BoardSection, Config
-from rkllm_mcp.surfaces.boards import board_statuses, named_boards
+from rkllm_mcp.surfaces.boards import board_statuses, differences, named_boards
 from rkllm_mcp.surfaces.cli.files import filled_template, write_whole
 from rkllm_mcp.surfaces.cli.options import AsJson, command, option
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
@@ -73,7 +73,7 @@ def haproxy_command(
 
 @command(app, "status")
 async def status_command(session: Session, as_json: AsJson = False) -> int:
-    """Show each board, its model, queue and health; exit code 1 unless all take questions.
+    """Show each board, its model, queue and health, and what differs; exit code 1 unless all take questions.
 
     Models and queues need a key: that of the board's entry or, for https:// and this machine, a key of the owner, in
     RKLLM_MCP_KEY or in plain text in the configuration.
@@ -99,7 +99,10 @@ async def status_command(session: Session, as_json: AsJson = False) -> int:
         for each in statuses
     ]
     heading = ("NAME", "ADDRESS", "STATE", "MODEL", "QUEUE", "TEMPERATURE")
-    session.show([asdict(each) for each in statuses], session.terminal.table(heading, rows), as_json=as_json)
+    text = session.terminal.table(heading, rows)
+    if different := differences(statuses):
+        text += f"\n{session.terminal.table(('DIFFERENT', 'VALUE', 'BOARDS'), different)}"
+    session.show([asdict(each) for each in statuses], text, as_json=as_json)
     if any(each.is_ready and each.model is None and boards[each.name].is_private for each in statuses):
         session.status(f"Models and queues need a key of the owner: set {KEY_VARIABLE}")
     return EXIT_DONE if all(each.is_ready for each in statuses) else EXIT_ANSWER_FAILED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, cast
@@ -16,16 +18,28 @@ from starlette.responses import Response
 
 from rkllm_mcp import __version__
 from rkllm_mcp.app.preview import Gauges, read_gauges
+from rkllm_mcp.app.settings import store_limits
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.errors import StoreError
-from rkllm_mcp.surfaces.boards import board_statuses, named_boards
+from rkllm_mcp.surfaces.boards import board_statuses, duration, named_boards
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
 from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.openai import count_tokens
 from rkllm_mcp.surfaces.http.owner import may_delete
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
-from rkllm_mcp.surfaces.http.state import MEBIBYTE, ServiceState, caller_headers, id_prefix, service_of, tenant_of
+from rkllm_mcp.surfaces.http.state import (
+    MEBIBYTE,
+    OWNER,
+    ServiceState,
+    caller_headers,
+    id_prefix,
+    service_of,
+    tenant_of,
+)
+
+# A board without a battery for its clock starts in the past; dates and certificates are wrong there.
+_CLOCK_BEHIND_S = 300.0
 
 
 class Health(DocumentedModel):
@@ -63,6 +77,11 @@ async def readyz(request: Request) -> dict[str, Any]:
     service.check_ready()
     if service.tenants.is_changing:
         raise HTTPError(503, "another model is being loaded; ask again in a moment", retry_after_s=RETRY_AFTER_S)
+    leases = service.tenants.tenant(OWNER).app.store.leases
+    if leases is not None and leases.clock_behind_s > _CLOCK_BEHIND_S:
+        behind = f"the clock of this board is {duration(leases.clock_behind_s)} behind that of the database"
+        message = f"{behind}; it waits for the time: 'timedatectl' shows whether it is synchronized"
+        raise HTTPError(503, message, code="clock_behind", retry_after_s=RETRY_AFTER_S)
     # Answers go on without storage, so this is no reason to send requests elsewhere.
     failing = (tenant.app.store.failing for tenant in service.tenants.by_name.values())
     problem = next((error.cause for error in failing if error is not None), "") or await _missing_tables(service)
@@ -165,6 +184,17 @@ class QueueShown(DocumentedModel):
     running: int
 
 
+class BoardCompared(DocumentedModel):
+    """What the boards of several are compared by."""
+
+    time: float = Field(description="Of its clock, Unix time.")
+    version: str = Field(description="The release of rkllm-mcp.")
+    model_bytes: int = Field(description="The size of the model's files; 0 where a remote service answers.")
+    template: str = Field(description="The model's prompt form.")
+    servers: list[str] = Field(description="The names of the configured servers that are on.")
+    limits: dict[str, str] = Field(description="How long it stores data by its own configuration, by key.")
+
+
 class Board(DocumentedModel):
     """Current state of the board."""
 
@@ -185,6 +215,8 @@ class Board(DocumentedModel):
     queue: QueueShown
     stopping: bool = Field(description="An answer that was stopped still reads its prompt, which the NPU ends first.")
     uptime_s: float
+    compared: BoardCompared | None
+    """What is the same at all boards of several, as a rule; null for a tenant."""
 
 
 class Me(DocumentedModel):
@@ -223,6 +255,8 @@ class BoardOfSeveral(DocumentedModel):
     waiting: int | None
     temperature_c: float | None
     uptime_s: float | None
+    compared: dict[str, Any] | None
+    """What the boards are compared by, with clock_ahead_s against the board that was asked."""
 
 
 class Boards(DocumentedModel):
@@ -262,6 +296,20 @@ async def board(request: Request) -> dict[str, Any]:
         queue={"waiting": scheduler.waiting(), "running": scheduler.running()},
         stopping=engine is not None and engine.is_stopping,
         uptime_s=round(service.uptime_s, 1),
+        compared=None if request.state.tenant else (await _compared(service)).model_dump(),
+    )
+
+
+async def _compared(service: ServiceState) -> BoardCompared:
+    listed = (await anyio.to_thread.run_sync(service.tenants.list_models, OWNER)).get(service.model_host.name)
+    limits, _ = store_limits(service.config)
+    return BoardCompared(
+        time=time.time(),
+        version=__version__,
+        model_bytes=listed.size_bytes if listed is not None else 0,
+        template=listed.family if listed is not None else "",
+        servers=sorted(server.name for server in service.config.active_servers),
+        limits={name: json.dumps(value) for name, value in limits.as_settings().items()},
     )
 
 

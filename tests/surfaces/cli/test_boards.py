@@ -23,6 +23,7 @@ from bench.boards import COMMON_QUEUE, Load, rule_of, simulate
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import BoardSection, Config
 from rkllm_mcp.errors import UsageError
+from rkllm_mcp.surfaces.boards import BoardStatus, differences
 from rkllm_mcp.surfaces.cli.boards import board_statuses, haproxy_configuration
 from tests.support.boards import public_configuration
 
@@ -315,6 +316,37 @@ FORGED = {"X-Fallback-Model": "qwen3-4b"}
 def test_a_client_cannot_name_the_board_itself(proxy: httpx2.Client) -> None:
     told = proxy.post("/v1/chat/completions", json=asked("x"), headers={"X-Board": "evil"}).json()
     assert told["header"] == told["board"]
+
+
+def compared(**changes: Any) -> Json:
+    same = {"version": "0.1.0", "model_bytes": 2_000_000_000, "template": "qwen3", "servers": ["weather"]}
+    return {**same, "limits": {"service.history_days": "null"}, "clock_ahead_s": 0.2, **changes}
+
+
+def test_what_is_not_the_same_at_all_boards_is_named_with_who_has_it() -> None:
+    def boards(*told: tuple[str, Json | None]) -> list[BoardStatus]:
+        return [
+            BoardStatus(f"board{number}", "a:80", True, "ready", model, compared=each)
+            for number, (model, each) in enumerate(told, 1)
+        ]
+
+    alike = ("qwen3-1.7b", compared())
+    assert differences(boards(alike, ("qwen3-1.7b", compared(clock_ahead_s=-1.5)), ("gone", None))) == []
+    # Another model has another file and another form.
+    assert differences(boards(alike, alike, ("gemma", compared(model_bytes=5, template="gemma")))) == []
+    odd = compared(version="0.2.0", clock_ahead_s=-259_199.8, servers=[], limits={"service.history_days": "2"})
+    assert differences(boards(alike, alike, ("qwen3-1.7b", {**odd, "model_bytes": 7}))) == [
+        ("clock", "the same", "board1, board2"),
+        ("clock", "3 d behind", "board3"),
+        ("version", "0.1.0", "board1, board2"),
+        ("version", "0.2.0", "board3"),
+        ("model file qwen3-1.7b", "2,000,000,000 bytes", "board1, board2"),
+        ("model file qwen3-1.7b", "7 bytes", "board3"),
+        ("servers", "weather", "board1, board2"),
+        ("servers", "none", "board3"),
+        ("service.history_days", "null", "board1, board2"),
+        ("service.history_days", "2", "board3"),
+    ]
 
 
 # --- status -----------------------------------------------------------------------------------------------------------
