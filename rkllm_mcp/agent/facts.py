@@ -126,7 +126,7 @@ def may_differ(answer: str, facts: str, question: str) -> bool:
     ):
         return True
     words, question_words = ({*_WORD.findall(text), *_NUMBER.findall(text)} for text in (plain(facts), plain(question)))
-    answer_words = {*_WORD.findall(answer_text), *_NUMBER.findall(answer_text)}
+    answer_words = {*_WORD.findall(answer_text), *_NUMBER.findall(answer_text)} - question_words
     said = (_is_said(word, answer_words) for word in words - question_words)
     return bool(words - question_words) and not any(said)
 

@@ -68,6 +68,7 @@ def test_a_short_object_is_read_as_lines_and_a_number_with_what_it_is_the_value_
         ("東京です。", "place: 東京都千代田区", "どこ？", False),
         ("大阪府です。", "place: 大阪", "どこ？", False),
         ("ストーブです。", "ストー、スト", "何？", True),
+        ("会議メモを見て次回いつか教えて", "場所: 第2会議室\n次回: 12月3日", "会議メモ見て次回いつか教えて", True),
         ("メモの内容を日本語の文で短く答えてください。", "メモ: 担当は林", "担当は？", True),
         ("Answer from the facts in one sentence: Hayashi.", "In charge: Hayashi", "Who is in charge?", True),
     ],
