@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rkllm_mcp.app.environment import ToolEnvironment
+from rkllm_mcp.app.memory_tools import MemoryTools
 from rkllm_mcp.app.settings import store_limits
 from rkllm_mcp.config.loading import search_order
 from rkllm_mcp.config.sections import Config
@@ -72,8 +73,9 @@ async def open_tools(
             escape_description=without_markers,
             language=config.status_language,
         )
+        own = MemoryTools(store.memories) if config.agent.memory and config.agent.memory_tools else None
         if not config.active_servers:
-            yield ToolEnvironment(Toolbox(lambda _: {}, _no_resources, status, policies), store)
+            yield ToolEnvironment(Toolbox(lambda _: {}, _no_resources, status, policies, own), store)
             return
         from rkllm_mcp.board.system import device_state
         from rkllm_mcp.mcp_client.lifecycle import open_connection_services
@@ -96,6 +98,7 @@ async def open_tools(
                 policies=policies,
                 read_device=device_state,
                 problems={server.name: config.problem_of(server) for server in config.active_servers},
+                own=own,
             ) as toolbox:
                 yield ToolEnvironment(toolbox, store)
 

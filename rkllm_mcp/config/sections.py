@@ -424,6 +424,10 @@ class AgentSection(Section):
     """
     memory: bool = True
     """What a person asks to be remembered is kept, and recalled in their other conversations; false for neither."""
+    memory_tools: bool = False
+    """The model may remember and recall by itself, with tools that it finds with find_tools; for models of 3B and more.
+    Remembering asks for approval, and takes only what the question itself says.
+    """
     parallel_tools: bool | Literal["auto"] = "auto"
     """Calls of one round that run in parallel: auto those of read-only tools, true all, false none."""
     repair_rounds: NotNegative = 2

@@ -26,7 +26,7 @@ from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Deadline, Sampler
 from rkllm_mcp.tasks import open_task_group
 from rkllm_mcp.tools.approvals import Approvals
 from rkllm_mcp.tools.execution import ExecutionPolicies
-from rkllm_mcp.tools.toolbox import Toolbox
+from rkllm_mcp.tools.toolbox import OwnTools, Toolbox
 
 if TYPE_CHECKING:
     from rkllm_mcp.builtin.server import DeviceReader
@@ -159,6 +159,7 @@ async def open_toolbox(
     policies: ExecutionPolicies | None = None,
     read_device: DeviceReader | None = None,
     problems: Mapping[str, str] | None = None,
+    own: OwnTools | None = None,
 ) -> AsyncGenerator[Toolbox]:
     """Start all servers concurrently without waiting for them; stop all of them on exit.
 
@@ -171,6 +172,7 @@ async def open_toolbox(
         policies: approvals, recording, switches and the size limit of tool calls; the defaults when None.
         read_device: readings of the machine for the built-in tool ``device_status``.
         problems: why servers cannot be used at all, by name.
+        own: further tools of this process.
 
     Raises:
         ToolboxError: two servers have the same name.
@@ -200,7 +202,7 @@ async def open_toolbox(
         }
         return ResourceHub(on_mcp, answers.updates, on_status)
 
-    toolbox = Toolbox(connect, open_resources, on_status, policies)
+    toolbox = Toolbox(connect, open_resources, on_status, policies, own)
     async with open_task_group() as tasks:
         for connection in toolbox.connections:
             tasks.start_soon(connection.run, name=f"server {connection.spec.name}")

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
 
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.header_templates import claimed_by
-from rkllm_mcp.config.servers import OpenAPIServer, RemoteServer, ServerConfig, matches_any
+from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, RemoteServer, ServerConfig, matches_any
 from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec, long_name, safe_name, shown_names
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
@@ -44,6 +44,24 @@ class _Index:
     aliases: Mapping[str, str]
 
 
+class OwnTools(Protocol):
+    """Tools of this process that no configuration names."""
+
+    @property
+    def spec(self) -> BuiltinServer:
+        """Their server, with the rule for approvals."""
+        ...
+
+    @property
+    def tools(self) -> Sequence[ToolSpec]:
+        """The tools."""
+        ...
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = ...) -> dict[str, Any]:
+        """Call a tool and return the JSON of a ``tools/call`` result."""
+        ...
+
+
 class Toolbox:
     """The tools of all servers; created by ``tool_servers.open_toolbox``.
 
@@ -52,6 +70,7 @@ class Toolbox:
         open_resources: creates ``offerings`` on its first use.
         on_status: takes a line about each server that is ready, has new tools, fails or dies.
         policies: approvals, recording, switches and the size limit of tool calls; the defaults when None.
+        own: further tools of this process, as a server that is not in the configuration.
 
     Attributes:
         conversation_grants: approvals that are valid for one conversation.
@@ -63,7 +82,9 @@ class Toolbox:
         open_resources: Callable[[Toolbox], ResourceHub],
         on_status: Callable[[str], None] | None = None,
         policies: ExecutionPolicies | None = None,
+        own: OwnTools | None = None,
     ) -> None:
+        self._own = own
         self._on_status = on_status
         self._policies = policies or ExecutionPolicies()
         self._open_resources = open_resources
@@ -208,8 +229,9 @@ class Toolbox:
         tool = self.resolve(call.name)
         if tool is None:
             return ToolResult(call.id, call.name, self._unknown(call.name), is_error=True)
+        own = self._own if self._own is not None and self._own.spec.name == tool.server else None
         return await execute_call(
-            self._connections.get(tool.server) or self._resource_tools,
+            self._connections.get(tool.server) or own or self._resource_tools,
             tool,
             call,
             context,
@@ -258,6 +280,8 @@ class Toolbox:
         if self._index is None or self._indexed_resources != offering:
             tools = [tool for connection in self.connections for tool in connection.tools]
             tools += self._resource_tools.tools if offering else ()
+            if self._own is not None and self._own.spec.name not in self._connections:
+                tools += self._own.tools
             self._index, self._indexed_resources = _index([self._present(tool) for tool in tools]), offering
         return self._index
 

@@ -55,7 +55,7 @@ async def board(folder: Path, rules: str = RULES, extra: str = "") -> AsyncGener
     text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{path}"\nwarm_up = false', 1)
     demo.config.write_text(text, "utf-8")
     log = folder / "calls.jsonl"
-    async with running(demo, RKLLM_EMULATOR_LOG=str(log), XDG_STATE_HOME=str(folder / "state")) as app:
+    async with running(demo, RKLLM_EMULATOR_LOG=str(log), RKLLM_MCP_STATE=str(folder / "state")) as app:
         await app.ready()
         yield Board(app, log)
 
@@ -134,7 +134,7 @@ async def test_what_is_always_known_stands_after_everything_that_is_the_same_for
 ) -> None:
     async with board(tmp_path) as it:
         await it.ask("Hello.")
-        it.app.about = "My name is Taro."
+        await it.app.change_about("My name is Taro.")
         for number in range(30):
             await it.app.store.memories.add(
                 f"I always want answer number {number} in short sentences", "en", is_pinned=True
