@@ -276,7 +276,8 @@ def _most_likely(content: bytes, declared: str) -> str:
     """Return the encoding that decodes the bytes to the most usual text."""
     if content.isascii():
         return declared if _SEVEN_BITS.fullmatch(declared) and _is_valid(content, declared) else "ascii"
-    sample = _sample(content)
+    first = re.search(rb"[\x80-\xff]", content)
+    sample = content[first.start() :][:_SAMPLE_BYTES] if first else content[:_SAMPLE_BYTES]
     is_utf_8 = _is_valid(content, "utf-8")
     # No other encoding forms three-byte UTF-8 sequences, or many of two bytes, by chance.
     if is_utf_8 and (any(byte >= 0xE0 for byte in sample) or sum(byte > 0x7F for byte in sample) >= _MIN_UTF_8_BYTES):
@@ -314,12 +315,6 @@ def _foreign(sample: bytes) -> str:
         return ""
     # A character may be cut at the end of the sample.
     return found if found and _read(sample, found)[0].count("\ufffd") <= 1 else ""
-
-
-def _sample(content: bytes) -> bytes:
-    """Return the bytes from the first non-ASCII one."""
-    first = re.search(rb"[\x80-\xff]", content)
-    return content[first.start() :][:_SAMPLE_BYTES] if first else content[:_SAMPLE_BYTES]
 
 
 def _is_valid(content: bytes, encoding: str) -> bool:

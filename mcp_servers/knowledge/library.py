@@ -193,7 +193,9 @@ class Library:
         unchanged, embedders = await self._find_unchanged(base_id, new, access)
         if unchanged:
             return unchanged
-        vectors = await self._fast_vectors(new, embedders)
+        fast = [embedder for name, embedder in self._embedders.items() if name in embedders and embedder.is_fast]
+        texts = [embedded_text(new.title, chunk.headings, chunk.text) for chunk in new.chunks]
+        vectors = {embedder.name: await embedder.embed_documents(texts) for embedder in fast}
         added = await self._write(base_id, new, vectors, access)
         self.indexer.wake()
         return added
@@ -336,11 +338,6 @@ class Library:
             base = stored_bases.base_by_id(connection, base_id, access)
             unchanged = stored_documents.unchanged_document(connection, base, new, access)
             return unchanged, set(_embedders_of(connection, base).values())
-
-    async def _fast_vectors(self, new: NewDocument, names: set[str]) -> dict[str, Vectors]:
-        fast = [embedder for name, embedder in self._embedders.items() if name in names and embedder.is_fast]
-        texts = [embedded_text(new.title, chunk.headings, chunk.text) for chunk in new.chunks]
-        return {embedder.name: await embedder.embed_documents(texts) for embedder in fast}
 
     @_in_thread
     def _write(self, base_id: str, new: NewDocument, vectors: dict[str, Vectors], access: Access) -> AddResult:

@@ -277,7 +277,10 @@ def _read_option(option: Option, value: Any, where: str, folder: Path | None = N
     if option.type == "switch":
         return _switch(value, where)
     if option.type == "number":
-        return _number(value, where)
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if not is_number and not (isinstance(value, str) and value.strip().isdecimal()):
+            raise SettingsError(f"{where} is {value!r}: give a whole number.")
+        return int(value)
     if not isinstance(value, str):
         raise SettingsError(f"{where} is not a string: give {option.help}.")
     return _path(value, folder) if option.type == "path" else value.strip()
@@ -295,10 +298,3 @@ def _switch(value: Any, where: str) -> bool:
     if is_on is None:
         raise SettingsError(f"{where} is {value!r}: give true or false.")
     return is_on
-
-
-def _number(value: Any, where: str) -> int:
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    if not is_number and not (isinstance(value, str) and value.strip().isdecimal()):
-        raise SettingsError(f"{where} is {value!r}: give a whole number.")
-    return int(value)

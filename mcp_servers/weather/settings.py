@@ -50,13 +50,13 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
     """Read the settings from the environment; raise ValueError if ``JMA_BASE_URL`` is not HTTP address."""
     base_url = http_address(environ, "JMA_BASE_URL", AGENCY_URL)
     has_sample = environ.get("WEATHER_SAMPLE") == "1"
-    return Settings(base_url=base_url, cache_folder=_cache_folder(environ), has_sample=has_sample)
-
-
-def _cache_folder(environ: Mapping[str, str]) -> Path | None:
     # A stdio server is often started without either.
     has_folder = environ.get("HOME") or Path(environ.get("XDG_CACHE_HOME", "")).is_absolute()
-    return user_folder("cache", environ) / "weather" if has_folder else None
+    return Settings(
+        base_url=base_url,
+        cache_folder=user_folder("cache", environ) / "weather" if has_folder else None,
+        has_sample=has_sample,
+    )
 
 
 def clock_from(environ: Mapping[str, str]) -> Clock:

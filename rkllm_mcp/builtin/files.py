@@ -221,7 +221,7 @@ def _searched_words(question: str, texts: Sequence[str]) -> Iterator[str]:
 
 def _share_named(name: str, question: str) -> float:
     """Return which part of a file's name stands in a question, from 0 to 1; the extension does not count."""
-    said, words = _comparable(question), _words_of(name)
+    said, words = _comparable(question), _WORD.findall(_comparable(name))
     # 買い物リスト, 2026-11-20: said as it is, or 11月20日.
     if _comparable(name) in said:
         return 1 + len(name) / _MOST_NAME
@@ -230,10 +230,6 @@ def _share_named(name: str, question: str) -> float:
         return 1
     found = sum(len(word) for word in words if word in said)
     return found / sum(map(len, words)) if words else 0
-
-
-def _words_of(text: str) -> list[str]:
-    return _WORD.findall(_comparable(text))
 
 
 def _list(folder: Path, path: str = "") -> str:

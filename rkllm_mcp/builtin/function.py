@@ -138,7 +138,10 @@ class LocalFunction:
         is_much = is_long(arguments)
         schema = self.tool.input_schema
         coerced = await run_costly(_coerce, arguments, schema) if is_much else _coerce(arguments, schema)
-        return await _call_function(self.function, coerced, self.threads)
+        if inspect.iscoroutinefunction(self.function):
+            return await self.function(**coerced)
+        value = await self.threads.run(lambda: self.function(**coerced))
+        return await value if inspect.isawaitable(value) else value
 
 
 @cache
@@ -181,13 +184,6 @@ def _coerce(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str
         what = f"The argument '{where}'" if where else "The arguments"
         raise ArgumentError(f"{what} cannot be used: {message[:200]}.")
     return coerced
-
-
-async def _call_function(function: Function, arguments: Mapping[str, Any], threads: FunctionThreads) -> Any:
-    if inspect.iscoroutinefunction(function):
-        return await function(**arguments)
-    value = await threads.run(lambda: function(**arguments))
-    return await value if inspect.isawaitable(value) else value
 
 
 def _as_text(value: Any) -> str:

@@ -227,7 +227,10 @@ async def complete(
                 async with app.answering(conversation, sink, all_steps) as answer:
                     await app.ready_for(answer)
                     conversation.messages += _without_calls(messages, request)
-                    limits = _client_limits(app)
+                    agent = app.config.agent
+                    # A round repeats a failed call, or reveals the parameters of a tool that is named, or is the last.
+                    rounds = agent.max_rounds + agent.repair_rounds + 1
+                    limits = LoopSettings(rounds, agent.repair_rounds, answers_from=app.model_host.answers_from)
                     may_name = app.model_host.npu is not None
                     answer.end = await _answer_with_client_tools(
                         model, conversation, request, limits, answer, may_name=may_name
@@ -244,13 +247,6 @@ async def complete(
 def _host_options(request: ChatRequest) -> AnswerOptions:
     has_tools = request.options.tool_choice != "none"
     return AnswerOptions(request.options, has_tools, allowed_tools=request.allowed_tools, tokens=request.tokens)
-
-
-def _client_limits(app: App) -> LoopSettings:
-    agent = app.config.agent
-    # A round repeats a failed call, or reveals the parameters of a tool that is listed by name, or is the last.
-    rounds = agent.max_rounds + agent.repair_rounds + 1
-    return LoopSettings(rounds, agent.repair_rounds, answers_from=app.model_host.answers_from)
 
 
 def _without_calls(messages: Sequence[Message], request: ChatRequest) -> list[Message]:

@@ -349,7 +349,11 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
             if self._life.over.is_set() and self._opened is not None:
                 await self._life.ended.wait()
             if self.state == "waiting" or (self.state in ("died", "failed") and self._restarts):
-                self._want_restart()
+                wait_s = self._backoff.wait_s()
+                if wait_s > 0:
+                    problem = f"is down and can be tried again in {math.ceil(wait_s)} s"
+                    raise ServerUnavailableError(f"Server '{self.spec.name}' {problem}: {self.reason}.")
+                self._want()
             await self._life.settled.wait()
             if self._opened is None:
                 raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
@@ -372,13 +376,6 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
 
     async def _live_once(self) -> None:
         """Open the server, serve calls until ``_life.over`` is set, and close it; for ``run``."""
-
-    def _want_restart(self) -> None:
-        wait_s = self._backoff.wait_s()
-        if wait_s > 0:
-            problem = f"is down and can be tried again in {math.ceil(wait_s)} s"
-            raise ServerUnavailableError(f"Server '{self.spec.name}' {problem}: {self.reason}.")
-        self._want()
 
     def _want(self) -> None:
         self.state = "connecting"

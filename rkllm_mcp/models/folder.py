@@ -74,7 +74,9 @@ class ModelFolderStore:
                     (partial / "ready").mkdir()
                 yield Workspace(partial, partial / "ready")
             finally:
-                _tidy(partial)
+                shutil.rmtree(partial / "ready", ignore_errors=True)
+                if not any(partial.glob("*.incomplete")):
+                    shutil.rmtree(partial, ignore_errors=True)
         finally:
             os.close(lock)
 
@@ -145,12 +147,6 @@ def _lock(lock: int, name: str) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise ModelFileError(f"Another rkllm-mcp process is using {name!r}.", "Wait for it, or end it.") from None
-
-
-def _tidy(partial: Path) -> None:
-    shutil.rmtree(partial / "ready", ignore_errors=True)
-    if not any(partial.glob("*.incomplete")):
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 @contextmanager

@@ -64,7 +64,8 @@ async def embed_texts(
     Raises:
         GenerationError: a text does not fit, or the runtime returns no vectors.
     """
-    end = _end_token(tokenizer)
+    token_ids = [token_id for name in _END_TOKENS if (token_id := tokenizer.control_id(name)) is not None]
+    end = token_ids[:1]
     lead = f"Instruct: {instruction}\nQuery:" if instruction else ""
     segments = [[PlainText(f"{lead}{text}")] for text in texts]
     prompts = await _encode_in_parts(tokenizer, segments, end, engine.context_tokens)
@@ -113,12 +114,6 @@ def _encode(
 def _question(instruction: str, query: str, document: str) -> list[Segment]:
     body = f"<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
     return [ControlText(_BEFORE), PlainText(body), ControlText(_BEHIND)]
-
-
-def _end_token(tokenizer: ModelTokenizer) -> list[int]:
-    """Return the token whose state is the vector of a text; empty if the vocabulary has none."""
-    token_ids = [token_id for name in _END_TOKENS if (token_id := tokenizer.control_id(name)) is not None]
-    return token_ids[:1]
 
 
 def _word_id(tokenizer: ModelTokenizer, word: str) -> int:

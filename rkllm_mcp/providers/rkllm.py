@@ -510,7 +510,9 @@ class RkllmModel:
                 part = options if run.holding is None else self._part_options(run, run.holding, options)
                 async with self._engine.generation(self._input(run), part) as generation:
                     if not parts:
-                        self._announce_long_prefill(conversation.id, sink)
+                        expected = self._progress.of(conversation.id)
+                        if expected is not None and (seconds := expected.seconds or 0.0) >= _LONG_PREFILL_S:
+                            sink.feed([Prefill(expected.tokens, round(seconds, 1), time.monotonic() + seconds)])
                     try:
                         await generation.deliver(partial(self._feed_tokens, run, generation, sink))
                         parts.append(generation.stats())
@@ -559,11 +561,6 @@ class RkllmModel:
         if last.finish == "stop" and (text := holding.flush(run.ids)) and (events := run.turn.add_text(text)):
             sink.feed(events)
         return not holding.is_over and holding.next_run() and len(run.ids) < most
-
-    def _announce_long_prefill(self, conversation_id: str, sink: EventSink) -> None:
-        expected = self._progress.of(conversation_id)
-        if expected is not None and (seconds := expected.seconds or 0.0) >= _LONG_PREFILL_S:
-            sink.feed([Prefill(expected.tokens, round(seconds, 1), time.monotonic() + seconds)])
 
     def _feed_tokens(self, run: _PromptRun, generation: Generation, sink: EventSink, batch: Sequence[Token]) -> None:
         """Feed the events of tokens to ``sink``; called as the tokens arrive."""

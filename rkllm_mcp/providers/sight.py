@@ -41,7 +41,7 @@ async def see(messages: Sequence[Message], vision: Vision) -> Sight:
     """
     if not vision.takes_several:
         messages = _with_last_picture(messages)
-    question = _last_question(messages)
+    question = max((index for index, message in enumerate(messages) if message.role == "user"), default=0)
     embeddings: dict[str, PictureEmbedding] = {}
     for index, message in enumerate(messages):
         for picture in message.all_pictures:
@@ -122,7 +122,3 @@ def _with_last_picture(messages: Sequence[Message]) -> list[Message]:
         kept.append(replace(message, text=text, pictures=last, results=results))
         has_last = True
     return kept[::-1]
-
-
-def _last_question(messages: Sequence[Message]) -> int:
-    return max((index for index, message in enumerate(messages) if message.role == "user"), default=0)

@@ -106,7 +106,9 @@ class TurnBuilder:
         events = self._collect(self._detector.finish())
         if self._reads_thoughts is not None and not (self.calls or self._has_text or self._failures or self._is_cut):
             # A model that answers with nothing has made its call where it thought; one that goes on to answer has not.
-            events += self._calls_in_thoughts(self._reads_thoughts())
+            detector = self._reads_thoughts()
+            found = [*detector.feed("".join(self._thinking)), *detector.finish()]
+            events += self._collect([event for event in found if isinstance(event, ToolCallDetected)][-1:])
         if self._matcher is not None and (tail := self._matcher.finish()):
             events.append(self._add_text(Text(tail)))
         if self._call_parts is not None:
@@ -128,10 +130,6 @@ class TurnBuilder:
     def turn(self, usage: Usage | None = None) -> Turn:
         """Return the finished turn."""
         return Turn(self.message(), tuple(self._failures), usage, self._has_text, self._stop_string)
-
-    def _calls_in_thoughts(self, detector: Detector) -> list[ModelEvent]:
-        found = [*detector.feed("".join(self._thinking)), *detector.finish()]
-        return self._collect([event for event in found if isinstance(event, ToolCallDetected)][-1:])
 
     @property
     def _is_cut(self) -> bool:

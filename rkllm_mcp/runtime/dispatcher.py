@@ -277,7 +277,8 @@ class Dispatcher:
             return
         while self._current is None and (run := self._next_run()) is not None:
             try:
-                command = self._prepare(run, abi, loaded.version)
+                self.calls.check()
+                command = self.cache.before(fit_command(run.command, abi, loaded.version))
                 frame = pack_run(command)
             except GenerationError as error:
                 run.fail(error)
@@ -301,16 +302,13 @@ class Dispatcher:
             self.cache.on_start()
             self.supervisor.is_used = True
             self._log_mark = self._printed_total()
-            self._expect_first(run)
+            limit_s = self._prefill_limit_s(run) + (self._settings.silence.call_s if self.calls else 0.0)
+            self._watchdog.start("the first token" if run.command.rows is None else "its result", limit_s)
             worker.send(frame)
 
     def _next_run(self) -> Run | None:
         run, self._deferred = self._deferred, None
         return run or self.waiting.next(self.cache.ids)
-
-    def _prepare(self, run: Run, abi: Abi, version: str) -> RunCommand:
-        self.calls.check()
-        return self.cache.before(fit_command(run.command, abi, version))
 
     def _replacement(self, command: RunCommand, worker: WorkerProcess) -> str:
         """Return the reason to replace the worker before this run; empty to keep it.
@@ -359,10 +357,6 @@ class Dispatcher:
     def _prefill_limit_s(self, run: Run) -> float:
         # The length of a text input is unknown; the context is its upper limit.
         return self._pace.limit_s(token_count(run.command.prompt) or self._settings.context_tokens)
-
-    def _expect_first(self, run: Run) -> None:
-        limit_s = self._prefill_limit_s(run) + (self._settings.silence.call_s if self.calls else 0.0)
-        self._watchdog.start("the first token" if run.command.rows is None else "its result", limit_s)
 
     def _expect_reply(self) -> None:
         if self.calls:

@@ -117,7 +117,8 @@ class SendQueue:
                 while (frame := self._first_overflow()) is not None:
                     self._connection.sendall(frame)
                     # Removed only now: while the queue is not empty, later frames are queued after it.
-                    self._forget_first()
+                    with self._lock:
+                        self._overflow.popleft()
             except OSError:
                 with self._lock:
                     self._give_up()
@@ -132,10 +133,6 @@ class SendQueue:
     def _first_overflow(self) -> bytes | None:
         with self._lock:
             return self._overflow[0] if self._overflow else None
-
-    def _forget_first(self) -> None:
-        with self._lock:
-            self._overflow.popleft()
 
 
 # Time limit for aborting and destroying the model at the end; after that the process exits anyway.

@@ -47,7 +47,7 @@ from rkllm_mcp.events import (
     ToolFinished,
     event_from_dict,
 )
-from rkllm_mcp.generation import AnswerOptions, ModelOptions
+from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.messages import (
     Conversation,
     Message,
@@ -338,13 +338,17 @@ class RemoteHost:
     ) -> dict[str, Any]:
         """Return the body of /v1/execute for a question."""
         model = options.model
+        others = {"max_tokens": model.max_new_tokens, "thinking": model.thinking}
         body: dict[str, Any] = {
             "approvals": options.approvals,
             "tokens": dict(options.tokens),
             "resources": options.resources,
             "store": options.save,
             "memory": options.memory,
-            "options": _settings_of(model),
+            "options": {
+                **model.sampling.values_by_option(),
+                **{name: value for name, value in others.items() if value is not None},
+            },
             "model": self._asked_model,
             "force_tool": model.forced_tool,
             "allowed_tools": None if options.tools else [],
@@ -610,11 +614,6 @@ class _Said:
             if each.results:
                 messages.append(Message("tool", results=tuple(each.results)))
         return messages
-
-
-def _settings_of(model: ModelOptions) -> dict[str, Any]:
-    others = {"max_tokens": model.max_new_tokens, "thinking": model.thinking}
-    return {**model.sampling.values_by_option(), **{name: value for name, value in others.items() if value is not None}}
 
 
 def _encode_base64(data: bytes) -> str:

@@ -140,11 +140,7 @@ def prompt_table(prompts: Sequence[PromptTemplate], terminal: Terminal) -> str:
 
 
 def _about(resource: Resource | ResourceTemplate) -> str:
-    return _summary(resource.description or resource.name)
-
-
-def _summary(description: str) -> str:
-    return shorten(first_line(description), _SHOWN_DESCRIPTION_CHARS)
+    return shorten(first_line(resource.description or resource.name), _SHOWN_DESCRIPTION_CHARS)
 
 
 def _arguments(prompt: PromptTemplate) -> str:

@@ -371,7 +371,11 @@ class TagScanner(Scanner):
 
     def _in_head(self, text: str, at: int) -> tuple[ScanState | None, int]:
         if not self._tags.quoted:
-            return self._in_plain_head(text, at)
+            end = self._tags.head_ends if self._argument else ">"
+            position = text.find(end, at)
+            if position < 0:
+                return ScanState.MORE, max(at, len(text) - len(end) + 1)
+            return self._head_ended((self._begin, position), position + len(end), self_closing=False)
         while at < len(text):
             if self._quote:
                 closing = text.find(self._quote, at)
@@ -389,13 +393,6 @@ class TagScanner(Scanner):
                 return self._head_ended((self._begin, at - 1 - slash), at, slash)
             self._quote = stop.group()
         return ScanState.MORE, len(text)
-
-    def _in_plain_head(self, text: str, at: int) -> tuple[ScanState | None, int]:
-        end = self._tags.head_ends if self._argument else ">"
-        position = text.find(end, at)
-        if position < 0:
-            return ScanState.MORE, max(at, len(text) - len(end) + 1)
-        return self._head_ended((self._begin, position), position + len(end), self_closing=False)
 
     def _head_ended(self, span: Span, at: int, self_closing: bool) -> tuple[ScanState | None, int]:
         self._slash = False

@@ -83,7 +83,11 @@ class LocalToolServer(ToolServer[ServerConfig, ToolImplementation]):
             try:
                 async with self._opener(self.notes.add) as loaded:
                     deadline.lift()
-                    self.tools = self._offered_tools(loaded.tools)
+                    self.tools = tuple(
+                        replace(tool, server=self.spec.name, wire_name=tool.name)
+                        for tool in loaded.tools
+                        if is_offered(self.spec, tool.name)
+                    )
                     self._opened, self._connect_seconds = loaded, deadline.elapsed_s
                     self._become("ready")
                     self._life.settle()
@@ -94,13 +98,6 @@ class LocalToolServer(ToolServer[ServerConfig, ToolImplementation]):
         if not self._stopping:
             self._backoff.on_end()
             self._become("failed", _reason(error, self.spec.connect_timeout_s))
-
-    def _offered_tools(self, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
-        return tuple(
-            replace(tool, server=self.spec.name, wire_name=tool.name)
-            for tool in tools
-            if is_offered(self.spec, tool.name)
-        )
 
 
 def _reason(error: Exception | None, limit_s: float) -> str:

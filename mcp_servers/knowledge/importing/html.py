@@ -103,7 +103,10 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
     if _XHTML.match(text):
         text = _EMPTY_ELEMENT.sub(r"<\1\2></\1>", _DECLARATIONS.sub(r"\1>", text, count=1))
     tree = LexborHTMLParser(_flatten(text))
-    title = _title(tree)
+    title_node = tree.css_first("head > title")
+    shared = tree.css_first('meta[property="og:title"]')
+    title = title_node.text() if title_node else (shared.attributes.get("content") or "") if shared else ""
+    title = " ".join(title.split())
     _write_states_and_formulas(tree)
     _show_alternatives(tree)
     for drawing in tree.css("svg"):
@@ -220,13 +223,6 @@ def _attributes(text: str, start: int) -> tuple[str, int]:
             unique.setdefault(name, attribute[0])
         start = attribute.end()
     return "".join(f" {attribute_text.strip()}" for attribute_text in unique.values()), text.find(">", start)
-
-
-def _title(tree: LexborHTMLParser) -> str:
-    title_node = tree.css_first("head > title")
-    shared = tree.css_first('meta[property="og:title"]')
-    title = title_node.text() if title_node else (shared.attributes.get("content") or "") if shared else ""
-    return " ".join(title.split())
 
 
 def _main(tree: LexborHTMLParser, body: LexborNode) -> LexborNode:

@@ -107,7 +107,9 @@ class _MessageReader:
             if number > _MAX_ATTACHMENTS:
                 self.warnings.append(f"Only the first {_MAX_ATTACHMENTS} attachments were read.")
                 break
-            self._attach(part, name)
+            passages, warnings = self._read_attachment(Blob(_payload(part), name), self._limits)
+            self.passages += passages
+            self.warnings += warnings
         return headers["Subject"] or (title if is_page else "")
 
     def _body(self, part: MIMEPart, depth: int = 0, *, is_page: bool = False) -> tuple[str, list[Passage]]:
@@ -162,7 +164,8 @@ class _MessageReader:
         if subtype == "plain":
             text = _UUENCODED.sub(self._take_uuencoded, text)
         if subtype == "plain" and str(part.get_param("format", "")).lower() == "flowed":
-            text = _unflow(text, deletes_space=str(part.get_param("delsp", "")).lower() == "yes")
+            broken = _FLOWED if str(part.get_param("delsp", "")).lower() == "yes" else _FLOWED_WITH_SPACE
+            text = broken.sub("", text)
         if subtype == "html":
             return read_html(text)
         return "", (read_calendar(text) if subtype == "calendar" else read_plain(text))
@@ -186,11 +189,6 @@ class _MessageReader:
         plain = next((at for at, part in enumerate(parts) if part.get_content_type() == "text/plain"), best)
         best = plain if sizes and sizes[plain] >= sizes[best] * _MIN_PLAIN_SHARE else best
         return [passage for at, passages in enumerate(read) if at == best or at in calendars for passage in passages]
-
-    def _attach(self, part: MIMEPart, name: str) -> None:
-        passages, warnings = self._read_attachment(Blob(_payload(part), name), self._limits)
-        self.passages += passages
-        self.warnings += warnings
 
 
 def _parts(part: MIMEPart) -> list[MIMEPart]:
@@ -234,12 +232,6 @@ def _decoded_words(match: re.Match[str]) -> str:
 
 def _from_base64(text: str) -> bytes:
     return binascii.a2b_base64(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4))
-
-
-def _unflow(text: str, *, deletes_space: bool) -> str:
-    """Return text with the lines joined that the sender broke (RFC 3676)."""
-    broken = _FLOWED if deletes_space else _FLOWED_WITH_SPACE
-    return broken.sub("", text)
 
 
 def _payload(part: MIMEPart) -> bytes:

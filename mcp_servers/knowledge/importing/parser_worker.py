@@ -101,7 +101,9 @@ def serve(requests: int, answers: int, *, idle_s: float = IDLE_S) -> None:
             return
         about_bytes, content_bytes = HEAD.unpack(head)
         header = _read_exactly(requests, about_bytes)
-        _write(answers, _parsed_reply(header, _read_exactly(requests, content_bytes)))
+        unsent = memoryview(_parsed_reply(header, _read_exactly(requests, content_bytes)))
+        while unsent:
+            unsent = unsent[os.write(answers, unsent) :]
         if _is_half_full():
             # What an allocator holds back would be missing for the next document.
             return
@@ -148,9 +150,3 @@ def _read_exactly(descriptor: int, size: int) -> bytes:
             return b""
         received += piece
     return bytes(received)
-
-
-def _write(descriptor: int, answer: bytes) -> None:
-    unsent = memoryview(answer)
-    while unsent:
-        unsent = unsent[os.write(descriptor, unsent) :]

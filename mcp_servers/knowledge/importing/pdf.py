@@ -501,7 +501,8 @@ def read_pdf(
         count = len(document)
         pages = list(_pages(document, library, limits, layers))
         bookmarks = list(_bookmarks(document, library))
-        title = _title(str(document.get_metadata_dict().get("Title", "")))
+        title = _PROGRAM.sub("", " ".join(str(document.get_metadata_dict().get("Title", "")).split()))
+        title = "" if title.lower() in _PLACEHOLDER_TITLES else title
         attached = (
             [read_attachment(attachment, limits) for attachment in _attachments(document, library)]
             if read_attachment
@@ -533,11 +534,6 @@ def _attachments(document: Any, library: Any) -> Iterator[Blob]:
             except library.PdfiumError:
                 content = b""
             yield Blob(content, name)
-
-
-def _title(text: str) -> str:
-    title = _PROGRAM.sub("", " ".join(text.split()))
-    return "" if title.lower() in _PLACEHOLDER_TITLES else title
 
 
 def _pages(document: Any, library: Any, limits: ParseLimits, layers: frozenset[str]) -> Iterator[Page]:

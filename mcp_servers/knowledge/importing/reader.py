@@ -146,13 +146,16 @@ async def _document(client: httpx2.AsyncClient, request: httpx2.Request, url: st
             return location
         if response.status_code != _OK:
             raise AddressUnreachableError(redact_url(url), f"HTTP {response.status_code}")
-        media_type, charset = _content_type(response.headers.get("content-type", ""))
+        message = Message()
+        message["Content-Type"] = response.headers.get("content-type", "") or "application/octet-stream"
+        media_type, charset = message.get_content_type(), message.get_content_charset("")
         if media_type.partition("/")[0] in _MEDIA_KINDS:
             raise UnsupportedFormatError(redact_url(url), f"it is {media_type}")
         content = await _content(response, url, max_bytes)
     finally:
         await close_in_time(response.aclose)
-    return Blob(content, _name(url), media_type, charset, url)
+    parts = urlsplit(url)
+    return Blob(content, unquote(PurePosixPath(parts.path).name) or parts.hostname or url, media_type, charset, url)
 
 
 async def _content(response: httpx2.Response, url: str, max_bytes: int) -> bytes:
@@ -166,18 +169,6 @@ async def _content(response: httpx2.Response, url: str, max_bytes: int) -> bytes
         if len(content) > max_bytes:
             raise too_large
     return bytes(content)
-
-
-def _content_type(header: str) -> tuple[str, str]:
-    message = Message()
-    message["Content-Type"] = header or "application/octet-stream"
-    return message.get_content_type(), message.get_content_charset("")
-
-
-def _name(url: str) -> str:
-    """Return the last part of the path, or the host."""
-    parts = urlsplit(url)
-    return unquote(PurePosixPath(parts.path).name) or parts.hostname or url
 
 
 class Reader:

@@ -46,16 +46,13 @@ class _Group:
 
 def rich_text(content: bytes, hidden: HiddenParts) -> str:
     """Return the text, with `` | `` between the cells of a table."""
-    source = _without_binary(content.decode("latin-1"))
-    return _RichTextReader(source, hidden).read()
-
-
-def _without_binary(source: str) -> str:
+    source = content.decode("latin-1")
     parts, start = list[str](), 0
     while match := _BINARY.search(source, start):
         parts.append(source[start : match.start()])
         start = match.end() + int(match[1])
-    return "".join(parts) + source[start:]
+    source = "".join(parts) + source[start:]
+    return _RichTextReader(source, hidden).read()
 
 
 class _RichTextReader:

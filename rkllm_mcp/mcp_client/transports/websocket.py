@@ -61,6 +61,9 @@ async def open_websocket(
     spec: RemoteServer, headers: Mapping[str, str], notes: LastLines, stop_grace_s: float
 ) -> AsyncGenerator[Channel]:
     """Connect; close the socket on exit. An OSError if the host is not reached, else a WebSocketException."""
+    # Not from the registry, so that no logging configuration applies to it.
+    logger = logging.Logger("websocket", level=logging.CRITICAL + 1)  # noqa: LOG001
+    logger.addHandler(logging.NullHandler())
     connecting = _connector()(
         spec.url,
         subprotocols=[Subprotocol(SUBPROTOCOL)],
@@ -71,7 +74,7 @@ async def open_websocket(
         close_timeout=stop_grace_s,
         ssl=tls_context(spec.ca_file) if spec.url.startswith("wss:") else None,
         # At debug level the library would log the headers.
-        logger=_silent(),
+        logger=logger,
     )
     try:
         socket = await connecting
@@ -102,10 +105,3 @@ def _connector() -> type[connect]:
             return exc
 
     return Direct
-
-
-def _silent() -> logging.Logger:
-    # Not from the registry, so that no logging configuration applies to it.
-    logger = logging.Logger("websocket", level=logging.CRITICAL + 1)  # noqa: LOG001
-    logger.addHandler(logging.NullHandler())
-    return logger

@@ -143,14 +143,11 @@ class VisionEncoder:
                         raise
                     # Ended from outside, it is loaded again; a picture that kills it does so twice.
                     known = await self._encode(picture)
-                self._remember(picture.digest, known)
+                self._cache[picture.digest] = known
+                size = len(known.values) * known.values.itemsize
+                while len(self._cache) > max(1, _CACHE_BYTES // size):
+                    self._cache.popitem(last=False)
             return known
-
-    def _remember(self, digest: str, embedding: EncodedPicture) -> None:
-        self._cache[digest] = embedding
-        size = len(embedding.values) * embedding.values.itemsize
-        while len(self._cache) > max(1, _CACHE_BYTES // size):
-            self._cache.popitem(last=False)
 
     async def _encode(self, picture: Picture) -> EncodedPicture:
         # The size of the input is the encoder's.

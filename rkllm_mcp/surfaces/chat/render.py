@@ -97,7 +97,8 @@ class TerminalRenderer:
             case ToolFinished() if not event.is_error:
                 note(f"  ← {event.seconds:.1f} s  {shorten(collapse_whitespace(event.text), RESULT_CHARS)}")
             case ToolProgress():
-                self._progress(event)
+                if self._terminal.shows_progress:
+                    self._terminal.note(f"  {progress_text(event)}")
             case Approval() | Elicitation() | Sources() | MemoriesUsed():
                 self._detail(event)
             case ToolFinished() | ResourceRead() | Text() | Thinking() | Usage() | Prefill() | QuestionAnswered():
@@ -124,10 +125,6 @@ class TerminalRenderer:
     def _source_name(self, source: Source) -> str:
         page = self._phrases.sentence("answer.page", page=source["page"]) if source["page"] else ""
         return f"{source['document']}{page}"
-
-    def _progress(self, event: ToolProgress) -> None:
-        if self._terminal.shows_progress:
-            self._terminal.note(f"  {progress_text(event)}")
 
     def _stream(self, event: Text | Thinking) -> None:
         text = event.text

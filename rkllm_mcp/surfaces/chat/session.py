@@ -130,14 +130,10 @@ async def converse(state: ChatState, lines: LineReader) -> None:
             if is_command(text if pictures else line):
                 await obey(state, text)
             elif text:
-                await _answer_line(state, text)
-
-
-async def _answer_line(state: ChatState, text: str) -> None:
-    try:
-        await state.ask(text)
-    except RkllmMcpError as error:
-        state.complain(error)
+                try:
+                    await state.ask(text)
+                except RkllmMcpError as error:
+                    state.complain(error)
 
 
 def _greet(session: Session, state: ChatState) -> None:

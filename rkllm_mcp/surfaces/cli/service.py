@@ -221,8 +221,10 @@ def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptio
     pairs += tuple((name, source.parent / "credentials" / name) for name in unsaved)
     devices = npu_devices()
     account = account_of(source)
+    script = Path(sys.executable).parent / "rkllm-mcp"
+    servers = [server for server in config.active_servers if isinstance(server, StdioServer)]
     return UnitOptions(
-        program=_program(),
+        program=(str(script),) if script.is_file() else (sys.executable, "-m", "rkllm_mcp"),
         config=source,
         start_s=config.runtime.start_timeout_s,
         drain_s=config.service.drain_s,
@@ -232,7 +234,7 @@ def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptio
         writable=tuple(dict.fromkeys(_writable(config, source, account))),
         credentials=pairs,
         unsaved=unsaved,
-        namespaces=_uses_sandbox(config),
+        namespaces=any(config.security.sandbox if server.sandbox is None else server.sandbox for server in servers),
         user=account.user,
         environment=tuple(_environment(config, account)),
     )
@@ -393,11 +395,6 @@ def _unsaved_variables(source: Path, given: Mapping[str, Path]) -> list[str]:
     return [name for name in referred if name in os.environ and name not in given and name not in _HANDED_OVER]
 
 
-def _program() -> tuple[str, ...]:
-    script = Path(sys.executable).parent / "rkllm-mcp"
-    return (str(script),) if script.is_file() else (sys.executable, "-m", "rkllm_mcp")
-
-
 def _readable(config: Config, source: Path, account: Account) -> Iterator[Path]:
     """Yield the paths that the service reads; those outside /home are readable anyway."""
     yield source.parent
@@ -448,11 +445,6 @@ def _environment(config: Config, account: Account) -> Iterator[tuple[str, str]]:
     library = library_in_use(config.runtime.library)
     if config.runtime.library == "auto" and library is not None and library.is_relative_to(account.data.resolve()):
         yield "RKLLM_MCP_RUNTIME__LIBRARY", str(library)
-
-
-def _uses_sandbox(config: Config) -> bool:
-    servers = [server for server in config.active_servers if isinstance(server, StdioServer)]
-    return any(config.security.sandbox if server.sandbox is None else server.sandbox for server in servers)
 
 
 def _group(device: str) -> Iterator[str]:

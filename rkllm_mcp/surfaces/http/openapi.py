@@ -75,7 +75,8 @@ def _schemas(routes: Sequence[Route]) -> tuple[_Schemas, Json]:
 
 
 def _operation(route: Route, schemas: _Schemas) -> Json:
-    operation: Json = {"summary": route.summary, "operationId": _operation_id(route)}
+    words = re.sub(r"[^a-z0-9]+", "_", route.path.lower()).strip("_")
+    operation: Json = {"summary": route.summary, "operationId": f"{route.method.lower()}_{words or 'page'}"}
     if parameters := list(_parameters(route)):
         operation["parameters"] = parameters
     if route.body is not None:
@@ -85,11 +86,6 @@ def _operation(route: Route, schemas: _Schemas) -> Json:
         operation["security"] = []
     operation["responses"] = {**_answers(route, schemas), **_refusals(route, schemas[_error(route), "serialization"])}
     return operation
-
-
-def _operation_id(route: Route) -> str:
-    words = re.sub(r"[^a-z0-9]+", "_", route.path.lower()).strip("_")
-    return f"{route.method.lower()}_{words or 'page'}"
 
 
 def _error(route: Route) -> type[ErrorBody | OllamaError | AnthropicError]:
