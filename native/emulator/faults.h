@@ -47,6 +47,10 @@ enum leave_pause { PAUSE_LEFT_BY_CLEAR, PAUSE_LEFT_BY_RUN, PAUSE_LEFT_BY_ABORT, 
 /* How a run that does not fit the context is refused. */
 enum refusal { REFUSE_BY_RETURN, REFUSE_BY_CALLBACK, REFUSE_BY_CRASH };
 
+/* What an aborted run does with its prompt-cache file: whether it writes it, and whether loading that file in the same
+ * process crashes. */
+enum aborted_save { ABORTED_SAVES_NOTHING, ABORTED_SAVES, ABORTED_SAVES_A_TRAP };
+
 /* What a callback hears of a special token while skip_special_token is on. */
 enum skipped { SKIPPED_SILENTLY, SKIPPED_AS_NULL, SKIPPED_AS_EMPTY };
 
@@ -98,6 +102,10 @@ struct faults {
     int logits_last_row;
     int logits_cache_dropped; /* a run for logits leaves nothing in the cache */
     int one_hidden_callback;
+    int rows_unfinished;     /* hidden states and logits come without FINISH */
+    int logits_history_dies; /* a run for logits with token ids and kept history ends the process */
+    int aborted_save;        /* enum aborted_save */
+    int reported_cache_file; /* prompt-cache files begin as the vendor's were reported to */
     int finish_text_null;
     int over_long; /* enum refusal */
     int skipped;   /* enum skipped */

@@ -216,6 +216,12 @@ static enum run_end decode(struct model *m) {
 static enum run_end compute_rows(struct model *m) {
     if (model_abort_due(m)) return RUN_ABORTED;
     if (!survive_faults(m)) return RUN_FAILED;
+    if (m->faults.logits_history_dies && m->run.mode == RKLLM_INFER_GET_LOGITS && m->run.keep_history) {
+        console_line('E', "GGML_ASSERT(mask->ne[0] == a->ne[0]) failed");
+        report_to_log(m, m->run.log);
+        call_log_end_unreturned(m->run.log);
+        fault_die(SIGABRT);
+    }
     m->run.steps = 1;
     return deliver_rows(m) ? RUN_PAUSED : model_abort_due(m) ? RUN_ABORTED : RUN_FINISHED;
 }
@@ -244,14 +250,21 @@ static void settle(struct model *m) {
         ids_append(&entry->transcript, entry->sampled.data, entry->sampled.len);
     }
     pthread_mutex_unlock(&m->lock);
-    if (run->save_path && run->end == RUN_FINISHED) prompt_cache_save(m, run->save_path, &m->batch[0].prompt);
+    /* Reported of an abort between tokens: the file holds the whole prompt. */
+    bool aborted = run->end == RUN_ABORTED && run->steps > 0 && m->faults.aborted_save;
+    if (run->save_path && (run->end == RUN_FINISHED || aborted)) {
+        prompt_cache_save(m, run->save_path, &m->batch[0].prompt);
+        if (aborted && m->faults.aborted_save == ABORTED_SAVES_A_TRAP) prompt_cache_trap(run->save_path);
+    }
 }
 
 /* Makes the last callback of the run, if it has one. */
 static void conclude(struct model *m) {
     int after_abort = m->run.faults.after_abort;
     enum run_end end = m->run.end;
-    if (end == RUN_FINISHED || (end == RUN_ABORTED && after_abort == ABORT_FINISHES))
+    if (end == RUN_FINISHED && m->run.mode != RKLLM_INFER_GENERATE && m->faults.rows_unfinished)
+        ; /* the rows were all that comes */
+    else if (end == RUN_FINISHED || (end == RUN_ABORTED && after_abort == ABORT_FINISHES))
         deliver_end(m, RKLLM_RUN_FINISH);
     else if (end == RUN_FAILED || (end == RUN_ABORTED && after_abort == ABORT_ERRORS))
         deliver_end(m, RKLLM_RUN_ERROR);

@@ -251,6 +251,7 @@ void report_unreturned(const struct model *m);
 
 /* prompt_cache.c: files of prompt tokens. */
 bool prompt_cache_save(const struct model *m, const char *path, const struct ids *prompt);
+void prompt_cache_trap(const char *path);
 bool prompt_cache_load(struct model *m, const char *path);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,14 @@
 
 #define CACHE_MAGIC "RKLLM-EMULATOR-PROMPT-CACHE 2"
 #define STATE "state\n"
+
+/* How the vendor's files were reported to begin and to end (1.2.3, 1.3.1): the words 0, 8 and the number of tokens,
+ * their ids, records of the KV cache, and a footer. */
+#define REPORTED_WORDS 3
+#define REPORTED_FOOTER 16
+
+/* The file that an aborted run of this process wrote, where loading that crashes. */
+static char trap[4096];
 
 /* Returns a number that changes when a file, or the order of its tokens, does. */
 static uint64_t sum_of(const struct ids *ids) {
@@ -45,6 +54,11 @@ bool prompt_cache_save(const struct model *m, const char *path, const struct ids
         console_line('E', "failed to save prompt cache to %s: %s", path, strerror(errno));
         return false;
     }
+    if (m->faults.reported_cache_file) {
+        uint32_t words[REPORTED_WORDS] = {0, 8, (uint32_t)prompt->len};
+        fwrite(words, sizeof *words, REPORTED_WORDS, file);
+        fwrite(prompt->data, sizeof *prompt->data, prompt->len, file);
+    }
     fprintf(file, "%s\n%s\n%016" PRIx64 "\n%d\n%zu\n%016" PRIx64 "\n", CACHE_MAGIC, EMULATED_VERSION,
             fingerprint_of(m), m->settings.max_context, prompt->len, sum_of(prompt));
     for (size_t i = 0; i < prompt->len; i++) fprintf(file, "%d\n", prompt->data[i]);
@@ -55,6 +69,7 @@ bool prompt_cache_save(const struct model *m, const char *path, const struct ids
         fwrite(state.data, 1, state.len, file);
         buf_free(&state);
     }
+    if (m->faults.reported_cache_file) fwrite("\1\0\0\0\1\0\0\0\0\0\0\0\0\0\0", 1, REPORTED_FOOTER, file);
     bool good = !ferror(file);
     good = fclose(file) == 0 && good;
     if (good)
@@ -63,6 +78,21 @@ bool prompt_cache_save(const struct model *m, const char *path, const struct ids
         console_line('E', "failed to save prompt cache to %s", path);
     return good;
 }
+
+/* Removes what the reported layout has around a file's content. */
+static void unwrap(struct buf *text) {
+    uint32_t words[REPORTED_WORDS];
+    if (text->len < sizeof words) return;
+    memcpy(words, text->data, sizeof words);
+    size_t front = sizeof words + (size_t)words[2] * sizeof(int32_t);
+    if (words[0] != 0 || words[1] != 8 || front + REPORTED_FOOTER > text->len) return;
+    text->len -= front + REPORTED_FOOTER;
+    memmove(text->data, text->data + front, text->len);
+    text->data[text->len] = 0;
+}
+
+/* Makes the load of a file end this process. */
+void prompt_cache_trap(const char *path) { snprintf(trap, sizeof trap, "%s", path); }
 
 /* Reads the tokens at *content, after the head of a cache file, and moves it after them; false when they are not the
  * announced ones. */
@@ -96,6 +126,7 @@ static bool read_state(const struct model *m, const struct buf *text, const char
  * does not fit. */
 static bool parse(const struct model *m, const char *path, struct buf *text, struct ids *out) {
     static const char head[] = CACHE_MAGIC "\n" EMULATED_VERSION "\n";
+    unwrap(text);
     if (!text->len) {
         console_line('E', "prompt cache file '%s' is empty", path);
         return false;
@@ -123,6 +154,7 @@ bool prompt_cache_load(struct model *m, const char *path) {
     struct buf text = {0};
     struct ids tokens = {0};
     if (is_impossible(m, "load")) return m->script->cache_files == CACHE_FILES_IGNORED;
+    if (path && *trap && strcmp(path, trap) == 0) fault_die(SIGSEGV);
     bool good = path && source_file_read(path, &text);
     if (!good)
         console_line('E', "prompt cache file '%s' does not exist", path ? path : "(null)");

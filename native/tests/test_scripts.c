@@ -25,7 +25,8 @@ static void every_fault_is_read_and_nonsense_is_explained(void) {
                                 "driver-version 0.8.2;matmul-fails;hang in-prefill;stall after 4 0.5;run-async silent;"
                                 "abort-return -1;abort-late 2;abort-forgotten in-prefill;reuse keep-history-only;"
                                 "system-prompt dropped;full-match none;leave-pause never;hidden-rows last;"
-                                "logits-rows last;hidden-callbacks one;hidden-needs-clear;history-stays;logits-cache dropped",
+                                "logits-rows last;hidden-callbacks one;hidden-needs-clear;history-stays;logits-cache dropped;"
+                                "rows-finish nothing;logits-history-dies;aborted-save trap;cache-file reported",
                             &error));
     CHECK_TEXT(buf_text(&error), "");
     CHECK_INT(f.crash_after, 5);
@@ -40,6 +41,8 @@ static void every_fault_is_read_and_nonsense_is_explained(void) {
     CHECK(f.reuse == REUSE_OF_HISTORY && f.system_dropped && f.full_match == FULL_MATCH_NONE);
     CHECK(f.leave_pause == PAUSE_NEVER_LEFT && f.hidden_last_row && f.logits_last_row && f.one_hidden_callback);
     CHECK(f.history_stays && f.logits_cache_dropped);
+    CHECK(f.rows_unfinished && f.logits_history_dies && f.reported_cache_file);
+    CHECK(f.aborted_save == ABORTED_SAVES_A_TRAP);
     CHECK_TEXT(f.driver, "0.8.2");
     const char *wrong[] = {"crash",       "crash SIGFOO after 1", "crash SIGSEGV after x", "hang after",
                            "error at 2",  "ignore-eos now",       "after-abort maybe",     "unheard-of",

@@ -148,6 +148,9 @@ class PromptFiles:
     def keep(self, draft: Path, subject: CacheSubject, ids: Sequence[int], prefill_ms: float) -> SavedPrompt | Dropped:
         """Make ``draft`` the entry of a prefix, delete the oldest above the limit; an OSError if it is not stored."""
         size = draft.stat().st_size
+        named = tokens_in_file(draft)
+        if named is not None and named != tuple(ids):
+            return Dropped("the runtime wrote other tokens into it")
         if size > self._limit_bytes:
             return Dropped(f"{size / _MB:.0f} MB are more than prompt_cache_mb allows")
         if shutil.disk_usage(self.folder).free < _MARGIN_BYTES:
@@ -160,7 +163,8 @@ class PromptFiles:
             "bytes": size,
             "sha256": _file_digest(draft),
             "prefill_ms": prefill_ms,
-            "is_proven": False,
+            # What names its tokens need not be tried with one of them.
+            "is_proven": named is not None,
         }
         write_json(draft.with_name(_MANIFEST), manifest)
         entry = self._entry(subject, ids)
@@ -168,7 +172,7 @@ class PromptFiles:
         draft.parent.rename(entry)
         self._verified[entry / _DATA] = (entry / _DATA).stat().st_mtime_ns
         self._trim(spare=entry)
-        return SavedPrompt(entry / _DATA, size, prefill_ms, is_proven=False)
+        return SavedPrompt(entry / _DATA, size, prefill_ms, is_proven=named is not None)
 
     def prove(self, saved: SavedPrompt) -> None:
         """Record that loading the prompt saved time."""
@@ -236,6 +240,23 @@ class PromptFiles:
         except (OSError, ValueError, TypeError):
             return {}
         return {pair: reason for pair, reason in refusals.items() if isinstance(reason, str)}
+
+
+def tokens_in_file(path: Path) -> tuple[int, ...] | None:
+    """Return the token ids that a prompt-cache file names in its header; None if it has another layout.
+
+    Reported of 1.2.3 and 1.3.1: the words 0 and 8, the number of tokens, their ids, then the records of the KV cache.
+    """
+    try:
+        with path.open("rb") as file:
+            words = array("I", file.read(12))
+            if len(words) != 3 or words[0] != 0 or words[1] != 8 or not 0 < words[2] <= path.stat().st_size // 4:
+                return None
+            ids = array("i", file.read(4 * words[2]))
+    except (OSError, ValueError):
+        return None
+    # Negative ids are pieces of pictures.
+    return tuple(ids) if len(ids) == words[2] else None
 
 
 def _pair(subject: CacheSubject) -> str:

@@ -1,0 +1,156 @@
+"""What others reported of the runtime on their boards, as switches of the emulator, each tried both ways."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from array import array
+from contextlib import aclosing
+from pathlib import Path
+
+import anyio
+import pytest
+
+from rkllm_mcp.errors import WorkerDiedError
+from rkllm_mcp.generation import GenerationOptions
+from rkllm_mcp.runtime.engine import Engine, open_engine
+from rkllm_mcp.runtime.prompt_cache import tokens_in_file
+from tests.runtime.test_prompt_caches import HEAD, start
+from tests.support.emulator import Emulator, prompt_of
+
+pytestmark = pytest.mark.anyio
+
+RULES = f"rule\nsay {'word ' * 40}"
+
+
+async def saved_by_an_aborted_run(engine: Engine, path: Path) -> None:
+    """Leave an answer that saves its prompt after its first token."""
+    options = GenerationOptions(40, save_prompt_cache=str(path))
+    with anyio.fail_after(60):
+        async with aclosing(engine.generate(prompt_of("count"), options)) as run:
+            async for _ in run:
+                break
+
+
+async def test_an_aborted_run_writes_its_file_and_loading_it_kills_that_process_only(newest: Emulator) -> None:
+    path = newest.folder / "aborted.bin"
+    slow = "speed prefill 20000 decode 400\ncontext 4096\nfault aborted-save"
+    async with open_engine(newest.settings(RULES, f"{slow} nothing")) as engine:
+        await saved_by_an_aborted_run(engine, path)
+        assert not path.exists()
+    async with open_engine(newest.settings(RULES, f"{slow} file")) as engine:
+        await saved_by_an_aborted_run(engine, path)
+        await engine.load_prompt_cache(path)
+        assert engine.restarts == 0
+    path.unlink()
+    async with open_engine(newest.settings(RULES, f"{slow} trap")) as engine:
+        await saved_by_an_aborted_run(engine, path)
+        with pytest.raises(WorkerDiedError):
+            await engine.load_prompt_cache(path)
+        # In the next process it works, as was reported.
+        await engine.load_prompt_cache(path)
+
+
+@pytest.mark.parametrize("fault", ["aborted-save nothing", "aborted-save trap"])
+async def test_what_a_question_left_of_a_run_that_saves_is_never_kept(newest: Emulator, fault: str) -> None:
+    slow = f"speed prefill 2000 decode 200\ncontext 4096\nfault {fault}"
+    async with start(newest, slow) as first:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first.warm_up)
+            await first.ask()
+        kept = [path for path in newest.folder.rglob("*") if path.is_file() and path.name == "manifest.json"]
+    async with start(newest, slow) as second:
+        await second.warm_up()
+        await second.ask()
+        assert second.engine.restarts == 0
+    # What was kept was written by a run that ended.
+    assert len(kept) in {0, 1}
+
+
+@pytest.mark.parametrize("fault", ["rows-finish finish", "rows-finish nothing"])
+async def test_rows_are_complete_with_finish_and_without(emulator: Emulator, fault: str) -> None:
+    head = f"speed flat\ncontext 4096\nhidden 8\nfault {fault}"
+    async with open_engine(emulator.settings(RULES, head)) as engine:
+        with anyio.fail_after(60):
+            (hidden,) = await engine.embed([prompt_of("one")])
+            logits = await engine.logits(prompt_of("one"))
+    assert (len(hidden), len(logits) > 100) == (8, True)
+
+
+_WITH_HISTORY = """
+import sys
+from pathlib import Path
+from rkllm_mcp.diagnostics.probe.subject import GREEDY, ProbeSubject
+from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LOGITS, LoadParameters
+from rkllm_mcp.runtime.library import open_library
+load = LoadParameters(sampling=GREEDY, model_path=sys.argv[2], context_tokens=4096, max_new_tokens=8)
+subject = ProbeSubject(open_library(Path(sys.argv[1])), load)
+subject.run([72, 105], 1, mode=RKLLM_INFER_GET_LOGITS, keep_history=sys.argv[3] == "history")
+print("alive")
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "history", "expected"),
+    [
+        ("logits-cache kept", "history", (0, True)),
+        ("logits-history-dies", "history", (-signal.SIGABRT, False)),
+        ("logits-history-dies", "none", (0, True)),
+    ],
+)
+def test_a_run_for_logits_with_history_ends_the_process_where_that_was_reported(
+    newest: Emulator, fault: str, history: str, expected: tuple[int, bool]
+) -> None:
+    model = newest.settings(RULES, f"speed flat\ncontext 4096\nfault {fault}").model_path
+    words = [sys.executable, "-c", _WITH_HISTORY, str(newest.library), str(model), history]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "alive" in done.stdout) == expected, done.stderr
+
+
+async def test_the_product_asks_for_logits_without_history(newest: Emulator) -> None:
+    head = "speed flat\ncontext 4096\nfault logits-history-dies"
+    async with open_engine(newest.settings(RULES, head)) as engine:
+        with anyio.fail_after(60):
+            assert [len(await engine.logits(prompt_of("one"))) > 100 for _ in range(2)] == [True, True]
+        assert engine.restarts == 0
+
+
+@pytest.mark.parametrize(("layout", "is_proven"), [("own", False), ("reported", True)])
+async def test_a_file_that_names_its_tokens_is_believed_without_a_trial(
+    emulator: Emulator, layout: str, is_proven: bool
+) -> None:
+    head = f"speed flat\ncontext 4096\nfault cache-file {layout}"
+    async with start(emulator, head) as first:
+        await first.warm_up()
+        await first.ask()
+    (manifest,) = emulator.folder.rglob("manifest.json")
+    (file,) = (path for path in manifest.parent.iterdir() if path != manifest)
+    assert (tokens_in_file(file) == tuple(HEAD)) is is_proven
+    assert json.loads(manifest.read_text("utf-8"))["is_proven"] is is_proven
+    async with start(emulator, head) as second:
+        await second.warm_up()
+        stats = await second.ask()
+    assert stats.prefilled_tokens is None or stats.prefilled_tokens < len(HEAD) / 20
+
+
+@pytest.mark.parametrize(
+    ("words", "ids"),
+    [
+        ([0, 8, 3, 151644, 8948, 198], (151644, 8948, 198)),
+        ([0, 8, 3, 151644, 8948], None),
+        ([0, 8, 0], None),
+        ([0, 8, 2**31, 1], None),
+        ([0, 9, 1, 5], None),
+        ([1, 8, 1, 5], None),
+        ([0, 8], None),
+    ],
+)
+def test_a_header_is_read_only_if_it_is_the_reported_one(
+    tmp_path: Path, words: list[int], ids: tuple[int, ...] | None
+) -> None:
+    path = tmp_path / "cache.bin"
+    path.write_bytes(array("I", words).tobytes())
+    assert tokens_in_file(path) == ids
+    assert tokens_in_file(tmp_path / "none") is None
