@@ -92,6 +92,7 @@ NOT_TYPED: Mapping[str, str] = {
     'rkllm-mcp run "How warm': "a folder on the board: the block above it on its page",
     "rkllm-mcp serve": "runs until it is stopped: the blocks of docs/first-answer.md",
     "rkllm-mcp bench prefill --beside": "another host: tests/surfaces/cli/test_bench.py",
+    "rkllm-mcp tune": "a board: tests/diagnostics/test_clocks.py",
     "rkllm-mcp report": "a measurement of minutes: tests/diagnostics/test_report.py",
     "rkllm-mcp bench": "a measurement of minutes: tests/surfaces/cli/test_bench.py",
     "rkllm-mcp service": "systemd: tests/end_to_end/test_systemd.py",

@@ -58,7 +58,10 @@ def status_command(session: Session, as_json: AsJson = False) -> int:
     rows = {name: value for name, value in values.items() if name != "state" or value != _NOT_RUNNING}
     if not values["running"]:
         is_free = values["state"] == _NOT_RUNNING
-        values["start"] = rows["start"] = _start_command() if is_free else "rkllm-mcp serve --port PORT"
+        start = _start_command() if is_free else "rkllm-mcp serve --port PORT"
+        # Without a model nothing starts.
+        needs_setup = config.provider.kind == "rkllm" and values["model"] == "none"
+        values["start"] = rows["start"] = "rkllm-mcp setup" if needs_setup else start
     word = session.terminal.word
     session.show(
         values,

@@ -21,6 +21,7 @@ from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ModelDownloadError, PromptTooLongError
 from rkllm_mcp.models.hub import Hub
 from rkllm_mcp.surfaces.chat import commands as chat_commands
+from rkllm_mcp.surfaces.http.app import ROUTES
 from rkllm_mcp.surfaces.running_service import ServiceRecord
 from tests.support.command_line import all_commands, fault_of, options_of
 from tests.support.outcome import Command
@@ -34,7 +35,7 @@ MENTION = re.compile(r"(['`]?)rkllm-mcp((?: [^\s;,()。（）、'\"`「」]+)+)"
 FORMATS = frozenset({"rkllm-mcp conversation 1", "rkllm-mcp data 1", "rkllm-mcp knowledge base"})
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 # Options of other programs.
-FOREIGN = frozenset({"--local-dir"})
+FOREIGN = frozenset({"--local-dir", "--cpus", "--cpuset-cpus"})
 
 
 def code_texts() -> Iterator[tuple[str, str]]:
@@ -141,8 +142,8 @@ KINDS: dict[str, tuple[str, Callable[[str], bool]]] = {
         lambda word: word in chat_commands.COMMANDS or word in OTHER_SLASHES,
     ),
     "address of the service": (
-        r"(?:GET|POST|PUT|DELETE) /[\w/]+",
-        lambda word: f"\n{word}" in f"\n{json_of('tests/snapshots/openapi.txt')}",
+        r"(?:GET|POST|PUT|DELETE) /[\w/{}]+",
+        lambda word: word in {f"{route.method} {route.path}" for route in ROUTES},
     ),
     "variable": (
         r"(?<![\w%])[A-Z]+(?:_[A-Z]+)+(?!\w)",
@@ -267,7 +268,7 @@ def other_port(tmp_path: Path, command: Command) -> Iterator[int]:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
         config = tmp_path / ".config/rkllm-mcp/config.toml"
         config.parent.mkdir(parents=True)
-        config.write_text(f"[service]\nport = {server.server_port}\n", "utf-8")
+        config.write_text(f"[model]\nname = 'demo'\n[service]\nport = {server.server_port}\n", "utf-8")
         yield server.server_port
         server.shutdown()
 
@@ -282,6 +283,10 @@ def test_another_program_at_the_port_is_not_the_assistant(other_port: int, comma
     )
     with ServiceRecord(f"http://127.0.0.1:{other_port}", Config()).announce():
         assert json.loads(command("status", "--json").out)["state"] == "ok"
+
+
+def test_the_status_of_an_empty_home_names_setup_and_not_what_cannot_start(command: Command) -> None:
+    assert json.loads(command("status", "--json").out)["start"] == "rkllm-mcp setup"
 
 
 def test_status_and_link_name_the_port_that_the_assistant_was_started_with(
