@@ -218,16 +218,14 @@ class Tally:
     corrections: int = 0
     corrected_tasks: int = 0
     tokens: int = 0
-    prefilled_more: int = 0  # prompt tokens that the runs after the first evaluated
     seconds: float = 0.0
 
     def line(self, name: str) -> str:
         """Return the figures in one line."""
-        per = self.prefilled_more / self.corrections if self.corrections else 0.0
         return (
             f"{name}: {self.valid} of {self.tasks} valid as written, {self.usable} usable; "
             f"{self.corrections} corrections in {self.corrected_tasks} answers "
-            f"({self.corrections / max(1, self.tasks):.2f} each, {per:.1f} tokens prefilled for one); "
+            f"({self.corrections / max(1, self.tasks):.2f} each); "
             f"{self.tokens} tokens, {self.seconds:.0f} s"
         )
 
@@ -270,7 +268,6 @@ async def measure(model: RkllmModel, first: int | None, *, is_free: bool, is_sho
         tally.tokens += usage.generated_tokens
         tally.corrections += usage.corrections
         tally.corrected_tasks += usage.corrections > 0
-        tally.prefilled_more += max(0, usage.prefilled_tokens - usage.prompt_tokens) if usage.corrections else 0
         is_valid = is_usable = False
         try:
             is_valid = first_violation(json.loads(answer), schema) is None

@@ -235,7 +235,8 @@ def held_limits(model: ModelFolder, profile: RuntimeProfile | None) -> HeldLimit
     from rkllm_mcp.providers.holding import HeldLimits
     from rkllm_mcp.toolcalls.constraint import is_installed
 
-    if not model.card.held or not is_installed():
+    is_held = model.has_weights or not model.card.emulated if model.card.held is None else model.card.held
+    if not is_held or not is_installed():
         return None
     if profile is not None and (profile.reuses_prefix is False or (profile.restart_ms or 0) > _DEAREST_CORRECTION_MS):
         return None

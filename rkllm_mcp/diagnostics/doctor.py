@@ -343,9 +343,9 @@ def _profile(config: Config, model: ModelFolder | None) -> list[CheckResult]:
 
 def _held(model: ModelFolder | None) -> list[CheckResult]:
     """Say if answers and calls are held to their schema while the model writes them; empty without a model."""
-    if model is None:
+    if model is None or (model.card.held is None and model.card.emulated):
         return []
-    if not model.card.held:
+    if model.card.held is False:
         return [CheckResult("held answers", "info", "switched off in the model's card; JSON is checked at its end")]
     if is_installed():
         return [CheckResult("held answers", "ok", "JSON answers and tool calls are held to their schema")]

@@ -159,8 +159,10 @@ class ModelCard(Section):
     """
     first_call: Literal["model", "search"] | None = None
     """Without effect; the key above decides what begins a call."""
-    held: bool = True
-    """Hold JSON answers and tool calls to their schema while they are written, after 'rkllm-mcp install held'."""
+    held: bool | None = None
+    """Hold JSON answers and tool calls to their schema while they are written, after 'rkllm-mcp install held'; by
+    default all models but scripts of the emulated runtime, which cannot go on with another text.
+    """
     skip_special_token: bool = False
     """True if the runtime omits control tokens from the text."""
     prompt_cache: bool | None = None

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from rkllm_mcp.generation import AnswerGrammar
 from rkllm_mcp.messages import ToolSpec, as_list, as_mapping, resolved_reference
-from rkllm_mcp.toolcalls.constraint import SPACE_OPTIONS, Constraint, UnheldError, answer_constraint
+from rkllm_mcp.toolcalls.constraint import SPACE_OPTIONS, Constraint, UnheldError, answer_constraint, held_schema
 from rkllm_mcp.toolcalls.parsers import (
     read_brace_call,
     read_json_calls,
@@ -141,7 +141,7 @@ def _join_tags(call_format: CallFormat) -> _Joiner:
 
 def _json_arguments(rules: _Rules, tool: ToolSpec) -> str:
     """Return the rule of the arguments as one object."""
-    schema = {"type": "object", **tool.input_schema, "x-guidance": dict(SPACE_OPTIONS)}
+    schema = {"type": "object", **held_schema(dict(tool.input_schema)), "x-guidance": dict(SPACE_OPTIONS)}
     return rules.add(f"%json {json.dumps(schema)}")
 
 
@@ -359,7 +359,7 @@ class Constraints:
             return known
         try:
             constraint = build()
-        except ValueError:
+        except (ValueError, RecursionError):
             constraint = None
         self._kept[key] = constraint
         if len(self._kept) > self._most:

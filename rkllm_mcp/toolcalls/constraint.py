@@ -248,6 +248,31 @@ def _next_quote(quote: int, byte: int, *, is_escaped: bool) -> tuple[int, bool]:
     return 0, False
 
 
+# Maps of a schema whose keys are names, not keywords.
+_NAME_MAPS = frozenset({"properties", "$defs", "definitions", "patternProperties"})
+
+
+def held_schema(schema: Any) -> Any:
+    """Return a schema without ``format``, and without options of llguidance that a client has put there.
+
+    A format is an annotation, which no check here asserts. A small model that is held to a date of another notation
+    than its own writes a wrong one (Qwen2.5-Coder-0.5B: 3003-01-03 for "3 March 2027").
+    """
+    if isinstance(schema, list):
+        return [held_schema(item) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: {name: held_schema(inner) for name, inner in cast("dict[str, Any]", value).items()}
+        if key in _NAME_MAPS and isinstance(value, dict)
+        else value
+        if key in ("enum", "const")
+        else held_schema(value)
+        for key, value in cast("dict[str, Any]", schema).items()
+        if key not in ("format", "x-guidance")
+    }
+
+
 def answer_constraint(grammar: AnswerGrammar) -> Constraint:
     """Return the constraint of an answer; raises UnheldError."""
     from llguidance import LLMatcher
@@ -260,8 +285,9 @@ def answer_constraint(grammar: AnswerGrammar) -> Constraint:
             raise UnheldError(f"its groups are repeated more than {_MOST_GROUP_TIMES} times")
     if grammar.kind == "json":
         try:
-            text = LLMatcher.grammar_from_json_schema(grammar.text, overrides=cast("Any", SPACE_OPTIONS))
-        except ValueError as error:
+            schema = held_schema(json.loads(grammar.text))
+            text = LLMatcher.grammar_from_json_schema(schema, overrides=cast("Any", SPACE_OPTIONS))
+        except (ValueError, RecursionError) as error:
             raise UnheldError(str(error)) from None
         return Constraint(text, has_space=True)
     if grammar.kind == "regex":

@@ -51,12 +51,13 @@ def scripted_model(
     template: str = "qwen2.5",
     context: int = 4096,
     speed: str = "flat",
+    is_held: bool = False,
 ) -> Path:
     """A model folder that plays ``rules`` at a ``speed`` (native/README.md), with the demo's tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_bytes(DEMO_TOKENIZER.read_bytes())
     card = _CARD.format(name=name, template=template, tokenizer="tokenizer.json")
-    (folder / "model.toml").write_text(card, "utf-8")
+    (folder / "model.toml").write_text(f"{card}held = true\n" if is_held else card, "utf-8")
     (folder / "model.rkllm").write_text(_HEAD.format(context=context, speed=speed) + rules, "utf-8")
     return folder
 

@@ -163,6 +163,20 @@ def test_the_tool_is_the_models_choice_also_where_there_is_one() -> None:
     assert (held.structure(), held.has_tool) == (', "arguments": {"location": "', True)
 
 
+def test_a_format_is_an_annotation_and_not_held_and_a_property_of_that_name_is_kept() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"format": {"type": "string", "format": "date"}, "kind": {"const": {"format": "a"}}},
+        "required": ["format", "kind"],
+        "additionalProperties": False,
+        "x-guidance": {"whitespace_pattern": "x*"},
+    }
+    constraint = json_constraint(schema)
+    assert constraint.allows('{"format": "3 March", "kind": {"format": "a"}}')
+    assert not constraint.allows('{"format":x"3 March", "kind": {"format": "a"}}')
+    assert not constraint.allows('{"format": "3 March", "kind": {"format": "b"}}')
+
+
 def nested(depth: int) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(depth):
