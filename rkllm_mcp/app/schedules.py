@@ -248,7 +248,7 @@ def zone_here(configured: str | None) -> str:
         name = path.partition("zoneinfo/")[2]
         if name and name not in ("UTC", "Etc/UTC", "Universal", "Zulu", "Etc/UCT", "UCT"):
             return read_zone(name).key
-    advice = 'name yours with --zone, or write timezone = "Europe/Berlin" below [service]'
+    advice = "write timezone = 'Europe/Berlin' below [service], or give 'schedules add' a --zone"
     raise UsageError(f"this board has no time zone but UTC; {advice}")
 
 

@@ -341,7 +341,7 @@ async def test_the_next_times_and_what_cannot_be_a_schedule(board: Board, monkey
             await find_schedule(schedules, "", "zz")
     monkeypatch.setattr("rkllm_mcp.app.schedules._LOCALTIME", Path("/usr/share/zoneinfo/Etc/UTC"))
     assert zone_here("Europe/Berlin") == "Europe/Berlin"
-    with pytest.raises(UsageError, match=r"no time zone but UTC; name yours with --zone, or write timezone"):
+    with pytest.raises(UsageError, match=r"no time zone but UTC; write timezone = 'Europe/Berlin' below"):
         zone_here(None)
 
 

@@ -11,6 +11,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from rkllm_mcp.app.schedules import resume as resume_schedule
 from rkllm_mcp.errors import RkllmMcpError, UsageError, did_you_mean
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Message, Picture
-from rkllm_mcp.records import StoredConversation
+from rkllm_mcp.records import Schedule, StoredConversation
 from rkllm_mcp.schedules.rules import describe_moment, read_zone
 from rkllm_mcp.surfaces.chat.files import named_files
 from rkllm_mcp.surfaces.chat.picker import Choice
@@ -185,23 +186,39 @@ async def history(state: ChatState, _argument: str) -> None:
 
 async def make_schedule(state: ChatState, argument: str) -> None:
     """Make a schedule of a sentence, after the person has read when it runs; the word "every" may be the command's."""
-    kept, phrases = state.host.store.schedules, state.phrases
-    now, zone = await kept.now(), zone_here(state.host.config.service.timezone)
+    now, zone = await state.host.store.schedules.now(), zone_here(state.host.config.service.timezone)
     schedule = schedule_of_sentence(f"every {argument}", zone, now) or schedule_of_sentence(argument, zone, now)
     if schedule is None:
         state.need("/every")
-        return
+    elif not await _save_schedule(state, schedule, now, "schedules.no"):
+        state.terminal.note(state.phrases.sentence("schedules.not_saved"))
+
+
+async def offer_schedule(state: ChatState, text: str) -> bool:
+    """Offer to save a schedule that the person has typed as a question; return False if it is to be asked now."""
+    if state.console is None:
+        return False
+    with suppress(UsageError):  # the board has no zone
+        now, zone = await state.host.store.schedules.now(), zone_here(state.host.config.service.timezone)
+        if (schedule := schedule_of_sentence(text, zone, now)) is not None:
+            return await _save_schedule(state, schedule, now, "schedules.ask_now")
+    return False
+
+
+async def _save_schedule(state: ChatState, schedule: Schedule, now: float, otherwise: str) -> bool:
+    """Show a schedule and save it, if the person agrees; ``otherwise`` is the key of the other choice."""
+    phrases = state.phrases
     for line in schedule_lines(schedule, now, phrases):
         state.terminal.note(line)
     if state.console is not None:
-        choices = [Choice("yes", phrases.sentence("schedules.yes")), Choice("no", phrases.sentence("schedules.no"))]
+        choices = [Choice("yes", phrases.sentence("schedules.yes")), Choice("no", phrases.sentence(otherwise))]
         if await state.console.choose(phrases.sentence("schedules.save"), choices, "yes", phrases) != "yes":
-            state.terminal.note(phrases.sentence("schedules.not_saved"))
-            return
-    stored = await kept.add(state.host.tenant, schedule)
+            return False
+    stored = await state.host.store.schedules.add(state.host.tenant, schedule)
     state.terminal.note(phrases.sentence("schedules.saved", id=stored.id))
     if service_for(state.host.config) is None:
         state.terminal.note(phrases.sentence("schedules.needs_service"))
+    return True
 
 
 async def schedules(state: ChatState, argument: str) -> None:

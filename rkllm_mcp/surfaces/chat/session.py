@@ -25,6 +25,7 @@ from rkllm_mcp.surfaces.chat.commands import (
     farewell,
     is_command,
     obey,
+    offer_schedule,
     stored_conversation,
     take_up,
 )
@@ -131,7 +132,8 @@ async def converse(state: ChatState, lines: LineReader) -> None:
                 await obey(state, text)
             elif text:
                 try:
-                    await state.ask(text)
+                    if not await offer_schedule(state, text):
+                        await state.ask(text)
                 except RkllmMcpError as error:
                     state.complain(error)
 
