@@ -113,7 +113,7 @@ def _patterns() -> tuple[tuple[str, Callable[[re.Match[str], date], date]], ...]
             lambda m, today: _of_year(today, _month_of(m[1]), int(m[2]), m[3]),
         ),
         (
-            rf"\b{_COUNT} {_UNIT} (?:from (?:now|today)|later|hence|ahead)|\bin {_COUNT} {_UNIT}\b",
+            rf"\b{_COUNT} {_UNIT} (?:from (?:now|today)|later|hence|ahead)|\bin (\d+) {_UNIT}\b",
             lambda m, today: _move(today, _count_of(m[1] or m[3]), m[2] or m[4]),
         ),
         (rf"\b{_COUNT} {_UNIT} (?:ago|before today)", lambda m, today: _move(today, -_count_of(m[1]), m[2])),
