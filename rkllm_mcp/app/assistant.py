@@ -443,6 +443,13 @@ class App:
         answer.end = End("answered")
         return True
 
+    async def recalled_context(self, question: Message, conversation: Conversation) -> str:
+        """Return the rows of the memory that a question is about, as the model reads them; empty without any."""
+        if not self.config.agent.memory:
+            return ""
+        rows = await recall(self.store.memories, question.text, conversation, self.model_host.count_tokens)
+        return recalled_block(rows, language_of_text(question.text)) if rows else ""
+
     async def _recall(self, answer: Answer, question: Question) -> Question:
         """Return the question with the rows that it is about, which the model reads right before its words."""
         memories, count = self.store.memories, self.model_host.count_tokens

@@ -216,6 +216,10 @@ async def complete(
     formatted = _FormatStep(form, host_tools=request.host_tools) if form is not None else None
     steps = [cached, *steps]
     all_steps = steps if formatted is None else [formatted, *steps]
+    recalls = request.recalls and question.role == "user"
+    if recalls and (recalled := await app.recalled_context(question, conversation)):
+        # The conversation that is cached has it in its turn, where the client's next request finds it as it was sent.
+        question = with_note(question, recalled)[0]
     messages = [question] if form is None else with_note(question, form.instruction())
     try:
         while messages:

@@ -114,6 +114,13 @@ class ConversationCache:
         while sum(sizes := [cached.characters for cached in self._threads]) > self._characters:
             self._drop_one(sizes)
 
+    def forget_text(self, tenant: str, text: str) -> None:
+        """Discard the conversations of a tenant that contain a text; their next requests are read as they are sent."""
+        for thread in tuple(self._threads):
+            messages = thread.conversation.messages
+            if thread.owner.tenant == tenant and any(text in part.context or text in part.text for part in messages):
+                self._remove(thread)
+
     def drop(self, branch: CachedConversation) -> None:
         """Discard the conversation of an incomplete answer."""
         branch.owner.model.forget(branch.conversation.id)

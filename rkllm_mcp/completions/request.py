@@ -92,6 +92,7 @@ class ChatRequest:
     allowed_tools: tuple[str, ...] | None = None  # the only ones of the host's tools that may be used; all when None
     # Secrets for ``headers_template`` placeholders, by name; used for this answer only.
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    recalls: bool = False  # what the owner wants remembered is recalled for the question
     # What ``messages`` and ``response_format`` are called in the client's body, if not so.
     field_names: Mapping[str, str] = field(default_factory=dict[str, str])
 

@@ -143,6 +143,10 @@ class KeySection(Section):
     """chat: ask the model, read and delete conversations; tools: use and switch tools, resources and prompts; approve:
     allow calls that need approval; write: add documents to knowledge bases.
     """
+    memory: bool = False
+    """What the owner wants remembered is recalled for the questions of a program with this key, which sends the whole
+    conversation; it is never told to the program, and nothing is kept of what the program sends.
+    """
 
 
 class ServiceSection(Section):

@@ -427,7 +427,7 @@ async def answer(
     ``new_reply`` and ``new_shape`` make the answer's reply and shape. With ``may_load`` it waits while the model loads,
     instead of a refusal. ``finished`` gets the shape of a complete answer before its last record is sent.
     """
-    question = await _read_request(request, read)
+    question = replace(await _read_request(request, read), recalls=request.state.recalls)
     last = next((message.text for message in reversed(question.messages) if message.role == "user"), "")
     check_length(request, last, question.field_name("messages"))
     reply = new_reply(

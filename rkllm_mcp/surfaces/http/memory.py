@@ -204,7 +204,10 @@ async def _keep(request: Request, text: str, *, source: str = "", is_pinned: boo
 
 def _erase_open(request: Request, rows: Sequence[MemoryRow]) -> None:
     """Remove rows from the open conversations as well."""
-    app, conversations = tenant_of(request).app, service_of(request).open_conversations
+    app, service = tenant_of(request).app, service_of(request)
+    conversations = service.open_conversations
+    for row in rows:
+        service.conversation_cache.forget_text(app.tenant, row.text)
     for conversation_id in conversations.ids_of(app):
         if (opened := conversations.get_open(app, conversation_id)) is not None:
             for row in rows:

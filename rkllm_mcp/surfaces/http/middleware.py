@@ -55,6 +55,7 @@ class Principal:
     rights: tuple[Right, ...] = RIGHTS
     parent: str = ""  # of the keys that it makes: id of its device, or name of its entry in the configuration
     is_own: bool = False  # the owner's own key, or a device that the owner linked; no key for a program
+    recalls: bool = False  # the memory is recalled for requests that send the whole conversation
 
 
 def needs_key(config: Config) -> bool:
@@ -79,8 +80,19 @@ async def principal_of(headers: Mapping[str, str], service: ServiceState) -> Pri
     if not key:
         raise HTTPError(401, "a key is required; send it as 'Authorization: Bearer KEY'")
     keys = enumerate(config.service.owner_keys())
+    recalling = {key.key for key in config.service.keys if key.memory}
     principals = [
-        (Principal(OWNER, f"owner {number}", rights, _name_of(entry), is_own=set(RIGHTS) <= set(rights)), entry)
+        (
+            Principal(
+                OWNER,
+                f"owner {number}",
+                rights,
+                _name_of(entry),
+                is_own=set(RIGHTS) <= set(rights),
+                recalls=entry in recalling,
+            ),
+            entry,
+        )
         for number, (entry, rights) in keys
     ]
     for tenant in config.tenants:

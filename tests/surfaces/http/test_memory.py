@@ -14,17 +14,27 @@ from tests.support.demo_model import DEMO_TOKENIZER
 from tests.support.served import Served, scripted_model, served
 
 OWNER, CHAT_ONLY, TENANT = "owner-key-of-24-letters-", "a-key-of-a-program-1234", "a-key-of-the-kitchen-1234"
+RECALLING = "a-key-of-the-editor-1234"
 KEYS = f"""[service]
 api_keys = ["{OWNER}"]
 [[service.keys]]
 key = "{CHAT_ONLY}"
 allow = ["chat"]
+[[service.keys]]
+key = "{RECALLING}"
+allow = ["chat", "tools"]
+memory = true
 [[tenants]]
 name = "kitchen"
 api_key = "{TENANT}"
 """
 FACT = "my dog is called Hachi"
 QUESTION = "What is the name of my dog?"
+SAID = {"role": "user", "content": "Remember that my cat is called Mike."}
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "open_file", "parameters": {"type": "object", "properties": {}}},
+}
 
 
 @pytest.fixture
@@ -103,6 +113,30 @@ def test_programs_that_send_the_whole_conversation_neither_read_nor_write_it(ser
     texts = [Tokenizer.from_file(str(DEMO_TOKENIZER)).decode(ids, skip_special_tokens=False) for ids in prompts]
     assert [text for text in texts if FACT in text] == []
     assert listed(service) == [FACT]
+
+
+@pytest.mark.parametrize("own_tools", [True, False], ids=["own tools", "the host's"])
+def test_a_program_whose_key_says_so_gets_it_and_reads_nothing_twice(service: Served, *, own_tools: bool) -> None:
+    send(service, "POST", "/v1/memory", {"text": FACT})
+    more: dict[str, Any] = {"tools": [TOOL]} if own_tools else {"mcp": True}
+    messages = [{"role": "user", "content": QUESTION}]
+    prompts: list[list[int]] = []
+    for following in ("Thank you.", "What else?"):
+        body = {"model": "parrot", "messages": messages, **more}
+        answer = send(service, "POST", "/v1/chat/completions", body, RECALLING).json()
+        prompts.append(service.runs()[-1]["prompt"])
+        messages += [answer["choices"][0]["message"], {"role": "user", "content": following}]
+    first, second = prompts
+    tokenizer = Tokenizer.from_file(str(DEMO_TOKENIZER))
+    assert f"[I told you earlier]\n- {FACT}\n\n{QUESTION}" in tokenizer.decode(first, skip_special_tokens=False)
+    assert second[: len(first)] == first
+    assert service.runs()[-1]["prefill_tokens"] <= len(second) - len(first)
+    send(service, "POST", "/v1/chat/completions", {"model": "parrot", "messages": [SAID], **more}, RECALLING)
+    assert listed(service) == [FACT]
+    # Removed, it is in no further request of the conversation.
+    send(service, "DELETE", "/v1/memory")
+    send(service, "POST", "/v1/chat/completions", {"model": "parrot", "messages": messages, **more}, RECALLING)
+    assert FACT not in tokenizer.decode(service.runs()[-1]["prompt"], skip_special_tokens=False)
 
 
 def test_after_a_removal_no_file_and_no_prompt_has_the_row_and_the_conversation_goes_on(
