@@ -181,6 +181,8 @@ class ModelCard(Section):
     """Published measurements."""
     tool_calls: ToolCallCard | None = None
     """Published shares of right tool calls."""
+    reported: Names = ()
+    """What owners of boards reported of it, each with board and release; not measured here."""
 
 
 # Templates of families whose state is not a list of tokens: they can neither save nor share a prefix (rknn-llm #517,

@@ -210,3 +210,10 @@ def test_answers_and_thinking_are_sampled_as_the_publisher_says(
     assert figures == [answer, thinking]
     chosen = sampling_by_purpose(Config.model_validate({"model": {"temperature": 0.4}}), model)
     assert {each.temperature for each in (chosen.answer, chosen.thinking, chosen.tools)} == {0.4}
+
+
+def test_what_was_reported_of_a_model_names_board_and_release_or_toolkit() -> None:
+    reported = {model.name: model.card.reported for model in CATALOGUE if model.card.reported}
+    assert "repeat_penalty 1.0, and not with 1.1" in reported["qwen3.5-2b"][0]
+    lines = [line for lines in reported.values() for line in lines]
+    assert [line for line in lines if not re.search(r"RK3588, 1\.\d\.\d|toolkit 1\.\d\.\d", line)] == []
