@@ -159,6 +159,7 @@ async def open_turn(
     """
     listed_tools, revealed = conversation.listed_tools, dict(conversation.revealed_tools)
     question = request.asked
+    person_language = context.language or preparation.language
     context = replace(context, request=question.text, untrusted_texts=conversation.untrusted_texts)
     prepared = await preparation.prepare(conversation, request, context)
     if prepared.offer is not None:
@@ -173,7 +174,7 @@ async def open_turn(
         pictures=question.pictures,
         cards=prepared.offer.cards if prepared.offer is not None else (),
     )
-    if prepared.offer is not None and (line := prepared.offer.line(preparation.language)):
+    if prepared.offer is not None and (line := prepared.offer.line(person_language)):
         context.sink.feed([Status(line)])
     messages = [] if request.options.continues else [*question.preceding, user]
     try:

@@ -116,6 +116,9 @@ async def test_what_the_host_does_is_an_event_with_its_probability_and_reasons()
     offer = offer_of(await ToolSearch().evidence("What does plan.txt say?", TOOLS))
     events = await Table().ask("What does plan.txt say?", text("Hm."))
     assert statuses(events)[0] == offer.line("en")
+    # In the person's language, whatever the question's is.
+    events = await Table(language="ja").ask("What does plan.txt say?", text("Hm."))
+    assert statuses(events)[0] == offer.line("ja")
     assert offer.guesses[0].reasons == ("words", "file")
     assert 0.5 < offer.guesses[0].probability < 1
 

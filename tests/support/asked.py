@@ -16,6 +16,7 @@ from rkllm_mcp.events import Event, ModelEvent, Status
 from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.protocols import CallContext, ChatModel, EventSink
+from rkllm_mcp.text import Language
 from rkllm_mcp.tools.search import ToolSearch
 from tests.support.scripted_model import Round, ScriptedModel
 from tests.support.scripted_toolbox import ScriptedToolbox
@@ -36,9 +37,10 @@ async def answer_question(
     request: TurnRequest,
     sink: EventSink,
     settings: LoopSettings | None = None,
+    language: Language | None = None,
 ) -> None:
     """Answer a question as the assistant does, with its ``End`` last."""
-    settings, context = settings or LoopSettings(), CallContext(sink=sink)
+    settings, context = settings or LoopSettings(), CallContext(sink=sink, language=language)
     async with open_turn(preparation, conversation, request, context, settings.parallel_tools) as (messages, calls):
         end = await answer_with_tools(model, conversation, messages, calls, request.options, settings, sink)
     sink.feed([end])
@@ -53,6 +55,7 @@ class Desk:
     settings: LoopSettings = field(default_factory=LoopSettings)
     conversation: Conversation = field(default_factory=Conversation)
     model: ScriptedModel = field(default_factory=lambda: ScriptedModel([]))
+    language: Language | None = None  # the person's
 
     async def ask(
         self, words: str, *rounds: Sequence[ModelEvent] | Round, tools: bool = True, forced: str | None = None
@@ -68,7 +71,8 @@ class Desk:
         options = ModelOptions(tool_choice=ForcedTool(forced) if forced else "auto")
         request = TurnRequest(Question(words), self.toolbox.specs if tools else (), options)
         with anyio.fail_after(60):
-            await answer_question(self.model, preparation, self.conversation, request, sink, self.settings)
+            conversation, settings = self.conversation, self.settings
+            await answer_question(self.model, preparation, conversation, request, sink, settings, self.language)
         return events
 
     @property

@@ -317,12 +317,9 @@ def _remove_own_uv(session: Session, own_uv: Path) -> int:
         if folder.is_dir() and {*folder.iterdir()} <= {*marks}:
             for mark in marks:
                 mark.unlink(missing_ok=True)
-    for folder in (
-        own_uv.parent,
-        *(part for each in folders for part in (each, each.parent)),
-        Path.home() / ".local/bin",
-    ):
-        # Those that are empty now.
+    uvs = [part for folder in folders for part in (folder, folder.parent) if "uv" in (part.name, part.parent.name)]
+    for folder in (own_uv.parent, *uvs, Path.home() / ".local" / "bin"):
+        # Only those that are empty now.
         with suppress(OSError):
             folder.rmdir()
     return EXIT_DONE
