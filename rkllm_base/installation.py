@@ -55,7 +55,7 @@ def own_uv_folder() -> Path:
 
 
 def find_uv(name: str = "uv") -> str | None:
-    """Return the path of ``uv`` or ``uvx``: on the PATH, or where install.sh puts it; None if there is none."""
+    """Return the path of ``uv`` or ``uvx``: on the PATH, or where install.sh puts it; None if none exists."""
     usual = (own_uv_folder() / "bin", Path.home() / ".local" / "bin", Path(sys.executable).parent)
     return shutil.which(name) or next((found for each in usual if (found := shutil.which(name, path=str(each)))), None)
 
@@ -154,7 +154,7 @@ def install_words(requirements: Sequence[str]) -> list[str]:
 def install_extra(name: str) -> None:
     """Add an extra to this environment, unless it is there; the installer shows its progress on standard error.
 
-    An InstallationError if there is no such extra, or if it cannot be installed.
+    An InstallationError if no such extra exists, or if it cannot be installed.
     """
     known = extras()
     if name not in known:

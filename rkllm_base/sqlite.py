@@ -50,7 +50,7 @@ def steps_taken(connection: sqlite3.Connection, migrations: Migrations) -> int:
 def migrate(connection: sqlite3.Connection, migrations: Migrations) -> None:
     """Apply the missing migrations; the connection must be in autocommit mode (``isolation_level=None``).
 
-    Raises NewerSchemaError, or sqlite3.Error if the file is no usable database.
+    Raises NewerSchemaError, or sqlite3.Error if the file is not a usable database.
     """
     if steps_taken(connection, migrations) == len(migrations):
         return

@@ -43,7 +43,7 @@ class Catalogue:
         return self.entries[key]
 
     def translate_text(self, key: str, text: str) -> str:
-        """Return an English text of ours that stands elsewhere, in this language; as it is without a translation.
+        """Return an English text of ours that is elsewhere, in this language; as it is without a translation.
 
         The entry of ``key`` has the translations by text, or by a pattern that is all of it.
         """

@@ -207,7 +207,7 @@ class Message:
 
 
 def as_read(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages that a model reads: without the rounds whose results stand with their question."""
+    """Return the messages that a model reads: without the rounds whose results are with their question."""
     read: list[Message] = []
     is_handed_over = False
     for message in messages:

@@ -57,7 +57,7 @@ class Step:
 
 
 def feed_through(steps: Sequence[Step], batch: Sequence[Event], sink: EventSink) -> None:
-    """Pass events through ``steps``, one after the other, to ``sink``."""
+    """Pass events through ``steps``, one by one, to ``sink``."""
     for step in steps:
         batch = step.feed(batch) if batch else ()
     if batch:
@@ -84,7 +84,7 @@ class SharedQuestions(Protocol):
         ...
 
     async def answer_to(self, tenant: str, question_id: str) -> Any:
-        """Return the answer to a question; None if there is none yet."""
+        """Return the answer to a question; None if none exists yet."""
         ...
 
     async def close(self, tenant: str, question_id: str) -> Any:

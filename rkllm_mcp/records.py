@@ -240,7 +240,7 @@ class Schedule:
     language: Language = "en"  # of notices
     is_reminder: bool = False  # its text is a notice; no model is asked
     is_quiet: bool = False  # nothing is shown when there is nothing to report
-    tools: tuple[str, ...] = ()  # tools that it may call without asking, besides those that only read
+    tools: tuple[str, ...] = ()  # tools that it may call without asking, in addition to those that only read
     webhook: str = ""  # address that gets each result; empty for none
     webhook_form: WebhookForm = "json"
     secret: str = field(default="", repr=False)  # signs what the webhook gets

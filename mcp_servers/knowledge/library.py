@@ -119,7 +119,7 @@ class Library:
 
     @_in_thread
     def ensure_base(self, name: str, access: Access) -> KnowledgeBase:
-        """Return the first knowledge base of the caller's tenant; create an empty one if there is none."""
+        """Return the first knowledge base of the caller's tenant; create an empty one if none exists."""
         owner = replace(checked_access(access), sees_shared=False)
         with self._database.writing() as connection:
             bases = stored_bases.bases(connection, owner)

@@ -34,7 +34,7 @@ _AROUND = re.compile(
     r"(?i)^(?:the )?(?:weather|forecast) (?:in|for|of) |\b(?:prefecture|pref\b\.?|metropolis)"
     r"|の?(?:週間)?の?(?:天気|気温|予報|最高気温|最低気温|降水確率).*$|(?:の|は|で)(?:雨|雪|風|台風|傘|気候).*$"
 )
-# Words for a time, which are before or behind the name: 今夜の大阪, 東京の週末, Kyoto tomorrow.
+# Words for a time, which are before or after the name: 今夜の大阪, 東京の週末, Kyoto tomorrow.
 _TIME = (
     "(?:今日|本日|明日|明後日|明々後日|昨日|今夜|今晩|今朝|明朝|明晩|今週末|来週末|週末|今週|来週"
     "|(?:今度の|次の|今週の|来週の)?[月火水木金土日]曜日?|(?:土日|連休)|平日|祝日|現在|今後|これから|しばらく|この後|このあと"

@@ -102,7 +102,7 @@ class FoundPlace(BaseModel):
 
 
 class PlacesAnswer(BaseModel):
-    """The places that a name can mean, or similar names if there are none."""
+    """The places that a name can mean, or similar names if none exist."""
 
     summary: str
     summary_en: str

@@ -35,7 +35,7 @@ RKLLMParam rkllm_createDefaultParam(void) {
     return param;
 }
 
-/* Makes the model that *handle will stand for; *handle stays NULL when that fails. Returns 0 or -1. */
+/* Makes the model that *handle will represent; *handle stays NULL when that fails. Returns 0 or -1. */
 static int open_handle(LLMHandle *handle, const RKLLMParam *param, const struct host *host, struct call_log *log) {
     double start = clock_ms();
     if (!handle) return -1;

@@ -47,7 +47,7 @@ int rkllm_load_prompt_cache(LLMHandle handle, const char *path) {
     return api_leave(&log, good ? 0 : -1);
 }
 
-/* See the header. Tokens already in the KV cache stay there; releasing nothing is no error. */
+/* See the header. Tokens already in the KV cache stay there; releasing nothing is not an error. */
 int rkllm_release_prompt_cache(LLMHandle handle) {
     struct call_log log;
     struct model *m = api_enter(&log, "rkllm_release_prompt_cache", handle);

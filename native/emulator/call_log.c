@@ -41,7 +41,7 @@ void call_log_copy(struct call_log *copy, const struct call_log *log) {
     if (log->path) buf_put(&copy->line, log->line.data, log->line.len);
 }
 
-/* Appends the finished line to the file in one write; a file that cannot be written is no reason to stop. */
+/* Appends the finished line to the file in one write; a file that cannot be written is not a reason to stop. */
 static void write_line(struct call_log *log) {
     buf_puts(&log->line, "}\n");
     int file = open(log->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);

@@ -32,7 +32,7 @@ static bool wants_thinking(const RKLLMInput *input) {
 #endif
 }
 
-/* Returns the text a fresh prompt begins with, owned by the model; "" when there is none. */
+/* Returns the text a fresh prompt begins with, owned by the model; "" when none exists. */
 const char *chat_system(const struct model *m) {
     if (m->chat.replaced) return m->chat.system;
     if (m->chat.has_tools) return m->chat.tools_system;

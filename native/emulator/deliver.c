@@ -1,6 +1,6 @@
 /* deliver.c: what a result callback is given, and how it dies.
  *
- * Every callback gets structs, texts and numbers of its own. When it returns, all are overwritten with a pattern; the
+ * Every callback gets its own structs, texts and numbers. When it returns, all are overwritten with a pattern; the
  * structs are freed at once, texts and numbers one callback later. A binding that keeps a pointer reads the pattern
  * (which is not UTF-8, no address and no sensible number) instead of something that happens to work. */
 
@@ -22,7 +22,7 @@ struct news {
     int32_t id;
     const char *text; /* NULL is allowed */
     size_t len;
-    const float *numbers; /* rows of width; NULL when there are none */
+    const float *numbers; /* rows of width; NULL when none exist */
     size_t rows, width;
 };
 

@@ -232,7 +232,7 @@ static bool apply_row(const struct fault *row, struct faults *f, const struct wo
 /* True when the faults hold something that only rkllm_init asks for. */
 static bool concerns_init(const struct faults *f) { return f->init_signal || f->init_memory; }
 
-/* Writes why a line is no fault: its usage when the first word is known, else all the words there are. */
+/* Writes why a line is not a fault: its usage when the first word is known, else all the words there are. */
 static bool explain(const char *line, const char *usage, struct buf *error) {
     buf_printf(error, "'%s' is not a fault; ", line);
     if (usage) {

@@ -37,14 +37,14 @@ bool input_check(const struct model *m, const RKLLMInput *input) {
     return false;
 }
 
-/* Returns the id that a row of numbers stands for, and lets the weights remember the row of a picture. */
+/* Returns the id that a row of numbers represents, and lets the weights remember the row of a picture. */
 int32_t input_row(const struct model *m, const float *row) {
     int32_t id = values_of_picture(row, (size_t)m->script->hidden, vocabulary_size(m->script->vocabulary));
     if (id < 0 && m->weights) weights_keep_row(m->weights, id, row);
     return id;
 }
 
-/* Appends the tokens that the rows of an embedding stand for. */
+/* Appends the tokens that the rows of an embedding represent. */
 static void read_embedding(const struct model *m, const RKLLMEmbedInput *input, struct sequence *entry,
                            struct ids *out) {
     size_t width = (size_t)m->script->hidden;

@@ -185,7 +185,7 @@ static struct json *parse_container(struct parser *p, struct json *node, char cl
     return accept(p, closer) ? node : fail(p, "a ',' or a closing bracket is missing");
 }
 
-/* Reads one value of any kind; NULL with p->error set when there is none. */
+/* Reads one value of any kind; NULL with p->error set when none exists. */
 static struct json *parse_value(struct parser *p) {
     struct json *node = arena_take(p->doc, sizeof *node);
     *node = (struct json){0};
@@ -232,7 +232,7 @@ void json_free(struct json_document *doc) {
     free(doc);
 }
 
-/* Returns the member called key, or NULL when there is none or node is no object (or NULL). */
+/* Returns the member called key, or NULL when none exists or node is not an object (or NULL). */
 const struct json *json_get(const struct json *node, const char *key) {
     if (!node || node->type != JSON_OBJECT) return NULL;
     for (const struct json *item = node->child; item; item = item->next)

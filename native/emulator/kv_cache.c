@@ -17,7 +17,7 @@ size_t kv_reusable(const struct ids *cached, const int32_t *ids, size_t count, e
     return full == FULL_MATCH_ALL ? 0 : full == FULL_MATCH_NONE ? count : count - 1;
 }
 
-/* Makes room in a full cache: drops the older half of what lies behind the first keep entries, at least one.
+/* Makes room in a full cache: drops the older half of what lies after the first keep entries, at least one.
  * Returns how many were dropped; 0 when everything is kept. */
 size_t kv_shift(struct kv_cache *kv, size_t keep) {
     if (keep >= kv->ids.len) return 0;

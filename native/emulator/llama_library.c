@@ -18,7 +18,7 @@ static void print_error(int level, const char *text, void *user) {
 }
 
 /* Opens the library of that name in a folder, whatever its file's version is ("libllama." finds libllama.v0.4.0.so).
- * NULL when there is none, or with the linker's reason in why when it cannot be opened. */
+ * NULL when none exists, or with the linker's reason in why when it cannot be opened. */
 static void *open_in(const char *folder, const char *prefix, struct buf *why) {
     struct buf path = {0};
     void *library = NULL;

@@ -86,7 +86,7 @@ bool loading_close(struct model *m) {
     return found;
 }
 
-/* Returns the open model that a handle stands for, any for NULL; NULL when there is none. Rockchip's flask_server.py
+/* Returns the open model of a handle, any for NULL; NULL when none exists. Rockchip's flask_server.py
  * destroys its handle twice when it is interrupted, so a handle may be of a model that is gone. */
 struct model *loading_find(LLMHandle handle) {
     pthread_mutex_lock(&lock);

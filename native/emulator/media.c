@@ -1,10 +1,10 @@
 /* media.c: images and videos in a text. Every <image> (and, since 1.3.0, <video>) of the prompt becomes the model's
  * mark of a beginning, one token for every row that the vision encoder made, and the mark of an end.
  *
- * The rows are numbers of another model; here they only become ids of their own, so that the same image is the same
+ * The rows are numbers of another model; here they only become their own ids, so that the same image is the same
  * tokens and matches the cache. The marks are text: control tokens when the vocabulary has them.
  *
- * Audio (since 1.3.1) is refused: nobody has said what stands for it in a prompt. */
+ * Audio (since 1.3.1) is refused: nobody has said what represents it in a prompt. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "model.h"
 #include "values.h"
 
-/* All images, or all videos, of an input; count is 0 when there are none. */
+/* All images, or all videos, of an input; count is 0 when none exist. */
 struct media {
     const char *tag;
     const float *rows;
@@ -71,7 +71,7 @@ static bool check_media(const char *prompt, const struct media *media) {
 }
 
 /* Whether an input holds audio. A program that was built for 1.3.0, which is reported to run on 1.3.1, passes a struct
- * without these fields: what lies behind it is not a count that a person would mean. */
+ * without these fields: what lies after it is not a count that a person would mean. */
 static bool has_audio(const RKLLMMultiModalInput *input) {
 #if RKLLM_ABI >= 131
     return input->audio.audio_embed && input->audio.n_audio && input->audio.n_audio <= 64;
@@ -141,7 +141,7 @@ static bool put_media(const struct model *m, struct media *media, struct sequenc
     return host_encode(m, end, strlen(end), out);
 }
 
-/* Appends the ids of a checked input: its text in the template, its media where their tags stand. */
+/* Appends the ids of a checked input: its text in the template, its media at their tags. */
 bool media_read(const struct model *m, const RKLLMInput *input, bool continues, struct buf *text,
                 struct sequence *entry, struct ids *out) {
     const RKLLMMultiModalInput *given = &input->multimodal_input;

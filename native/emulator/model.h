@@ -1,4 +1,4 @@
-/* model.h: what a handle stands for.
+/* model.h: what a handle represents.
  *
  * One lock guards a model. `activity` says who may touch the rest: while it is not IDLE, the run in progress owns
  * `run` and the entries of `batch`, and other calls that would change them are refused. The KV cache is changed
@@ -72,7 +72,7 @@ enum run_end { RUN_GOING, RUN_FINISHED, RUN_ABORTED, RUN_FAILED, RUN_PAUSED };
 /* What keep_history carries from run to run. */
 struct history {
     bool kept;       /* the cache is the history of the last run */
-    int32_t pending; /* the last sampled token, not in the cache yet; -1 when there is none */
+    int32_t pending; /* the last sampled token, not in the cache yet; -1 when none exists */
 };
 
 /* One entry of the batch: its cache and memory, and its part of the run in progress. */
@@ -138,7 +138,7 @@ struct model {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* activity, abort, destroy */
     pthread_t worker;
-    pthread_t extra; /* the thread of the last run that was to have one of its own */
+    pthread_t extra; /* the thread of the last run that was to have its own */
     bool has_extra;
     pthread_t runner; /* the thread callbacks are made on while RUNNING */
     enum activity activity;
@@ -151,7 +151,7 @@ struct model {
     int console_level;
     double init_ms;
     struct script *script;
-    struct weights *weights; /* answer in place of the script's rules; NULL: there are none */
+    struct weights *weights; /* answer in place of the script's rules; NULL: none */
     struct settings settings;
     struct faults faults;
     struct speed speed;

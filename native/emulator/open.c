@@ -26,7 +26,7 @@ static const struct board {
 static const char version_marker[] =
     "RKLLM SDK (version: " EMULATED_VERSION " | target: Linux | build: emulator of rkllm-mcp, no NPU)";
 
-/* Returns the board the process is to believe it runs on; NULL for a name there is no board of. */
+/* Returns the board the process is to believe it runs on; NULL for a name that no board has. */
 static const struct board *find_board(void) {
     const char *wanted = getenv("RKLLM_EMULATOR_PLATFORM");
     if (!wanted || !*wanted) return &boards[0];
@@ -83,7 +83,7 @@ static int compare_versions(const char *left, const char *right) {
     return 0;
 }
 
-/* Reads the script, without a word: its faults say what the runtime prints first. Returns why there is none, to be
+/* Reads the script, without a word: its faults say what the runtime prints first. Returns why it has none, to be
  * printed in its turn; "" when there is one. */
 static void read_model(struct model *m, const char *path, struct buf *why) {
     int open_errno = 0;

@@ -8,7 +8,7 @@
 
 #include "buffers.h"
 
-/* The pictures that a model was given, by the ids that stand for their rows. */
+/* The pictures that a model was given, by the ids that represent their rows. */
 struct picture {
     struct ids ids;
     char *shown; /* in words */

@@ -9,7 +9,7 @@
 
 static bool is_sign(char c) { return c == '$' || c == '%'; }
 
-/* Appends one captured text, escaped where it stands inside a JSON string. */
+/* Appends one captured text, escaped inside a JSON string. */
 static void put_capture(const struct capture *capture, enum placeholder_place place, struct buf *out) {
     struct buf quoted = {0};
     if (!capture->text) return;
@@ -23,7 +23,7 @@ static void put_capture(const struct capture *capture, enum placeholder_place pl
 }
 
 /* Appends pattern to out with its placeholders filled in; NULL captures fill them with nothing.
- * \$ and \% stand for the signs themselves, \\$1 for a backslash and a placeholder. Where plain is not NULL it
+ * \$ and \% mean the signs themselves, \\$1 for a backslash and a placeholder. Where plain is not NULL it
  * receives one byte per byte appended: 1 for captured text, in which no control token may be recognised. */
 void placeholders_fill(const char *pattern, enum placeholder_place place, const struct captures *captures,
                        struct buf *out, struct buf *plain) {

@@ -39,7 +39,7 @@ static uint64_t fingerprint_of(const struct model *m) {
     return m->script->fingerprint ^ (m->weights ? weights_identity(m->weights) : 0);
 }
 
-/* Prints why there are no such files for this model; false when there are. */
+/* Prints why such files are missing for this model; false when they exist. */
 static bool is_impossible(const struct model *m, const char *verb) {
     if (m->script->cache_files == CACHE_FILES_WORK) return false;
     console_line('W', "this model cannot %s a prompt cache!", verb);

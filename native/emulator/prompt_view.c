@@ -2,7 +2,7 @@
  *
  * A marker of a user turn is recognised only where its control tokens really are control tokens: text that a user
  * typed and that looks like one does not begin or end a turn. Markers of tool results are looked for as text,
- * because families spell them with and without tokens of their own. */
+ * because families spell them with and without their own tokens. */
 
 #include "prompt_view.h"
 
@@ -36,7 +36,7 @@ static bool stands_at(const struct marked *prompt, size_t at, const struct marke
     return !strict || memcmp(prompt->origin.data + at, marker->origin.data, len) == 0;
 }
 
-/* Returns the first position from start (and before end) where the marker stands, or NOT_FOUND. */
+/* Returns the first position from start (and before end) where the marker is, or NOT_FOUND. */
 static size_t find(const struct marked *prompt, size_t start, size_t end, const struct marked *marker, bool strict) {
     for (size_t at = start; at < end; at++)
         if (stands_at(prompt, at, marker, strict)) return at;
@@ -47,7 +47,7 @@ struct marker_set {
     struct marked user_open, user_close, result_open, result_close;
 };
 
-/* Finds the last user turn whose text is not a tool result; false when there is none. */
+/* Finds the last user turn whose text is not a tool result; false when none exists. */
 static bool find_user(const struct marked *prompt, const struct marker_set *markers, size_t *start, size_t *end) {
     for (size_t at = prompt->text.len; at-- > 0;) {
         if (!stands_at(prompt, at, &markers->user_open, true)) continue;
@@ -104,7 +104,7 @@ static void read_begun(struct prompt_view *view, const struct marked *prompt) {
     view->begun = mem_string_n(prompt->text.data + at, len - at);
 }
 
-/* Writes the ids of a prompt as text; after each picture stands, in brackets, what it shows. */
+/* Writes the ids of a prompt as text; after each picture, in brackets, what it shows. */
 static void read_text(struct marked *prompt, const struct vocabulary *v, const struct ids *ids,
                       const struct pictures *pictures, size_t noisy_from) {
     size_t written = 0;

@@ -17,7 +17,7 @@ enum thinking { THINKING_FREE, THINKING_OPENED, THINKING_CLOSED };
 struct prompt_view {
     char *text;   /* the whole prompt; NUL bytes have become spaces */
     char *user;   /* the last user turn that is not a tool result; the whole prompt when no turn is marked */
-    char *result; /* the last tool result after it; "" when there is none */
+    char *result; /* the last tool result after it; "" when none exists */
     char *begun;  /* what is in the model's own turn already; "" when that is empty */
     int results;
     enum thinking thinking;

@@ -40,7 +40,7 @@ static size_t put_word(const char *text, size_t len, struct ids *out) {
     return end;
 }
 
-/* Puts the hash of the pair of characters at the start of text, when two stand there; returns the first's length. */
+/* Puts the hash of the pair of characters at the start of text, when two are there; returns the first's length. */
 static size_t put_pair(const char *text, size_t len, struct ids *out) {
     size_t first = utf8_width(text, len), second = first ? utf8_width(text + first, len - first) : 0;
     uint32_t hash = FNV_START;

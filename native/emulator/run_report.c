@@ -97,7 +97,7 @@ static void log_entry(struct call_log *log, const struct sequence *entry) {
 }
 
 /* Adds "run" to the line of the call: what the model saw, what it said, how it ended. The first entry of a batch
- * stands there itself, the others are "entry_1" and so on. */
+ * is there itself, the others are "entry_1" and so on. */
 void report_to_log(const struct model *m, struct call_log *log) {
     static const char *const ends[] = {NULL, "finished", "aborted", "failed", "paused"};
     static const char *const modes[] = {"generate", "hidden", "logits"};

@@ -40,7 +40,7 @@ int32_t sampling_best(const float *logits, size_t width) {
     return (int32_t)best;
 }
 
-/* Counts an id among the recent tokens; 0 for one that stands earlier in them and was counted there. */
+/* Counts an id among the recent tokens; 0 for one that is earlier in them and was counted there. */
 static int count_once(const int32_t *recent, size_t count, size_t at) {
     int times = 0;
     for (size_t i = 0; i < count; i++) {

@@ -59,7 +59,7 @@ struct rule {
     char **faults;
     size_t fault_count;
     char *lora; /* the adapter it needs; "" for none at all, NULL when that does not matter */
-    char *rank_yes, *rank_no; /* of a reranker; NULL when the rule is none */
+    char *rank_yes, *rank_no; /* of a reranker; NULL when the rule is not one */
     struct logit *logits;
     size_t logit_count;
 };

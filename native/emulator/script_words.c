@@ -15,7 +15,7 @@ char *words_trim(char *text) {
     return text;
 }
 
-/* Ends the first word of line in place and returns the trimmed rest ("" when there is none). */
+/* Ends the first word of line in place and returns the trimmed rest ("" when none exists). */
 char *words_split_first(char *line) {
     while (*line && !is_space(*line)) line++;
     if (*line) *line++ = 0;

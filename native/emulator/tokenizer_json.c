@@ -14,12 +14,12 @@
 /* Ids above this are a damaged file, not a large vocabulary. */
 #define HIGHEST_ID 4000000
 
-/* The byte-level spelling: bytes that print stand for themselves, the others are the characters from U+0100 on. */
+/* The byte-level spelling: bytes that print represent themselves, the others are the characters from U+0100 on. */
 struct byte_spelling {
     int byte_of[512];
 };
 
-/* Fills the table from character to byte; -1 where a character stands for none. */
+/* Fills the table from character to byte; -1 where a character represents none. */
 static void fill_byte_spelling(struct byte_spelling *spelling) {
     int next = 256;
     for (int code = 0; code < 512; code++) spelling->byte_of[code] = -1;
@@ -37,7 +37,7 @@ static size_t read_narrow(const char *text, size_t len, unsigned *code) {
     return width <= 2 ? width : 0;
 }
 
-/* Appends the bytes a byte-level piece stands for; a piece spelled otherwise is taken as it is. */
+/* Appends the bytes a byte-level piece represents; a piece spelled otherwise is taken as it is. */
 static void decode_byte_level(const struct byte_spelling *spelling, const char *text, size_t len, struct buf *out) {
     size_t before = out->len;
     for (size_t at = 0; at < len;) {
@@ -53,7 +53,7 @@ static void decode_byte_level(const struct byte_spelling *spelling, const char *
     }
 }
 
-/* Appends the bytes a sentencepiece piece stands for: <0xNN> is one byte, U+2581 a space. */
+/* Appends the bytes a sentencepiece piece represents: <0xNN> is one byte, U+2581 a space. */
 static void decode_sentencepiece(const char *text, size_t len, struct buf *out) {
     unsigned byte;
     char closer;

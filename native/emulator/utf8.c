@@ -51,7 +51,7 @@ static size_t fitting_bytes(const char *text, size_t len, size_t width) {
     return fit;
 }
 
-/* Returns the bytes of the whole character at the start of text; 0 when there is none. */
+/* Returns the bytes of the whole character at the start of text; 0 when none exists. */
 size_t utf8_width(const char *text, size_t len) {
     size_t width = len ? expected_width((unsigned char)text[0]) : 0;
     return width && fitting_bytes(text, len, width) == width ? width : 0;

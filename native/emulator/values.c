@@ -139,7 +139,7 @@ void values_logits(const int32_t *ids, size_t count, size_t width, size_t from, 
     for (size_t i = 0; i < chosen->count; i++) last[chosen->list[i].id] = chosen->list[i].value;
 }
 
-/* Returns the token that a row of an embedding stands for. A row that begins with the number of an id and goes on
+/* Returns the token that a row of an embedding represents. A row that begins with the number of an id and goes on
  * with zeroes is that id; any other is a piece of a picture, with its own negative id. */
 int32_t values_of_picture(const float *row, size_t width, size_t vocabulary_size) {
     uint64_t hash = FNV_START;

@@ -155,7 +155,7 @@ static int32_t longest_match(const struct vocabulary *v, const struct index *ind
     return best;
 }
 
-/* Returns the id whose whole text this is, control tokens first; -1 when there is none. */
+/* Returns the id whose whole text this is, control tokens first; -1 when none exists. */
 int32_t vocabulary_find(const struct vocabulary *v, const char *text) {
     size_t len = strlen(text), matched = 0;
     int32_t id = longest_match(v, &v->controls, text, len, &matched);
@@ -163,13 +163,13 @@ int32_t vocabulary_find(const struct vocabulary *v, const char *text) {
     return matched == len ? id : -1;
 }
 
-/* Text being cut, with the bytes in which no control token is recognised (NULL: there are none). */
+/* Text being cut, with the bytes in which no control token is recognised (NULL: none). */
 struct cutting {
     const char *text, *plain;
     size_t len;
 };
 
-/* Returns the first position from at on where a control token stands, with its id and length; len without one. */
+/* Returns the first position from at on where a control token is, with its id and length; len without one. */
 static size_t next_control(const struct vocabulary *v, const struct cutting *c, size_t at, int32_t *id,
                            size_t *matched) {
     for (; at < c->len; at++) {

@@ -129,14 +129,14 @@ bool weights_encode(const struct weights *w, const char *text, size_t len, struc
     return count >= 0;
 }
 
-/* Returns the row that a negative id stands for; NULL when it was forgotten or never known. */
+/* Returns the row that a negative id represents; NULL when it was forgotten or never known. */
 static const float *find_row(const struct weights *w, int32_t id) {
     for (size_t i = 0; i < w->row_count; i++)
         if (w->rows[i].id == id) return w->rows[i].numbers;
     return NULL;
 }
 
-/* Remembers the embedding that a negative id stands for. */
+/* Remembers the embedding that a negative id represents. */
 void weights_keep_row(struct weights *w, int32_t id, const float *row) {
     if (find_row(w, id)) return;
     struct kept_row *slot = &w->rows[w->next_row];

@@ -98,7 +98,7 @@ static void a_wrong_token_comes_at_its_place_and_the_answer_goes_on_behind_it(vo
 }
 
 #if RKLLM_ABI >= 130
-/* Stands for an embedding table that hears of an abort while the prompt is evaluated. */
+/* Plays an embedding table that hears of an abort while the prompt is evaluated. */
 static int abort_here(void *userdata, int32_t *tokens, uint64_t count, void *rows, uint64_t bytes) {
     struct session *s = userdata;
     (void)tokens, (void)rows, (void)bytes;

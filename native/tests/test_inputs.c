@@ -143,7 +143,7 @@ static void audio_is_refused_before_anything_runs(void) {
     session_close(&s);
 }
 
-/* Its struct ends before the audio: what stands there is whatever its stack held. */
+/* Its struct ends before the audio: what is there is whatever its stack held. */
 static void a_program_built_for_1_3_0_shows_its_picture(void) {
     struct session s;
     char prompt[] = TURN("<image>what is it?");

@@ -1,5 +1,5 @@
 /* encoder_rows.h: what the rows of the emulated encoder hold, for librknnrt.so, which writes them, and librkllmrt.so,
- * which reads them. A row stands for one cell of the picture and one output of the encoder; the rest of it is 0. */
+ * which reads them. A row is one cell of the picture and one output of the encoder; the rest of it is 0. */
 
 #ifndef ENCODER_ROWS_H
 #define ENCODER_ROWS_H

@@ -178,7 +178,7 @@ static int read_model(struct encoder *e, char *text) {
     return RKNN_ERR_MODEL_INVALID;
 }
 
-/* Returns the text of a model at a path or in memory, which the caller frees; NULL when there is none. */
+/* Returns the text of a model at a path or in memory, which the caller frees; NULL when none exists. */
 static char *load_text(const void *model, uint32_t size) {
     char *text = calloc(1, LONGEST_MODEL + 1);
     if (!text || !model) return free(text), NULL;

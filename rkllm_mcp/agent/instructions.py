@@ -185,7 +185,7 @@ class TurnPreparation:
     async def _offer(self, request: TurnRequest, words: str, before: str, asked: Sequence[str]) -> Offer:
         """Return the offer for a question; ``before`` is the tool of the question that it may continue.
 
-        ``asked`` names the tools whose results stand with it already.
+        ``asked`` names the tools whose results are with it already.
         """
         tools, choice, text = request.tools, request.options.tool_choice, request.asked.text
         if request.options.forced_tool is not None:

@@ -250,7 +250,7 @@ class App:
             yield answer
 
     async def ready_for(self, answer: Answer) -> None:
-        """Wait for the model, but for no server: an answer of ``answering`` has tools of its own, if any."""
+        """Wait for the model, but for no server: an answer of ``answering`` has its own tools, if any."""
         await self._model_ready(answer)
         await self._warmed_up()
 
@@ -517,7 +517,7 @@ def begin_conversation(
 ) -> Conversation:
     """Return a conversation that begins with the system text: ``system``, or the configuration's; ``about`` is apart.
 
-    ``lists_tools`` is False where the tools stand with the questions.
+    ``lists_tools`` is False where the tools are with the questions.
     """
     agent = config.agent
     text = system_text(agent.system_prompt, agent.language, lists_tools=lists_tools) if system is None else system

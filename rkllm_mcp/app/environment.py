@@ -87,7 +87,7 @@ class ModelHost:
         return self.npu
 
     def evaluator(self, name: str | None) -> AuxiliaryModel:
-        """Return the embedding or reranking model of this name or path; the board's chat model if there is none."""
+        """Return the embedding or reranking model of this name or path; the board's chat model if none exists."""
         chat_evaluator = AuxiliaryModel(self.name, self.board.engine, self.board.form.tokenizer)
         return self.auxiliary_models.get(name or "", chat_evaluator)
 

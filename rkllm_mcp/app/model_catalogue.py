@@ -179,7 +179,7 @@ class Downloads:
         await download.run_to_the_end(self._turn)
 
     def stop(self, name: str) -> None:
-        """Stop a download, or forget one that is over; a UsageError if there is none."""
+        """Stop a download, or forget one that is over; a UsageError if none exists."""
         download = self._by_name.get(name)
         if download is None:
             raise UsageError(f"{name!r} is not being downloaded")

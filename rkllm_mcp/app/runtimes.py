@@ -157,7 +157,7 @@ class IdentifiedLibrary:
     """A library file of this machine."""
 
     file: LibraryFile
-    official_release: str | None  # release by checksum; None if the file is no published library
+    official_release: str | None  # release by checksum; None if the file is not a published library
     problem: str  # reason for which this program does not load it; empty if it does
 
     @property

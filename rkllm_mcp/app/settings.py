@@ -45,7 +45,7 @@ def chosen_model(config: Config, *, check_names: bool = True) -> ModelFolder:
 
 
 def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
-    """Return the settings of the engine; a LibraryNotFoundError if there is no runtime."""
+    """Return the settings of the engine; a LibraryNotFoundError if no runtime exists."""
     from rkllm_mcp.runtime.profile import find_profile
     from rkllm_mcp.runtime.settings import EngineSettings
 
@@ -102,7 +102,7 @@ def _sampling(config: Config, part: SamplingValues, card: SamplingCard) -> Sampl
 
 
 def sees(config: Config) -> bool:
-    """Return True if the configured model takes pictures; False also if there is no model."""
+    """Return True if the configured model takes pictures; False also if no model exists."""
     if config.provider.kind != "rkllm":
         return False
     try:
@@ -112,7 +112,7 @@ def sees(config: Config) -> bool:
 
 
 def seeing_model(*, emulated: bool | None = None) -> str:
-    """Return the name of an installed model that sees; empty if there is none. ``emulated`` as for ``blindness``."""
+    """Return the name of an installed model that sees; empty if none exists. ``emulated`` as for ``blindness``."""
     here = (folder for folder in list_models() if emulated in (None, folder.card.emulated))
     return next((folder.name for folder in here if not folder.missing and folder.encoder is not None), "")
 

@@ -151,7 +151,7 @@ class Tenants:
                 pass
 
     def tenant(self, name: str) -> Tenant:
-        """Return the tenant of that name; a ModelExchangeError if there is none (any more)."""
+        """Return the tenant of that name; a ModelExchangeError if none exists (any more)."""
         if name in self.by_name:
             return self.by_name[name]
         if self._models is None:

@@ -6,7 +6,7 @@
   answer becomes part of the conversation, whose next question finds the prompt in the cache as before.
 * Whatever else is asked of the NPU ends the request at once. After the next answer there is another attempt, and
   ``MOST_ATTEMPTS`` of them in all.
-* If the answer is no title, or if the conversation was renamed meanwhile, its title stays.
+* If the answer is not a title, or if the conversation was renamed meanwhile, its title stays.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _TALK = re.compile(
 
 
 def cleaned_title(answer: str, question: str, said: str = "", *, is_cut: bool = False) -> str:
-    """Return the title in a model's answer without its decoration; empty if there is none.
+    """Return the title in a model's answer without its decoration; empty if none exists.
 
     Args:
         answer: the text of the answer, without thinking.

@@ -84,7 +84,7 @@ class WarmUp:
         await self._is_over.wait()
 
     async def _prepare(self) -> CacheWarmUp | None:
-        """Return the ids to prefill; None if there are none."""
+        """Return the ids to prefill; None if none exist."""
         from rkllm_mcp.runtime.prompt_cache import CacheWarmUp, PromptCaches, PromptFiles, prompts_folder, subject_of
 
         section, model, engine = self.config.model, self.model, self.engine

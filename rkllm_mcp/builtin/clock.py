@@ -76,7 +76,7 @@ def clock_of_question(now: Now = _system_now) -> Callable[[str], str]:
 
 @dataclass(frozen=True)
 class _SaidTime:
-    """A time of day in a text, and where it stands."""
+    """A time of day in a text, and its place."""
 
     hour: int
     minute: int

@@ -163,7 +163,7 @@ def _share_in_texts(folder: Path, question: str) -> float:
         count = sum(word in text for text in texts)
         weights[word] = (1.0 if word.isascii() else len(word) / 2) * log(1 + len(texts) / max(1, count))
     found = (sum(weight for word, weight in weights.items() if word in text) for text in texts)
-    # One common word is no evidence.
+    # One common word is not evidence.
     return max(found, default=0.0) / max(sum(weights.values()), _ENOUGH_WORDS * log(1 + len(texts)), 1.0)
 
 
@@ -220,7 +220,7 @@ def _searched_words(question: str, texts: Sequence[str]) -> Iterator[str]:
 
 
 def _share_named(name: str, question: str) -> float:
-    """Return which part of a file's name stands in a question, from 0 to 1; the extension does not count."""
+    """Return which part of a file's name is in a question, from 0 to 1; the extension does not count."""
     said, words = _comparable(question), _WORD.findall(_comparable(name))
     # 買い物リスト, 2026-11-20: said as it is, or 11月20日.
     if _comparable(name) in said:

@@ -27,7 +27,7 @@ _NUMBER = r"(?<![\d.])-?\d+(?:\.\d+)?"
 # Before a unit that is asked for; before one of which there is one.
 _WANTED = re.compile(r"\b(?:in|to|into|as|many|much)\s+$|何$", re.IGNORECASE)
 _ONE = re.compile(r"(?<![a-z])an?\s$", re.IGNORECASE)
-# Latin names that are also words or letters: they count behind a number, or as a sign behind "in" or "何".
+# Latin names that are also words or letters: they count after a number, or as a sign after "in" or "何".
 _SHORT = 2
 _NEVER_WANTED = frozenset({"a", "in", "to", "go"})
 _ROMAJI = frozenset(["shaku", "sun", "ken", "cho", "ri", "kan", "tan", "jo", "sho", "go", "to", "koku", "kin"])
@@ -73,7 +73,7 @@ def convert_question(question: str) -> str:
 
 
 def names_conversion(question: str) -> bool:
-    """Return True if a question names a quantity, which is no day (3週間後), and another unit."""
+    """Return True if a question names a quantity, which is not a day (3週間後), and another unit."""
     quantities, wanted = _read(without_days(question))
     return bool(quantities) and bool(wanted)
 

@@ -126,7 +126,7 @@ def _of_form(text: str, numbers: Sequence[str]) -> str:
 
 
 def _of_signs(text: str, numbers: Sequence[str]) -> str:
-    """Read numbers with signs, or words for them, between: what stands before and behind says nothing."""
+    """Read numbers with signs, or words for them, between: what is before and after says nothing."""
     for pattern, sign in _SIGNS:
         text = re.sub(rf"(?<=[\d)%])\s*(?:{pattern})\s*(?=[\d(])", sign, text, flags=re.IGNORECASE)
     runs = re.findall(r"[\d(][\d\s.()+*/^%×÷√−-]*[\d)%!]", text)

@@ -330,7 +330,7 @@ def _add_messages(
     # Each of several texts may begin with a line to leave out.
     for text in [system] if isinstance(system, str) else [block.model_dump() for block in system or ()]:
         history.add_system(text)
-    # Instructions behind a question belong to it, and it stays the question.
+    # Instructions after a question belong to it, and it stays the question.
     question = max((index for index, message in enumerate(messages) if message.role not in _SYSTEM), default=0)
     for index, message in enumerate(messages):
         blocks = message.content

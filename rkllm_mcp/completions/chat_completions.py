@@ -58,7 +58,7 @@ def known_choice(value: Any) -> Any:
 
 
 MOST_PROMPTS = 32
-# Long enough for the token ids of a prompt, which are refused with a sentence of their own.
+# Long enough for the token ids of a prompt, which are refused with their own sentence.
 MOST_PROMPT_ITEMS = 131_072
 
 

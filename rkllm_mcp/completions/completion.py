@@ -75,7 +75,7 @@ async def _answer_with_client_tools(
     if must_call and not turn.calls:
         # Markup as content would be taken for an answer.
         if reason != "token_limit":
-            # Behind its first sentence a reason addresses the model.
+            # After its first sentence a reason addresses the model.
             raise NoCallError(failures[-1].reason.partition(". ")[0] if failures else "")
         failures = ()
     if failures:

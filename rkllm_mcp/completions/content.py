@@ -139,7 +139,7 @@ def without_media(text: str) -> tuple[str, list[Picture]]:
         if (word := _medium_of(block)) is None:
             return {key: shown(item) for key, item in block.items()}
         data = next((block[name] for name in _DATA_FIELDS if block.get(name)), None)
-        # The AI SDK has the data in an object of its own.
+        # The AI SDK has the data in its own object.
         block = {**block, "data": as_mapping(data).get("data", data)}
         if "uri" in block and isinstance(block.get("blob"), str):
             return {**cast("dict[str, Any]", value), "blob": f"[{word}, not shown]"}
@@ -200,7 +200,7 @@ def _text(kind: str, block: Mapping[str, Any], depth: int) -> str:
     if kind == "search_result":
         return _below(block, "title", _below(block, "source", content_text(block.get("content"), depth + 1)))
     if kind in ("file", "input_file"):
-        # Chat completions have its fields in an object of their own.
+        # Chat completions have its fields in their own object.
         inner = as_mapping(block.get("file")) or block
         header, _, data = str(inner.get("file_data") or "").partition(",")
         text = _decode_text(data, header.removeprefix("data:")) if data else ""

@@ -55,7 +55,7 @@ ToolMode: TypeAlias = Literal["auto", "required", "none"]
 MOST_STOPS = 16
 _OWN_CALL_ID = re.compile(r"call_(\d{1,9})")
 _NO_THINKING = frozenset({"none", "minimal", "off", "false", "disabled"})
-# A line that Claude Code puts before its system text, with a number that changes: everything behind it would be read
+# A line that Claude Code puts before its system text, with a number that changes: everything after it would be read
 # again in each session.
 _CHANGING_LINE = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*\n*")
 _NO_RESULT = "(no result)"
@@ -119,7 +119,7 @@ class RequestContext:
     check_schema: SchemaCheck
     host_tools: bool = False  # the host's tools are run if the body does not say
     sees: bool = False  # the model takes pictures
-    seeing_model: Callable[[], str] = str  # returns the name of one that does; empty if there is none
+    seeing_model: Callable[[], str] = str  # returns the name of one that does; empty if none exists
 
     def runs_host_tools(self, tools: Sequence[ToolSpec], mcp: bool | None) -> bool:
         """Return True if an answer runs the host's tools; ``mcp`` is the body's wish."""

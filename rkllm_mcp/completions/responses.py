@@ -437,7 +437,7 @@ def _add_item(history: MessageHistory, item: InputItem, param: str, *, is_questi
 class _ItemShape:
     prefix: str  # of its ids
     delta: str  # the event of a piece
-    done: tuple[str, str]  # the event behind the last piece, and the field that has the whole text
+    done: tuple[str, str]  # the event after the last piece, and the field that has the whole text
     # The field of the item that has its content, and the events around a part of it, if it has parts.
     part: tuple[str, str] | None = None
 

@@ -199,7 +199,7 @@ def open_connection_services(
 
 
 class ConnectionLife:
-    """Events of a server's connections, one after the other.
+    """Events of a server's connections, one by one.
 
     ``first``: the first attempt to connect is over. Of the present connection: ``settled`` once it is ready or has
     failed, ``over`` when it has to close, ``ended`` when it is cleaned up. ``start_requested``: another is wanted.

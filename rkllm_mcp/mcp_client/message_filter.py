@@ -253,7 +253,7 @@ def mend_handshake(result: dict[str, Any], note: Callable[[str], None]) -> dict[
         mended["protocolVersion"] = min(spoken)
         note(f"the handshake states no protocol version; {min(spoken)} is assumed")
     elif version not in spoken:
-        # MCP lets a client end the connection here; the tools of a server with a date of its own work all the same.
+        # MCP lets a client end the connection here; the tools of a server with its own date work all the same.
         assumed = max((each for each in spoken if each <= version), default=min(spoken))
         mended["protocolVersion"] = assumed
         note(f"the handshake states the protocol version {shorten(version, 40)}; {assumed} is assumed")

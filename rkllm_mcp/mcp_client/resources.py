@@ -205,7 +205,7 @@ class ResourceHub:
     async def read_resource(
         self, reference: str, limit_chars: int = sys.maxsize, context: CallContext = NO_CONTEXT
     ) -> ResourceContent:
-        """Read ``server:uri``, or a URI that only one server has; a ToolboxError if there is none or it is unreadable.
+        """Read ``server:uri``, or a URI that only one server has; a ToolboxError if none exists or it is unreadable.
 
         Text beyond ``limit_chars`` characters is cut off; ``context`` is for requests that the server makes meanwhile.
         """
@@ -229,7 +229,7 @@ class ResourceHub:
         *,
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Call ``on_update`` with the URI for each change of a resource, one after the other, until cancelled.
+        """Call ``on_update`` with the URI for each change of a resource, one by one, until cancelled.
 
         ``reference`` is ``server:uri``, or a URI that only one server has; a session that uses the tokens of
         ``context`` stays open meanwhile. ``task_status`` is started once the server has confirmed. A ToolboxError if

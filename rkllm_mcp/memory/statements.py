@@ -183,7 +183,7 @@ def _is_clause(words: str, fact: str, mark: str) -> bool:
 
 
 def _is_told(fact: str, joint: str) -> bool:
-    """Return True if what stands before 「覚えて」 is a statement, not what somebody is to learn."""
+    """Return True if what is before 「覚えて」 is a statement, not what somebody is to learn."""
     if _JA_ASKS.search(fact) or re.search(r"[？?]", fact):
         return False
     if joint == "を":
@@ -194,7 +194,7 @@ def _is_told(fact: str, joint: str) -> bool:
 
 
 def _is_request_alone(sentence: str) -> bool:
-    """Return True for a sentence that only asks to remember what stands before or after it."""
+    """Return True for a sentence that only asks to remember what is before or after it."""
     words = sentence.strip()
     if _JA_ALONE.fullmatch(words):
         return True

@@ -94,7 +94,7 @@ class Compaction:
         if _cost_of(view[count:], cost, room_tokens) > room_tokens:
             shortened = _short_enough(body, dropped, cost, room_tokens, counted_tokens)
             notices.append("shortened long tool results")
-        # Messages that are rendered as they are may still change: the last question, when its results stand with it.
+        # Messages that are rendered as they are may still change: the last question, when its results are with it.
         shortened = {index: message for index, message in shortened.items() if message != body[index]}
         end = max((*(index + 1 for index in shortened), dropped))
         self._history, self._dropped, self._shortened = list(body[:end]), dropped, shortened
@@ -128,7 +128,7 @@ def _cost_of(messages: Iterable[Message], cost: Callable[[Message], int], enough
 def _short_enough(
     body: Sequence[Message], dropped: int, cost: Callable[[Message], int], room_tokens: int, counted_tokens: int
 ) -> dict[int, Message]:
-    """Return the tool turns behind ``dropped``, by index, with the longest of them shortened as much as needed."""
+    """Return the tool turns after ``dropped``, by index, with the longest of them shortened as much as needed."""
     turns = {index: body[index] for index in range(dropped, len(body)) if body[index].results or body[index].context}
     uncut = (body[index] for index in range(dropped, len(body)) if index not in turns)
     fixed = _cost_of(uncut, cost, counted_tokens)

@@ -142,7 +142,7 @@ class ConversationPrompt:
         """Return the prompt for a question after the answer ``last`` that does not become part of the conversation.
 
         It begins with all ids of the conversation, and asks for an answer without thinking. Nothing is stored: the
-        next prompt continues behind ``last``. None if that is not the end of the ledger, if the whole conversation does
+        next prompt continues after ``last``. None if that is not the end of the ledger, if the whole conversation does
         not fit with the question, or has pictures, or if only another prefix would switch thinking off.
         """
         end = self._turns[-1] if self._turns else None
@@ -270,7 +270,7 @@ class ConversationPrompt:
     def _write_turns(self, view: Sequence[Message], most: int = sys.maxsize) -> None:
         """Make the ledger hold exactly the turns of ``view``; render only those that are new.
 
-        Rendering stops behind ``most`` tokens, because the prompt does not fit then.
+        Rendering stops after ``most`` tokens, because the prompt does not fit then.
         """
         unchanged = 0
         while unchanged < min(len(view), len(self._turns)) and view[unchanged] == self._turns[unchanged].message:

@@ -99,9 +99,9 @@ class ChatTemplate:
     end_of_turn: str
     stop: tuple[str, ...]  # further control tokens that end an answer
     tool_form: ToolForm
-    # Text behind ``assistant_opening`` with thinking off; empty for models that never think.
+    # Text after ``assistant_opening`` with thinking off; empty for models that never think.
     no_thinking: str = ""
-    # Text behind ``assistant_opening`` with thinking on; empty if the model opens the block itself.
+    # Text after ``assistant_opening`` with thinking on; empty if the model opens the block itself.
     open_thinking: str = ""
     head_form: PrefixLayout = PLAIN_PREFIX
     calls_end_turn: str | None = None  # text after an answer that ends in calls, if it is not ``assistant_closing``

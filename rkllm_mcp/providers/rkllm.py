@@ -62,7 +62,7 @@ SLACK_TOKENS = 2
 # Number of stored ledgers; an older conversation is rendered from its messages again. Enough for a service: 64 open
 # conversations, 64 of clients that send the whole conversation, and the running answers.
 LEDGERS_KEPT = 160
-# The same tokens this many times, one after the other or at equal distances, are a loop.
+# The same tokens this many times, in a row or at equal distances, are a loop.
 LOOP_TOKENS = 30
 LOOP_TIMES = 4
 # So many tokens with the same text prove the tokenizer; this many with another refute it.

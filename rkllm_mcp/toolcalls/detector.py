@@ -586,7 +586,7 @@ class Detector:
 
     @property
     def open_call(self) -> tuple[CallFormat, str] | None:
-        """Format, and body so far, of the call that is being read; None if there is none, or it may still be text."""
+        """Format, and body so far, of the call that is being read; None if none exists, or it may still be text."""
         reader, answer = self._answer.reader, self._answer
         if not isinstance(reader, BodyState) or reader.call.is_line or reader.call.must_be_whole or reader.call.parts:
             return None

@@ -86,7 +86,7 @@ class LiteralReader:
         self.repaired = True
 
     def key(self, separator: str) -> str | None:
-        """Return the key before ``separator``; None, with nothing read, if there is none."""
+        """Return the key before ``separator``; None, with nothing read, if none exists."""
         self.skip_space()
         start = self.at
         mark = self._mark()

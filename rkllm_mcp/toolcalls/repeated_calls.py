@@ -21,7 +21,7 @@ _QUOTATION = re.compile(r"(?<!`)`{1,2}(?!`)|^[ \t]*`{3,}[ \t]*$", re.MULTILINE)
 def repeats_call(call: ToolCall, tool: ToolSpec, texts: Iterable[str]) -> bool:
     """Return True if ``call`` is in one of ``texts``, white space aside.
 
-    It does if the generated text stands there, if the tool's name and the arguments as JSON do, or if the text contains
+    It does if the generated text is there, if the tool's name and the arguments as JSON do, or if the text contains
     a call of this tool with these arguments in any format, also quoted or escaped as in JSON or HTML.
     """
     names = {call.name, tool.name, tool.wire_name, tool.qualified_name} - {""}

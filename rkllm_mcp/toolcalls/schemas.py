@@ -19,7 +19,7 @@ MOST_PATTERN_CHARS = 1000  # compiling takes up to 5 µs for each character
 _MOST_WAYS = 50_000
 _WITHOUT_END = 1 << 20
 _ESCAPED_OR_SET = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
-# Groups that only look around have ways of their own; flags in a pattern make sets slow to compile.
+# Groups that only look around have separate ways; flags in a pattern make sets slow to compile.
 _FLAGS = re.compile(r"\(\?[a-zA-Z]*-?[a-zA-Z]+[:)]")
 _TOKEN = re.compile(r"([*+?]|\{(\d*)(,?)(\d*)\})[?+]?|\(\?(?:[:=!>]|<[=!]|P?<\w+>)|.", re.DOTALL)
 

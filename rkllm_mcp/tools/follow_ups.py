@@ -44,7 +44,7 @@ class _Value:
 def continued_question(before: str, text: str) -> str:
     """Return the question ``before`` with the values of ``text`` in the place of its own.
 
-    It is empty if there are none, or one that nothing in ``before`` is alike: a question may leave out where and when.
+    It is empty if none exist, or one that nothing in ``before`` is alike: a question may leave out where and when.
     """
     said, asked = with_digits(text), with_digits(before)
     values, places = _values_in(said), _values_in(asked)

@@ -25,7 +25,7 @@ _MAX_PARTS = 10_000
 _MAX_RATIO = 200
 _RATIO_FROM = 10_000_000
 _ENCRYPTED = 0x1
-# An older document type without declarations of its own cannot expand.
+# An older document type without its own declarations cannot expand.
 ENTITIES = re.compile(rb"<!ENTITY|<!DOCTYPE[^<>\[]*\[", re.IGNORECASE)
 # Elements inside each other; the readers need time that grows with the square of the depth.
 _MAX_DEPTH = 200
@@ -61,7 +61,7 @@ def title_in(archive: zipfile.ZipFile, name: str) -> str:
 
 
 def parse_part(archive: zipfile.ZipFile, name: str) -> ET.Element:
-    """Return the tree of a part; raise KeyError if there is none, ValueError if it is not safe to parse."""
+    """Return the tree of a part; raise KeyError if none exists, ValueError if it is not safe to parse."""
     return parse_xml(archive.read(name), name)
 
 
@@ -79,7 +79,7 @@ def parse_xml(content: bytes, name: str) -> ET.Element:
 
 
 def parse_faulty(content: bytes) -> ET.Element:
-    """Return the tree of XML without entities of its own; characters that XML does not allow are passed over.
+    """Return the tree of XML without its own entities; characters that XML does not allow are passed over.
 
     Of alternatives for different programs the first one with text is there.
     """
@@ -170,7 +170,7 @@ def main_part(archive: zipfile.ZipFile, usual: str) -> str:
 def find_part(archive: zipfile.ZipFile, name: str) -> str:
     """Return the name under which an archive has a referenced part: percent-encoded or not, in either case.
 
-    Raises KeyError if there is none.
+    Raises KeyError if none exists.
     """
     names = archive.namelist()
     bare = name.partition("#")[0]

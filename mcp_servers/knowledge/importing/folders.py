@@ -375,7 +375,7 @@ async def _signal_changes(folder: Path, rules: WatchRules, changed: asyncio.Even
 
 
 async def _signal_notifications(folder: Path, rules: WatchRules, changed: asyncio.Event, stop: anyio.Event) -> None:
-    """Signal the system's notifications; raise ImportError without watchfiles, OSError if there are none."""
+    """Signal the system's notifications; raise ImportError without watchfiles, OSError if none exist."""
     import watchfiles
 
     def is_counted(_: object, path: str) -> bool:

@@ -377,7 +377,7 @@ def _cell(node: LexborNode) -> Cell:
 
 
 def _count_head_rows(table: LexborNode) -> int:
-    """Return the number of rows at the top that have only header cells; 0 if there are none."""
+    """Return the number of rows at the top that have only header cells; 0 if none exist."""
     rows = table.css("tr")
     return next((at for at, row in enumerate(rows) if row.css_first("td") or not row.css_first("th")), 0)
 

@@ -39,7 +39,7 @@ _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 _KEPT, _KEPT_FIRST, _MAX_KEPT = re.compile("[\ue000-\uefff]"), 0xE000, 0x1000
 _CODE = re.compile(r"(?<!`)(`{1,3})(?!`)([^\n]{1,1000}?)(?<!`)\1(?!`)")
 _MAX_PARAGRAPH = 50_000
-# A longer line is no heading: the patterns need time that grows with the square of its spaces.
+# A longer line is not a heading: the patterns need time that grows with the square of its spaces.
 _MAX_LINE = 2_000
 _MAX_COLUMNS = 1_000
 _FIRST, _SECOND = itemgetter(1), itemgetter(2)

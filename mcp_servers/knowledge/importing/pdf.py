@@ -1,7 +1,7 @@
 """PDF -> passages: text with positions from PDFium, arranged into reading order.
 
 Rules in order: lines repeated at the edge of many pages are dropped; lines keep the file's order unless it runs
-backwards; columns are read one after the other, vertical Japanese from right to left; bookmarks, or else larger type,
+backwards; columns are read one by one, vertical Japanese from right to left; bookmarks, or else larger type,
 are headings; a line that fills its column continues in the next; a sentence belongs to the page on which it begins.
 
 PDFium is C++ and PDFs are untrusted: call this in the parser process only.

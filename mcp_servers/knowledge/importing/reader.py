@@ -182,7 +182,7 @@ class Reader:
     async def read_document(self, source: Path | str | Blob, owner: str = "") -> ParsedDocument:
         """Read a path, a URL or bytes; raise DocumentImportError, or MissingExtraError for a missing library.
 
-        Documents of one ``owner``, the name of a tenant, are read one after the other.
+        Documents of one ``owner``, the name of a tenant, are read one by one.
         """
         if isinstance(source, Blob):
             blob = source

@@ -186,7 +186,7 @@ def _cell_text(cell: ET.Element, strings: list[str], styles: _Styles, *, is_1904
 
 
 def _plain(element: ET.Element) -> str:
-    """Return the text of a string, without the reading above it, and with a raised digit behind ``^``."""
+    """Return the text of a string, without the reading above it, and with a raised digit after ``^``."""
     readings = {id(inner) for ruby in elements_named(element, "rPh") for inner in ruby.iter()}
     raised = {
         id(inner)

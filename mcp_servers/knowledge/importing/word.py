@@ -467,7 +467,7 @@ class _Reader:
     def _add_table(self, table: ET.Element) -> None:
         rows = list(_below(table, "tr"))
         cells = [list(_below(row, "tc")) for row in rows]
-        # One that only arranges text on the page: its cells are read one after the other.
+        # One that only arranges text on the page: its cells are read one by one.
         is_layout = max(map(len, cells), default=0) < 2 or any(
             local_name(each) == "tbl" or (local_name(each) == "pStyle" and self._styles.level(attribute(each, "val")))
             for row in rows

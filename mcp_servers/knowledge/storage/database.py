@@ -44,7 +44,7 @@ class Rows(Protocol):
         ...
 
     def fetchone(self) -> Any:
-        """Return the next row; None if there is none."""
+        """Return the next row; None if none exists."""
         ...
 
     def fetchall(self) -> list[Any]:
@@ -88,7 +88,7 @@ class TermIndex(Protocol):
         ...
 
     def last(self, base: int, version: int) -> int | None:
-        """Return the last chunk of an unfinished index, 0 if it is empty; None if there is no such index."""
+        """Return the last chunk of an unfinished index, 0 if it is empty; None if no such index exists."""
         ...
 
     def replace(self, base: int, version: int) -> None:
@@ -104,7 +104,7 @@ class TermIndex(Protocol):
         ...
 
     def delete_replaced(self, base: int) -> bool:
-        """Delete a part of the replaced indexes, for ``BATCH_S``; return False if there are none."""
+        """Delete a part of the replaced indexes, for ``BATCH_S``; return False if none exist."""
         ...
 
 

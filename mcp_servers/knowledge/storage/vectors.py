@@ -63,7 +63,7 @@ def set_active_embedding(connection: Transaction, base: int, key: int) -> None:
 
 
 def delete_unused_vectors(connection: Transaction, base: int) -> bool:
-    """Delete a part of the vectors of former sets, for ``BATCH_S``; return False if there are none."""
+    """Delete a part of the vectors of former sets, for ``BATCH_S``; return False if none exist."""
     end = time.monotonic() + BATCH_S
     for (key,) in unused_embeddings(connection, base):
         query = "SELECT chunk FROM vector WHERE embedding = ? LIMIT ?"

@@ -108,7 +108,7 @@ class StreamedText:
     _source: str = ""
     _above: str | None = None  # the list sign of the unit above the source, if there is a unit
     _solid_chars: int = 0  # of the source, on the screen
-    _room: int | None = None  # columns left behind the last line, if plain text only continues it
+    _room: int | None = None  # columns left after the last line, if plain text only continues it
     _timer: asyncio.TimerHandle | None = None
     _due_s: float = 0.0
     _failure: OSError | None = None

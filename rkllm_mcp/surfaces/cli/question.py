@@ -126,7 +126,7 @@ async def read_named_file(file: str, session: Session) -> str:
     def read() -> str:
         return _named_text(file, "en", session, lambda data, name: _text_of(data, name, session))
 
-    # The reader of documents has an event loop of its own.
+    # The reader of documents has its own event loop.
     return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
 
 

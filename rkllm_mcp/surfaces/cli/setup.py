@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.models.cards import ModelFolder
     from rkllm_mcp.models.install import ModelSources
 
-_ALL_DEVICES = "0.0.0.0"  # noqa: S104  # after a question of its own, and with a key
+_ALL_DEVICES = "0.0.0.0"  # noqa: S104  # after its own question, and with a key
 _PORTS = range(8080, 8100)
 _SHOWN_MODELS = 5
 # The first that is offered for a processor.

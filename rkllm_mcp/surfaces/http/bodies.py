@@ -40,7 +40,7 @@ _LONG_BYTES = 8_192
 _MOST_ERRORS = 10_000
 _MOST_WINDOW_LOG = 23  # 8 MB, as RFC 8878 recommends for decoders
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# An escaped surrogate behind whole escapes of the backslash, where a pair has a group of its own; half a pair as bytes.
+# An escaped surrogate behind whole escapes of the backslash, where a pair has its own group; half a pair as bytes.
 _SURROGATES = re.compile(
     rb"(?<!\\)((?:\\\\)*)(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
     rb"|\xed[\xa0-\xbf][\x80-\xbf]"

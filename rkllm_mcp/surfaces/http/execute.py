@@ -89,7 +89,7 @@ _PICTURE_PATTERN = (
     "|AAAA[A-Za-z0-9+/][GWm2]Z0eXB(hdml[mz]|oZWl[j4]|taWYx))"
     "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 )
-# Any: the class itself would be described beside the string.
+# Any: the class itself would be described next to the string.
 _Picture = Annotated[
     Any,
     PlainValidator(_picture),

@@ -57,7 +57,7 @@ class Route:
     query: type[BaseModel] | None = None  # what the address may bring, read with ``bodies.query``
     # what comes back; several with one status differ in their ``media``
     answers: tuple[RouteResponse, ...] = (RouteResponse(),)
-    problems: tuple[int, ...] = ()  # the statuses that it may refuse with, besides those that every route may
+    problems: tuple[int, ...] = ()  # the statuses that it may refuse with, in addition to those that every route may
     is_open: bool = False  # no key is needed
     handler: Handler = _no_handler
 

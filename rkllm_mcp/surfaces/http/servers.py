@@ -258,7 +258,7 @@ class NewServerBody(bodies.RequestBody):
     """The command of a server of the gallery as it was shown and approved: 409 if another one would run. It may be left
     out where the configuration has install_servers = true.
     """
-    # Slashes end a part of an address, and a name stands in the addresses of this module.
+    # Slashes end a part of an address, and a name is in the addresses of this module.
     name: str = Field("", pattern=r"^[^/\x00-\x1f\x7f]*$", max_length=64)
     """The name of a server by its address."""
     url: str = Field("", max_length=2048, description="Its address, http:// or https://; variables are not filled in.")

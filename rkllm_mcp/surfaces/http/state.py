@@ -259,9 +259,9 @@ class ServiceState:
     tenants: Tenants  # the model, all assistants and the queue before the NPU
     is_draining: bool = False  # no new answers; the service ends after the running ones
     terminal_key: str = ""  # key of the owner for commands of this machine; empty for none
-    config_file: Path | None = None  # the file that servers are added to; None if there is none
+    config_file: Path | None = None  # the file that servers are added to; None if none exists
     reload: Callable[[], Awaitable[object]] | None = None  # puts the configuration as it is now in force
-    # Servers that are added, one after the other, and that are tested at once, each of which may be a program.
+    # Servers that are added, one by one, and that are tested at once, each of which may be a program.
     adding: anyio.Lock = field(default_factory=anyio.Lock)
     testing: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(_MOST_TESTS))
     started: float = field(default_factory=time.monotonic)  # start on the monotonic clock, seconds

@@ -332,7 +332,7 @@ class QueuePlace:
             loading = self._slot.loading
             is_new, announced = loading not in {"", announced}, loading
             sink.feed([status_line("loading", name=loading) if is_new else Queued(position)])
-        # Requests that waited together may have used it up one after the other.
+        # Requests that waited together may have used it up one by one.
         await self._service.quota.check(tenant_of(self._request))
         is_kept = self._model is not None
         with self._service.tenants.using(chosen_keep_alive(self._request)) if is_kept else nullcontext():
