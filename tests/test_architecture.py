@@ -113,12 +113,15 @@ def _layers() -> Layers:
             "surfaces.invocation": surface | {"surfaces.terminal"},
             # surfaces.boards: what the boards of the configuration answer, for the command line and the page.
             "surfaces.boards": known,
+            # surfaces.invitations: how a new board gets what all share, for both sides of it.
+            "surfaces.invitations": known,
             # surfaces.chat.host: the store that a conversation is read from, as a type.
             "surfaces.chat": surface
             | {"store", *(f"surfaces.{name}" for name in ("terminal", "tables", "invocation", "running_service"))},
             # /api/pull and /api/delete change model folders.
             "surfaces.http": surface
-            | {"models", *(f"surfaces.{name}" for name in ("boards", "terminal", "invocation", "running_service"))},
+            | {"models", "surfaces.invitations"}
+            | {f"surfaces.{name}" for name in ("boards", "terminal", "invocation", "running_service")},
             # The services that run, for the service itself and for the commands that use one.
             "surfaces.running_service": known | {"app"},
             # The assistant of a running service, as the chat knows it.
@@ -135,6 +138,7 @@ def _layers() -> Layers:
                     "boards",
                     "chat",
                     "http",
+                    "invitations",
                     "invocation",
                     "mcp_server",
                     "remote",

@@ -57,6 +57,19 @@ def _append_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
     _edit(path, before, after, lambda text: _with_block(text, blocks), f"add this by hand:\n{blocks}")
 
 
+def add_boards(path: Path, boards: Sequence[Mapping[str, Any]]) -> None:
+    """Append boards to a configuration file, creating it if necessary."""
+    plain = [_plain(board) for board in boards]
+    blocks = "\n".join(f"[[boards]]\n{''.join(map(_line, board.items()))}" for board in plain)
+    with _lock(path):
+        before = _read_table(path)
+        after = {**before, "boards": [*before.get("boards", []), *plain]}
+        if _is_json(path, before):
+            _write_json(path, after)
+            return
+        _edit(path, before, after, lambda text: _with_block(text, blocks), f"add this by hand:\n{blocks}")
+
+
 def add_server(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
     """Check one server, append it to a file and return its table; a UsageError if the file has one of this name."""
     raw = {"servers": [dict(entry)]}

@@ -1,27 +1,37 @@
 """``rkllm-mcp boards``: several boards behind one address, from ``[[boards]]`` of the configuration.
 
-``haproxy`` writes the proxy's configuration from ``haproxy.cfg.txt``, ``status`` asks each board how it is. Boards that
-answer with the same models are one backend with one queue; a board is in each backend for which it is named.
+``haproxy`` writes the proxy's configuration from ``haproxy.cfg.txt``, ``status`` asks each board how it is, ``invite``
+and ``join`` give a new board what all share. Boards that answer with the same models are one backend with one queue; a
+board is in each backend for which it is named.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import httpx2
 import typer
 
-from rkllm_mcp.config.secrets import is_hashed
+from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch, read_json
+from rkllm_mcp.config import editing
+from rkllm_mcp.config.loading import read_file
+from rkllm_mcp.config.secrets import is_hashed, redacted_text
 from rkllm_mcp.config.sections import BoardSection, Config
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.messages import as_mapping
 from rkllm_mcp.surfaces.boards import board_statuses, differences, named_boards
 from rkllm_mcp.surfaces.cli.files import filled_template, write_whole
-from rkllm_mcp.surfaces.cli.options import AsJson, command, option
+from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, option
+from rkllm_mcp.surfaces.invitations import NONCE_BYTES, JoinKeys, WrongCodeError, join_message, split_code
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
+from rkllm_mcp.surfaces.running_service import service_for
 
 app = typer.Typer(no_args_is_help=True)
 # Text of a request with an image, by API: OpenAI's chat and responses, Anthropic's, Ollama's.
@@ -34,6 +44,7 @@ _BYTES_PER_TOKEN = 4
 _THREAD = "var(txn.thread),table_server_id(threads)"
 _CONVERSATION = "var(txn.conversation),table_server_id(conversations)"
 _READABLE = 0o644
+_JOIN_LIMITS = AnswerLimits(total_s=20.0, size_bytes=256 * 1024)
 
 
 KEY_VARIABLE = "RKLLM_MCP_KEY"
@@ -106,6 +117,78 @@ async def status_command(session: Session, as_json: AsJson = False) -> int:
     if any(each.is_ready and each.model is None and boards[each.name].is_private for each in statuses):
         session.status(f"Models and queues need a key of the owner: set {KEY_VARIABLE}")
     return EXIT_DONE if all(each.is_ready for each in statuses) else EXIT_ANSWER_FAILED
+
+
+@command(app, "invite")
+async def invite_command(session: Session) -> None:
+    """Show a code by which a new board gets what the boards share: one board, ten minutes, five tries.
+
+    The service of this board must be running; the new board asks it with 'rkllm-mcp boards join ADDRESS'.
+    """
+    service = service_for(session.config())
+    if service is None:
+        raise UsageError("the service of this configuration is not running here; 'rkllm-mcp service start' starts it")
+    headers = {"Authorization": f"Bearer {service.key}"}
+    client = httpx2.AsyncClient(headers=headers, trust_env=False)
+    async with client:
+        answer = await fetch(client, "POST", f"{service.address}/v1/boards:invite", _JOIN_LIMITS)
+    told = as_mapping(read_json(answer.content))
+    if not answer.is_success:
+        raise UsageError(str(as_mapping(told.get("error")).get("message")))
+    sys.stdout.write(f"{told['code']}\n")
+    session.status("On the new board, within ten minutes: rkllm-mcp boards join ADDRESS (of this board)")
+
+
+@command(app, "join")
+async def join_command(
+    session: Session,
+    address: Annotated[str, argument("A board that is there, such as 192.168.1.11:8080.", "ADDRESS")],
+    code: Annotated[str | None, option("The code of 'boards invite'; asked for when not given.", "CODE")] = None,
+    model: Annotated[str, option("The model that this board answers with.", "NAME", "--model-name")] = "",
+    port: Annotated[int, option("Port of the service of this board.", "PORT")] = 8080,
+) -> None:
+    """Get what the boards share from one of them, and write it into the configuration of this board."""
+    target = session.target_file()
+    before = read_file(target) if target.exists() else {}
+    if taken := [name for name in ("store", "boards") if name in before]:
+        raise UsageError(f"{target} has [{taken[0]}] already; take it out, or write the new board into it by hand")
+    number, secret = split_code(code if code is not None else typer.prompt("Code", err=True))
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    keys = JoinKeys.derive(secret, nonce)
+    proof = keys.proof_of(join_message(number, nonce, "", port, model))
+    body = {"invitation": number, "nonce": nonce.hex(), "port": port, "model": model, "proof": proof.hex()}
+    url = address if "://" in address else f"http://{address}"
+    try:
+        client = httpx2.AsyncClient(trust_env=False, timeout=_JOIN_LIMITS.total_s)
+        async with client:
+            answer = await client.post(f"{url}/v1/boards:join", json=body)
+        told = as_mapping(read_json(answer.content))
+    except (httpx2.HTTPError, AnswerRefusedError) as error:
+        raise UsageError(f"no board answers at {url} ({error}); give the host and port of one") from None
+    if not answer.is_success:
+        raise UsageError(str(as_mapping(told.get("error")).get("message") or f"{url} does not let boards join"))
+    try:
+        shared = keys.open(bytes.fromhex(str(told.get("box", ""))))
+    except (WrongCodeError, ValueError):
+        raise UsageError(f"what {url} answered was not made with this code; make another one there") from None
+    _write_joined(session, target, shared)
+
+
+def _write_joined(session: Session, target: Path, shared: Mapping[str, Any]) -> None:
+    """Write what a board has got into its configuration, and say what that is."""
+    if not target.exists():
+        write_whole(target, "")
+    editing.set_value(target, "service", "api_keys", shared["api_keys"])
+    editing.set_value(target, "service", "host", "0.0.0.0")  # noqa: S104  (the proxy and the other boards ask it)
+    if shared["store"]:
+        editing.set_value(target, "store", "url", shared["store"])
+    editing.add_boards(target, shared["boards"])
+    names = ", ".join(board["name"] for board in shared["boards"])
+    session.status(f"Written to {target}, for this account alone: this board is {shared['name']}.")
+    session.status(f"  [service] host and {len(shared['api_keys'])} keys of the owner")
+    session.status(f"  [store] url, {redacted_text(shared['store'])}" if shared["store"] else "  no shared database")
+    session.status(f"  [[boards]]: {names}")
+    session.status("Now start this board's service, and write HAProxy's file again: rkllm-mcp boards haproxy.")
 
 
 def haproxy_configuration(config: Config, certificate: str | None = None) -> str:

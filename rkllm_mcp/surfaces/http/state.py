@@ -32,6 +32,7 @@ from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, set_response
 from rkllm_mcp.surfaces.http.open_keys import OpenKeys
 from rkllm_mcp.surfaces.http.running_answers import RunningAnswers
+from rkllm_mcp.surfaces.invitations import Invitations
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import App
@@ -275,6 +276,7 @@ class ServiceState:
     usage: dict[str, UsageTotals] = field(default_factory=lambda: defaultdict(UsageTotals))
     quota: Quota = field(default_factory=Quota)  # daily quotas
     admission: Admission = field(default_factory=Admission)  # memory and processor time of requests
+    invitations: Invitations = field(default_factory=Invitations)  # of boards that join
     open_keys: OpenKeys = field(default_factory=OpenKeys)  # keys of open requests
     metrics: Metrics = field(default_factory=Metrics)  # counters for Prometheus
     traces: Traces = field(default_factory=Traces)  # spans for OpenTelemetry

@@ -1,0 +1,117 @@
+"""Invitations of a board to the boards that are there: a code opens the settings that all share, once.
+
+    code ─▶ id, which is sent, and secret, which is not ─▶ scrypt with a number of the new board ─▶ two keys
+    the new board's request has a proof made with one; the answer is encrypted with the other, and has a proof, too
+
+The secret has 78 random bits, so that a recorded answer cannot be opened by trying: no certificate is needed. The
+cipher is HMAC-SHA256 in counter mode, encrypt-then-MAC, of the standard library; a pair of keys encrypts one answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rkllm_mcp.errors import UsageError
+
+VALID_S, MOST_TRIES = 600, 5
+NONCE_BYTES = 16
+# Without letters and digits that look alike.
+_LETTERS = "ABCDEFGHJKMNPQRSTVWXYZ23456789"
+_ID_LETTERS, _SECRET_LETTERS, _GROUP = 4, 16, 4
+_HASH_BYTES = 32
+
+
+class WrongCodeError(Exception):
+    """An answer, or a request, was not made with the code."""
+
+
+@dataclass
+class _Invitation:
+    secret: str
+    until: float
+    tries: int = 0
+
+
+class Invitations:
+    """The open invitations of a service; they end with it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._open: dict[str, _Invitation] = {}
+
+    def invite(self) -> str:
+        """Return a new code, for one board and ten minutes."""
+        letters = "".join(secrets.choice(_LETTERS) for _ in range(_ID_LETTERS + _SECRET_LETTERS))
+        number, secret = split_code(letters)
+        self._open[number] = _Invitation(secret, self._clock() + VALID_S)
+        return "-".join(letters[start : start + _GROUP] for start in range(0, len(letters), _GROUP))
+
+    def accept(self, number: str, nonce: bytes, message: bytes, proof: bytes) -> JoinKeys:
+        """Return the keys for a request with a right proof, and end its invitation; else a WrongCodeError."""
+        self._open = {key: each for key, each in self._open.items() if each.until > self._clock()}
+        invitation = self._open.get(number)
+        if invitation is None:
+            raise WrongCodeError
+        invitation.tries += 1
+        if invitation.tries >= MOST_TRIES:
+            del self._open[number]
+        keys = JoinKeys.derive(invitation.secret, nonce)
+        if not hmac.compare_digest(keys.proof_of(message), proof):
+            raise WrongCodeError
+        self._open.pop(number, None)
+        return keys
+
+
+def split_code(code: str) -> tuple[str, str]:
+    """Return id and secret of a code as a person types it; a UsageError if it is none."""
+    letters = "".join(code.upper().replace("-", " ").split())
+    if len(letters) != _ID_LETTERS + _SECRET_LETTERS or set(letters) - set(_LETTERS):
+        raise UsageError("a code has five groups of four letters; 'rkllm-mcp boards invite' on a board shows one")
+    return letters[:_ID_LETTERS], letters[_ID_LETTERS:]
+
+
+def join_message(number: str, nonce: bytes, address: str, port: int, model: str) -> bytes:
+    """Return what the proof of a request is made of."""
+    return json.dumps([number, nonce.hex(), address, port, model]).encode()
+
+
+@dataclass(frozen=True)
+class JoinKeys:
+    """The keys of one answer to a new board."""
+
+    _cipher: bytes
+    _mac: bytes
+
+    @classmethod
+    def derive(cls, secret: str, nonce: bytes) -> JoinKeys:
+        """Return the keys of a secret and of the new board's random number; takes 16 MB and some 50 ms."""
+        both = hashlib.scrypt(secret.encode(), salt=nonce, n=2**14, r=8, p=1, dklen=2 * _HASH_BYTES)
+        return cls(both[:_HASH_BYTES], both[_HASH_BYTES:])
+
+    def proof_of(self, message: bytes) -> bytes:
+        """Return the proof that a request comes from one who has the code."""
+        return hmac.digest(self._mac, b"request" + message, "sha256")
+
+    def seal(self, value: Mapping[str, Any]) -> bytes:
+        """Encrypt a value; once with these keys."""
+        text = self._crypt(json.dumps(value).encode())
+        return hmac.digest(self._mac, b"answer" + text, "sha256") + text
+
+    def open(self, box: bytes) -> dict[str, Any]:
+        """Return the value in a box; a WrongCodeError if it was not sealed with these keys."""
+        proof, text = box[:_HASH_BYTES], box[_HASH_BYTES:]
+        if not hmac.compare_digest(hmac.digest(self._mac, b"answer" + text, "sha256"), proof):
+            raise WrongCodeError
+        return json.loads(self._crypt(text))
+
+    def _crypt(self, text: bytes) -> bytes:
+        blocks = range(0, len(text), _HASH_BYTES)
+        stream = b"".join(hmac.digest(self._cipher, start.to_bytes(8, "big"), "sha256") for start in blocks)
+        return bytes(one ^ other for one, other in zip(text, stream, strict=False))
