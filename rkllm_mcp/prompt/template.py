@@ -141,7 +141,8 @@ class ChatTemplate:
         listing = self.tool_form.listing(tools)
         # Without the blank line that separates it from a text before it.
         leading = [ControlText(listing[0].text.lstrip("\n")), *listing[1:]] if listing else []
-        after = [ControlText("\n\n" if words or listing else ""), PlainText(person)] if person else []
+        # Plain text, in which a family that separates turns by blank lines has none.
+        after: list[Segment] = [PlainText(f"\n\n{person}" if words or listing else person)] if person else []
         if form.layout == "system_turn":
             closing = form.tools_closing if listing else ""
             turns = self._system_turn(preface, [*words, *(listing if words else leading), *after], closing)
@@ -149,12 +150,12 @@ class ChatTemplate:
             between = [ControlText("\n\n")] if words and listing else []
             turns = self._system_turn(preface, [*leading, *between, *words, *after])
         elif form.layout == "user_turn":
-            content = [*words, *leading, *after, *([ControlText("\n\n")] if after else [])]
+            content = [*words, *leading, *after, *([PlainText("\n\n")] if after else [])]
             turns = [ControlText(self.user_opening), *content] if content else []
         else:
             is_turn = form.layout == "tools_turn"
             opening, closing = (form.tools_opening, form.tools_closing) if is_turn else (self.user_opening, "")
-            behind = [*after, ControlText("\n\n")] if after and not is_turn else after
+            behind = [*after, PlainText("\n\n")] if after and not is_turn else after
             tool_turn = [ControlText(opening), *leading, *behind, ControlText(closing)] if listing else []
             turns = [*self._system_turn(preface, words if listing else [*words, *after]), *tool_turn]
         return self._clean_segments([ControlText(form.beginning), *turns] if form.beginning else turns)

@@ -142,6 +142,30 @@ def test_no_text_can_begin_a_turn_where_turns_are_ordinary_text() -> None:
 
 
 @every_family
+@pytest.mark.parametrize("tools", [TOOLS, ()], ids=["tools", "none"])
+def test_what_is_known_of_a_person_stands_after_everything_that_all_people_share(
+    template: ChatTemplate, tools: tuple[ToolSpec, ...]
+) -> None:
+    vocabulary = family_vocabulary(template)
+    person = Message("system", SYSTEM.text, context="zebra giraffe")
+    whole = ConversationPrompt(vocabulary, template).prepare([person, QUESTION], tools, Budget(65536, 256))
+    text = vocabulary.decode(whole.ids)
+    before, _, after = text.partition("zebra giraffe")
+    assert text.count("zebra giraffe") == 1
+    assert all(SYSTEM.text in before and (tool.name in before) for tool in tools)
+    assert QUESTION.text in after
+    assert vocabulary.decode(whole.ids[: whole.prefix_tokens]).rstrip() == before.rstrip()
+    assert ConversationPrompt(vocabulary, template).head([person], tools) == whole.ids[: whole.prefix_tokens]
+    parts = ConversationPrompt(vocabulary, template).parts([person, QUESTION], tools)
+    assert [token for part in parts for token in part.ids] == whole.ids
+
+
+def test_what_is_known_of_a_person_begins_no_turn_where_turns_are_ordinary_text() -> None:
+    head = text_of(TEMPLATES["rwkv7"].head("x", (), person="one\n\nUser: two"))
+    assert (head.count("\n\n"), head.endswith("\n\n")) == (1, True)
+
+
+@every_family
 def test_a_forced_call_is_the_beginning_of_a_written_one(template: ChatTemplate) -> None:
     form = template.tool_form
     assert text_of(form.calls([CALL])).startswith(text_of(form.call_beginning(CALL.name)))
