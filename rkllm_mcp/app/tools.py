@@ -18,7 +18,7 @@ from rkllm_mcp.store.database import state_file
 from rkllm_mcp.toolcalls.untrusted_text import without_markers
 from rkllm_mcp.tools.approvals import Approvals, Switches
 from rkllm_mcp.tools.execution import ExecutionPolicies
-from rkllm_mcp.tools.toolbox import Toolbox
+from rkllm_mcp.tools.toolbox import OwnTools, Toolbox
 
 if TYPE_CHECKING:
     from rkllm_mcp.mcp_client.oauth import BrowserConsent, Consent, ShowAddress
@@ -73,7 +73,13 @@ async def open_tools(
             escape_description=without_markers,
             language=config.status_language,
         )
-        own = MemoryTools(store.memories) if config.agent.memory and config.agent.memory_tools else None
+        own: list[OwnTools] = []
+        if config.agent.memory and config.agent.memory_tools:
+            own.append(MemoryTools(store.memories))
+        if config.agent.schedule_tool:
+            from rkllm_mcp.app.schedule_tool import ScheduleTool
+
+            own.append(ScheduleTool(store.schedules, tenant, config.service.timezone))
         if not config.active_servers:
             yield ToolEnvironment(Toolbox(lambda _: {}, _no_resources, status, policies, own), store)
             return

@@ -432,6 +432,10 @@ class AgentSection(Section):
     """The model may remember and recall by itself, with tools that it finds with find_tools; for models of 3B and more.
     Remembering asks for approval, and takes only what the question itself says.
     """
+    schedule_tool: bool = False
+    """The model may make schedules by itself, with a tool that it finds with find_tools and that always asks for
+    approval; for models of 3B and more.
+    """
     parallel_tools: bool | Literal["auto"] = "auto"
     """Calls of one round that run in parallel: auto those of read-only tools, true all, false none."""
     repair_rounds: NotNegative = 2

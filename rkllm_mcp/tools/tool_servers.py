@@ -156,7 +156,7 @@ async def open_toolbox(
     policies: ExecutionPolicies | None = None,
     read_device: DeviceReader | None = None,
     problems: Mapping[str, str] | None = None,
-    own: OwnTools | None = None,
+    own: Sequence[OwnTools] = (),
 ) -> AsyncGenerator[Toolbox]:
     """Start all servers concurrently without waiting for them; stop all of them on exit.
 

@@ -70,7 +70,7 @@ class Toolbox:
         open_resources: creates ``offerings`` on its first use.
         on_status: takes a line about each server that is ready, has new tools, fails or dies.
         policies: approvals, recording, switches and the size limit of tool calls; the defaults when None.
-        own: further tools of this process, as a server that is not in the configuration.
+        own: further tools of this process, as servers that are not in the configuration.
 
     Attributes:
         conversation_grants: approvals that are valid for one conversation.
@@ -82,7 +82,7 @@ class Toolbox:
         open_resources: Callable[[Toolbox], ResourceHub],
         on_status: Callable[[str], None] | None = None,
         policies: ExecutionPolicies | None = None,
-        own: OwnTools | None = None,
+        own: Sequence[OwnTools] = (),
     ) -> None:
         self._own = own
         self._on_status = on_status
@@ -229,7 +229,7 @@ class Toolbox:
         tool = self.resolve(call.name)
         if tool is None:
             return ToolResult(call.id, call.name, self._unknown(call.name), is_error=True)
-        own = self._own if self._own is not None and self._own.spec.name == tool.server else None
+        own = next((each for each in self._own if each.spec.name == tool.server), None)
         return await execute_call(
             self._connections.get(tool.server) or own or self._resource_tools,
             tool,
@@ -280,8 +280,9 @@ class Toolbox:
         if self._index is None or self._indexed_resources != offering:
             tools = [tool for connection in self.connections for tool in connection.tools]
             tools += self._resource_tools.tools if offering else ()
-            if self._own is not None and self._own.spec.name not in self._connections:
-                tools += self._own.tools
+            for own in self._own:
+                if own.spec.name not in self._connections:
+                    tools += own.tools
             self._index, self._indexed_resources = _index([self._present(tool) for tool in tools]), offering
         return self._index
 
