@@ -71,7 +71,9 @@ async def show_command(
     values = next(server for server in config.dump_redacted()["servers"] if server["name"] == name)
     if not as_json:
         server = next(server for server in config.servers if server.name == name)
-        values = {session.terminal.word("runs" if hasattr(server, "command") else "address"): _how(server), **values}
+        # A server in this process has neither.
+        if how := _how(server):
+            values = {session.terminal.word("runs" if hasattr(server, "command") else "address"): how, **values}
     session.show_value(values, as_json=as_json)
     if as_json:
         return

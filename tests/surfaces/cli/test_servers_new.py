@@ -120,7 +120,8 @@ args = ["-m", "mcp_servers.weather"]
     assert shown("show", "weather") == (False, True)
     assert shown("test", "weather") == (True, False)
     assert shown("show", "weather") == (True, False)
-    assert "The present date and time" in command("--config", str(server), "servers", "show", "local").out
+    local = command("--config", str(server), "servers", "show", "local").out
+    assert ("The present date and time" in local, "address" in local) == (True, False)
 
 
 def test_the_knowledge_server_is_in_the_gallery_and_answers_without_the_name_of_a_base(tmp_path: Path) -> None:
