@@ -14,7 +14,7 @@ from rkllm_mcp.agent.tool_set import ToolCaller, ToolFinder, ToolSelection, Tool
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ToolEvidence
 from rkllm_mcp.text import Language, language_of_text
 
 
@@ -201,16 +201,24 @@ class TurnPreparation:
             followed = before
         # Those on demand are found with find_tools, which there is only in a list.
         offered = [tool for tool in tools if tool.name not in asked and not tool.on_demand]
-        shares = await self._tools.shares_in_data(words)
-        found = await search.evidence(words, offered)
-        evidence = [replace(each, data=shares.get(each.tool.name, 0.0)) for each in found]
+        evidence = await self._evidence(words, offered)
         if choice == "required":
             ranked = sorted(evidence, key=lambda each: -each.words)
             return offer_of_all([each.tool for each in ranked])
         offer = offer_of(evidence, followed)
+        if followed and words.endswith(f"\n{text}"):
+            # It only looks like a follow-up if its own words and values ask for another tool.
+            alone = offer_of(await self._evidence(text, offered))
+            offer = alone if alone.begins not in {"", followed} and alone.guesses[0].has_value else offer
         # With passages in its turn a question is answered from them, unless it is about a tool in every word or value.
         best = offer.guesses[0] if offer.begins else None
         return offer if not asked or (best is not None and (best.has_value or best.is_explained)) else NO_OFFER
+
+    async def _evidence(self, words: str, tools: Sequence[ToolSpec]) -> list[ToolEvidence]:
+        """Return what a question shows about each of the tools, their data among it."""
+        shares = await self._tools.shares_in_data(words)
+        found = await self._selection.search.evidence(words, tools)
+        return [replace(each, data=shares.get(each.tool.name, 0.0)) for each in found]
 
     async def _tell_tools(self, conversation: Conversation, request: TurnRequest) -> str:
         """Choose the tool list of a new conversation; return the tools that a later turn has to describe."""

@@ -140,6 +140,8 @@ def search_of_question(folder: Path, question: str) -> str:
     name = max(texts, key=lambda name: weight(f"{name}\n{texts[name]}"), default="")
     if not weights:
         names = normalize("NFC", ", ".join(islice(texts, _MOST_LISTED_NAMES)))
+        if not texts:
+            return Sentence(sentences_for(question)["no_files"])
         said = "no_words" if any(map(_WORD.fullmatch, own_words(question)[0])) else "files"
         return Sentence(sentences_for(question)[said].format(names=names))
     lines = [line.strip()[:_SHOWN_LINE_CHARS] for line in texts[name].splitlines() if line.strip()]

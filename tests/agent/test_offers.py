@@ -89,6 +89,14 @@ async def test_a_follow_up_is_shown_with_the_tool_of_the_question_before_and_tha
     ]
 
 
+async def test_a_question_that_only_looks_like_a_follow_up_is_shown_with_the_tool_of_its_own_words() -> None:
+    clock = takes("clock", "What time it is now at a place.", "board", read_only=True, timezone="string")
+    table = Table(toolbox=ScriptedToolbox({"calculate": "391", "clock": "noon"}, specs=(*TOOLS, clock)))
+    await table.ask("17 * 23", call("calculate", expression="17 * 23"), text("391."))
+    await table.ask("What time is it in Toronto?", call("clock", timezone="Toronto"), text("Noon."))
+    assert table.cards[2] == ("clock", "-> clock")
+
+
 @pytest.mark.parametrize("question", ["What can you do?", "And what else?", "How about you?"])
 async def test_a_question_that_has_no_word_of_its_own_does_not_continue_the_tool_of_the_question_before(
     question: str,

@@ -196,6 +196,8 @@ def test_a_folder_is_found_by_its_name_and_what_is_missing_is_said(folder: Path)
     assert list_of_question(folder, "what is in the songs folder") == "evening.txt (19 bytes)"
     assert list_of_question(folder, "my files?").splitlines()[0] == "songs/"
     nothing = "No file has any of these words in its name or content. The files are: {}."
+    (folder / "nothing").mkdir()
+    assert search_of_question(folder / "nothing", "請求書は?") == "フォルダにファイルはありません。"
     assert search_of_question(folder, "invoices?") == nothing.format("plan.md, やること.txt, songs/evening.txt")
 
 
