@@ -280,7 +280,7 @@ class RkllmModel:
         if len(tools) > _MANY_TOOLS:
             # What finds their calls is compiled, a millisecond for each name; the run finds it in the cache.
             await run_costly(lambda: self._detector(tools, options).feed("."))
-        if self._held is not None and not prompt.pictures:
+        if self._held is not None and not prompt.pictures and (tools or options.others or options.grammar):
             # Compiling takes milliseconds; the run finds the result in the cache.
             await run_costly(partial(self._compile, tools, options))
         run = self._new_run(conversation, tools, options, prompt, sight)

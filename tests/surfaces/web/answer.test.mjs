@@ -124,7 +124,7 @@ test("the costs of all rounds are added, and the prompt is that of the last", ()
     decode_ms: 50,
     time_to_first_token_ms: 12,
   };
-  const { costs } = after([usage, { ...usage, prompt_tokens: 130, time_to_first_token_ms: 7 }]);
+  const { costs } = after([usage, { ...usage, prompt_tokens: 130, time_to_first_token_ms: 7, corrections: 3 }]);
   assert.deepEqual(costs, {
     prompt: 130,
     prefilled: 180,
@@ -134,6 +134,7 @@ test("the costs of all rounds are added, and the prompt is that of the last", ()
     decode_ms: 100,
     first_ms: 12,
     last: usage.generated_tokens,
+    corrections: 3,
   });
 });
 
