@@ -133,7 +133,7 @@ def describe_board(config: Config, machine: Machine) -> dict[str, Any]:
     hottest = system.hottest(machine)
     total, free = (system.memory_bytes(machine, name) for name in ("MemTotal", "MemAvailable"))
     return {
-        "name": (machine.strings("proc/device-tree/model") or ("not a board",))[0],
+        "name": (machine.strings("proc/device-tree/model") or ("a machine that is not a board",))[0],
         "soc": soc.name if soc else None,
         "npu_cores": soc.npu_cores if soc else None,
         "kernel": machine.text("proc/sys/kernel/osrelease"),
@@ -226,6 +226,10 @@ class BoardReport:
             problem, log = str(error), error.last_lines if isinstance(error, WorkerDiedError) else ()
         except OSError as error:
             problem = f"{type(error).__name__}: {error}"
+        except BaseException:
+            # Ctrl-C: the next run of the command makes this part again.
+            result["problem"] = "stopped before its end"
+            raise
         result["seconds"] = round(spent + time.monotonic() - began, 1)
         result.pop("problem", None)
         result.pop("log", None)

@@ -110,6 +110,15 @@ def test_a_report_that_was_stopped_goes_on_and_one_of_another_board_is_refused(
     assert report.values["parts"]["trial"]["left"] == 20
     again = BoardReport.open(configured({**RK3588}), tmp_path / "out")
     assert again.waiting == ["probe", "bench", "trial"]
+
+    def interrupt(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        again.run_part("probe", interrupt)
+    again.save()
+    assert BoardReport.open(configured({**RK3588}), tmp_path / "out").waiting == ["probe", "bench", "trial"]
+    assert "- probe failed: stopped before its end" in again.page_file.read_text("utf-8")
     with pytest.raises(UsageError, match="is of another board, model or kernel; start anew with --again"):
         BoardReport.open(configured({**ORANGE_PI_5}), tmp_path / "out")
     assert BoardReport.open(configured({**ORANGE_PI_5}), tmp_path / "out", again=True).waiting == [*PARTS]
