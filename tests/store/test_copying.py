@@ -16,6 +16,7 @@ from rkllm_mcp.records import CallRecord, StoredApproval, StoredConversation, Sw
 from rkllm_mcp.store.conversations import Conversations, StoredResponses
 from rkllm_mcp.store.copying import Copied, copy_store
 from rkllm_mcp.store.database import Database, Transaction, open_database
+from rkllm_mcp.store.memories import Memories
 from rkllm_mcp.store.postgres import open_postgres
 from rkllm_mcp.store.schedules import Schedules
 from rkllm_mcp.store.tables import ApprovalTable, DailyUsage, DeviceKeys, SwitchTable, daily_totals
@@ -133,6 +134,7 @@ async def test_a_copy_there_and_back_is_what_it_was_and_a_second_one_adds_nothin
         await filled(file)
         schedule = await Schedules(file).add(TENANT, new_schedule("the weather", "daily 07:30", "Asia/Tokyo", 0.0))
         assert await Schedules(file).request_run(TENANT, schedule.id)
+        await Memories(file).add("my dog's name is Hachi", "en", is_pinned=True)
         whole, nothing = Copied(2, 1, 2, permissions=1, devices=1, schedules=1), Copied(0, 0, 0, 2)
         assert [await copy_store(file, shared, TENANT) for _ in range(2)] == [whole, nothing]
         assert [await copy_store(shared, other, TENANT) for _ in range(2)] == [whole, nothing]
