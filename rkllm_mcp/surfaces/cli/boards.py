@@ -185,7 +185,7 @@ def _write_joined(session: Session, target: Path, shared: Mapping[str, Any]) -> 
     editing.add_boards(target, shared["boards"])
     names = ", ".join(board["name"] for board in shared["boards"])
     session.status(f"Written to {target}, for this account alone: this board is {shared['name']}.")
-    session.status(f"  [service] host and {len(shared['api_keys'])} keys of the owner")
+    session.status("  [service] host and api_keys")
     session.status(f"  [store] url, {redacted_text(shared['store'])}" if shared["store"] else "  no shared database")
     session.status(f"  [[boards]]: {names}")
     session.status("Now start this board's service, and write HAProxy's file again: rkllm-mcp boards haproxy.")
