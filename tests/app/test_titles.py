@@ -183,9 +183,15 @@ def counted_as_real(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def board(
-    folder: Path, rules: str = RULES, extra: str = "", *, speed: str = "flat", context: int = 4096, **model: str
+    folder: Path,
+    rules: str = RULES,
+    extra: str = "",
+    *,
+    speed: str = "flat",
+    context: int = 4096,
+    template: str = "qwen2.5",
 ) -> AsyncGenerator[Board]:
-    path = scripted_model(folder / "model", rules, context=context, **model)
+    path = scripted_model(folder / "model", rules, context=context, template=template)
     demo = make_demo(folder, (), extra=extra, speed=speed)
     text = demo.config.read_text("utf-8").replace(
         'name = "demo"', f'path = "{path}"\nwarm_up = false\ncontext_tokens = {context}', 1
