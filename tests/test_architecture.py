@@ -85,7 +85,7 @@ def _layers() -> Layers:
     )
     pure = frozenset({"prompt", "toolcalls", "schedules"})
     known = values | pure | {"config", "tasks"}
-    io = frozenset({"board", "models", "store", "runtime", "mcp_client", "openapi", "builtin"})
+    io = frozenset({"board", "models", "store", "runtime", "mcp_client", "openapi", "builtin", "speech"})
     below = known | io | {"tools", "memory", "providers", "agent"}
     application = frozenset({"app", "completions", "diagnostics"})
     surface = known | application
@@ -120,7 +120,7 @@ def _layers() -> Layers:
             | {"store", *(f"surfaces.{name}" for name in ("terminal", "tables", "invocation", "running_service"))},
             # /api/pull and /api/delete change model folders.
             "surfaces.http": surface
-            | {"models", "surfaces.invitations"}
+            | {"models", "speech", "surfaces.invitations"}
             | {f"surfaces.{name}" for name in ("boards", "terminal", "invocation", "running_service")},
             # The services that run, for the service itself and for the commands that use one.
             "surfaces.running_service": known | {"app"},
@@ -131,7 +131,7 @@ def _layers() -> Layers:
             "surfaces.mcp_server": surface | {f"surfaces.{name}" for name in ("terminal", "invocation", "chat")},
             # The command ``models`` shows and changes model folders.
             "surfaces.cli": surface
-            | {"models"}
+            | {"models", "speech"}
             | {
                 f"surfaces.{name}"
                 for name in (

@@ -34,6 +34,8 @@ from rkllm_mcp.config.servers import ServerConfig, StdioServer, is_own
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.text import Language, language_of_setting
 
+_SPEECH_ADDRESS = r"^(wyoming://[^/\s#]+/?|https?://[^/\s]+\S*)$"
+
 Occasion: TypeAlias = Literal["failed", "too_long", "no_answer", "busy"]
 
 
@@ -489,6 +491,23 @@ class SecuritySection(Section):
     """Folders announced to servers as roots; none when empty. Relative to the configuration file."""
 
 
+class SpeechSection(Section):
+    """Speech: the programs that make text of recordings and sound of texts."""
+
+    stt: Annotated[str, Field(pattern=_SPEECH_ADDRESS)] | None = None
+    """The program that recognises speech: `wyoming://127.0.0.1:10300`, or `http://127.0.0.1:8000/v1#MODEL` for one with
+    OpenAI's API; none when not given.
+    """
+    tts: Annotated[str, Field(pattern=_SPEECH_ADDRESS)] | None = None
+    """The program that speaks, with an address like `stt`; none when not given."""
+    voice: Annotated[str, Field(min_length=1)] | None = None
+    """The voice of answers; the program's own choice when not given."""
+    api_key: Annotated[str, Field(min_length=1)] | None = None
+    """Key of a program with OpenAI's API; preferably as ${VAR}."""
+    timeout_s: Seconds = 60.0
+    """Time limit for a recording, and for each sentence that is spoken."""
+
+
 class Sections(Section):
     """All sections of a configuration file."""
 
@@ -502,6 +521,7 @@ class Sections(Section):
     tenants: Annotated[tuple[TenantSection, ...], Field(strict=False)] = ()
     store: StoreSection = StoreSection()
     boards: Annotated[tuple[BoardSection, ...], Field(strict=False)] = ()
+    speech: SpeechSection = SpeechSection()
 
     @model_validator(mode="after")
     def _check_names(self) -> Sections:

@@ -72,6 +72,7 @@ _GROUPS: Mapping[str, Mapping[str, CommandEntry]] = {
         "resources": CommandEntry("resources", "List and read resources of MCP servers."),
         "prompts": CommandEntry("resources", "List and show prompts of MCP servers.", "prompts_app"),
         "knowledge": CommandEntry("knowledge", "Manage and search knowledge bases of your documents."),
+        "voice": CommandEntry("voice", "Make text of a recording, and speak a text."),
     },
     "Conversations, service and upkeep": {
         "status": CommandEntry("maintenance", "Show whether the assistant runs, where, and with which model."),

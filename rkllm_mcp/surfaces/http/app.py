@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rkllm_mcp.surfaces.http import (
     approvals,
+    audio,
     board,
     completions,
     conversations,
@@ -48,6 +49,7 @@ _MODULES = (
     models,
     model_catalogue,
     openai,
+    audio,
     ollama,
     execute,
     conversations,

@@ -102,10 +102,9 @@ NOT_OFFERED: Mapping[str, str] = {
     "/v1/responses/*/cancel": "no answer is made in the background here; end the request that waits for it",
     "/v1/conversations/*/items": _NO_CONVERSATIONS,
     "/v1/conversations$": _NO_CONVERSATIONS,
-    "/v1/audio": "no speech is made or recognised here; this model reads and writes text",
     "/v1/images": "no pictures are made here; a model that sees reads them in a question",
     "/v1/videos": "no videos are made or read here",
-    "/v1/realtime": "no speech is made or recognised here; this model reads and writes text",
+    "/v1/realtime": "no speech goes both ways at once; ask POST /v1/audio/transcriptions and POST /v1/audio/speech",
     **dict.fromkeys(
         ["/v1/files", "/v1/uploads", "/v1/vector_stores"],
         "no files are kept for an API; send the text in the request, or add documents on the page",

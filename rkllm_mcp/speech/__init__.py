@@ -1,0 +1,1 @@
+"""Speech: a recording becomes text, and text becomes sound, by the programs that the owner configured."""

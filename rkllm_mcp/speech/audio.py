@@ -1,0 +1,275 @@
+"""Sound as 16-bit samples of one channel: read from a recording, written in the formats of OpenAI's API.
+
+WAV is read here. Other formats are decoded by PyAV in a process of its own with limits, because decoders of foreign
+files are attacked; PyAV belongs to the extra ``speech``.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import wave
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Literal, TypeAlias
+
+import anyio
+import numpy as np
+
+from rkllm_mcp.errors import UsageError
+
+# Its types are generic in ways that a reader gains nothing from.
+_np: Any = np
+
+# What every recogniser takes, samples per second.
+RATE = 16_000
+SAMPLE_BYTES = 2
+MOST_BYTES = 25 * 1024 * 1024
+MOST_SECONDS = 600
+# Seconds of the processor and bytes of memory of the process that decodes; its result is at most 19 MB.
+DECODE_CPU_S = 60
+DECODE_BYTES = 1536 * 1024 * 1024
+_DECODE_WAIT_S = 90
+_BLOCK = 10 * RATE
+_FULL_SCALE = 32_767
+# Of mp3, opus and aac: speech needs no more.
+_BIT_RATE = 48_000
+# A WAV whose length is not known yet, as streams have it.
+_UNKNOWN_BYTES = 0xFFFF_FFFF
+
+SoundFormat: TypeAlias = Literal["wav", "pcm", "mp3", "opus", "flac", "aac"]
+FORMATS: tuple[SoundFormat, ...] = ("wav", "pcm", "mp3", "opus", "flac", "aac")
+MEDIA: dict[SoundFormat, str] = {
+    "wav": "audio/wav",
+    "pcm": "audio/pcm",
+    "mp3": "audio/mpeg",
+    "opus": "audio/ogg",
+    "flac": "audio/flac",
+    "aac": "audio/aac",
+}
+# PyAV's container and codec for each format, and the sample rates that the codec takes; the first if none fits.
+_ENCODERS: dict[str, tuple[str, str, tuple[int, ...]]] = {
+    "mp3": ("mp3", "libmp3lame", (24_000, 16_000, 22_050, 32_000, 44_100, 48_000)),
+    "opus": ("ogg", "libopus", (24_000, 16_000, 48_000)),
+    "flac": ("flac", "flac", ()),
+    "aac": ("adts", "aac", (24_000, 16_000, 22_050, 32_000, 44_100, 48_000)),
+}
+
+
+@dataclass(eq=False)
+class SoundError(UsageError):
+    """A recording that cannot be read, or a format that cannot be written; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Sound:
+    """Sound of one channel.
+
+    Args:
+        samples: 16-bit, little-endian.
+        rate: samples per second.
+    """
+
+    samples: bytes
+    rate: int = RATE
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return len(self.samples) / SAMPLE_BYTES / self.rate
+
+    def at(self, rate: int) -> Sound:
+        """Return it with another sample rate."""
+        if rate == self.rate:
+            return self
+        return Sound(_resample(_np.frombuffer(self.samples, "<i2"), self.rate, rate).tobytes(), rate)
+
+
+async def read_recording(data: bytes) -> Sound:
+    """Return a recording of any format at ``RATE``.
+
+    Raises:
+        SoundError: it is empty, damaged, too long, or of a format that needs PyAV.
+    """
+    if not data:
+        raise SoundError("the recording is empty; record again")
+    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
+        return await anyio.to_thread.run_sync(read_wav, data)
+    if find_spec("av") is None:
+        message = "only WAV is read here; send WAV, or have the owner run 'rkllm-mcp install speech'"
+        raise SoundError(message)
+    return await _decode(data)
+
+
+def read_wav(data: bytes) -> Sound:
+    """Return a WAV at ``RATE``: 8, 16, 24 or 32 bits, any channels and rate.
+
+    Raises:
+        SoundError: it is damaged, too long, or its samples are no whole numbers.
+    """
+    try:
+        with wave.open(io.BytesIO(data)) as file:
+            channels, width, rate, _, _, _ = file.getparams()
+            if not (1 <= channels <= 64 and 1_000 <= rate <= 384_000):
+                raise SoundError(f"the recording has {channels} channels and {rate} samples a second; record again")
+            content = file.readframes(MOST_SECONDS * rate + 1)
+    except (wave.Error, EOFError, OSError) as error:
+        raise SoundError(f"the WAV cannot be read ({error}); send whole numbers of 8 to 32 bits (PCM)") from None
+    frames = len(content) // (width * channels)
+    _check_length(frames, rate)
+    samples = _from_pcm(content[: frames * width * channels], width).reshape(frames, channels)
+    mono = samples[:, 0] if channels == 1 else samples.mean(axis=1, dtype=_np.float32).astype(_np.int16)
+    return Sound(_np.ascontiguousarray(mono, "<i2").tobytes(), rate).at(RATE)
+
+
+def _check_length(frames: int, rate: int) -> None:
+    if not frames:
+        raise SoundError("the recording has no sound; record again")
+    if frames > MOST_SECONDS * rate:
+        raise SoundError(f"the recording is longer than {MOST_SECONDS // 60} minutes; send it in parts")
+
+
+def _from_pcm(content: bytes, width: int) -> Any:
+    """Return samples of 8, 16, 24 or 32 bits as 16 bits: the two highest bytes of each."""
+    if width == 1:
+        return (_np.frombuffer(content, _np.uint8).astype(_np.int16) - 128) << 8
+    if width == SAMPLE_BYTES:
+        return _np.frombuffer(content, "<i2")
+    parts = _np.frombuffer(content, _np.uint8).reshape(-1, width)[:, -SAMPLE_BYTES:]
+    return _np.ascontiguousarray(parts).view("<i2").reshape(-1)
+
+
+def _resample(samples: Any, rate: int, wanted: int) -> Any:
+    """Return samples at another rate: the mean over each new sample's time, or between neighbours if there are more.
+
+    Speech needs no better filter; blocks keep the memory small.
+    """
+    count = len(samples) * wanted // rate
+    made = _np.empty(count, "<i2")
+    step = rate / wanted
+    for start in range(0, count, _BLOCK):
+        end = min(start + _BLOCK, count)
+        first, last = int(start * step), min(len(samples), int(end * step) + 2)
+        block = samples[first:last].astype(_np.float64)
+        edges = _np.arange(start, end + 1) * step - first
+        if step > 1:
+            sums = _np.concatenate(([0.0], _np.cumsum(block)))
+            values = _np.diff(_np.interp(edges, _np.arange(len(sums)), sums)) / step
+        else:
+            values = _np.interp(edges[:-1], _np.arange(len(block)), block)
+        made[start:end] = _np.clip(_np.rint(values), -_FULL_SCALE - 1, _FULL_SCALE)
+    return made
+
+
+async def _decode(data: bytes) -> Sound:
+    """Return what the process ``speech.decoder`` makes of a recording; a hostile file costs that process alone."""
+    command = [sys.executable, "-m", "rkllm_mcp.speech.decoder"]
+    with anyio.move_on_after(_DECODE_WAIT_S):
+        done = await anyio.run_process(command, input=data, check=False)
+        reason = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        if done.returncode == 0:
+            _check_length(len(done.stdout) // SAMPLE_BYTES, RATE)
+            return Sound(done.stdout)
+        advice = reason if done.returncode == 1 and reason else "its decoder gave up"
+        raise SoundError(f"the recording cannot be read: {advice}; record it again, or send WAV")
+    raise SoundError(f"the recording was not decoded within {_DECODE_WAIT_S} s; send a shorter one, or WAV")
+
+
+def wav_header(rate: int, sample_bytes: int | None = None) -> bytes:
+    """Return the header of a WAV with one channel of 16 bits; of unknown length if ``sample_bytes`` is None."""
+    size = _UNKNOWN_BYTES if sample_bytes is None else sample_bytes
+    parts = (b"RIFF", _u32(min(_UNKNOWN_BYTES, size + 36)), b"WAVEfmt ", _u32(16), b"\x01\x00\x01\x00", _u32(rate))
+    return b"".join((*parts, _u32(rate * SAMPLE_BYTES), b"\x02\x00\x10\x00data", _u32(size)))
+
+
+def _u32(value: int) -> bytes:
+    return value.to_bytes(4, "little")
+
+
+def wav_of(sound: Sound) -> bytes:
+    """Return sound as a WAV file."""
+    return wav_header(sound.rate, len(sound.samples)) + sound.samples
+
+
+class SoundWriter:
+    """Writes parts of one sound in a format, so that the first is heard before the last is made.
+
+    Raises:
+        SoundError: the format needs PyAV, which is not installed.
+    """
+
+    def __init__(self, form: SoundFormat) -> None:
+        if form in _ENCODERS and find_spec("av") is None:
+            message = f"{form} needs PyAV; ask for wav or pcm, or have the owner run 'rkllm-mcp install speech'"
+            raise SoundError(message)
+        self._form = form
+        self._rate = 0
+        self._encoder: _Encoder | None = None
+
+    def write(self, sound: Sound) -> bytes:
+        """Return the bytes of the next part; it has the sample rate of the first."""
+        begins = not self._rate
+        if begins:
+            rates = _ENCODERS[self._form][2] if self._form in _ENCODERS else ()
+            self._rate = sound.rate if not rates or sound.rate in rates else rates[0]
+            self._encoder = _Encoder(self._form, self._rate) if self._form in _ENCODERS else None
+        sound = sound.at(self._rate)
+        if self._encoder is not None:
+            return self._encoder.encode(sound)
+        return (wav_header(self._rate) if begins and self._form == "wav" else b"") + sound.samples
+
+    def end(self) -> bytes:
+        """Return the bytes that are left."""
+        return b"" if self._encoder is None else self._encoder.end()
+
+
+class _Encoder:
+    """One stream of PyAV whose bytes are taken away as they are written."""
+
+    def __init__(self, form: str, rate: int) -> None:
+        import av  # an extra
+
+        container, codec, _ = _ENCODERS[form]
+        self._av: Any = av
+        self._file = _Written()
+        self._container: Any = av.open(self._file, "w", format=container)
+        self._stream: Any = self._container.add_stream(codec, rate=rate, layout="mono")
+        self._stream.bit_rate = _BIT_RATE
+
+    def encode(self, sound: Sound) -> bytes:
+        frame = self._av.AudioFrame.from_ndarray(_np.frombuffer(sound.samples, "<i2")[None, :], "s16", "mono")
+        frame.sample_rate = sound.rate
+        self._container.mux(self._stream.encode(frame))
+        return self._file.taken()
+
+    def end(self) -> bytes:
+        self._container.mux(self._stream.encode(None))
+        self._container.close()
+        return self._file.taken()
+
+
+class _Written(io.RawIOBase):
+    """A file that cannot be wound back; what is written is kept until it is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        return len(data)
+
+    def taken(self) -> bytes:
+        taken, self._parts = b"".join(self._parts), []
+        return taken
+
+
+def blocks_of(sound: Sound, milliseconds: int = 100) -> Iterator[bytes]:
+    """Yield the samples in blocks of so many milliseconds."""
+    size = max(1, sound.rate * milliseconds // 1000) * SAMPLE_BYTES
+    for start in range(0, len(sound.samples), size):
+        yield sound.samples[start : start + size]

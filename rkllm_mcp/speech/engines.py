@@ -1,0 +1,329 @@
+"""The programs that recognise and speak: a Wyoming server, or a service with OpenAI's API.
+
+    recording ─▶ 16 kHz samples ─▶ Recogniser.transcribe ─▶ pieces of text
+    text ─▶ sentences ─▶ Speaker.speak ─▶ sound
+
+Wyoming 1.10 is Home Assistant's protocol for speech; it has neither keys nor encryption. Each wait is bounded, and a
+program that dies, hangs or answers something else costs one request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+import anyio
+import httpx2
+
+from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.messages import as_list, as_mapping
+from rkllm_mcp.speech.audio import MOST_SECONDS, RATE, Sound, SoundError, blocks_of, read_recording, wav_of
+from rkllm_mcp.text import shorten
+
+if TYPE_CHECKING:
+    from wyoming.client import AsyncTcpClient
+    from wyoming.event import Event
+
+    from rkllm_mcp.config.sections import SpeechSection
+
+_CONNECT_S = 10.0
+_REASON_CHARS = 200
+_WYOMING_PORT = 10_300
+# As much as ten minutes of sound at 48 kHz.
+_MOST_SOUND_BYTES = MOST_SECONDS * 48_000 * 2
+
+
+@dataclass(eq=False)
+class SpeechError(RkllmMcpError):
+    """A program for speech that does not answer, or answers something else."""
+
+    address: str
+    reason: str
+
+    def __str__(self) -> str:
+        """Return what is wrong and what to do."""
+        return (
+            f"the program for speech at {self.address} {self.reason}; see that it runs, and that [speech] in the "
+            "configuration has its address"
+        )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of what was said.
+
+    Args:
+        text: its words.
+        start_s: where it begins in the recording.
+        end_s: where it ends; None if the program does not say.
+    """
+
+    text: str
+    start_s: float = 0.0
+    end_s: float | None = None
+
+
+@dataclass(frozen=True)
+class NamedVoice:
+    """A voice that can be asked for."""
+
+    name: str
+    languages: tuple[str, ...] = ()
+
+
+class Recogniser(Protocol):
+    """Makes text of speech."""
+
+    def transcribe(
+        self, sound: Sound, language: str = "", prompt: str = ""
+    ) -> AbstractAsyncContextManager[AsyncGenerator[Piece, None]]:
+        """Yield the generator of the pieces of a recording; ``language`` is a code such as ``ja``, or empty."""
+        ...
+
+
+class Speaker(Protocol):
+    """Makes sound of text."""
+
+    async def speak(self, text: str, voice: str = "", speed: float = 1.0) -> Sound:
+        """Return the sound of one sentence; ``voice`` is one of ``voices``, or empty for the usual one."""
+        ...
+
+    async def voices(self) -> tuple[NamedVoice, ...]:
+        """Return the voices that the program names."""
+        ...
+
+
+def recogniser_of(section: SpeechSection) -> Recogniser | None:
+    """Return the program that recognises speech; None if none is configured."""
+    if section.stt is None:
+        return None
+    if section.stt.startswith("wyoming:"):
+        return _Wyoming(section.stt, section.timeout_s)
+    return _OpenAI(section.stt, section)
+
+
+def speaker_of(section: SpeechSection) -> Speaker | None:
+    """Return the program that speaks; None if none is configured."""
+    if section.tts is None:
+        return None
+    if section.tts.startswith("wyoming:"):
+        return _Wyoming(section.tts, section.timeout_s, section.voice)
+    return _OpenAI(section.tts, section)
+
+
+class _Wyoming:
+    """A program that speaks Wyoming; one connection for each request, as Home Assistant does."""
+
+    def __init__(self, address: str, timeout_s: float, voice: str | None = None) -> None:
+        self._address, self._timeout_s, self._voice = address, timeout_s, voice
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncGenerator[AsyncTcpClient, None]:
+        if find_spec("wyoming") is None:
+            reason = "needs the library wyoming: run 'rkllm-mcp install speech'"
+            raise SpeechError(self._address, reason)
+        from wyoming.client import AsyncTcpClient  # an extra
+
+        parts = urlsplit(self._address)
+        client = AsyncTcpClient(parts.hostname or "", parts.port or _WYOMING_PORT)
+        try:
+            with anyio.fail_after(_CONNECT_S):
+                await client.connect()
+        except (OSError, TimeoutError) as error:
+            raise SpeechError(self._address, f"cannot be reached ({error or 'no answer'})") from None
+        try:
+            with anyio.fail_after(self._timeout_s):
+                yield client
+        except TimeoutError:
+            raise SpeechError(self._address, f"did not answer within {self._timeout_s:g} s") from None
+        except (EOFError, OSError) as error:
+            raise SpeechError(self._address, f"ended the connection ({type(error).__name__})") from None
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SpeechError(self._address, f"answered something else than Wyoming ({error})") from None
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(1), suppress(OSError):
+                await client.disconnect()
+
+    async def _events(self, client: AsyncTcpClient) -> AsyncGenerator[Event, None]:
+        """Yield what the program sends; its error and its end are a SpeechError."""
+        while True:
+            event = await client.read_event()
+            if event is None:
+                raise SpeechError(self._address, "ended the connection before its answer")
+            if event.type == "error":
+                reason = str(event.data.get("text") or event.data.get("code") or "nothing more")
+                raise SpeechError(self._address, f"failed: {shorten(reason, _REASON_CHARS)}")
+            yield event
+
+    @asynccontextmanager
+    async def transcribe(
+        self, sound: Sound, language: str = "", prompt: str = ""
+    ) -> AsyncGenerator[AsyncGenerator[Piece, None], None]:
+        wishes: dict[str, Any] = {"language": language} if language else {}
+        if prompt:
+            wishes["transcript_terms"] = [prompt]
+        form = {"rate": RATE, "width": 2, "channels": 1}
+        async with self._connected() as client:
+            await _send(client, "transcribe", wishes)
+            await _send(client, "audio-start", form)
+            for block in blocks_of(sound):
+                await _send(client, "audio-chunk", form, block)
+            await _send(client, "audio-stop", {})
+            yield self._pieces(client)
+
+    async def _pieces(self, client: AsyncTcpClient) -> AsyncGenerator[Piece, None]:
+        is_streamed = False
+        async for event in self._events(client):
+            if event.type == "transcript-chunk":
+                is_streamed = True
+                yield Piece(str(event.data["text"]))
+            elif event.type == "transcript-stop":
+                return
+            elif event.type == "transcript" and not is_streamed:
+                yield Piece(str(event.data["text"]))
+                return
+
+    async def speak(self, text: str, voice: str = "", speed: float = 1.0) -> Sound:  # noqa: ARG002
+        """See ``Speaker.speak``; Wyoming has no speed."""
+        name = voice or self._voice
+        wishes: dict[str, Any] = {"text": text, "voice": {"name": name}} if name else {"text": text}
+        samples, rate = bytearray(), 0
+        async with self._connected() as client:
+            await _send(client, "synthesize", wishes)
+            async for event in self._events(client):
+                if event.type == "audio-start":
+                    rate = _checked_rate(event.data)
+                elif event.type == "audio-chunk":
+                    rate = rate or _checked_rate(event.data)
+                    samples += event.payload or b""
+                    if len(samples) > _MOST_SOUND_BYTES:
+                        raise SpeechError(self._address, "sends sound without an end")
+                elif event.type == "audio-stop":
+                    break
+        return Sound(bytes(samples[: len(samples) // 2 * 2]), rate or RATE)
+
+    async def voices(self) -> tuple[NamedVoice, ...]:
+        """See ``Speaker.voices``."""
+        async with self._connected() as client:
+            await _send(client, "describe", {})
+            async for event in self._events(client):
+                if event.type == "info":
+                    programs = map(as_mapping, as_list(event.data.get("tts")))
+                    voices = [as_mapping(voice) for each in programs for voice in as_list(each.get("voices"))]
+                    return tuple(
+                        NamedVoice(str(voice["name"]), tuple(map(str, as_list(voice.get("languages")))))
+                        for voice in voices
+                        if voice.get("name")
+                    )
+        return ()
+
+
+async def _send(client: AsyncTcpClient, kind: str, data: dict[str, Any], payload: bytes | None = None) -> None:
+    # Not the classes of wyoming.audio, which import a module that Python 3.13 no longer has.
+    from wyoming.event import Event
+
+    await client.write_event(Event(kind, data, payload))
+
+
+def _checked_rate(data: dict[str, Any]) -> int:
+    rate, width, channels = int(data["rate"]), int(data["width"]), int(data["channels"])
+    if not (width == 2 and channels == 1 and 4_000 <= rate <= 192_000):
+        raise ValueError(f"sound of {channels} channels with {width} bytes at {rate} a second")
+    return rate
+
+
+class _OpenAI:
+    """A service with OpenAI's API for audio, such as speaches or a server of whisper.cpp."""
+
+    def __init__(self, address: str, section: SpeechSection) -> None:
+        base, _, model = address.partition("#")
+        self._address, self._model, self._section = base.rstrip("/"), model, section
+
+    @asynccontextmanager
+    async def _request(self, path: str, **content: Any) -> AsyncGenerator[httpx2.Response, None]:
+        key = self._section.api_key
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        timeout = httpx2.Timeout(self._section.timeout_s, connect=_CONNECT_S)
+        method, address = "POST" if content else "GET", f"{self._address}{path}"
+        try:
+            with anyio.fail_after(self._section.timeout_s):
+                client = httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=False)
+                async with client, client.stream(method, address, **content) as response:
+                    if response.is_error:
+                        reason = _reason_of(await _body(response, _MOST_SOUND_BYTES))
+                        raise SpeechError(self._address, f"answered {response.status_code}: {reason}")
+                    yield response
+        except TimeoutError:
+            raise SpeechError(self._address, f"did not answer within {self._section.timeout_s:g} s") from None
+        except httpx2.HTTPError as error:
+            raise SpeechError(self._address, f"cannot be asked ({error or type(error).__name__})") from None
+
+    @asynccontextmanager
+    async def transcribe(
+        self, sound: Sound, language: str = "", prompt: str = ""
+    ) -> AsyncGenerator[AsyncGenerator[Piece, None], None]:
+        fields = {"language": language, "prompt": prompt, "response_format": "verbose_json"}
+        data = {"model": self._model or "whisper-1", **{name: value for name, value in fields.items() if value}}
+        files = {"file": ("speech.wav", wav_of(sound), "audio/wav")}
+        async with self._request("/audio/transcriptions", data=data, files=files) as response:
+            yield self._pieces(response)
+
+    async def _pieces(self, response: httpx2.Response) -> AsyncGenerator[Piece, None]:
+        try:
+            body = as_mapping(json.loads(await _body(response, _MOST_SOUND_BYTES)))
+            segments = [as_mapping(segment) for segment in as_list(body.get("segments"))]
+            if any(str(segment.get("text", "")).strip() for segment in segments):
+                for segment in segments:
+                    yield Piece(str(segment["text"]), float(segment["start"]), float(segment["end"]))
+                return
+            yield Piece(str(body["text"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise SpeechError(self._address, f"answered something else than a transcription ({error})") from None
+
+    async def speak(self, text: str, voice: str = "", speed: float = 1.0) -> Sound:
+        """See ``Speaker.speak``."""
+        body: dict[str, Any] = {"model": self._model or "tts-1", "input": text, "response_format": "wav"}
+        body["voice"] = voice or self._section.voice or "alloy"
+        if speed != 1.0:
+            body["speed"] = speed
+        async with self._request("/audio/speech", json=body) as response:
+            content = await _body(response, _MOST_SOUND_BYTES)
+        try:
+            return await read_recording(content)
+        except SoundError as error:
+            raise SpeechError(self._address, f"sent no sound ({error})") from None
+
+    async def voices(self) -> tuple[NamedVoice, ...]:
+        """See ``Speaker.voices``; OpenAI's API has no list, so other servers' is asked for."""
+        try:
+            async with self._request("/audio/voices") as response:
+                body: Any = json.loads(await _body(response, 1_000_000))
+        except (SpeechError, ValueError):
+            body = {}
+        listed = as_list(as_mapping(body).get("voices") or body)
+        names = [str(as_mapping(each).get("name") or as_mapping(each).get("id") or "") or str(each) for each in listed]
+        return tuple(map(NamedVoice, names or ([self._section.voice] if self._section.voice else [])))
+
+
+async def _body(response: httpx2.Response, most: int) -> bytes:
+    content = bytearray()
+    async for part in response.aiter_bytes():
+        content += part
+        if len(content) > most:
+            raise httpx2.HTTPError("the answer has no end")
+    return bytes(content)
+
+
+def _reason_of(content: bytes) -> str:
+    """Return the message of an error of OpenAI's API, or the beginning of the body."""
+    try:
+        body: Any = json.loads(content)
+    except ValueError:
+        body = {}
+    message = as_mapping(as_mapping(body).get("error")).get("message") or content.decode("utf-8", "replace")
+    return shorten(" ".join(str(message).split()), _REASON_CHARS) or "nothing more"

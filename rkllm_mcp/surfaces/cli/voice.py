@@ -1,0 +1,98 @@
+"""Speech on the command line: ``rkllm-mcp voice`` asks the programs of ``[speech]``."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.speech.audio import MOST_BYTES, Sound, read_recording, wav_of
+from rkllm_mcp.speech.engines import recogniser_of, speaker_of
+from rkllm_mcp.speech.sentences import sentences_of
+from rkllm_mcp.surfaces.cli.files import write_new
+from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, option
+from rkllm_mcp.surfaces.invocation import Session
+from rkllm_mcp.surfaces.terminal import printable
+
+if TYPE_CHECKING:
+    from rkllm_mcp.speech.engines import Speaker
+
+app = typer.Typer(no_args_is_help=True)
+
+
+def _missing(key: str, port: int) -> UsageError:
+    line = f'{key} = "wyoming://127.0.0.1:{port}"'
+    return UsageError(f"no program for this is configured; write {line} under [speech] in the configuration")
+
+
+def _speaker(session: Session) -> Speaker:
+    speaker = speaker_of(session.config().speech)
+    if speaker is None:
+        raise _missing("tts", 10_200)
+    return speaker
+
+
+@command(app, "transcribe")
+async def transcribe_command(
+    session: Session,
+    file: Annotated[str, argument("A recording of up to 10 minutes; WAV, and others with the extra speech.", "FILE")],
+    language: Annotated[str, option("The language that is spoken, such as ja.", "CODE")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print the text of a recording."""
+    recogniser = recogniser_of(session.config().speech)
+    if recogniser is None:
+        raise _missing("stt", 10_300)
+    try:
+        with Path(file).expanduser().open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read ({error.strerror}); name a recording") from None
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"{file} is larger than 25 MB; cut it into parts")
+    sound = await read_recording(data)
+    async with recogniser.transcribe(sound, language) as pieces:
+        text = "".join([piece.text async for piece in pieces]).strip()
+    session.show({"text": text, "seconds": round(sound.seconds, 1)}, f"{printable(text)}\n", as_json=as_json)
+
+
+@command(app, "say")
+async def say_command(
+    session: Session,
+    text: Annotated[str, argument("The text; code, tables and addresses in it are left out.", "TEXT")],
+    voice: Annotated[str, option("One of 'rkllm-mcp voice list'.", "NAME")] = "",
+    output: Annotated[str | None, option("Write the sound to a new WAV file instead of playing it.", "FILE")] = None,
+) -> None:
+    """Speak a text, on the board's loudspeaker or into a file."""
+    speaker = _speaker(session)
+    player = shutil.which("aplay")
+    if output is None and player is None:
+        message = "aplay is missing, which plays sound; install it (sudo apt install alsa-utils), or give --output"
+        raise UsageError(message)
+    sounds = [await speaker.speak(sentence, voice) for sentence in sentences_of(text)]
+    if not sounds:
+        raise UsageError("there is nothing to say in this text; code, tables and addresses are left out")
+    rate = sounds[0].rate
+    sound = Sound(b"".join(each.at(rate).samples for each in sounds), rate)
+    if output is not None:
+        write_new(output, wav_of(sound))
+        session.status(f"{sound.seconds:.1f} s written to {output}")
+        return
+    done = subprocess.run([str(player), "-q"], input=wav_of(sound), check=False, capture_output=True)
+    if done.returncode:
+        reason = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+        raise UsageError(f"the sound cannot be played ({printable(reason)}); give --output to write it to a file")
+
+
+@command(app, "list")
+async def list_command(session: Session, as_json: AsJson = False) -> None:
+    """List the voices of the program that speaks."""
+    voices = await _speaker(session).voices()
+    value = [{"name": voice.name, "languages": list(voice.languages)} for voice in voices]
+    rows = [(voice.name, ", ".join(voice.languages)) for voice in voices]
+    listing = session.terminal.table(("NAME", "LANGUAGES"), rows) if rows else ""
+    session.show(value, listing, as_json=as_json, none="The program names no voices; --voice takes any of its own.")
