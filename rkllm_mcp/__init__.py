@@ -14,8 +14,9 @@ Values that every package knows: ``errors``, ``messages``, ``events``, ``generat
 exception itself, ``config`` checks the configuration, ``board`` reads the machine, ``models`` holds model folders and
 fetches their files, ``store`` is one SQLite file, and ``schedules`` has rules of time. ``openapi`` and ``builtin``
 are tool servers in this process, and ``tools`` makes one toolbox of all servers. ``memory`` finds and recalls what a
-person wants remembered. ``providers`` are the chat models. ``app`` is the composition root, ``completions`` answers
-clients that send the whole conversation, and ``diagnostics`` checks, probes and measures.
+person wants remembered, and ``speech`` asks the programs that recognise and speak. ``providers`` are the chat models.
+``app`` is the composition root, ``completions`` answers clients that send the whole conversation, and ``diagnostics``
+checks, probes and measures.
 
 The names below are imported on first use, so that importing one of them does not load the others' libraries.
 """

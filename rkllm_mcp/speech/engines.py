@@ -54,7 +54,7 @@ class SpeechError(RkllmMcpError):
 
 
 @dataclass(frozen=True)
-class Piece:
+class SpokenText:
     """A part of what was said.
 
     Args:
@@ -81,7 +81,7 @@ class Recogniser(Protocol):
 
     def transcribe(
         self, sound: Sound, language: str = "", prompt: str = ""
-    ) -> AbstractAsyncContextManager[AsyncGenerator[Piece, None]]:
+    ) -> AbstractAsyncContextManager[AsyncGenerator[SpokenText, None]]:
         """Yield the generator of the pieces of a recording; ``language`` is a code such as ``ja``, or empty."""
         ...
 
@@ -163,7 +163,7 @@ class _Wyoming:
     @asynccontextmanager
     async def transcribe(
         self, sound: Sound, language: str = "", prompt: str = ""
-    ) -> AsyncGenerator[AsyncGenerator[Piece, None], None]:
+    ) -> AsyncGenerator[AsyncGenerator[SpokenText, None], None]:
         wishes: dict[str, Any] = {"language": language} if language else {}
         if prompt:
             wishes["transcript_terms"] = [prompt]
@@ -176,16 +176,16 @@ class _Wyoming:
             await _send(client, "audio-stop", {})
             yield self._pieces(client)
 
-    async def _pieces(self, client: AsyncTcpClient) -> AsyncGenerator[Piece, None]:
+    async def _pieces(self, client: AsyncTcpClient) -> AsyncGenerator[SpokenText, None]:
         is_streamed = False
         async for event in self._events(client):
             if event.type == "transcript-chunk":
                 is_streamed = True
-                yield Piece(str(event.data["text"]))
+                yield SpokenText(str(event.data["text"]))
             elif event.type == "transcript-stop":
                 return
             elif event.type == "transcript" and not is_streamed:
-                yield Piece(str(event.data["text"]))
+                yield SpokenText(str(event.data["text"]))
                 return
 
     async def speak(self, text: str, voice: str = "", speed: float = 1.0) -> Sound:  # noqa: ARG002
@@ -266,22 +266,22 @@ class _OpenAI:
     @asynccontextmanager
     async def transcribe(
         self, sound: Sound, language: str = "", prompt: str = ""
-    ) -> AsyncGenerator[AsyncGenerator[Piece, None], None]:
+    ) -> AsyncGenerator[AsyncGenerator[SpokenText, None], None]:
         fields = {"language": language, "prompt": prompt, "response_format": "verbose_json"}
         data = {"model": self._model or "whisper-1", **{name: value for name, value in fields.items() if value}}
         files = {"file": ("speech.wav", wav_of(sound), "audio/wav")}
         async with self._request("/audio/transcriptions", data=data, files=files) as response:
             yield self._pieces(response)
 
-    async def _pieces(self, response: httpx2.Response) -> AsyncGenerator[Piece, None]:
+    async def _pieces(self, response: httpx2.Response) -> AsyncGenerator[SpokenText, None]:
         try:
             body = as_mapping(json.loads(await _body(response, _MOST_SOUND_BYTES)))
             segments = [as_mapping(segment) for segment in as_list(body.get("segments"))]
             if any(str(segment.get("text", "")).strip() for segment in segments):
                 for segment in segments:
-                    yield Piece(str(segment["text"]), float(segment["start"]), float(segment["end"]))
+                    yield SpokenText(str(segment["text"]), float(segment["start"]), float(segment["end"]))
                 return
-            yield Piece(str(body["text"]))
+            yield SpokenText(str(body["text"]))
         except (KeyError, TypeError, ValueError) as error:
             raise SpeechError(self._address, f"answered something else than a transcription ({error})") from None
 

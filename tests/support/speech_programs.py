@@ -94,7 +94,8 @@ class _WyomingHandler(socketserver.StreamRequestHandler):
         heard = 0
         while line := self.rfile.readline():
             head = json.loads(line)
-            kind, data = head["type"], head.get("data") or {}
+            kind: str = head["type"]
+            data: dict[str, Any] = head.get("data") or {}
             if head.get("data_length"):
                 data |= json.loads(self.rfile.read(head["data_length"]))
             heard += len(self.rfile.read(head.get("payload_length") or 0))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import anyio
 import typer
 
 from rkllm_mcp.errors import UsageError
@@ -36,6 +36,17 @@ def _speaker(session: Session) -> Speaker:
     return speaker
 
 
+def _content_of(file: str) -> bytes:
+    try:
+        with Path(file).expanduser().open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read ({error.strerror}); name a recording") from None
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"{file} is larger than 25 MB; cut it into parts")
+    return data
+
+
 @command(app, "transcribe")
 async def transcribe_command(
     session: Session,
@@ -47,14 +58,7 @@ async def transcribe_command(
     recogniser = recogniser_of(session.config().speech)
     if recogniser is None:
         raise _missing("stt", 10_300)
-    try:
-        with Path(file).expanduser().open("rb") as opened:
-            data = opened.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read ({error.strerror}); name a recording") from None
-    if len(data) > MOST_BYTES:
-        raise UsageError(f"{file} is larger than 25 MB; cut it into parts")
-    sound = await read_recording(data)
+    sound = await read_recording(_content_of(file))
     async with recogniser.transcribe(sound, language) as pieces:
         text = "".join([piece.text async for piece in pieces]).strip()
     session.show({"text": text, "seconds": round(sound.seconds, 1)}, f"{printable(text)}\n", as_json=as_json)
@@ -82,7 +86,7 @@ async def say_command(
         write_new(output, wav_of(sound))
         session.status(f"{sound.seconds:.1f} s written to {output}")
         return
-    done = subprocess.run([str(player), "-q"], input=wav_of(sound), check=False, capture_output=True)
+    done = await anyio.run_process([str(player), "-q"], input=wav_of(sound), check=False)
     if done.returncode:
         reason = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
         raise UsageError(f"the sound cannot be played ({printable(reason)}); give --output to write it to a file")

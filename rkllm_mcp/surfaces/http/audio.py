@@ -30,7 +30,7 @@ from rkllm_mcp.speech.audio import (
     SoundWriter,
     read_recording,
 )
-from rkllm_mcp.speech.engines import Piece, Recogniser, Speaker, SpeechError, recogniser_of, speaker_of
+from rkllm_mcp.speech.engines import Recogniser, Speaker, SpeechError, SpokenText, recogniser_of, speaker_of
 from rkllm_mcp.speech.sentences import sentences_of
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
@@ -203,7 +203,7 @@ async def _read(data: bytes) -> Sound:
         raise HTTPError(400, str(error), param="file", code="invalid_audio") from None
 
 
-async def _recognise(recogniser: Recogniser, sound: Sound, fields: TranscriptionForm) -> list[Piece]:
+async def _recognise(recogniser: Recogniser, sound: Sound, fields: TranscriptionForm) -> list[SpokenText]:
     async with _AT_ONCE:
         try:
             async with recogniser.transcribe(sound, fields.language, fields.prompt) as pieces:
@@ -231,7 +231,7 @@ async def _stream_text(recogniser: Recogniser, sound: Sound, fields: Transcripti
     stream.feed(records([json.dumps(done, ensure_ascii=False)]))
 
 
-def _written(form: TextFormat, pieces: Sequence[Piece], sound: Sound, language: str) -> Response:
+def _written(form: TextFormat, pieces: Sequence[SpokenText], sound: Sound, language: str) -> Response:
     text = "".join(piece.text for piece in pieces).strip()
     if form == "json":
         return JSONResponse({"text": text, "usage": {"type": "duration", "seconds": round(sound.seconds, 1)}})
