@@ -39,6 +39,32 @@ class HeldLimits:
     clock: Callable[[], float] = time.monotonic
 
 
+class CorrectionCost:
+    """What the corrections of a response have cost so far."""
+
+    def __init__(self, limits: HeldLimits) -> None:
+        self.corrections = 0
+        self._limits = limits
+        self._lost_s = 0.0
+        self._began_at: float | None = None
+
+    @property
+    def is_too_high(self) -> bool:
+        """True if no other correction may be made."""
+        return self.corrections >= self._limits.corrections or self._lost_s >= self._limits.seconds
+
+    def begin(self) -> None:
+        """Count a correction, whose time runs until ``end``."""
+        self.corrections += 1
+        self._began_at = self._limits.clock()
+
+    def end(self) -> None:
+        """A token has come: the correction before it, if there was one, is over."""
+        if self._began_at is not None:
+            self._lost_s += self._limits.clock() - self._began_at
+            self._began_at = None
+
+
 class _Phase(Enum):
     """What the next token of a response is."""
 
@@ -77,7 +103,7 @@ class Holding:
         may_call: bool = False,
         can_heat: bool = True,
     ) -> None:
-        self.corrections = 0
+        self.cost = CorrectionCost(limits or HeldLimits())
         self.is_over = False  # the held answer is complete: the run can end
         self.is_corrected = False  # the run has to be aborted, and started again with the ids that stay
         self.is_hot = False  # the next run is one of few tokens, with a higher temperature
@@ -85,7 +111,6 @@ class Holding:
         self._detector = detector
         self._answer = answer
         self._calls = calls
-        self._limits = limits or HeldLimits()
         named = "|".join(re.escape(text) for text in sorted(markers, key=len, reverse=True) if text.strip())
         self._markers = re.compile(f"({named})") if named else None
         self._may_call = may_call
@@ -98,8 +123,6 @@ class Holding:
         self._lead = ""  # written by the host before the first token, and not shown yet
         self._waited = ""  # what may begin thinking
         self._tries = 0
-        self._lost_s = 0.0
-        self._corrected_at: float | None = None
 
     @property
     def is_active(self) -> bool:
@@ -140,9 +163,7 @@ class Holding:
 
         ``is_end``: it is a token that ends the answer.
         """
-        if self._corrected_at is not None:
-            self._lost_s += self._limits.clock() - self._corrected_at
-            self._corrected_at = None
+        self.cost.end()
         lead, self._lead = self._lead, ""
         if self._phase is _Phase.WAITING and self._answer is not None:
             return self._wait(ids, text, self._answer, is_end=is_end)
@@ -233,8 +254,7 @@ class Holding:
             self.is_over = True
             self._release()
             return kept
-        limits = self._limits
-        if held.has_failed or self.corrections >= limits.corrections or self._lost_s >= limits.seconds:
+        if held.has_failed or self.cost.is_too_high:
             if ids[-1] < 0:
                 ids.pop()
             self._release()
@@ -260,8 +280,7 @@ class Holding:
                 return kept + rejected
             written = rejected
         else:
-            self.corrections += 1
-            self._corrected_at = limits.clock()
+            self.cost.begin()
         self.is_corrected = True
         self._replace_last(ids, kept, written)
         return kept + written

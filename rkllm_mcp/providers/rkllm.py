@@ -529,7 +529,7 @@ class RkllmModel:
         stats = join_stats(parts)
         if stats.finish == "length":
             turn.add(FinishPart("length"))
-        corrections = 0 if run.holding is None else run.holding.corrections
+        corrections = 0 if run.holding is None else run.holding.cost.corrections
         figures = [
             replace(event, thinking_tokens=run.thinking_tokens, corrections=corrections)
             if isinstance(event, Usage)
