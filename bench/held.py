@@ -24,10 +24,9 @@ from rkllm_mcp.completions.completion import with_note
 from rkllm_mcp.completions.structured_output import FormatMismatchError, ResponseFormat
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import Event, Text, ToolCallDetected, Usage
-from rkllm_mcp.generation import ModelOptions
+from rkllm_mcp.generation import HeldLimits, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.models.cards import choose_model
-from rkllm_mcp.providers.holding import HeldLimits
 from rkllm_mcp.providers.rkllm import RkllmModel
 from rkllm_mcp.runtime.engine import open_engine
 from rkllm_mcp.sampling import SamplingOverrides

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+# The variable that names another folder for the stored data.
+STATE_VARIABLE = "RKLLM_MCP_STATE"
 _FOLDERS = {"cache": ".cache", "config": ".config", "data": ".local/share", "state": ".local/state"}
 
 
@@ -18,3 +20,9 @@ def user_folder(kind: Literal["cache", "config", "data", "state"], environment: 
     folder = Path(environment.get(f"XDG_{kind.upper()}_HOME", ""))
     home = Path(environment.get("HOME") or Path.home())
     return (folder if folder.is_absolute() else home / _FOLDERS[kind]) / "rkllm-mcp"
+
+
+def state_folder(env: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of the owner's stored data."""
+    override = env.get(STATE_VARIABLE, "")
+    return Path(override).expanduser() if override else user_folder("state", env)

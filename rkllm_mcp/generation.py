@@ -5,6 +5,7 @@ Input, GenerationOptions ─▶ engine ─▶ Token … RunStats (generation) or
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -354,3 +355,12 @@ def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     if list(first[:shortest]) == list(second[:shortest]):
         return shortest
     return next(index for index in range(shortest) if first[index] != second[index])
+
+
+@dataclass(frozen=True)
+class HeldLimits:
+    """How much correcting a response may cost, beyond which it goes on as without."""
+
+    corrections: int = 8
+    seconds: float = 3.0  # from a wrong token to the first token of the run after it, all corrections together
+    clock: Callable[[], float] = time.monotonic

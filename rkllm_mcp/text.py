@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timezone
 from typing import Literal, TypeAlias
 
 from rkllm_base.ranges import HIRAGANA, KATAKANA
@@ -91,3 +92,13 @@ def language_of_header(accept_language: str) -> Language | None:
 def language_of_text(text: str) -> Language:
     """Return ``ja`` for a text with kana, else ``en``."""
     return "ja" if _KANA.search(text) else "en"
+
+
+def moment(at: float) -> str:
+    """Return a local time, to the minute."""
+    return datetime.fromtimestamp(at, timezone.utc).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def stamp(at: float) -> str:
+    """Return a time in ISO 8601, UTC, to the microsecond."""
+    return datetime.fromtimestamp(at, timezone.utc).isoformat()

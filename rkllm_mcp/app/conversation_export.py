@@ -9,7 +9,6 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import (
@@ -29,7 +28,7 @@ from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import Ending, Picture, StoredTurn
 from rkllm_mcp.records import ConversationSummary, StoredConversation
-from rkllm_mcp.text import with_closed_fence
+from rkllm_mcp.text import moment, stamp, with_closed_fence
 
 Format = Literal["markdown", "json"]
 # Identifies the format of old files.
@@ -59,11 +58,6 @@ def _turn(turn: StoredTurn) -> str:
     return "\n\n".join(parts)
 
 
-def moment(at: float) -> str:
-    """Return a local time, to the minute."""
-    return datetime.fromtimestamp(at, timezone.utc).astimezone().strftime("%Y-%m-%d %H:%M")
-
-
 def as_json(conversations: Sequence[StoredConversation]) -> str:
     """Return JSON: an object for one conversation, a list for several."""
     objects = [_object(conversation) for conversation in conversations]
@@ -88,11 +82,6 @@ def _object(stored: StoredConversation) -> dict[str, Any]:
 def _pictures(turn: StoredTurn) -> dict[str, Any]:
     data = [base64.b64encode(picture.data).decode() for picture in turn.pictures if picture.data]
     return {"pictures": data} if data else {}
-
-
-def stamp(at: float) -> str:
-    """Return a time in ISO 8601, UTC, to the microsecond."""
-    return datetime.fromtimestamp(at, timezone.utc).isoformat()
 
 
 _LAZY = ConfigDict(defer_build=True)

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rkllm_mcp.app.conversation_export import moment, stamp
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.records import LONGEST_ROW, MOST_ROWS, MemoryRow
+from rkllm_mcp.text import moment, stamp
 
 _LAZY = ConfigDict(defer_build=True)
 

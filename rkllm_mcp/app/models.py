@@ -34,6 +34,7 @@ from rkllm_mcp.errors import (
     RuntimeUnusableError,
     UsageError,
 )
+from rkllm_mcp.generation import HeldLimits
 from rkllm_mcp.models.cards import CATALOGUES, ModelFolder, list_models, model_directories
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.remote_settings import (
@@ -45,7 +46,6 @@ from rkllm_mcp.providers.remote_settings import (
 )
 
 if TYPE_CHECKING:
-    from rkllm_mcp.providers.holding import HeldLimits
     from rkllm_mcp.providers.remote import RemoteModel
     from rkllm_mcp.runtime.profile import RuntimeProfile
 
@@ -232,11 +232,12 @@ def held_limits(model: ModelFolder, profile: RuntimeProfile | None) -> HeldLimit
 
     The extra ``held`` may be missing, the card may switch it off, and a correction may cost more than a second attempt.
     """
-    from rkllm_mcp.providers.holding import HeldLimits
+    is_held = model.has_weights or not model.card.emulated if model.card.held is None else model.card.held
+    if not is_held:
+        return None
     from rkllm_mcp.toolcalls.constraint import is_installed
 
-    is_held = model.has_weights or not model.card.emulated if model.card.held is None else model.card.held
-    if not is_held or not is_installed():
+    if not is_installed():
         return None
     if profile is not None and (profile.reuses_prefix is False or (profile.restart_ms or 0) > _DEAREST_CORRECTION_MS):
         return None

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.app.settings import EMULATOR, chosen_model, store_limits
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import npu_loads, npu_nodes
@@ -22,17 +21,13 @@ from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.database import FILE_NAME, state_file
+from rkllm_mcp.text import moment
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.environment import ToolEnvironment
     from rkllm_mcp.prompt.conversation import PromptPart
     from rkllm_mcp.store import Store
     from rkllm_mcp.tools.toolbox import Toolbox
-
-
-def state_folder() -> Path:
-    """Return the folder of the owner's stored data."""
-    return state_file(os.environ).parent
 
 
 @asynccontextmanager

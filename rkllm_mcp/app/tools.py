@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rkllm_mcp.app.environment import ToolEnvironment
-from rkllm_mcp.app.memory_tools import MemoryTools
 from rkllm_mcp.app.settings import store_limits
 from rkllm_mcp.config.loading import search_order
 from rkllm_mcp.config.sections import Config
@@ -75,6 +74,8 @@ async def open_tools(
         )
         own: list[OwnTools] = []
         if config.agent.memory and config.agent.memory_tools:
+            from rkllm_mcp.app.memory_tools import MemoryTools
+
             own.append(MemoryTools(store.memories))
         if config.agent.schedule_tool:
             from rkllm_mcp.app.schedule_tool import ScheduleTool

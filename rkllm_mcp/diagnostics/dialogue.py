@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx2
 
+from rkllm_base.folders import STATE_VARIABLE
 from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.editing import checked_servers
@@ -25,7 +26,6 @@ from rkllm_mcp.config.sections import Config, StoreSection
 from rkllm_mcp.diagnostics.trial import GREEDY, ask_with_six_tools
 from rkllm_mcp.errors import RuntimeUnusableError, UsageError
 from rkllm_mcp.events import Text, Thinking, ToolCallDetected, Usage
-from rkllm_mcp.store.database import OVERRIDE
 
 DIALOGUE = (
     "こんにちは",
@@ -93,15 +93,15 @@ async def play_dialogue(config: Config, beside: str = "", on_step: OnStep = lamb
 @contextmanager
 def _unnoticed() -> Generator[None, None, None]:
     """Let conversations and calls be stored in a folder that is removed after the block."""
-    before = os.environ.get(OVERRIDE)
+    before = os.environ.get(STATE_VARIABLE)
     with tempfile.TemporaryDirectory() as folder:
-        os.environ[OVERRIDE] = folder
+        os.environ[STATE_VARIABLE] = folder
         try:
             yield
         finally:
-            del os.environ[OVERRIDE]
+            del os.environ[STATE_VARIABLE]
             if before is not None:
-                os.environ[OVERRIDE] = before
+                os.environ[STATE_VARIABLE] = before
 
 
 @asynccontextmanager

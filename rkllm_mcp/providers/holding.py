@@ -12,11 +12,10 @@ is continued in the shortest way, a call as the model wrote it: a tool and its v
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 
+from rkllm_mcp.generation import HeldLimits
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText, Segment
 from rkllm_mcp.sampling import Sampling
 from rkllm_mcp.toolcalls.constraint import Constraint, HeldText
@@ -24,19 +23,10 @@ from rkllm_mcp.toolcalls.detector import Detector
 from rkllm_mcp.toolcalls.syntax import CallFormat
 
 HOT_TRIES = 3
-HOT_TOKENS = 1
+_HOT_TOKENS = 1
 _HOTTEST = Sampling(temperature=1.0, top_k=40, top_p=0.95)
 # Number of tokens that one character may take, four bytes each of its own, and the text before it.
 _LONGEST_CHARACTER = 6
-
-
-@dataclass(frozen=True)
-class HeldLimits:
-    """How much correcting a response may cost, beyond which it goes on as without."""
-
-    corrections: int = 8
-    seconds: float = 3.0  # from a wrong token to the first token of the run after it, all corrections together
-    clock: Callable[[], float] = time.monotonic
 
 
 class CorrectionCost:
@@ -199,6 +189,10 @@ class Holding:
             self.is_hot = False  # the few tokens were right
         self.is_corrected = False
         return again
+
+    def most_tokens(self, left: int) -> int:
+        """Return how many tokens the next run may have, of those that are left for the response."""
+        return _HOT_TOKENS if self.is_hot else max(1, left)
 
     def sampling(self, usual: Sampling | None) -> Sampling | None:
         """Return the sampling of the next run."""

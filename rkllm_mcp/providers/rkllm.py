@@ -15,7 +15,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from rkllm_mcp.catalogue import status_line, translate
 from rkllm_mcp.errors import ModelFileError, WorkerDiedError
@@ -25,6 +26,7 @@ from rkllm_mcp.generation import (
     Generation,
     GenerationOptions,
     Generator,
+    HeldLimits,
     Input,
     ModelOptions,
     PrefixStore,
@@ -39,7 +41,6 @@ from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, stop_ids
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 from rkllm_mcp.protocols import DISCARD_EVENTS, EventSink, Turn
-from rkllm_mcp.providers.holding import HOT_TOKENS, HeldLimits, Holding
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.sight import Sight, image_input, is_shown_in_vain, see, see_to_count
 from rkllm_mcp.providers.stream_parts import FinishPart
@@ -47,11 +48,14 @@ from rkllm_mcp.providers.turn_builder import TurnBuilder
 from rkllm_mcp.sampling import Sampling, SamplingByPurpose, SamplingOverrides
 from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.text import language_of_text
-from rkllm_mcp.toolcalls.call_grammars import Constraints
-from rkllm_mcp.toolcalls.constraint import Constraint
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
 from rkllm_mcp.toolcalls.formats import marker_texts, select_syntaxes
 from rkllm_mcp.toolcalls.syntax import RESPONSES, CallFormat
+
+if TYPE_CHECKING:
+    from rkllm_mcp.providers.holding import Holding
+    from rkllm_mcp.toolcalls.call_grammars import Constraints
+    from rkllm_mcp.toolcalls.constraint import Constraint
 
 # Tolerance of the prefill report: releases differ in evaluating the last token of an answer, or of a prompt that
 # matches the cache completely, again (reference: rkllm-runtime 2.6).
@@ -235,7 +239,6 @@ class RkllmModel:
     ) -> None:
         self._engine = engine
         self._held = held
-        self._constraints = Constraints()
         self._form = form
         self._vision = vision
         self._blindness = blindness
@@ -429,6 +432,13 @@ class RkllmModel:
 
     # What is held
 
+    @cached_property
+    def _constraints(self) -> Constraints:
+        # Loaded with the first answer that is held: most are free text.
+        from rkllm_mcp.toolcalls.call_grammars import Constraints
+
+        return Constraints()
+
     def _callable(self, tools: Sequence[ToolSpec], options: ModelOptions) -> Sequence[ToolSpec]:
         """Return the tools that a call may name, of a forced call the one."""
         forced = options.forced_tool
@@ -462,6 +472,8 @@ class RkllmModel:
         answer = None if grammar is None or is_ambiguous else self._constraints.of_answer(grammar)
         if answer is None and not has_calls:
             return None
+        from rkllm_mcp.providers.holding import Holding
+
         is_forced = isinstance(options.tool_choice, ForcedTool) or options.tool_choice == "required"
         holding = Holding(
             form.tokenizer,
@@ -550,8 +562,8 @@ class RkllmModel:
 
     def _part_options(self, run: _PromptRun, holding: Holding, options: GenerationOptions) -> GenerationOptions:
         """Return the options of the next run of a response with held parts."""
-        left = HOT_TOKENS if holding.is_hot else max(1, options.max_new_tokens - len(run.ids))
-        return replace(options, max_new_tokens=left, sampling=holding.sampling(run.sampling))
+        most = holding.most_tokens(options.max_new_tokens - len(run.ids))
+        return replace(options, max_new_tokens=most, sampling=holding.sampling(run.sampling))
 
     def _goes_on(self, run: _PromptRun, most: int, last: RunStats, sink: EventSink) -> bool:
         """Return True if the ids so far need another run; text that the host wrote at the end is shown."""

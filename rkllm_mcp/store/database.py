@@ -19,12 +19,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import anyio
 
 from rkllm_base.databases import Fault, NewerSchemaError, migrations_of
-from rkllm_base.folders import user_folder
+from rkllm_base.folders import STATE_VARIABLE, state_folder
 from rkllm_base.sqlite import create_private, fault_of, migrate, steps_taken
 from rkllm_mcp.errors import StoreError
 
 FILE_NAME = "state.db"
-OVERRIDE = "RKLLM_MCP_STATE"
 DAY_S = 86400.0
 # The clock of a board without a battery can start anywhere. A larger step between two times is a clock correction.
 CLOCK_WAS_SET_S = 365 * DAY_S
@@ -35,8 +34,7 @@ def state_file(env: Mapping[str, str], tenant: str = "") -> Path:
 
     Each tenant has a folder below the owner's; the owner is the empty name.
     """
-    override = env.get(OVERRIDE, "")
-    folder = Path(override).expanduser() if override else user_folder("state", env)
+    folder = state_folder(env)
     if tenant:
         # A tenant's name can contain any character; its hash is a valid folder name.
         folder = folder / "tenants" / hashlib.sha256(tenant.encode()).hexdigest()[:16]
@@ -424,7 +422,7 @@ class SQLiteDatabase:
 
 
 REPORT = "report this with the output of --debug"
-_ELSEWHERE = f"name another folder in {OVERRIDE}"
+_ELSEWHERE = f"name another folder in {STATE_VARIABLE}"
 _REMEDIES = {
     Fault.DAMAGED: "move it away; a new one is made",
     Fault.FULL: "make room on that disk",

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from rkllm_mcp.app.preview import state_folder
+from rkllm_base.folders import state_folder
 
 if TYPE_CHECKING:
     from rkllm_mcp.config.sections import Config

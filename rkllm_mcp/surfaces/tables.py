@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, cast
 
-from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.app.schedules import upcoming
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.errors import UsageError
@@ -16,7 +15,7 @@ from rkllm_mcp.messages import PromptTemplate, Resource, ResourceTemplate, ToolS
 from rkllm_mcp.records import CallRecord, ConversationSummary, MemoryRow, Schedule
 from rkllm_mcp.schedules.rules import describe_moment, describe_rule, read_rule, read_zone
 from rkllm_mcp.surfaces.terminal import Terminal, printable, wrap
-from rkllm_mcp.text import collapse_whitespace, first_line, shorten
+from rkllm_mcp.text import collapse_whitespace, first_line, moment, shorten
 
 # Of a call's arguments, and of its error.
 _SHOWN_CHARS = 60

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from rkllm_base.folders import STATE_VARIABLE
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.diagnostics.dialogue import DIALOGUE, Dialogue, QuestionFigures, play_beside, play_dialogue
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.store.database import OVERRIDE
 from rkllm_mcp.surfaces.cli.bench import dialogue_text
 from rkllm_mcp.surfaces.terminal import Terminal
 
@@ -28,7 +28,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """The demo model on the emulated runtime, flat out, in an empty home."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("RKLLM_EMULATOR_SPEED", "flat")
-    monkeypatch.setenv(OVERRIDE, str(tmp_path / "state"))
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     return load_config().with_options(model="demo", library="emulator")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.app.preview import state_folder
+from rkllm_base.folders import state_folder
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.surfaces.cli.attached import attached_lines, service_to_use

@@ -19,6 +19,7 @@ from rkllm_mcp.generation import (
     FeedTokens,
     ForcedTool,
     GenerationOptions,
+    HeldLimits,
     Input,
     ModelOptions,
     RunStats,
@@ -27,7 +28,6 @@ from rkllm_mcp.generation import (
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.tokenizer import ControlText
-from rkllm_mcp.providers.holding import HeldLimits
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from rkllm_mcp.runtime.run import TokenDecoder
 from rkllm_mcp.sampling import Sampling, SamplingByPurpose

@@ -12,11 +12,10 @@ import anyio
 import pytest
 
 from rkllm_mcp.events import ModelEvent, Text, ToolCallDetected, Usage
-from rkllm_mcp.generation import AnswerGrammar, ModelOptions
+from rkllm_mcp.generation import AnswerGrammar, HeldLimits, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.tokenizer import ControlText
-from rkllm_mcp.providers.holding import HeldLimits
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.settings import EngineSettings

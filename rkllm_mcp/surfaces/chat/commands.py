@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import anyio
 
 from rkllm_mcp.app.assistant import PromptQuestion
-from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.app.person_memory import find_rows, keep_row
 from rkllm_mcp.app.preview import find_conversation, forget_approvals, matching_tools
 from rkllm_mcp.app.recorder import ask_again, take_back
@@ -52,7 +51,7 @@ from rkllm_mcp.surfaces.tables import (
     tool_text,
 )
 from rkllm_mcp.surfaces.terminal import wrap
-from rkllm_mcp.text import collapse_whitespace, shorten, without_files
+from rkllm_mcp.text import collapse_whitespace, moment, shorten, without_files
 
 if TYPE_CHECKING:
     from rkllm_mcp.surfaces.chat.host import ChatHost

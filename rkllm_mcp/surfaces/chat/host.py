@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from rkllm_mcp.app.person_memory import erase_row
-from rkllm_mcp.app.preview import set_switch
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import (
     Conversation,
@@ -270,6 +269,8 @@ class LocalHost:
 
     async def switch(self, name: str, *, is_on: bool) -> tuple[str, str | None]:
         """See ``ChatHost.switch``."""
+        from rkllm_mcp.app.preview import set_switch
+
         return set_switch(self._app.toolbox, self.config, name, is_on=is_on)
 
     async def conversation_grants(self, conversation_id: str) -> Sequence[tuple[str, str]]:

@@ -31,9 +31,8 @@ from typing import IO, Annotated, Any, cast
 import typer
 from pydantic import BaseModel, ValidationError
 
-from rkllm_base.folders import user_folder
+from rkllm_base.folders import state_folder, user_folder
 from rkllm_mcp import __version__
-from rkllm_mcp.app.preview import state_folder
 from rkllm_mcp.config.editing import draft_beside
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.models.cards import list_models

@@ -15,7 +15,7 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from rkllm_mcp.app.conversation_export import as_json, as_markdown, from_json, moment, summary_dict
+from rkllm_mcp.app.conversation_export import as_json, as_markdown, from_json, summary_dict
 from rkllm_mcp.app.preview import find_conversation, open_stored
 from rkllm_mcp.catalogue import Catalogue
 from rkllm_mcp.errors import UsageError
@@ -27,6 +27,7 @@ from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, in_l
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.tables import conversation_table
 from rkllm_mcp.surfaces.terminal import printable, wants_color
+from rkllm_mcp.text import moment
 
 
 def layout(stored: StoredConversation, texts: Catalogue) -> RenderableType:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from rkllm_base.folders import user_folder
+from rkllm_base.folders import state_folder, user_folder
 from rkllm_base.installation import (
     PACKAGE,
     InstallationError,
@@ -33,7 +33,6 @@ from rkllm_base.installation import (
     own_uv_folder,
 )
 from rkllm_mcp import __version__
-from rkllm_mcp.app.preview import state_folder
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import UsageError

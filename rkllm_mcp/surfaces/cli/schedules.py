@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 
-from rkllm_mcp.app.conversation_export import stamp
 from rkllm_mcp.app.preview import open_stored
 from rkllm_mcp.app.schedules import (
     export_schedule,
@@ -36,7 +35,7 @@ from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.running_service import service_for
 from rkllm_mcp.surfaces.tables import schedule_lines, schedule_table
 from rkllm_mcp.surfaces.terminal import printable
-from rkllm_mcp.text import collapse_whitespace
+from rkllm_mcp.text import collapse_whitespace, stamp
 
 OWNER = ""
 _EXAMPLE = 'such as "every weekday at 7:30 tell me the weather" or 「毎朝7時半に東京の天気」'

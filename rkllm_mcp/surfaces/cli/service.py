@@ -31,7 +31,6 @@ import typer
 from rkllm_base.addresses import is_loopback
 from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now, read_json
 from rkllm_base.folders import user_folder
-from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.app.preview import model_files, npu_devices, open_stored, reached_host
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.sections import Config, own_web_address, web_address
@@ -44,6 +43,7 @@ from rkllm_mcp.surfaces.cli.service_account import Account, account_of, open_to_
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.running_service import running_services, service_for
 from rkllm_mcp.surfaces.terminal import wants_color
+from rkllm_mcp.text import moment
 
 UNIT_NAME = "rkllm-mcp.service"
 # What importing, connecting and closing may take beside what the configuration grants, seconds.

@@ -29,9 +29,10 @@ import typer
 
 from rkllm_base.addresses import is_loopback
 from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now
+from rkllm_base.folders import state_folder
 from rkllm_base.installation import InstallationError, install_extra, module_words
 from rkllm_mcp.app.model_catalogue import by_recommendation, figures
-from rkllm_mcp.app.preview import read_gauges, state_folder
+from rkllm_mcp.app.preview import read_gauges
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.loading import load_config, search_order
 from rkllm_mcp.config.secrets import hash_key, new_key

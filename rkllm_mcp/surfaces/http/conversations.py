@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.app import conversation_export
-from rkllm_mcp.app.conversation_export import stamp, summary_dict
+from rkllm_mcp.app.conversation_export import summary_dict
 from rkllm_mcp.app.recorder import replace_turns
 from rkllm_mcp.completions.api import MOST_TOOLS, Positive, whole
 from rkllm_mcp.config.sampling import with_sampling
@@ -27,6 +27,7 @@ from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Route, RouteRespon
 from rkllm_mcp.surfaces.http.running_answers import read_elsewhere
 from rkllm_mcp.surfaces.http.state import OWNER, run_work, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import EventStream
+from rkllm_mcp.text import stamp
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import App

@@ -18,7 +18,6 @@ import anyio
 from pydantic import Field
 from starlette.requests import Request
 
-from rkllm_mcp.app.conversation_export import stamp
 from rkllm_mcp.app.schedules import (
     RunResult,
     ScheduleRunner,
@@ -43,7 +42,7 @@ from rkllm_mcp.surfaces.http.running_answers import RunningAnswer
 from rkllm_mcp.surfaces.http.state import ServiceState, tenant_of
 from rkllm_mcp.surfaces.http.streaming import EventList, meter_answer
 from rkllm_mcp.tasks import open_task_group
-from rkllm_mcp.text import Language, language_of_header
+from rkllm_mcp.text import Language, language_of_header, stamp
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import App

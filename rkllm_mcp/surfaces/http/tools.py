@@ -15,7 +15,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from rkllm_mcp.app.assistant import NO_RIGHT
-from rkllm_mcp.app.conversation_export import stamp
 from rkllm_mcp.completions.api import Tokens
 from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.config.servers import is_knowledge
@@ -29,7 +28,7 @@ from rkllm_mcp.surfaces.http.openai import count_text
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import MEBIBYTE, id_prefix, run_work, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import EventRecords, EventStream, while_connected
-from rkllm_mcp.text import Language, language_of_header
+from rkllm_mcp.text import Language, language_of_header, stamp
 from rkllm_mcp.toolcalls.results import result_text
 
 if TYPE_CHECKING:
