@@ -64,6 +64,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/surfaces/web/test_panels.py",
         "tests/surfaces/web/test_schedules.py",
         "tests/surfaces/web/test_tour.py",
+        "tests/surfaces/web/test_voice.py",
     ),
     "compiler": (
         "tests/native/test_c_programs.py",

@@ -121,7 +121,19 @@ def whole_chromium(browser: Browser) -> Generator[Browser]:
 
 
 @contextmanager
-def _launched(kind: BrowserType, names: tuple[str, ...]) -> Generator[Browser]:
+def hearing_chromium(browser: Browser, recording: Path) -> Generator[Browser]:
+    """A browser whose microphone hears a WAV file once, and which lets every page listen, until the block ends."""
+    heard = (
+        "--use-fake-device-for-media-stream",
+        "--use-fake-ui-for-media-stream",
+        f"--use-file-for-fake-audio-capture={recording}%noloop",
+    )
+    with _launched(browser.browser_type, (_WINDOWLESS, *_NAMES), heard) as hearing:
+        yield hearing
+
+
+@contextmanager
+def _launched(kind: BrowserType, names: tuple[str, ...], more: tuple[str, ...] = ()) -> Generator[Browser]:
     """The first of these programs that is installed."""
     program = next(filter(None, map(shutil.which, names)), None)
     if program is None:
@@ -129,7 +141,7 @@ def _launched(kind: BrowserType, names: tuple[str, ...]) -> Generator[Browser]:
     # A sandbox inside the sandbox of a CI machine cannot be had; the pages are our own.
     arguments = ["--no-sandbox", "--disable-dev-shm-usage"] if os.geteuid() == 0 or Path("/.dockerenv").exists() else []
     browser = kind.launch(
-        executable_path=program, args=[*arguments, f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1"]
+        executable_path=program, args=[*arguments, *more, f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1"]
     )
     try:
         yield browser

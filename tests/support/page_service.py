@@ -460,6 +460,8 @@ class PageService:
                 "titles": self.titles,
                 "board": "",
                 "shared": False,
+                "listens": False,
+                "speaks": False,
                 "settings": self.settings,
                 **self.several,
             },

@@ -240,6 +240,8 @@ class Me(DocumentedModel):
     storage: str = Field(description="Why nothing of this client is stored at present; empty where all is well.")
     board: str = Field(description="The name of this board among several; empty where no proxy names it.")
     shared: bool = Field(description="The boards share their store, so any of them may answer what is asked next.")
+    listens: bool = Field(description="A program that recognises speech is configured.")
+    speaks: bool = Field(description="A program that speaks is configured.")
     settings: dict[str, str] = Field(description="What the client has chosen on the page, by name.")
 
 
@@ -353,6 +355,8 @@ async def me(request: Request) -> Me:
         storage=failing.cause if failing else "",
         board=id_prefix(request).removesuffix("."),
         shared=tenant.app.store.is_shared,
+        listens=service.config.speech.stt is not None,
+        speaks=service.config.speech.tts is not None,
         settings=dict(tenant.app.page_settings),
     )
 

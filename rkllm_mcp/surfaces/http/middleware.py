@@ -194,7 +194,7 @@ _SECURITY = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(self)",
 }
 _EXPOSED = "X-Conversation-Id, X-Request-Id, X-Model, X-Board, Idempotent-Replayed, Retry-After"
 _METHODS = "GET, HEAD, POST, PATCH, DELETE, OPTIONS"

@@ -117,11 +117,13 @@ def test_a_screen_reader_finds_the_page_in_order_and_each_control_by_its_name(br
                       - checkbox "done" [checked] [disabled]
                   - heading "Below" [level=3]
                   - button "Copy"
+                  - button "Read aloud"
                   - button "Ask again"
               - textbox "Your question"
               - button "Add"
               - button "Prompt templates"
               - button "Options for the next question"
+              - button "Speak the question"
               - button "Send"
             """
         )
@@ -137,10 +139,10 @@ def test_everything_is_reached_by_keys_and_covered_controls_are_not(browser: Bro
         page.keyboard.press("Enter")
         assert page.evaluate(active) == "question"
         reached: list[str] = []
-        for _ in range(4):
+        for _ in range(5):
             page.keyboard.press("Tab")
             reached.append(page.evaluate(active))
-        assert reached == ["attach", "prompts", "options", "send"]
+        assert reached == ["attach", "prompts", "options", "microphone", "send"]
         page.keyboard.press("/")
         assert page.evaluate(active) == "question"
         page.click("#menu")

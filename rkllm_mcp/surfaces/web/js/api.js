@@ -137,6 +137,21 @@ export class Api {
   }
 
   /**
+   * The sound that the board makes of a text.
+   *
+   * @param {string} path
+   * @param {object} body
+   * @param {AbortSignal} signal ends it
+   * @returns {Promise<ArrayBuffer>}
+   */
+  async sound(path, body, signal) {
+    const response = await this.#send("POST", path, body, signal);
+    return response.arrayBuffer().catch(() => {
+      throw this.#lost(signal);
+    });
+  }
+
+  /**
    * Ask the assistant. The events come as they happen; the last one is of the kind `end`.
    *
    * @param {object} request the body of `/v1/execute`

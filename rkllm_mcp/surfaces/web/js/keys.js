@@ -6,7 +6,7 @@
  */
 
 /** @type {Record<string, string>} what a letter presses on a message */
-const BUTTONS = { c: ".copy", e: ".edit", r: ".again" };
+const BUTTONS = { c: ".copy", e: ".edit", r: ".again", s: ".aloud" };
 
 /**
  * @param {KeyboardEvent} event

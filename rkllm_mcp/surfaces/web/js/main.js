@@ -22,6 +22,8 @@ import { onLongPress } from "./press.js";
 import { sentenceOf } from "./problems.js";
 import { addressOf, codeOf, conversationOf, serverOf } from "./router.js";
 import { lookForSchedules } from "./schedule_notices.js";
+import { Microphone } from "./speech/microphone.js";
+import { speaker } from "./speech/speaker.js";
 import { showToast } from "./toast.js";
 
 applyTheme();
@@ -82,6 +84,7 @@ const composer = new Composer({
   changed: () => state.context?.later(),
   wordless: () => (files.pictures.length > 0 ? t("picture.question") : ""),
 });
+const microphone = new Microphone({ heard: (text) => composer.insert(text) });
 const files = new Files({
   write: (text) => composer.insert(text),
   store: (file) => documents.store(file),
@@ -212,6 +215,8 @@ async function introduce() {
     }
     void models.show(me);
     state.hasTitles = me.titles;
+    speaker.hasBoard = me.speaks;
+    microphone.hasBoard = me.listens;
     conversations.mayDelete = me.may_delete;
     byId("emulated").hidden = !me.emulated;
     byId("storage").hidden = !me.storage;
@@ -307,11 +312,13 @@ function deleted() {
   void conversations.load();
 }
 
-/** The keys of the page; Escape closes what is open, or else stops the answer. */
+/** The keys of the page; Escape closes what is open, or else stops the microphone, the voice, or the answer. */
 const ACTIONS = {
   escape: () => {
     if (state.hasDrawer) openDrawer(false);
     else if (panel.isOpen) panel.close();
+    else if (microphone.isOn) microphone.cancel();
+    else if (speaker.isReading) speaker.stop();
     else if (desk.isRunning) desk.stop();
   },
   search: () => {

@@ -11,6 +11,7 @@ import { button, choices, copyButton, iconButton, sourceButton } from "../button
 import { fill, h, hide, icon, joined } from "../dom.js";
 import { figure, language, named, say, t } from "../i18n.js";
 import { MarkdownView } from "../markdown/view.js";
+import { speaker } from "../speech/speaker.js";
 import { announce } from "./announcer.js";
 import { Answer } from "./answer.js";
 import { memoryChips } from "./memory_chips.js";
@@ -52,6 +53,7 @@ export class AnswerView {
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #clock;
   #isStopping = false;
+  #isRead = false;
 
   /**
    * @param {Surroundings} around
@@ -85,9 +87,26 @@ export class AnswerView {
     if (event.kind === "end") this.#end();
     else if (!this.#isPast) this.#pace.later();
     if (this.#isPast || isKnown) return;
-    if (event.kind === "text") for (const sentence of this.#sentences.feed(event.text)) announce(sentence);
+    if (event.kind === "text") {
+      for (const sentence of this.#sentences.feed(event.text)) announce(sentence);
+      this.#read(event.text);
+    }
     if (event.kind === "tool_call") announce(t("tool.calling", { name: event.name }));
     if (event.kind === "queued") announce(t("chat.queued", { count: event.position }));
+  }
+
+  /**
+   * Read the answer aloud as it comes, where that is wanted.
+   *
+   * @param {string} text the next piece
+   */
+  #read(text) {
+    if (!this.#isRead && speaker.isAutomatic && this.node.isConnected) {
+      speaker.begin(this);
+      fill(this.#foot, speaker.button(this, () => this.answer.text));
+    }
+    this.#isRead = true;
+    speaker.feed(this, text);
   }
 
   /** Whether the model reads: it ends that before it stops. */
@@ -159,6 +178,7 @@ export class AnswerView {
     // Below the answer, though they came before it.
     for (const [{ kind }, { node }] of this.#views) if (kind === "memories") this.#parts.append(node);
     if (!this.#isPast) for (const sentence of this.#sentences.finish()) announce(sentence);
+    speaker.finish(this);
     this.node.removeAttribute("aria-busy");
     this.#line.remove();
     const { reason = "", error = null } = this.answer.ending ?? {};
@@ -193,6 +213,7 @@ export class AnswerView {
     return [
       goOn && this.answer.isCut && button("chat.go_on", () => goOn(this.node), { class: "go-on" }),
       text && copyButton(() => this.answer.text),
+      text && speaker.button(this, () => this.answer.text),
       again && iconButton("again", "chat.again", (event) => again(/** @type {HTMLElement} */ (event.currentTarget)), {
           class: "icon-button again",
         }),

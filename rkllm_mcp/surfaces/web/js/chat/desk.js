@@ -9,6 +9,7 @@ import { byId, h, icon } from "../dom.js";
 import { say, t } from "../i18n.js";
 import { keepTyped, typed } from "../preferences.js";
 import { sentenceOf } from "../problems.js";
+import { speaker } from "../speech/speaker.js";
 import { announce } from "./announcer.js";
 import { Following } from "./following.js";
 import { QuestionCard } from "./questions.js";
@@ -85,6 +86,7 @@ export class Desk {
     const kept = id ? [...this.#unsettled].find((thread) => thread.id === id) : this.#begun;
     this.#begun = undefined;
     const thread = kept ?? this.#blank(id);
+    speaker.stop();
     this.thread = thread;
     this.#show(thread);
     if (kept) await this.refresh();
@@ -122,6 +124,7 @@ export class Desk {
       announce(t("chat.first"));
       return false;
     }
+    speaker.stop();
     byId("welcome").hidden = true;
     this.#place.querySelector(".load-problem")?.remove();
     void this.thread.ask(wish);

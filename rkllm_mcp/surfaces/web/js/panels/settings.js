@@ -11,6 +11,7 @@ import { canNotify } from "../home.js";
 import { say, t } from "../i18n.js";
 import { prefer, preference } from "../preferences.js";
 import { sentenceOf } from "../problems.js";
+import { speaker } from "../speech/speaker.js";
 import { MemorySection } from "./memory.js";
 import { SchedulesSection } from "./schedules.js";
 
@@ -27,7 +28,7 @@ const SHORTCUTS = /** @type {const} */ ([
   ["Ctrl + B", "keys.list"],
   ["↑", "keys.edit_last"],
   ["↑ ↓", "keys.messages"],
-  ["C / E / R", "keys.message"],
+  ["C / E / R / S", "keys.message"],
   ["← →", "keys.versions"],
   ["Ctrl + Alt + Enter", "keys.allow"],
   ["Ctrl + Alt + ⌫", "keys.deny"],
@@ -38,6 +39,7 @@ export class SettingsPanel {
   #key = h("p", { class: "muted" });
   #person = h("section", { class: "field", hidden: true });
   #memory = new MemorySection();
+  #speech = h("section", { class: "field" });
   #data = h("section", { class: "field", hidden: true });
   #about = h("dl", { class: "facts" });
   #schedules = new SchedulesSection();
@@ -92,12 +94,13 @@ export class SettingsPanel {
         ],
         applyTextSize,
       ),
+      this.#speech,
       this.#person,
       this.#memory.node,
       canNotify() &&
         h(
           "section",
-          { class: "server-head" },
+          { class: "server-head", id: "notices" },
           h("h3", {}, say("settings.notices")),
           toggle(preference("notices") === "on" && Notification.permission === "granted", t("settings.notices"), notices),
         ),
@@ -122,10 +125,31 @@ export class SettingsPanel {
   load() {
     this.#key.replaceChildren(say(this.#keys.isSet() ? "key.is_set" : "key.is_not_set"));
     this.#forget.hidden = !this.#keys.isSet();
+    this.#showSpeech();
     void this.#showPerson();
     void this.#memory.load();
     void this.#schedules.load();
     void this.#showAbout();
+  }
+
+  /** How answers are read aloud; another voice than the browser's is offered where the board has one. */
+  #showSpeech() {
+    if (this.#speech.contains(document.activeElement)) return;
+    /** @type {[string, string][]} */
+    const voices = [
+      ["", "speech.browser"],
+      ["board", "speech.board"],
+    ];
+    const automatic = toggle(speaker.isAutomatic, t("speech.automatic"), async (isOn) => {
+      prefer("aloud", isOn ? "on" : "");
+      automatic.setAttribute("aria-checked", String(isOn));
+      if (!isOn) speaker.stop();
+    });
+    fill(
+      this.#speech,
+      h("div", { class: "server-head" }, h("h3", {}, say("speech.automatic")), automatic),
+      speaker.hasBoard && choice("voice", "speech.voice", voices, () => speaker.stop()),
+    );
   }
 
   /** The text about the user, if this key may change it; a text that is being written stays. */
@@ -220,11 +244,11 @@ async function openConnections() {
 async function notices(isOn) {
   const isAllowed = isOn && (await Notification.requestPermission()) === "granted";
   prefer("notices", isAllowed ? "on" : "");
-  document.querySelector("#panel-content [role=switch]")?.setAttribute("aria-checked", String(isAllowed));
+  document.querySelector("#notices [role=switch]")?.setAttribute("aria-checked", String(isAllowed));
 }
 
 /**
- * @param {"language" | "theme" | "size"} name
+ * @param {"language" | "theme" | "size" | "voice"} name
  * @param {string} title
  * @param {[string, string][]} options values and phrases
  * @param {() => void} apply
@@ -236,6 +260,8 @@ function choice(name, title, options, apply) {
     input.addEventListener("change", () => {
       prefer(name, value);
       apply();
+      // A voice is chosen for one device.
+      if (name === "voice") return;
       // Without storage, or with a key that may not, they are this browser's alone.
       void api.put("/v1/me/settings", { [name]: value }).catch(() => undefined);
     });
