@@ -243,6 +243,7 @@ class Conversation:
     # Tool list of the prompt; None before the first question. Constant, because a change would invalidate the KV cache.
     listed_tools: tuple[ToolSpec, ...] | None = None
     knows_person: bool = False  # the rows that are always known are in the system message, for as long as it is open
+    known_rows: tuple[str, ...] = ()  # of them, those that had room there
     revealed_tools: dict[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])  # described later, in a turn
     own_system: str | None = None  # overrides the configured system prompt
     kept_turns: int = 0  # turns in the store, without the draft

@@ -50,6 +50,15 @@ def recalled_block(rows: Sequence[MemoryRow], language: Language) -> str:
     return "\n".join([translate("model.recalled", language), *(f"- {row.text}" for row in rows)])
 
 
+def recalled_texts(context: str) -> list[str]:
+    """Return the rows that were recalled in the context of a question, whose last part they are."""
+    lines = context.split("\n")
+    headings = {translate("model.recalled", language) for language in LANGUAGES}
+    end = max((number for number, line in enumerate(lines, 1) if line in headings), default=len(lines))
+    rows = lines[end:]
+    return [row[2:] for row in rows] if all(row.startswith("- ") for row in rows) else []
+
+
 def without_recalled(context: str, text: str) -> str:
     """Return the context of a question without a row of what was recalled, and without the heading of none."""
     lines = context.split("\n")

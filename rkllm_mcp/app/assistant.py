@@ -27,7 +27,9 @@ from rkllm_mcp.agent.tool_runner import finished_event
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.answer import Answer, EventQueue, OpenAnswers
-from rkllm_mcp.app.person_memory import event_of, keep_said, know_person, recall
+from rkllm_mcp.app.idle_requests import IdleRequests, answers_asides
+from rkllm_mcp.app.person_memory import event_of, forget_erased, keep_said, know_person, recall
+from rkllm_mcp.app.proposals import Proposals
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, restored_turns
 from rkllm_mcp.app.server_wait import ServerWait
 from rkllm_mcp.app.settings import starting_lines
@@ -127,9 +129,10 @@ class App:
         self._new_warm_up = new_warm_up
         self._warm_up: WarmUp | None = None
         self.answers = OpenAnswers()
-        self._titles = Titles(
-            tools.store.conversations, tenant, usage, tasks, lambda: not self.answers, is_on=writes_titles
-        )
+        self._titles = Titles(tools.store.conversations, tenant, usage, is_on=writes_titles)
+        self._proposals = Proposals(tools.store.memories, usage, lambda: self.wants_proposals)
+        requests = (self._titles.write, self._proposals.propose)
+        self._idle_requests = IdleRequests(tasks, lambda: not self.answers, requests)
         self._server_wait = ServerWait(tools.toolbox, config.agent.wait_for_servers_s)
         self.pending = PendingRequests(config.security.question_timeout_s, tools.store.leases, tenant)
         self._prepare_turns()
@@ -175,6 +178,17 @@ class App:
     def writes_titles(self) -> bool:
         """True if the model writes the titles of saved conversations while it is idle."""
         return self._titles.are_written_by(self.model_host)
+
+    @property
+    def makes_proposals(self) -> bool:
+        """True if the model is one that can propose what to remember."""
+        return self.config.agent.memory and self.config.service.history and answers_asides(self.model_host)
+
+    @property
+    def wants_proposals(self) -> bool:
+        """True if the person wants the model to propose what to remember: as chosen on the page, or configured."""
+        chosen = self.page_settings.get("proposals")
+        return self.config.agent.memory and (chosen == "on" if chosen else self.config.agent.memory_proposals)
 
     @property
     def about(self) -> str:
@@ -383,6 +397,8 @@ class App:
             uses_memory = options.memory and agent.memory and has_words
             if uses_memory and await self._keep_said(answer, str(question), options):
                 return
+            if uses_memory and answer.record is not None and options.resources and options.unattended_tools is None:
+                self._proposals.note(conversation, str(question))
             await self._model_ready(answer)
             late = await self.servers_ready(question if isinstance(question, str) else "", options, answer)
             await self._warmed_up()
@@ -423,7 +439,7 @@ class App:
                     finally:
                         model.over(conversation.id)
         if answer.record is not None and answer.has_answered:
-            self._titles.on_answer(conversation, self.model_host)
+            self._idle_requests.on_answer(conversation, self.model_host)
 
     async def _keep_said(self, answer: Answer, question: str, options: AnswerOptions) -> bool:
         """Keep what a question asks to be remembered; return True if the answer says so and nothing else is asked."""
@@ -453,6 +469,7 @@ class App:
     async def _recall(self, answer: Answer, question: Question) -> Question:
         """Return the question with the rows that it is about, which the model reads right before its words."""
         memories, count = self.store.memories, self.model_host.count_tokens
+        await forget_erased(memories, answer.conversation)
         await know_person(memories, answer.conversation, self.config.agent.person_language, count)
         rows = await recall(memories, question.text, answer.conversation, count)
         if not rows:

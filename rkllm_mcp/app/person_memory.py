@@ -20,7 +20,7 @@ from rkllm_mcp.events import MemoriesUsed, RememberedRow
 from rkllm_mcp.memory.recall import recalled_rows
 from rkllm_mcp.memory.statements import is_secret, row_text, statement_in
 from rkllm_mcp.messages import Conversation, Message
-from rkllm_mcp.records import MOST_ROWS, MemoryRow, recalled_block, without_recalled
+from rkllm_mcp.records import MOST_ROWS, MemoryRow, recalled_block, recalled_texts, without_recalled
 from rkllm_mcp.text import Language, language_of_text, without_files
 
 if TYPE_CHECKING:
@@ -49,11 +49,18 @@ async def keep_row(
 ) -> tuple[MemoryRow, bool]:
     """Store what a person wants remembered; return the row, and False if it was there.
 
+    The id of a proposal keeps it.
+
     Raises:
         UsageError: it is empty, a secret, or one too many.
         StoreError: it cannot be stored.
     """
     words = _checked(text, language)
+    proposed = {row.id for row in await memories.all() if row.state == "proposed"}
+    if words in proposed:
+        row = await memories.change(words, state="kept", is_pinned=is_pinned or None)
+        if row is not None:
+            return row, True
     try:
         return await memories.add(words, language_of_text(words), source=source, is_pinned=is_pinned)
     except UsageError:
@@ -120,16 +127,33 @@ async def recall(
     systems = (message.context for message in conversation.messages if message.role == "system")
     known = next(systems, "").split("\n")
     try:
-        # Without those that the model reads anyway.
-        rows = [row for row in await memories.kept() if f"- {row.text}" not in known and row.text not in words]
+        kept = await memories.kept()
     except StoreError as error:
         logger.info("nothing is recalled: %s", error)
         return []
+    # Without those that the model reads anyway.
+    rows = [row for row in kept if f"- {row.text}" not in known and row.text not in words]
     found = recalled_rows(words, rows)
     while found and count_tokens(f"{recalled_block(found, language_of_text(question))}\n\n") > MOST_RECALLED_TOKENS:
         found.pop()
     memories.note_used(found)
     return found
+
+
+async def forget_erased(memories: Memories, conversation: Conversation) -> None:
+    """Remove rows from an open conversation that another board or command has erased since they were sent."""
+    sent = [text for message in conversation.messages for text in recalled_texts(message.context)]
+    if not (sent or conversation.known_rows):
+        return
+    try:
+        kept = {row.text for row in await memories.kept()}
+    except StoreError as error:
+        logger.info("erased rows are not looked for: %s", error)
+        return
+    for text in dict.fromkeys((*sent, *conversation.known_rows)):
+        if text not in kept:
+            erase_row(conversation, text)
+    conversation.known_rows = tuple(text for text in conversation.known_rows if text in kept)
 
 
 async def know_person(
@@ -153,6 +177,7 @@ async def know_person(
         longer = f"{about}\n- {row.text}"
         if count_tokens(longer) <= MOST_KNOWN_TOKENS:
             about = longer
+            conversation.known_rows += (row.text,)
     if rows and about != system.context and about.partition("\n")[2]:
         conversation.messages[0] = replace(system, context=about)
     elif not (system.text or system.context):

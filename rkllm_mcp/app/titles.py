@@ -4,36 +4,27 @@
 
 * The request continues the prompt that is in the KV cache, so its own tokens alone are prefilled. Neither it nor its
   answer becomes part of the conversation, whose next question finds the prompt in the cache as before.
-* Whatever else is asked of the NPU ends the request at once. After the next answer there is another attempt, and
-  ``MOST_ATTEMPTS`` of them in all.
+* Whatever else is asked of the NPU ends the request at once; see ``app.idle_requests``. After the next answer there is
+  another attempt, and ``MOST_ATTEMPTS`` of them in all.
 * If the answer is not a title, or if the conversation was renamed meanwhile, its title stays.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from collections import OrderedDict
-from collections.abc import Callable
-
-import anyio
-from anyio.abc import TaskGroup
 
 from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.environment import LocalModel, ModelHost
+from rkllm_mcp.app.idle_requests import answers_asides
 from rkllm_mcp.catalogue import translate
-from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.events import Usage
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import Turn
 from rkllm_mcp.store.conversations import Conversations, title_of
 from rkllm_mcp.text import collapse_whitespace, language_of_text
 
-logger = logging.getLogger(__name__)
-
-# The pause after an answer, in which its reader may ask the next question, seconds.
-IDLE_S = 3.0
 MOST_ATTEMPTS = 2
 # The request has about 25 tokens, more in vocabularies that spell Japanese out. What is left of the prompt after the
 # KV cache comes on top; a longer rest means that another prompt is in the cache.
@@ -78,7 +69,7 @@ def cleaned_title(answer: str, question: str, said: str = "", *, is_cut: bool = 
         said: what the model has said before, which the smallest models say again instead of a title.
         is_cut: the token limit ended the answer, so its last line is not complete.
     """
-    lines = [undecorated for line in answer.strip().splitlines() if (undecorated := _strip_decoration(line))]
+    lines = [undecorated for line in answer.strip().splitlines() if (undecorated := strip_decoration(line))]
     if is_cut and len(answer.strip().splitlines()) < 2:
         return ""
     # "Here is a title:" and the title below
@@ -105,7 +96,7 @@ def _is_in_language_of(question: str, title: str) -> bool:
     return language_of_text(question) != "ja" or new.encode("cp932", "ignore").decode("cp932") == new
 
 
-def _strip_decoration(line: str) -> str:
+def strip_decoration(line: str) -> str:
     """Return a line without label, markup, quotes and full stop."""
     text = collapse_whitespace(line)
     before = None
@@ -128,38 +119,20 @@ class Titles:
         conversations: the store.
         tenant: the tenant's name; empty for the owner.
         usage: counts the tokens of the requests.
-        tasks: the assistant's tasks, which end with it.
-        is_free: returns True while the assistant makes no answer.
         is_on: titles are wanted.
     """
 
-    def __init__(
-        self,
-        conversations: Conversations,
-        tenant: str,
-        usage: UsageCounter,
-        tasks: TaskGroup,
-        is_free: Callable[[], bool],
-        *,
-        is_on: bool,
-    ) -> None:
+    def __init__(self, conversations: Conversations, tenant: str, usage: UsageCounter, *, is_on: bool) -> None:
         self._conversations = conversations
         self._tenant = tenant
         self._usage = usage
-        self._tasks = tasks
-        self._is_free = is_free
         self._is_on = is_on
         # Attempts that are left, by conversation.
         self._attempts: OrderedDict[str, int] = OrderedDict()
-        self._answers = 0
 
     def are_written_by(self, host: ModelHost) -> bool:
-        """Return True if conversations with this model get titles from it.
-
-        A remote service would be paid for it, a script has no answer, and a recurrent model would have to read the
-        whole conversation again.
-        """
-        return self._is_on and host.npu is not None and not host.answers_from_script and not host.npu.model.is_recurrent
+        """Return True if conversations with this model get titles from it."""
+        return self._is_on and answers_asides(host)
 
     def begin(self, conversation: Conversation) -> None:
         """Note a conversation that is being saved for the first time."""
@@ -167,29 +140,13 @@ class Titles:
         if len(self._attempts) > _MOST_PENDING:
             self._attempts.popitem(last=False)
 
-    def on_answer(self, conversation: Conversation, host: ModelHost) -> None:
-        """Note that a question was answered and saved; soon write the title of a conversation that needs one."""
-        self._answers += 1
-        if host.npu is not None and conversation.id in self._attempts and self.are_written_by(host):
-            self._tasks.start_soon(self._write, conversation, host.npu, self._answers)
-
-    async def _write(self, conversation: Conversation, npu: LocalModel, answers: int) -> None:
-        await anyio.sleep(IDLE_S)
-        if answers != self._answers:
-            return
-        engine = npu.engine
-        if not (engine.is_ready and engine.is_idle and self._is_free()) or engine.expected_tokens:
-            return
+    async def write(self, conversation: Conversation, npu: LocalModel) -> None:
+        """Write the title of a conversation that needs one."""
         remaining = self._attempts.pop(conversation.id, 0) - 1
-        if remaining < 0:
+        if remaining < 0 or not self._is_on:
             return
-        try:
-            if not await self._store_title(conversation, npu) and remaining:
-                self._attempts[conversation.id] = remaining
-        except RkllmMcpError as error:
-            logger.info("no title for a conversation: %s", error)
-        except Exception:
-            logger.exception("the title of a conversation could not be written")
+        if not await self._store_title(conversation, npu) and remaining:
+            self._attempts[conversation.id] = remaining
 
     async def _store_title(self, conversation: Conversation, npu: LocalModel) -> bool:
         """Ask for a title and store it; return False if another attempt may succeed."""

@@ -430,6 +430,10 @@ class AgentSection(Section):
     """
     memory: bool = True
     """What a person asks to be remembered is kept, and recalled in their other conversations; false for neither."""
+    memory_proposals: bool = False
+    """While it is idle, the model on the NPU looks for facts that a person has said of themselves, and proposes them;
+    nothing is used before the person keeps it. Each person can choose otherwise on the page.
+    """
     memory_tools: bool = False
     """The model may remember and recall by itself, with tools that it finds with find_tools; for models of 3B and more.
     Remembering asks for approval, and takes only what the question itself says.

@@ -15,7 +15,7 @@ from rkllm_mcp.config.secrets import redacted_text
 from rkllm_mcp.records import LONGEST_ROW
 from rkllm_mcp.text import collapse_whitespace, shorten
 
-# Longer messages have material in them, such as a pasted page, which is not what the person says.
+# Longer messages may have a pasted page in them, which is not what the person says.
 _LONGEST_MESSAGE = 600
 _MOST_LINES = 4
 
@@ -124,10 +124,16 @@ def row_text(text: str) -> str:
     return shorten(collapse_whitespace(text), LONGEST_ROW)
 
 
+def is_typed(message: str) -> bool:
+    """Return True for a message that a person has probably written; a longer one has material in it."""
+    text = message.strip()
+    return 0 < len(text) <= _LONGEST_MESSAGE and text.count("\n") < _MOST_LINES
+
+
 def statement_in(message: str) -> Statement | None:
     """Return what a person's message asks to be remembered; None if it asks nothing of the kind."""
     text = message.strip()
-    if not text or len(text) > _LONGEST_MESSAGE or text.count("\n") >= _MOST_LINES:
+    if not is_typed(text):
         return None
     text = unicodedata.normalize("NFC", text).replace("’", "'")
     # As long as the text, so that a match gives places in it.
@@ -148,7 +154,7 @@ def statement_in(message: str) -> Statement | None:
             is_told = not re.search("[?？]", masked[:start])
             begin = spans[0 if is_told else index - 1][0]
             fact, used = text[begin:start], (begin, end)
-        if _is_fact(fact := _trimmed(fact)):
+        if is_fact(fact := _trimmed(fact)):
             rest = f"{text[: used[0]].strip()} {text[used[1] :].strip()}".strip()
             return Statement(row_text(fact), rest)
     return None
@@ -210,7 +216,7 @@ def _trimmed(fact: str) -> str:
     return re.sub(r"[\s,]+please\Z", "", fact.rstrip("?？"), flags=re.IGNORECASE)
 
 
-def _is_fact(fact: str) -> bool:
+def is_fact(fact: str) -> bool:
     """Return True for a text that tells something, not a question or a single word."""
     if len(fact) < 3 or fact.endswith(("?", "？")):
         return False

@@ -186,7 +186,11 @@ def schedule_lines(schedule: Schedule, now: float, texts: Catalogue) -> list[str
 
 def memory_table(rows: Sequence[MemoryRow], terminal: Terminal) -> str:
     """Return what is remembered as a table; empty without rows."""
-    cells = [(row.text, terminal.word("always") if row.is_pinned else "", moment(row.created), row.id) for row in rows]
+    marks = ["proposed" if row.state == "proposed" else "always" if row.is_pinned else "" for row in rows]
+    cells = [
+        (row.text, terminal.word(mark) if mark else "", moment(row.created), row.id)
+        for row, mark in zip(rows, marks, strict=True)
+    ]
     return terminal.table(("REMEMBERED", "ALWAYS", "SINCE", "ID"), cells)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from array import array
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from tokenizers import Tokenizer
 
 from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.conversation_export import from_json
@@ -18,6 +22,7 @@ from rkllm_mcp.events import End, Event, MemoriesUsed, Text, ToolFinished, Usage
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.messages import Conversation, Picture
 from tests.support.demo_app import make_demo, reply_of, running
+from tests.support.demo_model import DEMO_TOKENIZER
 from tests.support.pictures import RED_ABOVE_BLUE
 from tests.support.served import scripted_model
 
@@ -49,13 +54,16 @@ class Board:
 
 
 @asynccontextmanager
-async def board(folder: Path, rules: str = RULES, extra: str = "") -> AsyncGenerator[Board]:
+async def board(
+    folder: Path, rules: str = RULES, extra: str = "", model: str = "warm_up = false"
+) -> AsyncGenerator[Board]:
     path = scripted_model(folder / "model", rules)
     demo = make_demo(folder, (), extra=extra, speed="flat")
-    text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{path}"\nwarm_up = false', 1)
+    text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{path}"\n{model}', 1)
     demo.config.write_text(text, "utf-8")
     log = folder / "calls.jsonl"
-    async with running(demo, RKLLM_EMULATOR_LOG=str(log), RKLLM_MCP_STATE=str(folder / "state")) as app:
+    state, cache = str(folder / "state"), str(folder / "cache")
+    async with running(demo, RKLLM_EMULATOR_LOG=str(log), RKLLM_MCP_STATE=state, XDG_CACHE_HOME=cache) as app:
         await app.ready()
         yield Board(app, log)
 
@@ -147,7 +155,8 @@ async def test_what_is_always_known_stands_after_everything_that_is_the_same_for
             "What the person you talk to says about themselves:\nMy name is Taro.\n- I always"
         )
         assert it.app.model_host.count_tokens(system.context) <= MOST_KNOWN_TOKENS
-        await it.app.store.memories.clear()
+        for row in await it.app.store.memories.all():
+            await it.app.store.memories.change(row.id, is_pinned=False)
         await it.ask("And again.", conversation)
         assert conversation.messages[0] == system
         first, second, third = it.runs()
@@ -155,6 +164,62 @@ async def test_what_is_always_known_stands_after_everything_that_is_the_same_for
         # The beginning that is kept on disk has nothing of the person.
         head = it.app.prompt_prefix()
         assert head == second["prompt"][: len(head)] == first["prompt"][: len(head)]
+
+
+async def test_after_erasing_no_file_has_the_words_and_no_saved_prompt_their_tokens(tmp_path: Path) -> None:
+    head: list[int] = []
+    words = ("Hachinosuke", "Wakkanai")
+    for is_over in (False, True):
+        # The second start prepares and saves its prompt with the rows in the store.
+        async with board(tmp_path, model="prompt_cache = true") as it:
+            while not await it.app.engine.kv_cache_size():
+                await anyio.lowlevel.checkpoint()
+            memories = it.app.store.memories
+            await memories.add(f"my dog's name is {words[0]}", "en")
+            await memories.add(f"I always want news of {words[1]}", "en", is_pinned=True)
+            await memories.add(f"my cat is from {words[1]}", "en", state="proposed")
+            conversation = it.app.new_conversation()
+            recalled = await it.ask("What is my dog's name?", conversation)
+            assert remembered(recalled) == [([f"my dog's name is {words[0]}"], False)]
+            assert words[1] in conversation.messages[0].context
+            head = it.app.prompt_prefix()
+            if is_over:
+                await memories.clear()
+                await it.ask("Thank you.", conversation)
+    files = [file for part in ("state", "cache") for file in (tmp_path / part).rglob("*") if file.is_file()]
+    assert [file.name for file in files if any(word.encode() in file.read_bytes() for word in words)] == []
+    # A file names the digest of its tokens: those that everybody's prompts begin with, and no others.
+    saved = [json.loads(file.read_text("utf-8")) for file in files if file.name == "manifest.json"]
+    assert [(each["tokens"], each["ids"]) for each in saved] == [
+        (len(head), hashlib.sha256(array("i", head).tobytes()).hexdigest())
+    ]
+    text = Tokenizer.from_file(str(DEMO_TOKENIZER)).decode(head, skip_special_tokens=False)
+    assert not any(word in text for word in words)
+
+
+async def test_what_another_board_or_command_erases_is_gone_from_an_open_conversation_at_its_next_question(
+    tmp_path: Path,
+) -> None:
+    async with board(tmp_path) as it:
+        memories = it.app.store.memories
+        erased, _ = await memories.add("my dog's name is Hachi", "en")
+        pinned, _ = await memories.add("I always want short answers", "en", is_pinned=True)
+        await memories.add("my dog's name sounds like a number", "en")
+        await it.app.change_about("My name is Taro.\n- I like trains")
+        conversation = it.app.new_conversation()
+        await it.ask("What is my dog's name?", conversation)
+        # As another process does it, which knows nothing of the conversations that are open here.
+        await memories.remove([erased.id, pinned.id])
+        await it.ask("Thank you.", conversation)
+        system, question = conversation.messages[:2]
+        assert system.context.endswith("My name is Taro.\n- I like trains")
+        assert question.context == "[I told you earlier]\n- my dog's name sounds like a number"
+        first, second = it.runs()
+        await it.ask("Bye.", conversation)
+        # Nothing was erased meanwhile, and only the new tokens are read.
+        assert it.runs()[-1]["prompt"][: len(second["prompt"])] == second["prompt"]
+        assert it.runs()[-1]["prefill_tokens"] < 30
+        assert first["prompt"] != second["prompt"][: len(first["prompt"])]
 
 
 async def test_nothing_is_kept_or_recalled_without_memory(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import anyio
 import httpx2
 import pytest
 
-from rkllm_mcp.app import titles
+from rkllm_mcp.app import idle_requests
 from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.environment import ModelHost
 from rkllm_mcp.app.titles import MOST_ATTEMPTS, MOST_PREFILLED, cleaned_title
@@ -150,7 +150,7 @@ class Board:
 
     async def quiet(self) -> None:
         """Wait until an attempt would have begun and ended."""
-        await anyio.sleep(10 * titles.IDLE_S)
+        await anyio.sleep(10 * idle_requests.IDLE_S)
         await self.over()
 
     async def busy(self) -> None:
@@ -178,7 +178,7 @@ class Board:
 def counted_as_real(monkeypatch: pytest.MonkeyPatch) -> None:
     """A script counts as a model, and a title is written at once."""
     monkeypatch.setattr(ModelHost, "answers_from_script", False)
-    monkeypatch.setattr(titles, "IDLE_S", 0.05)
+    monkeypatch.setattr(idle_requests, "IDLE_S", 0.05)
 
 
 @asynccontextmanager

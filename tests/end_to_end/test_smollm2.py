@@ -29,7 +29,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from mcp_servers.knowledge.settings import ModelSettings, Settings
-from rkllm_mcp.app import titles
+from rkllm_mcp.app import idle_requests, titles
 from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.llama import has_llama, llama_folder, pull_llama
 from rkllm_mcp.app.root import open_app
@@ -186,7 +186,7 @@ async def test_the_ids_of_eight_turns_are_those_of_the_template_in_the_file_and_
 async def test_a_title_is_short_or_the_question_and_the_conversation_goes_on_as_without_it(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(titles, "IDLE_S", 0.0)
+    monkeypatch.setattr(idle_requests, "IDLE_S", 0.0)
     options = AnswerOptions(ModelOptions(24, sampling=SamplingOverrides(temperature=0)), tools=False, save=True)
     question = "What is the capital of France?"
 

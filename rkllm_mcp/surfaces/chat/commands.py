@@ -514,6 +514,8 @@ async def _remember(state: ChatState, argument: str) -> None:
 async def _memories(state: ChatState, argument: str) -> None:
     rows = [row for row in await state.host.store.memories.all() if argument.casefold() in row.text.casefold()]
     _show_listing(state, memory_table(rows, state.terminal), "chat.no_memories")
+    if count := sum(row.state == "proposed" for row in rows):
+        state.terminal.note(state.phrases.sentence("memory.proposed", count=count))
 
 
 async def _forget_memory(state: ChatState, argument: str) -> None:

@@ -85,11 +85,11 @@ async def export_command(
         str | None, option("Write to a new file instead of standard output.", "FILE", "--output", "-o")
     ] = None,
 ) -> None:
-    """Export what is remembered."""
+    """Export what is remembered, without proposals."""
     if form not in ("json", "markdown"):
         raise UsageError(f"there is no format {form!r}; choose json or markdown")
     async with open_stored(session.config()) as store:
-        rows = await store.memories.all()
+        rows = await store.memories.kept()
     text = memories_as_json(rows) if form == "json" else memories_as_markdown(rows)
     if output is None:
         # JSON is UTF-8 in every locale.

@@ -45,7 +45,7 @@ class NewMemory(bodies.RequestBody):
     """Something to remember."""
 
     text: _Text
-    """One sentence in the person's words. Passwords, keys and card numbers are refused."""
+    """One sentence in the person's words, or the id of a proposal. Passwords, keys and card numbers are refused."""
     always: bool = False
     """Every conversation begins with it; otherwise it is recalled for questions that it fits."""
     conversation: Annotated[str, Field(max_length=64)] = ""
@@ -83,6 +83,7 @@ class MemoryList(DocumentedModel):
     count: int = Field(description="How many there are without the search.")
     limit: int = Field(description="The most that are kept.")
     enabled: bool = Field(description="memory of [agent] in the configuration.")
+    proposes: bool | None = Field(description="The model proposes what to remember; null for one that cannot.")
 
 
 class RemovedMemories(DocumentedModel):
@@ -104,7 +105,13 @@ async def list_memories(request: Request) -> object:
     app, search = tenant_of(request).app, bodies.query(request, MemoryQuery).search.casefold()
     rows = await app.store.memories.all()
     found = [row_dict(row) for row in rows if search in row.text.casefold()]
-    return {"memories": found, "count": len(rows), "limit": MOST_ROWS, "enabled": app.config.agent.memory}
+    return {
+        "memories": found,
+        "count": len(rows),
+        "limit": MOST_ROWS,
+        "enabled": app.config.agent.memory,
+        "proposes": app.wants_proposals if app.makes_proposals else None,
+    }
 
 
 @Route("POST", "/v1/memory", body=NewMemory, answers=(RouteResponse(MemoryItem, status=201),), problems=(409,))
@@ -161,8 +168,8 @@ async def clear_memories(request: Request) -> RemovedMemories:
     answers=(RouteResponse(dict[str, Any], says="To be imported again."), RouteResponse(media="text/markdown")),
 )
 async def export_memories(request: Request) -> Response:
-    """Write all rows as a file."""
-    rows = await tenant_of(request).app.store.memories.all()
+    """Write all rows as a file, without proposals."""
+    rows = await tenant_of(request).app.store.memories.kept()
     is_json = bodies.query(request, MemoryExportQuery).format == "json"
     headers = {"Content-Disposition": f'attachment; filename="memory.{"json" if is_json else "md"}"'}
     text = memories_as_json(rows) if is_json else memories_as_markdown(rows)

@@ -69,6 +69,9 @@ class PageSettings(bodies.RequestBody):
     language: Literal["", "en", "ja"] | None = None
     theme: Literal["", "light", "dark"] | None = None
     size: Literal["", "large", "larger", "largest"] | None = None
+    proposals: Literal["", "on", "off"] | None = Field(
+        None, description="The model proposes what to remember; empty for what the configuration says."
+    )
     model: str | None = Field(None, max_length=256, description="The model of its questions; empty for the loaded one.")
 
 
@@ -90,7 +93,7 @@ async def export_data(request: Request) -> StreamingResponse:
 
 async def _write_data(request: Request, app: App) -> AsyncGenerator[bytes]:
     schedules = [export_schedule(schedule) for schedule in await app.store.schedules.all(app.tenant)]
-    memories = list(map(row_dict, await app.store.memories.all()))
+    memories = list(map(row_dict, await app.store.memories.kept()))
     values = {
         "format": conversation_export.DATA_FORMAT,
         "about": app.about,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from tests.support.demo_app import make_demo
@@ -47,3 +49,19 @@ def test_a_person_says_it_in_the_chat_and_asks_in_another_conversation(tmp_path:
     shown = asked.stdout + asked.stderr
     assert shown.count("[Remembered: 私の犬の名前はハチ]") == 1
     assert "Deleted: 私の犬の名前はハチ" in shown
+
+
+def test_a_proposal_is_listed_with_how_to_keep_it_and_exported_after_that(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, servers=())
+    demo.run_here("memory", "add", "my dog is called Hachi")
+    demo.run_here("memory", "add", "I work at night")
+    (file,) = [path for path in tmp_path.rglob("*") if path.is_file() and path.read_bytes()[:6] == b"SQLite"]
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE memories SET state = 'proposed' WHERE text LIKE '%Hachi'")
+    (row, _) = json.loads(demo.run_here("memory", "list", "--json").stdout)
+    assert "Hachi" not in demo.run_here("memory", "export").stdout
+    told = demo.run("chat", stdin=f"/memories\n/remember {row['id']}\n/memories\n")
+    shown = told.stdout + told.stderr
+    assert shown.count("1 proposed by the model and not used yet. Keep one with /remember ID") == 1
+    assert "I will remember: my dog is called Hachi" in shown
+    assert "Hachi" in demo.run_here("memory", "export").stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import httpx2
 import pytest
 from tokenizers import Tokenizer
 
+from rkllm_mcp.app import idle_requests
+from rkllm_mcp.app.environment import ModelHost
 from tests.support.demo_model import DEMO_TOKENIZER
 from tests.support.served import Served, scripted_model, served
 
@@ -81,6 +84,27 @@ def test_rows_are_added_found_changed_exported_imported_and_cleared(service: Ser
     assert send(service, "POST", "/v1/memory:import", exported).json() == {"added": 1, "known": 1}
     assert send(service, "DELETE", "/v1/memory").json() == {"removed": 2}
     assert listed(service) == []
+
+
+def test_a_person_switches_proposals_on_and_keeps_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ModelHost, "answers_from_script", False)
+    monkeypatch.setattr(idle_requests, "IDLE_S", 0.05)
+    rules = f"rule\n  user Have I told you lasting facts\n  say {FACT}\n\nrule\n  say Hello.\n"
+    with served(tmp_path, scripted_model(tmp_path / "model", rules), extra=KEYS) as service:
+        assert send(service, "GET", "/v1/memory").json()["proposes"] is False
+        assert send(service, "PUT", "/v1/me/settings", {"proposals": "on"}).json()["proposals"] == "on"
+        assert send(service, "GET", "/v1/memory").json()["proposes"] is True
+        assert send(service, "GET", "/v1/memory", key=TENANT).json()["proposes"] is False
+        ask(service, f"{FACT.capitalize()}. What does he eat?")
+        deadline = time.monotonic() + 30
+        while not listed(service):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        (row,) = send(service, "GET", "/v1/memory").json()["memories"]
+        assert (row["state"], memories_in(ask(service, QUESTION))) == ("proposed", [])
+        assert send(service, "GET", "/v1/memory/export").json()["memories"] == []
+        kept = send(service, "PATCH", f"/v1/memory/{row['id']}", {"keep": True}).json()
+        assert (kept["state"], memories_in(ask(service, QUESTION))) == ("kept", [[FACT]])
 
 
 def test_each_person_has_a_memory_and_a_key_that_only_chats_none(service: Served) -> None:

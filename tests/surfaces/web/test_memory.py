@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rkllm_mcp.app import idle_requests
+from rkllm_mcp.app.environment import ModelHost
 from tests.support.browser import DESKTOP, visiting
 from tests.support.served import scripted_model, served
 
@@ -97,3 +99,38 @@ def test_a_message_is_remembered_by_its_button_and_a_temporary_conversation_leav
         page.get_by_role("button", name="Remove everything…").click()
         page.get_by_role("button", name="Remove everything", exact=True).click()
         page.wait_for_selector(".memory-row", state="detached")
+
+
+@pytest.mark.parametrize("language", ["en", "ja"])
+def test_a_person_lets_the_model_propose_and_keeps_what_it_found(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str
+) -> None:
+    monkeypatch.setattr(ModelHost, "answers_from_script", False)
+    monkeypatch.setattr(idle_requests, "IDLE_S", 0.05)
+    said, fact, request = {
+        "en": ("My dog is called Hachi. What does he eat?", "My dog is called Hachi", "Have I told you lasting facts"),
+        "ja": ("犬の名前はハチです。何を食べる？", "犬の名前はハチ", "この会話で、私は自分について"),
+    }[language]
+    model = scripted_model(tmp_path / "model", f"rule\n  user {request}\n  say {fact}\n\nrule\n  say Meat.\n")
+    locale = {"en": "en-US", "ja": "ja-JP"}[language]
+    with served(tmp_path, model) as service, visiting(browser, service.url, NARROW, locale=locale) as visit:
+        page = visit.page
+        visit.open_panel("settings")
+        switch = page.locator("[aria-describedby=memory-propose-help]")
+        with page.expect_response("**/v1/memory"):
+            switch.check()
+        page.click("#panel-close")
+        visit.answered(said)
+        for _ in range(100):
+            page.wait_for_timeout(50)
+            if page.request.get(f"{service.url}/v1/memory").json()["count"]:
+                break
+        visit.open_panel("settings")
+        page.wait_for_selector(".memory-row button.primary")
+        assert page.inner_text(".memory-row p") == fact
+        assert switch.is_checked()
+        page.locator("#memory").scroll_into_view_if_needed()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        picture(page, f"proposed-{language}")
+        page.click(".memory-row button.primary")
+        page.wait_for_selector(".memory-row input[type=checkbox]")

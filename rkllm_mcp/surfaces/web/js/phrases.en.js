@@ -656,6 +656,8 @@ export default {
   "memory.always": "in every conversation",
   "memory.source": "where it was said",
   "memory.edit": "Change",
+  "memory.propose": "The model proposes what to remember",
+  "memory.propose_help": "It looks for facts that you said about yourself while the board is idle. Nothing is used before you keep it.",
   "memory.keep": "Keep",
   "memory.remove": "Remove from the memory",
   "memory.export": "Save as a file",

@@ -656,6 +656,8 @@ export default {
   "memory.always": "すべての会話で使う",
   "memory.source": "話した会話",
   "memory.edit": "変更",
+  "memory.propose": "モデルが覚える内容を提案する",
+  "memory.propose_help": "ボードが空いているときに、あなたが自分について話した内容を探します。「覚える」を押すまで使いません。",
   "memory.keep": "覚える",
   "memory.remove": "記憶から削除",
   "memory.export": "ファイルに保存",

@@ -26,6 +26,13 @@ export class MemorySection {
   #field = h("input", { id: "memory-new", maxlength: LONGEST_ROW, autocomplete: "off", dir: "auto" });
   #search = h("input", { type: "search", id: "memory-search", autocomplete: "off", input: () => this.#show() });
   #searched = h("div", { class: "field", hidden: true }, h("label", { for: "memory-search" }, say("memory.search")), this.#search);
+  #propose = h("input", { type: "checkbox", "aria-describedby": "memory-propose-help", change: () => void this.#choose() });
+  #proposals = h(
+    "div",
+    { class: "field", hidden: true },
+    h("label", { class: "option" }, this.#propose, " ", say("memory.propose")),
+    h("p", { class: "muted small", id: "memory-propose-help" }, say("memory.propose_help")),
+  );
   #file = h("input", { type: "file", accept: ".json,application/json", hidden: true, change: () => void this.#read() });
   /** @type {Row[]} */
   #rows = [];
@@ -46,6 +53,7 @@ export class MemorySection {
       this.#searched,
       this.#list,
       this.#note,
+      this.#proposals,
       choices(
         button("memory.export", () => this.#attempt(async () => saveAs(await api.blob("/v1/memory/export"), "memory.json"))),
         button("memory.import", () => this.#file.click()),
@@ -62,6 +70,8 @@ export class MemorySection {
     this.node.hidden = found === null;
     if (found === null) return;
     this.#rows = found.memories;
+    this.#proposals.hidden = found.proposes === null;
+    this.#propose.checked = found.proposes === true;
     this.#searched.hidden = this.#rows.length <= FEW;
     tell(this.#note, found.enabled ? say("memory.count", { count: found.count, limit: found.limit }) : say("memory.off"));
     this.#show();
@@ -97,6 +107,11 @@ export class MemorySection {
         iconButton("close", "memory.remove", () => void this.#attempt(() => api.delete(path))),
       ),
     );
+  }
+
+  /** Let the model propose, or not. */
+  #choose() {
+    return this.#attempt(() => api.put("/v1/me/settings", { proposals: this.#propose.checked ? "on" : "off" }));
   }
 
   async #add() {
