@@ -136,12 +136,14 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
         # The connection is needed now and closes after use, so lazy start and idle timeout do not apply.
         spec = self.spec.model_copy(update={"lazy": False, "idle_stop_s": None})
         secrets = secrets_of({}, tokens)
-        connection = Connection(spec, self._host, on_change=self._on_change, headers=dict(headers), secrets=secrets)
+        connection = Connection(
+            spec, self._host, on_change=self._on_session_change, headers=dict(headers), secrets=secrets
+        )
         session = self._sessions[headers] = _Session(connection)
         self._tasks.start_soon(connection.run, name=f"session of {spec.name}")
         return session
 
-    def _on_change(self, connection: Connection) -> None:
+    def _on_session_change(self, connection: Connection) -> None:
         for line in connection.notes.shown() if connection.state in ("failed", "died") else ():
             self.notes.add(line)
         if connection.state != "ready":

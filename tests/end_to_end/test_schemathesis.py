@@ -72,6 +72,14 @@ phases = { coverage = { unexpected-methods = ["DELETE", "PATCH", "PUT", "TRACE"]
 [[operations]]
 include-path = ["/v1/models/hub", "/v1/servers/registry"]
 checks = { not_a_server_error = { expected-statuses = ["2xx", "4xx", 503] } }
+
+# No program for speech is configured.
+[[operations]]
+include-path = ["/v1/audio/transcriptions", "/v1/audio/translations", "/v1/audio/speech", "/v1/audio/voices"]
+[operations.checks]
+not_a_server_error = { expected-statuses = ["2xx", "4xx", 501] }
+positive_data_acceptance = { expected-statuses = ["2xx", 400, 501] }
+negative_data_rejection = { expected-statuses = ["4xx", 501] }
 """
 
 

@@ -16,7 +16,7 @@ from rkllm_mcp.surfaces.chat.host import LocalHost
 from tests.support.feature_demo import DESK, make_features
 
 CASES: dict[str, tuple[str, str]] = {
-    "/re": ("/re", "/retry /resources /resource /resume /rename"),
+    "/re": ("/re", "/retry /resources /resource /resume /rename /remember"),
     "/save fi": ("fi", ""),
     "": ("", ""),
     "tell ask_o": ("ask_o", "ask_owner"),

@@ -110,7 +110,8 @@ def test_each_route_takes_the_keys_that_the_documented_table_says(service: Serve
                 response = client.request(method, address, headers=headers, json={} if method != "GET" else None)
                 is_refused = response.status_code == 403 and "this key is for" in response.text
                 may = rights is None or not rights.isdisjoint(ALL_RIGHTS if allow is None else allow)
-                if is_refused == may or response.status_code >= 500:
+                # 501: no program for speech is configured.
+                if is_refused == may or response.status_code not in {*range(500), 501}:
                     wrong.append(f"{method} {path} with {key}: {response.status_code} {response.text[:80]}")
     assert wrong == []
 
