@@ -39,7 +39,7 @@ export class SettingsPanel {
   #key = h("p", { class: "muted" });
   #person = h("section", { class: "field", hidden: true });
   #memory = new MemorySection();
-  #speech = h("section", { class: "field" });
+  #speech = h("div", { class: "field" });
   #data = h("section", { class: "field", hidden: true });
   #about = h("dl", { class: "facts" });
   #schedules = new SchedulesSection();
@@ -147,7 +147,7 @@ export class SettingsPanel {
     });
     fill(
       this.#speech,
-      h("div", { class: "server-head" }, h("h3", {}, say("speech.automatic")), automatic),
+      h("section", { class: "server-head" }, h("h3", {}, say("speech.automatic")), automatic),
       speaker.hasBoard && choice("voice", "speech.voice", voices, () => speaker.stop()),
     );
   }
