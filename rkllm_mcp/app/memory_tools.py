@@ -6,15 +6,14 @@ words of the question that the model answers, so a result, a document or a page 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rkllm_base.own_words import own_words
 from rkllm_mcp.app.person_memory import keep_row
 from rkllm_mcp.config.servers import BuiltinServer
 from rkllm_mcp.errors import StoreError, UsageError
 from rkllm_mcp.memory.recall import recalled_rows
+from rkllm_mcp.memory.statements import is_said
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.text import language_of_text
@@ -70,13 +69,3 @@ class MemoryTools:
         except (UsageError, StoreError) as error:
             return text_result(str(error), is_error=True)
         return text_result(f"Remembered: {row.text}")
-
-
-def is_said(text: str, question: str) -> bool:
-    """Return True if a text has words of its own and each of them is in a question."""
-    words, _ = own_words(text)
-    said = question.casefold()
-    return bool(words) and all(
-        re.search(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])", said) if word.isascii() else word in said
-        for word in words
-    )

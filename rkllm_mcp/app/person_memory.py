@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import StoreError, UsageError
 from rkllm_mcp.events import MemoriesUsed, RememberedRow
-from rkllm_mcp.memory.recall import recalled_rows
 from rkllm_mcp.memory.statements import is_secret, row_text, statement_in
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.records import MOST_ROWS, MemoryRow, recalled_block, recalled_texts, without_recalled
@@ -133,6 +132,11 @@ async def recall(
         return []
     # Without those that the model reads anyway.
     rows = [row for row in kept if f"- {row.text}" not in known and row.text not in words]
+    if not rows:
+        return []
+    # Loaded with the first row: most people have none at first.
+    from rkllm_mcp.memory.recall import recalled_rows
+
     found = recalled_rows(words, rows)
     while found and count_tokens(f"{recalled_block(found, language_of_text(question))}\n\n") > MOST_RECALLED_TOKENS:
         found.pop()

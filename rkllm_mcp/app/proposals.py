@@ -18,12 +18,11 @@ from collections.abc import Callable, Sequence
 from rkllm_base.own_words import own_words
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.environment import LocalModel
-from rkllm_mcp.app.memory_tools import is_said
 from rkllm_mcp.app.titles import strip_decoration
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import Usage
-from rkllm_mcp.memory.statements import is_fact, is_secret, is_typed, row_text
+from rkllm_mcp.memory.statements import is_fact, is_said, is_secret, is_typed, row_text
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.store.memories import Memories
 from rkllm_mcp.text import language_of_text, without_files

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
+from rkllm_base.own_words import own_words
 from rkllm_mcp.config.secrets import redacted_text
 from rkllm_mcp.records import LONGEST_ROW
 from rkllm_mcp.text import collapse_whitespace, shorten
@@ -223,3 +224,13 @@ def is_fact(fact: str) -> bool:
     if _JAPANESE.search(fact):
         return not _JA_ASKS.search(fact)
     return len(fact.split()) > 1
+
+
+def is_said(text: str, question: str) -> bool:
+    """Return True if a text has words of its own and each of them is in a question."""
+    words, _ = own_words(text)
+    said = question.casefold()
+    return bool(words) and all(
+        re.search(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])", said) if word.isascii() else word in said
+        for word in words
+    )
