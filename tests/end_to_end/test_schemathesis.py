@@ -51,7 +51,7 @@ dictionaries = { string = { dictionary = "names", probability = 0.3 } }
 include-path = [
     "/v1/chat/completions", "/v1/responses", "/v1/responses/input_tokens", "/v1/completions", "/v1/messages",
     "/v1/messages/count_tokens",
-    "/v1/embeddings", "/v1/rerank", "/api/chat", "/api/generate", "/api/embed",
+    "/v1/embeddings", "/v1/rerank", "/api/chat", "/api/generate", "/api/embed", "/v1/schedules", "/v1/schedules:read",
 ]
 [operations.checks]
 positive_data_acceptance = { expected-statuses = ["2xx", 400, 404, 422, 429] }

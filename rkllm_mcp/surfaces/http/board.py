@@ -330,6 +330,7 @@ class QueueQuery(bodies.LenientBody):
 @Route("GET", "/v1/queue", query=QueueQuery, answers=(RouteResponse(QueueLength),))
 async def queue_length(request: Request) -> QueueLength:
     """Count the requests that wait for an answer."""
+    bodies.query(request, QueueQuery)  # the proxy reads it; what is no model's name is refused here as well
     return QueueLength(waiting=service_of(request).tenants.scheduler.waiting())
 
 
