@@ -5,7 +5,6 @@ Recordings are neither stored nor logged. WAV is read here; other formats by a p
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -40,10 +39,9 @@ from rkllm_mcp.surfaces.http.streaming import EventStream, records, while_connec
 
 if TYPE_CHECKING:
     from rkllm_mcp.config.sections import SpeechSection
+    from rkllm_mcp.surfaces.http.state import ServiceState
 
 _FORM_BYTES = 65_536  # a form's own bytes: boundaries, names and short fields
-# Programs for speech compute on the same processor as the answer; the others wait for their turn.
-_AT_ONCE = asyncio.Semaphore(2)
 _MOST_INPUT_CHARS = 4_096
 _MISSING = (
     "no program for this is configured; the owner sets {key} in [speech] of the configuration, such as "
@@ -178,8 +176,8 @@ async def transcribe(request: Request) -> Response:
     async with _form(request) as (fields, data):
         sound = await _read(data)
     if fields.stream == "true":
-        return EventStream(partial(_stream_text, recogniser, sound, fields))
-    pieces = await while_connected(request, partial(_recognise, recogniser, sound, fields))
+        return EventStream(partial(_stream_text, service_of(request), recogniser, sound, fields))
+    pieces = await while_connected(request, partial(_recognise, service_of(request), recogniser, sound, fields))
     return _written(fields.response_format, pieces, sound, fields.language)
 
 
@@ -203,8 +201,10 @@ async def _read(data: bytes) -> Sound:
         raise HTTPError(400, str(error), param="file", code="invalid_audio") from None
 
 
-async def _recognise(recogniser: Recogniser, sound: Sound, fields: TranscriptionForm) -> list[SpokenText]:
-    async with _AT_ONCE:
+async def _recognise(
+    service: ServiceState, recogniser: Recogniser, sound: Sound, fields: TranscriptionForm
+) -> list[SpokenText]:
+    async with service.speech:
         try:
             async with recogniser.transcribe(sound, fields.language, fields.prompt) as pieces:
                 return [piece async for piece in pieces]
@@ -216,9 +216,11 @@ def _failed(error: SpeechError) -> HTTPError:
     return HTTPError(502, str(error), code="speech_program")
 
 
-async def _stream_text(recogniser: Recogniser, sound: Sound, fields: TranscriptionForm, stream: EventStream) -> None:
+async def _stream_text(
+    service: ServiceState, recogniser: Recogniser, sound: Sound, fields: TranscriptionForm, stream: EventStream
+) -> None:
     texts: list[str] = []
-    async with _AT_ONCE:
+    async with service.speech:
         try:
             async with recogniser.transcribe(sound, fields.language, fields.prompt) as pieces:
                 async for piece in pieces:
@@ -270,8 +272,8 @@ def _time(seconds: float, point: str) -> str:
 async def speak(request: Request) -> Response:
     """Make sound of a text."""
     body = await bodies.read(request, SpeechBody)
-    speaker = _speaker(request)
-    await service_of(request).quota.check(tenant_of(request))
+    service, speaker = service_of(request), _speaker(request)
+    await service.quota.check(tenant_of(request))
     if body.stream_format != "audio":
         raise HTTPError(400, "stream_format: only audio is sent; leave it out", param="stream_format")
     form = body.response_format or "wav"
@@ -286,19 +288,19 @@ async def speak(request: Request) -> Response:
         )
     voice = "" if body.voice in _OPENAI_VOICES else body.voice
     # The first sentence is made before the headers are sent, so that a program that fails has a status.
-    first = await while_connected(request, partial(_speak, speaker, sentences[0], voice, body.speed))
+    first = await while_connected(request, partial(_speak, service, speaker, sentences[0], voice, body.speed))
 
     async def send(stream: EventStream) -> None:
         await stream.write(writer.write(first))
         for sentence in sentences[1:]:
-            await stream.write(writer.write(await _speak(speaker, sentence, voice, body.speed)))
+            await stream.write(writer.write(await _speak(service, speaker, sentence, voice, body.speed)))
         await stream.write(writer.end())
 
     return EventStream(send, media=MEDIA[form], heartbeat=b"", failure=lambda _error: b"")
 
 
-async def _speak(speaker: Speaker, sentence: str, voice: str, speed: float) -> Sound:
-    async with _AT_ONCE:
+async def _speak(service: ServiceState, speaker: Speaker, sentence: str, voice: str, speed: float) -> Sound:
+    async with service.speech:
         try:
             return await speaker.speak(sentence, voice, speed)
         except SpeechError as error:

@@ -54,6 +54,7 @@ TOKENS_PER_CPU_S = 10
 _BOARD = "X-Board"
 _BOARD_NAME = re.compile(r"[A-Za-z0-9-]{1,32}")
 _MOST_TESTS = 2
+_MOST_SPEECH = 2
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # The model keeps the token ids of each (providers.rkllm); one more conversation costs some kilobytes, unless its texts
 # are longer than all are together.
@@ -265,6 +266,8 @@ class ServiceState:
     # Servers that are added, one by one, and that are tested at once, each of which may be a program.
     adding: anyio.Lock = field(default_factory=anyio.Lock)
     testing: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(_MOST_TESTS))
+    # Programs for speech compute on the same processor as the answer; further requests wait for their turn.
+    speech: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(_MOST_SPEECH))
     started: float = field(default_factory=time.monotonic)  # start on the monotonic clock, seconds
     started_unix: float = field(default_factory=time.time)  # start as Unix time, seconds
     # conversations of clients that send the whole conversation with each request
