@@ -207,6 +207,8 @@ def test_a_walk_through_the_chat_meets_one_language(
     # What the person typed, and the model's system prompt.
     said = f"{done.stdout}{done.stderr}".replace("旅行", "").replace("東京", "")
     lines = [NAMES.sub("", line) for line in said.splitlines() if line not in FIXED and "You are a helpful" not in line]
+    # The forecast as data, as the model reads it: it has both languages.
+    lines = [line for line in lines if '{"summary":' not in line]
     pattern = WORDS if locale.startswith("ja") else KANA
     assert [line for line in lines if pattern.search(line)] == []
     assert len(lines) > 100
