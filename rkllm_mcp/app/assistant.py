@@ -208,6 +208,11 @@ class App:
         """Change some of them; a StoreError if they cannot be stored."""
         await self._person.save(_PAGE, json.dumps({**self.page_settings, **changes}))
 
+    async def forget_person(self) -> None:
+        """Forget the text about the person and what they chose on the page; a StoreError if that cannot be stored."""
+        await self.change_about("")
+        await self._person.save(_PAGE, "")
+
     def new_conversation(self, system: str | None = None, *, with_person: bool = True) -> Conversation:
         """Make a conversation that begins with the system text: ``system``, or the configuration's.
 

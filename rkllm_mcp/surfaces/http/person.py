@@ -130,5 +130,5 @@ async def delete_data(request: Request) -> Deleted:
     await app.store.calls.delete_all()
     await app.store.memories.clear()
     await app.store.schedules.remove_all(app.tenant)
-    await app.change_about("")
+    await app.forget_person()
     return Deleted(conversations=count)

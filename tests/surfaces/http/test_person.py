@@ -74,6 +74,7 @@ def test_everything_is_a_file_that_can_be_imported_and_is_deleted_with_nothing_l
     for number in range(3):
         ask(service, f"Question {number} 😀?")
     send(service, "PUT", "/v1/me/about", {"about": ABOUT})
+    send(service, "PUT", "/v1/me/settings", {"size": "larger"})
     file = send(service, "GET", "/v1/me/data")
     assert "rkllm-mcp-data.json" in file.headers["content-disposition"]
     assert json.loads(file.content)["about"] == ABOUT
@@ -83,6 +84,7 @@ def test_everything_is_a_file_that_can_be_imported_and_is_deleted_with_nothing_l
     assert send(service, "DELETE", "/v1/me/data").json() == {"conversations": 3}
     assert send(service, "GET", "/v1/conversations").json()["count"] == 0
     assert send(service, "GET", "/v1/me/about").json() == {"about": ""}
+    assert send(service, "GET", "/v1/me").json()["settings"] == {}
     assert json.loads(send(service, "GET", "/v1/me/data").content)["conversations"] == []
     ask(service, "Who am I?")
     assert ABOUT not in read(service.runs()[-1]["prompt"])

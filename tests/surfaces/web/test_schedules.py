@@ -67,5 +67,5 @@ def test_a_sentence_becomes_a_schedule_whose_result_is_a_notice_and_a_post(
             notice.wait_for()
             assert "晴れ, 12 degrees." in notice.inner_text()
             notice.get_by_role("link", name=open_result).click()
-            page.get_by_text("晴れ, 12 degrees.").wait_for()
+            page.get_by_text("晴れ, 12 degrees.", exact=True).wait_for()
         assert [json.loads(body)["text"] for _, body in receiver.requests] == ["晴れ, 12 degrees."]

@@ -94,6 +94,7 @@ export class SettingsPanel {
         ],
         applyTextSize,
       ),
+      h("section", {}, h("h3", {}, say("key.label")), this.#key, choices(change, this.#forget)),
       this.#speech,
       this.#person,
       this.#memory.node,
@@ -105,7 +106,6 @@ export class SettingsPanel {
           toggle(preference("notices") === "on" && Notification.permission === "granted", t("settings.notices"), notices),
         ),
       this.#schedules.node,
-      h("section", {}, h("h3", {}, say("key.label")), this.#key, choices(change, this.#forget)),
       h("section", {}, h("h3", {}, say("connect.title")), choices(button("connect.open", () => void openConnections()))),
       h(
         "section",
@@ -168,6 +168,8 @@ export class SettingsPanel {
       } catch (error) {
         tell(note, sentenceOf(error));
       }
+      // It may be below the edge of the screen.
+      note.scrollIntoView({ block: "nearest" });
     };
     fill(
       this.#person,
