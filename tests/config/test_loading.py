@@ -59,7 +59,7 @@ def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path)
             "[agent]\nmax_round = 1\n",
             (
                 "agent.max_round: found an unknown key; known here are wait_for_servers_s, max_rounds, system_prompt, "
-                "language, memory, memory_tools, schedule_tool, "
+                "language, memory, memory_proposals, memory_tools, schedule_tool, "
                 "parallel_tools, "
                 "repair_rounds, tool_result_chars, resource_chars, sampling_tokens, auto_select, tool_budget_tokens, "
                 "embedding_model, tool_listing; did you mean 'max_rounds'?"
@@ -307,7 +307,7 @@ def test_the_environment_overrides_keys_by_their_type(tmp_path: Path) -> None:
             "3",
             (
                 "found key 'MAX_ROUNS'; the keys of agent are WAIT_FOR_SERVERS_S, MAX_ROUNDS, SYSTEM_PROMPT, "
-                "LANGUAGE, MEMORY, MEMORY_TOOLS, SCHEDULE_TOOL, PARALLEL_TOOLS, "
+                "LANGUAGE, MEMORY, MEMORY_PROPOSALS, MEMORY_TOOLS, SCHEDULE_TOOL, PARALLEL_TOOLS, "
                 "REPAIR_ROUNDS, TOOL_RESULT_CHARS, RESOURCE_CHARS, SAMPLING_TOKENS, AUTO_SELECT, TOOL_BUDGET_TOKENS, "
                 "EMBEDDING_MODEL, TOOL_LISTING; did you mean 'MAX_ROUNDS'?"
             ),

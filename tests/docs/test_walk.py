@@ -98,6 +98,7 @@ NOT_TYPED: Mapping[str, str] = {
     "rkllm-mcp service": "systemd: tests/end_to_end/test_systemd.py",
     "rkllm-mcp update": "the network: tests/test_packaging.py",
     "rkllm-mcp install": "the network: tests/test_installation.py, tests/test_packaging.py",
+    "rkllm-mcp voice": "a program for speech: tests/surfaces/cli/test_voice.py",
     "rkllm-mcp --install-completion": "changes a person's shell",
 }
 

@@ -58,7 +58,7 @@ def test_a_sentence_becomes_a_schedule_whose_result_is_a_notice_and_a_post(
             visit.open_panel("settings")
             page.fill("#schedule-sentence", sentence)
             page.get_by_role("button", name=read).click()
-            assert words in page.locator(".schedule-form [role=status]").inner_text()
+            page.locator(".schedule-form [role=status]").get_by_text(words).wait_for()
             page.fill("#schedule-webhook", receiver.url)
             page.get_by_role("button", name=save).click()
             page.get_by_role("button", name=run).click()

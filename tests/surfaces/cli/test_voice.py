@@ -1,0 +1,45 @@
+"""``voice`` asks the programs of ``[speech]``, and names the line of the configuration that is missing."""
+
+from __future__ import annotations
+
+import os
+import wave
+from pathlib import Path
+
+import pytest
+
+from tests.support.outcome import Command, run_here
+from tests.support.speech_programs import WyomingProgram, wav
+
+
+def test_a_recording_is_printed_and_a_text_becomes_a_file(tmp_path: Path, command: Command) -> None:
+    del command  # the empty home
+    recording, spoken = tmp_path / "question.wav", tmp_path / "tomorrow.wav"
+    recording.write_bytes(wav(500))
+    with WyomingProgram() as program:
+        config = tmp_path / "config.toml"
+        config.write_text(f'[speech]\nstt = "{program.address}"\ntts = "{program.address}"\n', "utf-8")
+
+        def voice(*words: str) -> tuple[int, str]:
+            done = run_here(os.environ, "--config", str(config), "voice", *words)
+            return done.returncode, done.stdout
+
+        assert voice("transcribe", str(recording)) == (0, "heard 500 ms\n")
+        assert voice("say", "明日は晴れです。傘は要りません。", "--output", str(spoken))[0] == 0
+        code, listed = voice("list")
+    assert (code, listed.split()) == (0, ["NAME", "LANGUAGES", "amy", "en", "haru", "ja"])
+    with wave.open(str(spoken)) as file:
+        assert file.getnframes() / file.getframerate() == pytest.approx(0.16, abs=0.01)
+
+
+def test_without_a_program_or_a_recording_the_remedy_is_named(tmp_path: Path, command: Command) -> None:
+    del command
+    config = tmp_path / "config.toml"
+    config.write_text('[speech]\nstt = "wyoming://127.0.0.1:9"\n', "utf-8")
+    said = {
+        words: run_here(os.environ, "--config", str(config), "voice", *words).stderr
+        for words in (("say", "Hello."), ("transcribe", str(tmp_path / "none.wav")), ("transcribe", str(config)))
+    }
+    assert "no program for this is configured" in said["say", "Hello."]
+    assert "cannot be read (No such file or directory)" in said["transcribe", str(tmp_path / "none.wav")]
+    assert "the recording cannot be read" in said["transcribe", str(config)]
