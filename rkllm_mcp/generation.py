@@ -156,7 +156,7 @@ class AnswerOptions:
     is_single: bool = False
     language: Language | None = None  # of questions for approval; None for the configuration's
     context: str = ""  # the model reads it before the question, in the same turn
-    # Nobody is there: the only tools that may be called besides those that are known to read only, by any of their
+    # No person is there: the only tools that may be called besides those that are known to read only, by any of their
     # names; None if a person is there. See ``CallContext.is_unattended``.
     unattended_tools: tuple[str, ...] | None = None
     pictures: tuple[Picture, ...] = ()  # pictures that belong to the question

@@ -127,7 +127,7 @@ class FixedApprover:
 
 
 class UnattendedApprover(FixedApprover):
-    """The approver of an answer while nobody is there: only tools that were named for it are allowed."""
+    """The approver of an answer while no person is there: only tools that were named for it are allowed."""
 
     def __init__(self, allowed: frozenset[str], advice: str) -> None:
         super().__init__("deny", advice)
@@ -152,7 +152,7 @@ class CallContext:
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)  # by name in headers_template
     conversation_id: str = ""
     request: str = ""  # the user's text that caused the call
-    # Nobody is there: every call that is not known to read only is put to ``asker``, whatever was allowed before.
+    # No person is there: every call that is not known to read only is put to ``asker``, whatever was allowed before.
     is_unattended: bool = False
     is_automatic: bool = False  # made for every question, by ``auto_context_tool``: nothing says that it is needed
     # Texts from outside in the conversation; a call that occurs in one of them needs approval.

@@ -39,7 +39,7 @@ MOST_GENERATED = 96
 # Conversations whose messages are noted, and messages of each.
 _MOST_CONVERSATIONS, _MOST_MESSAGES = 50, 20
 
-# The model speaks of the person as somebody else, or of itself.
+# The model speaks of the person in the third person, or of itself.
 _OTHER_PERSON = re.compile(r"\b(?:you|your|yours|user|user's|assistant)\b|あなた|ユーザー|利用者", re.IGNORECASE)
 _NEGATION = re.compile(
     r"\b(?:not|never|no|none|nothing|without|cannot)\b|n't\b|ない|なかった|なく|ません|ず[、に]", re.IGNORECASE

@@ -81,7 +81,7 @@ class ScheduleRunner:
         tenant: the tenant's name; empty for the owner.
         perform: asks the model, in its turn.
         deliver: sends a notice to a schedule's webhook and returns what became of it.
-        steady: a clock that nobody sets, seconds.
+        steady: a clock that is never set, seconds.
     """
 
     def __init__(

@@ -113,7 +113,7 @@ def _highest(machine: Machine, file: str, wanted: int) -> int:
 
 
 def _governed(machine: Machine, governor: str, file: str, clock: int, present: str) -> Iterator[Setting]:
-    """A governor and its clock; the clock is restored only where somebody had fixed it before."""
+    """A governor and its clock; the clock is restored only where it was fixed before."""
     if not machine.exists(governor):
         return
     before = machine.text(governor)

@@ -190,7 +190,7 @@ def _is_clause(words: str, fact: str, mark: str) -> bool:
 
 
 def _is_told(fact: str, joint: str) -> bool:
-    """Return True if what is before 「覚えて」 is a statement, not what somebody is to learn."""
+    """Return True if what is before 「覚えて」 is a statement, not what a person is to learn."""
     if _JA_ASKS.search(fact) or re.search(r"[？?]", fact):
         return False
     if joint == "を":

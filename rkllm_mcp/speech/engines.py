@@ -44,13 +44,11 @@ class SpeechError(RkllmMcpError):
 
     address: str
     reason: str
+    remedy: str = "see that it runs, and that [speech] in the configuration has its address"
 
     def __str__(self) -> str:
         """Return what is wrong and what to do."""
-        return (
-            f"the program for speech at {self.address} {self.reason}; see that it runs, and that [speech] in the "
-            "configuration has its address"
-        )
+        return f"the program for speech at {self.address} {self.reason}; {self.remedy}"
 
 
 @dataclass(frozen=True)
@@ -125,8 +123,7 @@ class _Wyoming:
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[AsyncTcpClient, None]:
         if find_spec("wyoming") is None:
-            reason = "needs the library wyoming: run 'rkllm-mcp install speech'"
-            raise SpeechError(self._address, reason)
+            raise SpeechError(self._address, "needs the library wyoming", "run 'rkllm-mcp install speech'")
         from wyoming.client import AsyncTcpClient  # an extra
 
         parts = urlsplit(self._address)

@@ -31,7 +31,7 @@ _BREAK = re.compile(r"[、，,;；:：]\s*|\s+")
 
 
 def spoken_text(text: str) -> str:
-    """Return a Markdown text without what nobody wants to hear: code, tables, formulas, addresses and marks."""
+    """Return a Markdown text without what is not read aloud: code, tables, formulas, addresses and marks."""
     for pattern in (_FENCE, _TABLE_LINE, _RULE):
         text = pattern.sub("\n", text)
     for pattern in (_MATHS, _PICTURE):

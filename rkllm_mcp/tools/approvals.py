@@ -207,7 +207,7 @@ class Approvals:
     async def _rule_unattended(
         self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext
     ) -> ApprovalVerdict:
-        """Decide about a call while nobody is there: what was allowed before counts for calls of people only."""
+        """Decide about a call while no person is there: what was allowed before counts for calls of people only."""
         grant = await self.grants.find(spec.name, tool.original_name)
         if grant is not None and grant.kind == "never":
             return self._refuse("never", "never", call.name, "asked", context)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,7 +21,7 @@ from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import StoredTurn
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.surfaces.chat.markdown import markdown_document
-from rkllm_mcp.surfaces.cli.files import write_new
+from rkllm_mcp.surfaces.cli.files import read_export, write_new
 from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, in_loop, option
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.tables import conversation_table
@@ -177,10 +176,7 @@ def import_command(
     source: Annotated[str, argument("JSON export to import; - reads standard input.", "FILE")],
 ) -> int:
     """Import conversations from a JSON export, also of ChatGPT, Open WebUI or llama.cpp's page."""
-    try:
-        text = sys.stdin.buffer.read() if source == "-" else Path(source).expanduser().read_bytes()
-    except OSError as error:
-        raise UsageError(f"{source} cannot be read ({error.strerror}); name the JSON file of an export") from None
+    text = read_export(source)
     imported = from_json(text)
 
     async def import_all() -> None:

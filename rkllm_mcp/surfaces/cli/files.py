@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -44,6 +45,14 @@ def make_folder(folder: Path) -> os.stat_result:
         if os.geteuid() == 0:
             os.chown(path, owner.st_uid, owner.st_gid)
     return folder.stat()
+
+
+def read_export(source: str) -> bytes:
+    """Return the file of an export, or standard input for ``-``; a UsageError if it cannot be read."""
+    try:
+        return sys.stdin.buffer.read() if source == "-" else Path(source).expanduser().read_bytes()
+    except OSError as error:
+        raise UsageError(f"{source} cannot be read ({error.strerror}); name the JSON file of an export") from None
 
 
 def write_new(path: str, data: bytes) -> None:

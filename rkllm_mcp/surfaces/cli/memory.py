@@ -6,7 +6,6 @@ Nothing but the store is opened; a service that runs uses the changes with its n
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +14,7 @@ from rkllm_mcp.app.memory_export import memories_as_json, memories_as_markdown, 
 from rkllm_mcp.app.person_memory import find_rows, keep_row
 from rkllm_mcp.app.preview import open_stored
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.cli.files import write_new
+from rkllm_mcp.surfaces.cli.files import read_export, write_new
 from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, in_loop, may_remove, option
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.tables import memory_table
@@ -106,10 +105,7 @@ def import_command(
     source: Annotated[str, argument("JSON export to import; - reads standard input.", "FILE")],
 ) -> int:
     """Import what 'rkllm-mcp memory export' wrote; what is remembered already stays."""
-    try:
-        text = sys.stdin.buffer.read() if source == "-" else Path(source).expanduser().read_bytes()
-    except OSError as error:
-        raise UsageError(f"{source} cannot be read ({error.strerror}); name the JSON file of an export") from None
+    text = read_export(source)
     entries = memories_from_json(text)
 
     async def import_all() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -30,6 +29,7 @@ from rkllm_mcp.errors import UsageError
 from rkllm_mcp.records import Schedule
 from rkllm_mcp.schedules.rules import describe_moment, read_zone
 from rkllm_mcp.store import Store
+from rkllm_mcp.surfaces.cli.files import read_export
 from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, in_loop, may_proceed, option
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.running_service import service_for
@@ -199,10 +199,7 @@ def import_command(
     source: Annotated[str, argument("List of schedules as JSON, or an export of a person's data; - reads it.", "FILE")],
 ) -> int:
     """Import schedules that 'schedules list --json' or the page's export has written."""
-    try:
-        text = sys.stdin.buffer.read() if source == "-" else Path(source).expanduser().read_bytes()
-    except OSError as error:
-        raise UsageError(f"{source} cannot be read ({error.strerror}); name the JSON file of an export") from None
+    text = read_export(source)
 
     async def import_all() -> None:
         async with open_stored(session.config()) as store:

@@ -86,7 +86,7 @@ TABLE: Mapping[tuple[str, str], Row] = {
     ("GET", "/v1/conversations/{id}/pictures/{sha256}"): CHAT,
     ("GET", "/v1/conversations/{id}/stream"): CHAT,
     ("POST", "/v1/conversations/{id}/versions"): CHAT,
-    # A schedule acts while nobody is there, so a key that decides for its person makes it; any other may start its run.
+    # A schedule acts while no person is there, so a key that decides for its person makes it; others may run it.
     ("GET", "/v1/schedules"): CHAT,
     ("POST", "/v1/schedules"): APPROVE,
     ("POST", "/v1/schedules:read"): CHAT,

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.app.tenants import Tenant
     from rkllm_mcp.messages import Conversation
 
-# A run waits at most so long for a moment in which nobody asks anything; then it takes its place in the queue.
+# A run waits at most so long for a moment without a question; then it takes its place in the queue.
 _YIELDS_S = 900.0
 _MOST_TOOLS = 60
 _PROMPT_CHARS = 4000
