@@ -252,6 +252,11 @@ def zone_here(configured: str | None) -> str:
     raise UsageError(f"this board has no time zone but UTC; {advice}")
 
 
+def new_secret() -> str:
+    """Return a secret that signs what a webhook gets."""
+    return secrets.token_urlsafe(24)
+
+
 def new_schedule(
     prompt: str,
     rule: str,
@@ -290,7 +295,7 @@ def new_schedule(
         tools=tools,
         webhook=webhook,
         webhook_form="text" if webhook_form == "text" else "json",
-        secret=(secret or secrets.token_urlsafe(24)) if webhook else "",
+        secret=(secret or new_secret()) if webhook else "",
         next_at=first,
     )
 

@@ -22,6 +22,7 @@ from rkllm_mcp.app.schedules import (
     RunResult,
     ScheduleRunner,
     new_schedule,
+    new_secret,
     notice_of,
     schedule_of_sentence,
     upcoming,
@@ -163,6 +164,7 @@ async def _conversation_of(app: App, schedule: Schedule) -> Conversation:
 
 _Zone = Annotated[str, Field(min_length=1, max_length=64)]
 _Tool = Annotated[str, Field(min_length=1, max_length=256)]
+_Webhook = Annotated[str, Field(max_length=2000, pattern=r"^(https?://[^\s/].*)?$")]
 
 
 class ScheduleBody(bodies.RequestBody):
@@ -181,7 +183,7 @@ class ScheduleBody(bodies.RequestBody):
     """The model is told to say so when there is nothing to report, and nothing is shown then."""
     tools: tuple[_Tool, ...] = Field((), strict=False, max_length=_MOST_TOOLS)
     """Tools that its runs may call without asking, besides those that only read."""
-    webhook: str = Field("", max_length=2000, pattern=r"^(https?://[^\s/].*)?$")
+    webhook: _Webhook = ""
     """An address that gets each result as a POST, signed."""
     webhook_form: Literal["json", "text"] = "json"
     """json: an object; text: the text alone with the title as a header, as ntfy reads it."""
@@ -202,6 +204,10 @@ class ScheduleChange(bodies.RequestBody):
     """Nothing is shown when there is nothing to report."""
     tools: tuple[_Tool, ...] | None = Field(None, strict=False, max_length=_MOST_TOOLS)
     """Tools that its runs may call without asking."""
+    webhook: _Webhook | None = None
+    """The address that gets each result; another one gets a new secret, an empty one ends it."""
+    webhook_form: Literal["json", "text"] | None = None
+    """json or text."""
 
 
 class SentenceBody(bodies.RequestBody):
@@ -373,7 +379,11 @@ async def change_schedule(request: Request) -> dict[str, Any]:
         prompt=body.prompt or schedule.prompt,
         is_quiet=schedule.is_quiet if body.quiet is None else body.quiet,
         tools=schedule.tools if body.tools is None else body.tools,
+        webhook_form=body.webhook_form or schedule.webhook_form,
     )
+    if body.webhook is not None and body.webhook != schedule.webhook:
+        # The program at the old address knows the old secret.
+        changed = replace(changed, webhook=body.webhook, secret=new_secret() if body.webhook else "")
     try:
         rule, zone = body.rule or schedule.rule, body.zone or schedule.zone
         is_moved = (rule, zone) != (schedule.rule, schedule.zone)
@@ -384,7 +394,8 @@ async def change_schedule(request: Request) -> dict[str, Any]:
     except UsageError as error:
         raise HTTPError(422, str(error)) from None
     changed = replace(changed, state=state, next_at=changed.next_at if state == "active" else None)
-    names = ("prompt", "is_quiet", "tools", "rule", "zone", "next_at", "state", "failures")
+    names = ["prompt", "is_quiet", "tools", "webhook", "webhook_form", "secret"]
+    names += ["rule", "zone", "next_at", "state", "failures"]
     await schedules.change(app.tenant, schedule.id, **{name: getattr(changed, name) for name in names})
     return _shown_schedule(request, changed, now)
 

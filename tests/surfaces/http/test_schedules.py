@@ -208,6 +208,28 @@ def test_a_webhook_gets_the_result_signed_and_ntfy_its_headers(service: Served) 
         assert (headers["Title"].startswith("=?utf-8?"), body.decode()) == (True, "洗濯物 webhook")
 
 
+def test_the_address_of_the_results_is_changed_and_another_one_gets_another_secret(service: Served) -> None:
+    schedule = make(service, prompt="the laundry webhook", reminder=True)
+    path = f"/v1/schedules/{schedule['id']}"
+    with receiving() as first, receiving() as second:
+        one = send(service, "PATCH", path, {"webhook": first.url}).json()
+        assert run_now(service, schedule["id"])["delivery"] == "200"
+        headers, body = first.requests.pop()
+        assert headers[SIGNATURE] == signature_of(one["secret"], headers[TIMESTAMP], body)
+        other = send(service, "PATCH", path, {"webhook": second.url, "webhook_form": "text"}).json()
+        assert other["secret"] not in ("", one["secret"])
+        assert send(service, "PATCH", path, {"prompt": "washing by webhook"}).json()["secret"] == other["secret"]
+        assert run_now(service, schedule["id"])["delivery"] == "200"
+        headers, body = second.requests.pop()
+        assert headers[SIGNATURE] == signature_of(other["secret"], headers[TIMESTAMP], body)
+        assert (body, first.requests) == (b"washing by webhook", [])
+        ended = send(service, "PATCH", path, {"webhook": "", "prompt": "the washing"}).json()
+        assert (ended["webhook"], ended["secret"], run_now(service, schedule["id"])["delivery"]) == ("", "", "")
+        assert second.requests == []
+    refused = send(service, "PATCH", path, {"webhook": "ftp://example.org/"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (422, "webhook")
+
+
 def test_a_tenant_sees_and_runs_its_own_alone_and_its_webhook_leads_to_no_private_address(service: Served) -> None:
     mine, theirs = make(service), make(service, GARDEN, prompt="theirs webhook", webhook="http://127.0.0.1:9/")
     assert [each["id"] for each in send(service, "GET", "/v1/schedules", key=GARDEN).json()["schedules"]] == [
