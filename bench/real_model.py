@@ -11,9 +11,11 @@ something is built; ``own/kept_back.txt`` was kept back until its tasks set weig
 and four conversations of ``own/fresh.txt``, written on 2026-11-29 before its first run by somebody who had not read
 the product and read by developers since; ``--fresh 2`` the 60 tasks and five conversations of ``own/fresh2.txt``,
 written on the same day before its first run by a developer who had read these pages and the first set, but not the
-rules' lists of words. ``--every N`` asks each Nth task; ``--out FILE`` keeps a line for each answer, and goes on with a
-file that is there. ``--beside`` asks a service with OpenAI's API (llama-server, rkllm-mcp serve) the ``six`` in the
-product's place, and runs their tools here.
+rules' lists of words; ``--fresh 3`` the 64 tasks and five conversations of ``own/fresh3.txt``, written on 2026-11-29
+before its first run by an author who had read the second set, but neither the product nor its pages.
+``--every N`` asks each Nth task; ``--out FILE`` keeps a line for each answer, and goes on with a file that is there.
+``--beside`` asks a service with OpenAI's API (llama-server, rkllm-mcp serve) the ``six`` in the product's place, and
+runs their tools here.
 
 A line of ``own`` is a question, a pattern of a right answer (``-``: no tool is needed) and, where an answer could be
 guessed, a pattern of the result that it has to come from. An answer is useful if it matches, shows neither a call nor
@@ -67,7 +69,7 @@ from tests.support.fake_jma import FakeAgency
 
 OWN = Path(__file__).with_name("own")
 TUNING, KEPT_BACK = OWN / "tuning.txt", OWN / "kept_back.txt"
-FRESH = (OWN / "fresh.txt", OWN / "fresh2.txt")
+FRESH = (OWN / "fresh.txt", OWN / "fresh2.txt", OWN / "fresh3.txt")
 DIALOGUE = "dialogue"
 _NO_TOOL = "-"
 _SIX_CONFIG = """
@@ -207,7 +209,7 @@ def main() -> None:
     half = parser.add_mutually_exclusive_group()
     half.add_argument("--tuning", action="store_true", help="without the tasks that are kept back")
     half.add_argument("--kept-back", action="store_true", help="only those")
-    half.add_argument("--fresh", type=int, choices=[1, 2], help="only the tasks of a set that nothing was tuned to")
+    half.add_argument("--fresh", type=int, choices=[1, 2, 3], help="only the tasks of a set that nothing was tuned to")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth task")
     parser.add_argument("--most", type=int, default=None, metavar="N", help="ask N tasks now; --out goes on later")
     parser.add_argument("--beside", default="", metavar="URL", help="a service with OpenAI's API")
