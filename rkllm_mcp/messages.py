@@ -25,7 +25,7 @@ ApprovalOutcome: TypeAlias = Literal[
 Ending: TypeAlias = EndReason | Literal["", "interrupted"]
 
 
-# Key of ``_meta`` under which a server has the texts of a tool, or of a result, by language (docs/own-server.md).
+# Key of ``_meta`` under which a server has the texts of a tool, or of a result, by language (docs/start.md).
 TEXTS = "rkllm-mcp/texts"
 # Key of ``_meta`` under which a server names the argument of a tool that takes the user's own words.
 QUESTION_ARGUMENT = "rkllm-mcp/question"

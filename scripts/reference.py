@@ -227,12 +227,12 @@ def page_sampling() -> str:
 
 
 # Generated parts: the file, the name in the marks around the part, and what writes it.
-# What the columns of docs/boards.md are called, and the keys of a report's board.
+# What the columns of the boards in docs/performance.md are called, and the keys of a report's board.
 _BOARD = {"board": "name", "SoC": "soc", "kernel": "kernel", "rknpu": "driver", "model": "model"}
 
 
 def board_table(reports: Sequence[Mapping[str, Any]]) -> str:
-    """The boards of these reports with their figures, and what they settle of docs/unknowns.md."""
+    """The boards of these reports with their figures, and the open questions that they settle."""
     if not reports:
         return "No report has come in yet, so this page has no board."
     by_name = sorted(reports, key=lambda report: (str(report["board"]["name"]), str(report["board"]["model"])))
@@ -277,7 +277,7 @@ BLOCKS: Sequence[tuple[str, str, Callable[[], str]]] = (
     ("docs/configuration.md", "configuration", configuration),
     ("docs/models.md", "model card", model_card),
     ("docs/cli.md", "command line", command_line),
-    ("docs/boards.md", "boards", boards),
+    ("docs/performance.md", "boards", boards),
     ("docs/openai.md", "parameters", parameters),
     ("docs/openai.md", "sampling", sampling),
     ("rkllm_mcp/surfaces/web/js/dialogs/settings.js", "sampling", page_sampling),

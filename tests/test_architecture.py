@@ -1,4 +1,4 @@
-"""The rules of the import graph; docs/architecture.md explains the table of layers.
+"""The rules of the import graph; docs/development/architecture.md explains the table of layers.
 
 A rule reads a ``Graph`` and returns sentences.
 """

@@ -40,7 +40,7 @@ FORMAT = 1
 PARTS: Mapping[str, float] = {"doctor": 0.5, "probe": 5.0, "bench": 4.5, "trial": 5.0}
 MOST_S = 15 * 60.0
 TRIAL_TASKS = 20
-# Rows of docs/unknowns.md, by the beginning of their first cell, with the facts of the probe that settle them.
+# Open questions of docs/performance.md, by the beginning of their rows, with the facts of the probe that settle them.
 UNKNOWNS: Mapping[str, list[str]] = json.loads(Path(__file__).with_name("unknowns.json").read_text("utf-8"))
 # Checks whose results are about the board; the others have names and addresses of the person's own.
 _SHOWN_CHECKS = frozenset(
@@ -314,7 +314,7 @@ def _rate(value: float | None) -> str:
 
 
 def settled_unknowns(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows of docs/unknowns.md that a report settles, with what it found."""
+    """Return the open questions of docs/performance.md that a report settles, with what it found."""
     facts: Mapping[str, Any] = values["parts"].get("probe", {}).get("facts", {})
     return [
         (title, "; ".join(f"{FACTS[name].partition(' {')[0]}: {text_of_fact(facts[name])}" for name in known))
@@ -376,7 +376,7 @@ def page_of(values: Mapping[str, Any]) -> str:
     lines += [f"| {name} | {text} |" for name, text in figures_of(values).items()]
     lines += _trouble(parts)
     if settled := settled_unknowns(values):
-        lines += ["", "## What docs/unknowns.md asked", "", "| asked | here |", "|---|---|"]
+        lines += ["", "## Open questions of docs/performance.md", "", "| asked | here |", "|---|---|"]
         lines += [f"| {title} | {_cell(found)} |" for title, found in settled]
     seconds = ", ".join(f"{name} {part['seconds']:.0f} s" for name, part in parts.items())
     left = [name for name in PARTS if name not in parts or parts[name].get("left")]

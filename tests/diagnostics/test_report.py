@@ -157,13 +157,13 @@ def test_a_text_loses_what_is_private_and_keeps_what_is_of_the_board(text: str, 
 
 
 def test_every_unknown_is_a_row_of_its_page_and_every_fact_is_one_of_the_probe() -> None:
-    page = (REPOSITORY / "docs" / "unknowns.md").read_text("utf-8")
+    page = (REPOSITORY / "docs" / "performance.md").read_text("utf-8")
     assert [title for title in UNKNOWNS if f"| **{title}" not in page] == []
     assert [name for names in UNKNOWNS.values() for name in names if name not in FACTS] == []
 
 
 def test_the_page_of_boards_is_what_the_reports_in_its_folder_make() -> None:
-    assert boards(BOARD_REPORTS) in (REPOSITORY / "docs" / "boards.md").read_text("utf-8")
+    assert boards(BOARD_REPORTS) in (REPOSITORY / "docs" / "performance.md").read_text("utf-8")
     form = (REPOSITORY / ".github" / "ISSUE_TEMPLATE" / "board-report.yml").read_text("utf-8")
     assert ("rkllm-mcp-report.md" in form, "rkllm-mcp-report.json" in form) == (True, True)
 

@@ -16,7 +16,9 @@ from tests.support.served import Served, scripted_model, served
 
 PRINTED = "http://127.0.0.1:8080"
 EXAMPLES = [
-    (language, words, text, where) for language, words, text, where in blocks("docs/clients.md") if language != "toml"
+    (language, words, text, where)
+    for language, words, text, where in blocks("docs/clients.md")
+    if language not in ("toml", "python")
 ]
 PATIENCE_S = 120
 

@@ -10,7 +10,7 @@ from tests.support.shared import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 INDEXES = {"en": "index.md", "ja": "index.ja.md"}
-_LINK = re.compile(r"\[([^\]]+)\]\(([\w.-]+\.md)?(?:#[\w-]+)?\)")
+_LINK = re.compile(r"\[([^\]]+)\]\(([\w./-]+\.md)?(?:#[\w-]+)?\)")
 # A question; the words by which a reader knows the link, and what is on the page behind it or behind a link of it.
 QUESTIONS = {
     "a tool server of my own": ("own tool server|自分のツールサーバー", "servers new"),
@@ -38,7 +38,7 @@ def links_of(page: str) -> dict[str, str]:
 @pytest.mark.parametrize("language", INDEXES)
 def test_every_page_is_in_the_index(language: str) -> None:
     linked = set(links_of(INDEXES[language]).values())
-    pages = {path.name for path in DOCS.glob("*.md")}
+    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
     translated = {page.replace(".ja.md", ".md") for page in pages if page.endswith(".ja.md")}
     others = {
         page
@@ -69,7 +69,7 @@ def test_the_two_indexes_lead_to_each_other() -> None:
 
 def test_a_japanese_page_links_to_japanese_pages_where_there_are_some() -> None:
     """A label that names English or the English page says where it leads."""
-    pages = [REPOSITORY / "README.ja.md", *DOCS.glob("*.ja.md")]
+    pages = [REPOSITORY / "README.ja.md", *DOCS.rglob("*.ja.md")]
     wrong = [
         (page.name, label, target)
         for page in pages

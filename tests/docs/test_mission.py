@@ -1,4 +1,4 @@
-"""docs/mission.md names files, tests, commands and keys; each of them is there."""
+"""docs/development/mission.md names files, tests, commands and keys; each of them is there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.shared import REPOSITORY, shared_path
 
-PAGE = (REPOSITORY / "docs" / "mission.md").read_text("utf-8")
+PAGE = (REPOSITORY / "docs" / "development" / "mission.md").read_text("utf-8")
 CODE = re.findall(r"`([^`\n]+)`", PAGE)
 TESTS = sorted({code for code in CODE if "::" in code})
 FILES = sorted({code for code in CODE if re.fullmatch(r"[\w./-]+\.py", code)})

@@ -17,7 +17,7 @@ from tests.support.shared import REPOSITORY
 def test_a_type_checker_finds_nothing_in_the_programs(checker: str, tmp_path: Path) -> None:
     pytest.importorskip(checker)
     files: list[str] = []
-    for number, (program, _) in enumerate(programs("docs/python.md")):
+    for number, (program, _) in enumerate(programs("docs/clients.md")):
         file = tmp_path / f"program_{number}.py"
         file.write_text(program, encoding="utf-8")
         files.append(str(file))

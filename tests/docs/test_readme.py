@@ -11,7 +11,9 @@ from tests.support.documents import Command, blocks, commands, left_to_the_reade
 from tests.support.installed import need_npm
 from tests.support.shared import REPOSITORY
 
-PAGES = sorted(str(path.relative_to(REPOSITORY)) for path in [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md")])
+PAGES = sorted(
+    str(path.relative_to(REPOSITORY)) for path in [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")]
+)
 TYPED = [command for page in PAGES if not page.endswith(".ja.md") for command in commands(page)]
 PROGRAMS = [program for page in PAGES if not page.endswith(".ja.md") for program in programs(page)]
 # A first npx downloads a server, and a machine under load takes its time; nothing here is about speed.
@@ -36,7 +38,7 @@ def test_a_printed_command_does_what_the_page_says(
     if "notes.txt" in command.typed:
         need_npm("@modelcontextprotocol/server-filesystem")
     # That page is read after ``setup``: a model is configured.
-    configured = {"RKLLM_MCP_MODEL__NAME": "demo"} if command.where.startswith("docs/doctor.md") else {}
+    configured = {"RKLLM_MCP_MODEL__NAME": "demo"} if command.where.startswith("docs/troubleshooting.md") else {}
     if command.typed not in outcomes:
         outcomes[command.typed] = subprocess.run(
             ["bash", "-euc", command.typed],
@@ -57,7 +59,7 @@ def test_a_printed_command_does_what_the_page_says(
 @pytest.mark.parametrize(("program", "where"), PROGRAMS, ids=[where for _, where in PROGRAMS])
 def test_a_printed_program_runs(program: str, where: str, reader: dict[str, str], programs_of_the_wheel: Path) -> None:
     # That page is read after ``setup`` as well.
-    configured = {"RKLLM_MCP_MODEL__NAME": "demo"} if where.startswith("docs/python.md") else {}
+    configured = {"RKLLM_MCP_MODEL__NAME": "demo"} if where.startswith("docs/clients.md") else {}
     done = subprocess.run(
         [programs_of_the_wheel / "python", "-W", "error", "-c", program],
         cwd=reader["HOME"],

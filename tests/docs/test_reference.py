@@ -23,7 +23,7 @@ def test_the_generated_part_of_a_page_is_up_to_date(page: str, name: str, make: 
 
 
 def test_the_tree_in_the_architecture_page_is_the_tree_of_the_repository() -> None:
-    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "development" / "architecture.md").read_text(encoding="utf-8")
     drawn = page.partition("## The tree\n")[2].partition("\n## ")[0]
     top = set(re.findall(r"^    ([a-z_]+)/", drawn, re.MULTILINE))
     assert {name for name in top if not (REPOSITORY / name).is_dir()} == set()

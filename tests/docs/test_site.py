@@ -16,6 +16,7 @@ from tests.support.shared import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
+DEVELOPMENT = sorted(f"development/{path.name}" for path in (DOCS / "development").glob("*.md"))
 
 
 def pages(entries: list[Any]) -> Iterator[str]:
@@ -31,6 +32,17 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(pages(site["nav"])) == PAGES
 
 
+def test_a_page_for_development_is_linked_from_the_index() -> None:
+    linked = {str(target.relative_to(DOCS)) for target in links("docs/index.md")}
+    assert len(DEVELOPMENT) == 5
+    assert set(DEVELOPMENT) - linked == set()
+
+
 def test_a_page_links_to_nothing_outside_of_the_site() -> None:
-    outside = [f"{page}: {target}" for page in PAGES for target in links(f"docs/{page}") if target.parent != DOCS]
+    outside = [
+        f"{page}: {target}"
+        for page in [*PAGES, *DEVELOPMENT]
+        for target in links(f"docs/{page}")
+        if not target.resolve().is_relative_to(DOCS)
+    ]
     assert outside == []

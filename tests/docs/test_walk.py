@@ -18,7 +18,7 @@ from tests.support.shared import REPOSITORY
 
 PAGES = sorted(
     str(path.relative_to(REPOSITORY))
-    for path in [REPOSITORY / "README.md", *REPOSITORY.glob("docs/*.md")]
+    for path in [REPOSITORY / "README.md", *REPOSITORY.glob("docs/**/*.md")]
     if not path.name.endswith(".ja.md") and path.name != "cli.md"
 )
 # What is typed in this order, and the exit code. What cannot work in an empty home says what is missing.
@@ -90,7 +90,7 @@ NOT_TYPED: Mapping[str, str] = {
     "rkllm-mcp models pull": "the network: tests/models/test_models_pull_cpu.py",
     "rkllm-mcp knowledge model universal": "the network: tests/models/test_embedders.py",
     'rkllm-mcp run "How warm': "a folder on the board: the block above it on its page",
-    "rkllm-mcp serve": "runs until it is stopped: the blocks of docs/first-answer.md",
+    "rkllm-mcp serve": "runs until it is stopped: the blocks of docs/start.md",
     "rkllm-mcp bench prefill --beside": "another host: tests/surfaces/cli/test_bench.py",
     "rkllm-mcp tune": "a board: tests/diagnostics/test_clocks.py",
     "rkllm-mcp report": "a measurement of minutes: tests/diagnostics/test_report.py",
@@ -113,7 +113,7 @@ def test_every_command_of_the_pages_is_typed_in_the_walk_or_named_with_the_reaso
 
 def test_every_command_of_the_pages_exists_with_its_options() -> None:
     """Those that no test types as well, and those of the Japanese pages and inside sentences."""
-    pages = [REPOSITORY / "README.md", REPOSITORY / "README.ja.md", *REPOSITORY.glob("docs/*.md")]
+    pages = [REPOSITORY / "README.md", REPOSITORY / "README.ja.md", *REPOSITORY.glob("docs/**/*.md")]
     mentions = {
         (page.name, match[1])
         for page in pages

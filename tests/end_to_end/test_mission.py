@@ -1,6 +1,7 @@
 """What the mission's documents write out, as it stands there: their examples (使用例), configurations and requests.
 
-Each is looked up in its document where that is here; ``docs/mission.md`` says where the rest of the mission is tested.
+Each is looked up in its document where that is here; ``docs/development/mission.md`` says where the rest
+of the mission is tested.
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ def _texts() -> Iterator[tuple[str, str, tuple[ToolSpec, ...]]]:
 def _pages() -> Iterator[tuple[str, str, tuple[ToolSpec, ...]]]:
     """Yield the sections of our own documentation; every tool they speak of is declared, with one required key."""
     declared = (*TOOLS, *(_tool(name, "city", city=_TEXT) for name in ("TOOL", "f", "weather", "read_file", "search")))
-    for page in sorted([*(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "README.md", REPOSITORY / "README.ja.md"]):
+    for page in sorted([*(REPOSITORY / "docs").rglob("*.md"), REPOSITORY / "README.md", REPOSITORY / "README.ja.md"]):
         text = page.read_text(encoding="utf-8")
         for number, section in enumerate(text.split("\n## ")):
             yield f"page {page.name} {number}", section, declared

@@ -2,8 +2,8 @@
 
 Requests are of our own writing. MISSION and THIRTY have to find their tool first wherever they are asked. MORE was
 written in three rounds, each before its figures were seen, to know how well the descriptions do on requests that they
-were not written for: of 30, 26 to 29 found their tool first among the three (docs/ocr.md); the descriptions and the
-glossary were extended after each round.
+were not written for: of 30, 26 to 29 found their tool first among the three (docs/knowledge-server.md); the
+descriptions and the glossary were extended after each round.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Inputs of public reports that ``docs/reports.md`` lists get the right answer."""
+"""Inputs of public reports that ``docs/development/reports.md`` lists get the right answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.served import Served
 from tests.support.shared import REPOSITORY
 
 Json = dict[str, Any]
-PAGE = REPOSITORY / "docs" / "reports.md"
+PAGE = REPOSITORY / "docs" / "development" / "reports.md"
 CITY: Json = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
 TOOL: Json = {"type": "function", "name": "get_weather", "description": "The weather.", "parameters": CITY}
 HELLO: Json = {"role": "user", "content": "hello"}

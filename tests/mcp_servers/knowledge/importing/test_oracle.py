@@ -1,4 +1,4 @@
-"""Office files of packages have the words that another reader finds; ``docs/knowledge-import.md`` names the rest."""
+"""Office files of packages have the words that another reader finds; ``docs/documents.md`` names the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents as public reports of other projects describe them: nothing of their text is lost (docs/reports.md)."""
+"""Documents as public reports describe them: nothing of their text is lost (docs/development/reports.md)."""
 
 from __future__ import annotations
 
