@@ -5,7 +5,7 @@
 
 The knowledge server follows the link if its ``embedder`` is not set. Models are ONNX or static ones for the
 processor, a package, or a service; of the latter two, ``setting`` is what ``embedder`` would be. ``embedders.json``
-lists the known ones: sizes and times are estimates for an RK3588 (docs/knowledge.md, "Models").
+lists the known ones: sizes and times are estimates for an RK3588 (docs/knowledge-server.md, "Models").
 """
 
 from __future__ import annotations

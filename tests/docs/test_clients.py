@@ -18,7 +18,7 @@ PRINTED = "http://127.0.0.1:8080"
 EXAMPLES = [
     (language, words, text, where)
     for language, words, text, where in blocks("docs/clients.md")
-    if language not in ("toml", "python")
+    if language not in ("toml", "json", "python")
 ]
 PATIENCE_S = 120
 

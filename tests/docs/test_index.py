@@ -6,12 +6,13 @@ import re
 
 import pytest
 
+from tests.support.documents import sections
 from tests.support.shared import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 INDEXES = {"en": "index.md", "ja": "index.ja.md"}
-_LINK = re.compile(r"\[([^\]]+)\]\(([\w./-]+\.md)?(?:#[\w-]+)?\)")
-# A question; the words by which a reader knows the link, and what is on the page behind it or behind a link of it.
+_LINK = re.compile(r"\[([^\]]+)\]\(([\w./-]+\.md)?((?:#[\w-]+)?)\)")
+# A question; the words by which a reader knows the link, and what is where it leads, or where a link there leads.
 QUESTIONS = {
     "a tool server of my own": ("own tool server|自分のツールサーバー", "servers new"),
     "the phone": ("phone|スマートフォン", "service link"),
@@ -26,18 +27,20 @@ QUESTIONS = {
 }
 
 
-def text_of(page: str) -> str:
-    return (DOCS / page).read_text("utf-8")
+def text_of(place: str) -> str:
+    """The text of a page, or of its section that an anchor names."""
+    page, _, anchor = place.partition("#")
+    return sections(f"docs/{page}")[anchor] if anchor else (DOCS / page).read_text("utf-8")
 
 
-def links_of(page: str) -> dict[str, str]:
-    """The labels of the links to other pages, and the pages."""
-    return {label: target for label, target in _LINK.findall(text_of(page)) if target}
+def links_of(place: str) -> list[tuple[str, str]]:
+    """The labels of the links to other pages, and where they lead."""
+    return [(label, page + anchor) for label, page, anchor in _LINK.findall(text_of(place)) if page]
 
 
 @pytest.mark.parametrize("language", INDEXES)
 def test_every_page_is_in_the_index(language: str) -> None:
-    linked = set(links_of(INDEXES[language]).values())
+    linked = {place.partition("#")[0] for _, place in links_of(INDEXES[language])}
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
     translated = {page.replace(".ja.md", ".md") for page in pages if page.endswith(".ja.md")}
     others = {
@@ -53,18 +56,19 @@ def test_every_page_is_in_the_index(language: str) -> None:
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_question_is_answered_in_two_clicks(language: str, question: str) -> None:
     words, answer = QUESTIONS[question]
-    first = [page for label, page in links_of(INDEXES[language]).items() if re.search(words, label)]
+    first = [place for label, place in links_of(INDEXES[language]) if re.search(words, label)]
     assert first, f"no link of {INDEXES[language]} names it"
-    near = [page for page in first if answer in text_of(page)]
-    behind = [page for each in first for page in links_of(each).values() if answer in text_of(page)]
-    assert near or behind, f"{answer!r} is not on {first}, nor behind a link there"
-    if language == "ja" and (translation := [page.replace(".md", ".ja.md") for page in near if ".ja." not in page]):
+    near = [place for place in first if answer in text_of(place)]
+    next_to = [place for each in first for _, place in links_of(each) if answer in text_of(place)]
+    assert near or next_to, f"{answer!r} is not on {first}, nor where a link there leads"
+    pages = [place.partition("#")[0] for place in near]
+    if language == "ja" and (translation := [page.replace(".md", ".ja.md") for page in pages if ".ja." not in page]):
         assert not [page for page in translation if (DOCS / page).exists()], "the Japanese page is not linked"
 
 
 def test_the_two_indexes_lead_to_each_other() -> None:
-    assert links_of("index.md")["日本語"] == "index.ja.md"
-    assert links_of("index.ja.md")["English"] == "index.md"
+    assert dict(links_of("index.md"))["日本語"] == "index.ja.md"
+    assert dict(links_of("index.ja.md"))["English"] == "index.md"
 
 
 def test_a_japanese_page_links_to_japanese_pages_where_there_are_some() -> None:

@@ -11,7 +11,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from tests.support.documents import links
+from tests.support.documents import anchored_links, links, sections
 from tests.support.shared import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
@@ -46,3 +46,12 @@ def test_a_page_links_to_nothing_outside_of_the_site() -> None:
         if not target.resolve().is_relative_to(DOCS)
     ]
     assert outside == []
+
+
+def test_an_anchor_in_a_link_is_a_heading_of_the_page() -> None:
+    """Those of the READMEs too, which are no part of the site."""
+    pages = [path.relative_to(REPOSITORY) for path in [*REPOSITORY.glob("*.md"), *DOCS.rglob("*.md")]]
+    headings = {(REPOSITORY / page).resolve(): sections(str(page)) for page in pages}
+    asked = [(page, path.resolve(), anchor) for page in pages for path, anchor in anchored_links(str(page)) if anchor]
+    assert len(asked) > 200
+    assert [f"{page}: {path.name}#{anchor}" for page, path, anchor in asked if anchor not in headings[path]] == []

@@ -82,7 +82,28 @@ def programs(page: str) -> list[tuple[str, str]]:
 
 def links(page: str) -> Iterator[Path]:
     """The files that a page links to."""
+    for target, _ in anchored_links(page):
+        if target != (REPOSITORY / page):
+            yield target
+
+
+def anchored_links(page: str) -> Iterator[tuple[Path, str]]:
+    """The files that a page links to, itself included, with the anchor in each; empty for the whole file."""
+    path = REPOSITORY / page
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", path.read_text(encoding="utf-8")):
+        if "://" not in target and (target or anchor):
+            yield path.parent / target if target else path, anchor
+
+
+def sections(page: str) -> dict[str, str]:
+    """The text below each heading of a page, by the anchor that GitHub and the site give it."""
     text = (REPOSITORY / page).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#\s]+)", text):
-        if "://" not in target:
-            yield (REPOSITORY / page).parent / target
+    plain = _FENCE.sub(lambda match: re.sub(r"[^\n]", "x", match[0]), text)
+    heads = [(match.start(), len(match[1]), match[2]) for match in re.finditer(r"^(#+) (.+)$", plain, re.MULTILINE)]
+    found: dict[str, str] = {}
+    for number, (start, level, title) in enumerate(heads):
+        end = next((begin for begin, other, _ in heads[number + 1 :] if other <= level), len(text))
+        anchor = re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-")
+        assert anchor not in found, f"{page} has two headings {title!r}"
+        found[anchor] = text[start:end]
+    return found
