@@ -343,6 +343,21 @@ class StatefulModel(ChatModel, Protocol):
         ...
 
 
+class AsideModel(Protocol):
+    """A model that answers a request about a conversation without making it part of the conversation."""
+
+    async def aside(
+        self,
+        conversation: Conversation,
+        question: str,
+        max_new_tokens: int,
+        most_prefilled: int,
+        used: Callable[[Usage], object],
+    ) -> Turn | None:
+        """Return the turn, or None if the request gave way or would cost too much; see ``RkllmModel.aside``."""
+        ...
+
+
 @dataclass(frozen=True)
 class ToolEvidence:
     """What a question shows about a tool."""

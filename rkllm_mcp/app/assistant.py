@@ -177,7 +177,7 @@ class App:
     @property
     def writes_titles(self) -> bool:
         """True if the model writes the titles of saved conversations while it is idle."""
-        return self._titles.are_written_by(self.model_host)
+        return self._titles.is_on and answers_asides(self.model_host)
 
     @property
     def makes_proposals(self) -> bool:

@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 from rkllm_mcp.app.environment import LocalModel, ModelHost
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.messages import Conversation
+from rkllm_mcp.protocols import AsideModel
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class IdleRequests:
         self,
         tasks: TaskGroup,
         is_free: Callable[[], bool],
-        requests: Sequence[Callable[[Conversation, LocalModel], Awaitable[None]]],
+        requests: Sequence[Callable[[Conversation, AsideModel], Awaitable[None]]],
     ) -> None:
         self._tasks = tasks
         self._is_free = is_free
@@ -67,7 +68,7 @@ class IdleRequests:
             if answers != self._answers or not is_idle:
                 return
             try:
-                await request(conversation, npu)
+                await request(conversation, npu.chat_model)
             except RkllmMcpError as error:
                 logger.info("a request about a conversation was not answered: %s", error)
             except Exception:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import anyio
 from anyio import to_thread
 
+from rkllm_mcp.board.system import memory_bytes
 from rkllm_mcp.errors import ModelDownloadError, RkllmMcpError, UsageError
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ def state_of(folder: ModelFolder) -> ModelState:
 
 def by_recommendation(sources: ModelSources, folders: Sequence[ModelFolder]) -> list[ModelFolder]:
     """Return the models that are here or can be downloaded and fit this board, the one to take first."""
-    from rkllm_mcp.app.preview import read_gauges
-
-    total = read_gauges(sources.machine).memory_total or 0
+    total = memory_bytes(sources.machine, "MemTotal") or 0
     offered = [
         folder
         for folder in folders

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rkllm_mcp.app.settings import EMULATOR, chosen_model, store_limits
+from rkllm_mcp.app.settings import chosen_model, store_limits
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import npu_loads, npu_nodes
 from rkllm_mcp.board.system import hottest, memory_bytes
@@ -19,6 +19,7 @@ from rkllm_mcp.errors import ConfigError, RuntimeUnusableError, UsageError
 from rkllm_mcp.models.cards import choose_model
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.records import StoredConversation
+from rkllm_mcp.runtime.library import EMULATOR
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.database import FILE_NAME, state_file
 from rkllm_mcp.text import moment

@@ -17,13 +17,13 @@ from collections.abc import Callable, Sequence
 
 from rkllm_base.own_words import own_words
 from rkllm_mcp.agent.usage import UsageCounter
-from rkllm_mcp.app.environment import LocalModel
 from rkllm_mcp.app.titles import strip_decoration
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import Usage
 from rkllm_mcp.memory.statements import is_fact, is_said, is_secret, is_typed, row_text
 from rkllm_mcp.messages import Conversation
+from rkllm_mcp.protocols import AsideModel
 from rkllm_mcp.store.memories import Memories
 from rkllm_mcp.text import language_of_text, without_files
 
@@ -104,7 +104,7 @@ class Proposals:
         if len(self._said) > _MOST_CONVERSATIONS:
             self._new.discard(self._said.popitem(last=False)[0])
 
-    async def propose(self, conversation: Conversation, npu: LocalModel) -> None:
+    async def propose(self, conversation: Conversation, model: AsideModel) -> None:
         """Ask for facts that are new, and store those that were said."""
         said = self._said.get(conversation.id, [])
         if not self._is_on() or conversation.id not in self._new:
@@ -113,7 +113,7 @@ class Proposals:
         if sum(row.state == "proposed" for row in rows) >= MOST_WAITING:
             return
         request = translate("model.proposals", language_of_text(said[-1]))
-        turn = await npu.chat_model.aside(conversation, request, MOST_GENERATED, MOST_PREFILLED, self._add_usage)
+        turn = await model.aside(conversation, request, MOST_GENERATED, MOST_PREFILLED, self._add_usage)
         if turn is None:
             return
         self._new.discard(conversation.id)

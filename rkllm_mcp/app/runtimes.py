@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rkllm_mcp.app.settings import EMULATOR
 from rkllm_mcp.errors import ConfigError, ModelDownloadError, RuntimeUnusableError, UsageError
 from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.hub import Report, download_errors, explain, receive
@@ -27,6 +26,7 @@ from rkllm_mcp.runtime.abi import (
 )
 from rkllm_mcp.runtime.emulator import emulator_library
 from rkllm_mcp.runtime.library import (
+    EMULATOR,
     LIBRARY_NAME,
     Fingerprint,
     LibraryFile,

@@ -14,15 +14,13 @@ from rkllm_mcp.errors import ConfigError, RuntimeUnusableError
 from rkllm_mcp.events import Event
 from rkllm_mcp.generation import ImageTags
 from rkllm_mcp.models.cards import ModelCard, ModelFolder, SamplingCard, SamplingValues, choose_model, list_models
+from rkllm_mcp.runtime.library import AUTOMATIC, EMULATOR
 from rkllm_mcp.sampling import Sampling, SamplingByPurpose, overrides_of
 from rkllm_mcp.store.limits import StoreLimits
 
 if TYPE_CHECKING:
     from rkllm_mcp.runtime.settings import EngineSettings
     from rkllm_mcp.text import Language
-
-AUTOMATIC = "auto"
-EMULATOR = "emulator"
 
 
 def store_limits(config: Config) -> tuple[StoreLimits, set[str]]:

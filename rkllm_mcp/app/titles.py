@@ -16,12 +16,10 @@ from collections import OrderedDict
 
 from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 from rkllm_mcp.agent.usage import UsageCounter
-from rkllm_mcp.app.environment import LocalModel, ModelHost
-from rkllm_mcp.app.idle_requests import answers_asides
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.events import Usage
 from rkllm_mcp.messages import Conversation
-from rkllm_mcp.protocols import Turn
+from rkllm_mcp.protocols import AsideModel, Turn
 from rkllm_mcp.store.conversations import Conversations, title_of
 from rkllm_mcp.text import collapse_whitespace, language_of_text
 
@@ -126,13 +124,9 @@ class Titles:
         self._conversations = conversations
         self._tenant = tenant
         self._usage = usage
-        self._is_on = is_on
+        self.is_on = is_on
         # Attempts that are left, by conversation.
         self._attempts: OrderedDict[str, int] = OrderedDict()
-
-    def are_written_by(self, host: ModelHost) -> bool:
-        """Return True if conversations with this model get titles from it."""
-        return self._is_on and answers_asides(host)
 
     def begin(self, conversation: Conversation) -> None:
         """Note a conversation that is being saved for the first time."""
@@ -140,15 +134,15 @@ class Titles:
         if len(self._attempts) > _MOST_PENDING:
             self._attempts.popitem(last=False)
 
-    async def write(self, conversation: Conversation, npu: LocalModel) -> None:
+    async def write(self, conversation: Conversation, model: AsideModel) -> None:
         """Write the title of a conversation that needs one."""
         remaining = self._attempts.pop(conversation.id, 0) - 1
-        if remaining < 0 or not self._is_on:
+        if remaining < 0 or not self.is_on:
             return
-        if not await self._store_title(conversation, npu) and remaining:
+        if not await self._store_title(conversation, model) and remaining:
             self._attempts[conversation.id] = remaining
 
-    async def _store_title(self, conversation: Conversation, npu: LocalModel) -> bool:
+    async def _store_title(self, conversation: Conversation, model: AsideModel) -> bool:
         """Ask for a title and store it; return False if another attempt may succeed."""
         question = next((message.text for message in conversation.messages if message.role == "user"), "")
         first_words = title_of(question)
@@ -156,7 +150,7 @@ class Titles:
         if not summaries or summaries[0].id != conversation.id or summaries[0].title != first_words:
             return True
         request = translate("model.title", language_of_text(question))
-        turn = await npu.chat_model.aside(conversation, request, MOST_GENERATED, MOST_PREFILLED, self._add_usage)
+        turn = await model.aside(conversation, request, MOST_GENERATED, MOST_PREFILLED, self._add_usage)
         if turn is None:
             return False
         if title := _title_in(turn, question, conversation.messages[-1].text, request):

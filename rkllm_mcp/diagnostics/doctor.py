@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from rkllm_mcp.app.settings import AUTOMATIC, EMULATOR, unset_rights, unsupported_settings
+from rkllm_mcp.app.settings import unset_rights, unsupported_settings
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import soc_of
 from rkllm_mcp.config.editing import checked_servers
@@ -32,7 +32,15 @@ from rkllm_mcp.models.cards import ModelFolder, choose_model
 from rkllm_mcp.models.rkllm_header import read_rkllm_file
 from rkllm_mcp.providers.remote_settings import egress_notices, services_of
 from rkllm_mcp.runtime.abi import RECOMMENDED_VERSION
-from rkllm_mcp.runtime.library import accepted_abi, find_library, fingerprint, read_library_file, visible_libraries
+from rkllm_mcp.runtime.library import (
+    AUTOMATIC,
+    EMULATOR,
+    accepted_abi,
+    find_library,
+    fingerprint,
+    read_library_file,
+    visible_libraries,
+)
 from rkllm_mcp.runtime.profile import find_profile
 from rkllm_mcp.toolcalls.constraint import is_installed
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line

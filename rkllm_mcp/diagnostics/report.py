@@ -22,7 +22,7 @@ from typing import Any, cast
 import anyio
 
 from rkllm_mcp import __version__
-from rkllm_mcp.app.settings import EMULATOR, chosen_model
+from rkllm_mcp.app.settings import chosen_model
 from rkllm_mcp.board import npu, system
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.config.secrets import redacted_text
@@ -34,6 +34,7 @@ from rkllm_mcp.diagnostics.probe.runner import FACTS, probe_runtime, text_of_fac
 from rkllm_mcp.diagnostics.trial import TrialOutcome, TrialProgress, ask, figures, read_six
 from rkllm_mcp.errors import RkllmMcpError, UsageError, WorkerDiedError
 from rkllm_mcp.models.cards import is_catalogued
+from rkllm_mcp.runtime.library import EMULATOR
 
 FORMAT = 1
 # Parts with the minutes that they take on a board at most, as published speeds let expect.

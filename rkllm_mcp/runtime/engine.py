@@ -51,7 +51,6 @@ from rkllm_mcp.runtime.frames import CallCommand, OutputSelection, RunCommand, W
 from rkllm_mcp.runtime.inputs import as_input, check_input
 from rkllm_mcp.runtime.run import Run
 from rkllm_mcp.runtime.settings import EngineSettings
-from rkllm_mcp.runtime.supervisor import EMULATOR
 
 Output = Literal["hidden", "logits"]
 
@@ -127,7 +126,7 @@ def _is_column(number: object) -> bool:
     return isinstance(number, int) and number >= 0
 
 
-__all__ = ["EMULATOR", "Engine", "EngineSettings", "open_engine"]
+__all__ = ["Engine", "EngineSettings", "open_engine"]
 
 # Names of lasting settings, also in error messages
 LORA_SETTING = "the LoRA adapter "

@@ -133,6 +133,7 @@ def _elf_machine(head: bytes) -> tuple[str | None, int | None]:
 
 LIBRARY_NAME = "librkllmrt.so"
 AUTOMATIC = "auto"
+EMULATOR = "emulator"
 
 USUAL_FOLDERS = ("~/.local/lib", "/usr/lib", "/usr/local/lib", "/usr/lib/aarch64-linux-gnu", "/lib")
 # Below the home folder: a clone of Rockchip's repository, and of rkllama.

@@ -17,10 +17,9 @@ from typing import Any, cast
 
 from rkllm_base.folders import user_folder
 from rkllm_mcp.errors import RuntimeUnusableError
-from rkllm_mcp.runtime.library import find_library, fingerprint
+from rkllm_mcp.runtime.library import EMULATOR, find_library, fingerprint
 
 FORMAT = 1
-_EMULATOR = "emulator"
 
 # Models are identified by their size and both ends: header and last weights.
 _END_BYTES = 1 << 20
@@ -99,7 +98,7 @@ def find_profile(library: str, model: Path, folder: Path | None = None) -> Runti
     """Return the profile for a library (path, ``auto`` or ``emulator``) with a model; None without a usable one."""
     stored_in = folder or profile_folder()
     # Avoid hashing a library without profiles.
-    if library == _EMULATOR or next(stored_in.glob("*.json"), None) is None:
+    if library == EMULATOR or next(stored_in.glob("*.json"), None) is None:
         return None
     try:
         blob, identity = fingerprint(find_library(library)).git_blob, model_identity(model)

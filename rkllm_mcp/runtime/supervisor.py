@@ -24,7 +24,7 @@ from rkllm_mcp.runtime import frames
 from rkllm_mcp.runtime.abi import choose_abi
 from rkllm_mcp.runtime.emulator import emulator_library
 from rkllm_mcp.runtime.frames import pack
-from rkllm_mcp.runtime.library import AUTOMATIC
+from rkllm_mcp.runtime.library import AUTOMATIC, EMULATOR
 from rkllm_mcp.runtime.settings import EngineSettings, SilenceLimits
 from rkllm_mcp.runtime.worker_process import WorkerProcess, open_worker
 
@@ -104,8 +104,6 @@ class Watchdog:
 
 
 logger = logging.getLogger(__name__)
-
-EMULATOR = "emulator"
 
 _UNLOADED = "its model is not loaded at the moment"
 _MISFIT = "Run 'rkllm-mcp doctor'; the runtime, the driver and the model may not fit each other."

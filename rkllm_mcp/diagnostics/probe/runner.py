@@ -34,12 +34,11 @@ from rkllm_mcp.protocols import Deadline
 from rkllm_mcp.providers.rkllm import ModelForm, TokenComparison
 from rkllm_mcp.runtime.abi.common import LoadParameters
 from rkllm_mcp.runtime.emulator import emulated_encoder_library, emulator_library
-from rkllm_mcp.runtime.library import find_library, fingerprint
+from rkllm_mcp.runtime.library import EMULATOR, find_library, fingerprint
 from rkllm_mcp.runtime.profile import RuntimeProfile, model_identity, save_profile
 from rkllm_mcp.runtime.settings import EngineSettings
 from rkllm_mcp.runtime.vision.library import find_encoder_library, is_emulated_encoder
 
-EMULATOR = "emulator"
 # One experiment's patience: a prefill of some thousand tokens on a slow board, several times over.
 PATIENCE_S = 120.0
 # A runtime that breaks on everything is not asked everything.
