@@ -12,9 +12,10 @@ The path of an answer, in the order of its steps:
 Values that every package knows: ``errors``, ``messages``, ``events``, ``generation``, ``sampling``, ``elicitation``,
 ``protocols``, ``records``, ``text`` and ``catalogue`` (texts by language). ``tasks`` has task groups that raise an
 exception itself, ``config`` checks the configuration, ``board`` reads the machine, ``models`` holds model folders and
-fetches their files, ``store`` is one SQLite file, and ``schedules`` has rules of time. ``openapi`` and ``builtin``
-are tool servers in this process, and ``tools`` makes one toolbox of all servers. ``memory`` finds and recalls what a
-person wants remembered, and ``speech`` asks the programs that recognise and speak. ``providers`` are the chat models.
+fetches their files, and ``store`` is one SQLite file. ``openapi`` and ``builtin`` are tool servers in this process, and
+``tools`` makes one toolbox of all servers. ``conversations`` records, titles, exports and imports conversations,
+``memory`` finds and recalls what a person wants remembered, and ``schedules`` has rules of time and runs what is due.
+``speech`` asks the programs that recognise and speak. ``providers`` are the chat models.
 ``app`` is the composition root, ``completions`` answers clients that send the whole conversation, and ``diagnostics``
 checks, probes and measures.
 

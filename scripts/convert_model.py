@@ -289,7 +289,7 @@ def first_tokens(llm: Any, vocabulary: Any, template: Any) -> list[FirstTokens]:
     That both begin alike says that the toolkit's tokenizer and ours mean the same. Where there are no logits
     (Rockchip's example expects None), there is nothing to compare.
     """
-    from rkllm_mcp.app.calibration import questions
+    from rkllm_mcp.models.calibration import questions
     from rkllm_mcp.prompt.conversation import ConversationPrompt, stop_ids
 
     torch: Any = importlib.import_module("torch")
@@ -331,8 +331,8 @@ def check(llm: Any, vocabulary: Any, template: Any, target: Path) -> None:
 
 def convert(options: argparse.Namespace) -> Path:
     """Do it all; the folder appears when everything in it is there."""
-    from rkllm_mcp.app.calibration import calibration
     from rkllm_mcp.errors import ModelFileError
+    from rkllm_mcp.models.calibration import calibration
     from rkllm_mcp.models.cards import card_text
     from rkllm_mcp.models.compatibility import check_tokenizer
     from rkllm_mcp.prompt.families import TEMPLATES

@@ -83,27 +83,38 @@ def _layers() -> Layers:
             "catalogue",
         }
     )
-    pure = frozenset({"prompt", "toolcalls", "schedules"})
+    # Rules of time and the sentences that hold one; what runs schedules is above the store.
+    pure = frozenset({"prompt", "toolcalls", "schedules.rules", "schedules.sentences"})
     known = values | pure | {"config", "tasks"}
     io = frozenset({"board", "models", "store", "runtime", "mcp_client", "openapi", "builtin", "speech"})
-    below = known | io | {"tools", "memory", "providers", "agent"}
+    # What is stored of a tenant and used in its answers: each has its tools, its exports and its runs in one place.
+    stored = frozenset({"conversations", "memory", "schedules"})
+    below = known | io | stored | {"tools", "providers", "agent", "models.calibration"}
     application = frozenset({"app", "completions", "diagnostics"})
-    surface = known | application
+    surface = known | stored | application
     return Layers(
         values=values,
         pure=pure,
         may_import={
             **dict.fromkeys(values, values),
             **dict.fromkeys(pure, values),
+            "schedules.sentences": values | {"schedules.rules"},
             "config": values | pure,
             "tasks": _NONE,
             **dict.fromkeys(io, known),
-            "models": known | {"board"},
+            # models.runtimes: the releases of the runtime are downloaded and checked as models are.
+            "models": known | {"board", "runtime"},
+            # Samples of prompts with the assistant's own system text, for the conversion of a model.
+            "models.calibration": known | {"agent"},
             "tools": known | {"mcp_client", "openapi", "builtin", "store"},
-            # memory: what a person wants remembered is found with the words of the search for tools.
-            "memory": known | {"tools"},
             "providers": known,
             "agent": known,
+            # agent.usage counts the tokens of what the model is asked about a conversation.
+            "conversations": known | {"store", "agent"},
+            # What a person wants remembered is found with the words of the search for tools; conversations.titles has
+            # the cleaning of a line that a model wrote.
+            "memory": known | {"store", "agent", "tools", "conversations"},
+            "schedules": known | {"store"},
             "app": below,
             "completions": below | {"app"},
             "diagnostics": below | {"app"},

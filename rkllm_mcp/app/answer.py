@@ -19,8 +19,8 @@ import anyio.lowlevel
 
 from rkllm_mcp.agent.markup_filter import MarkupFilter
 from rkllm_mcp.agent.usage import UsageCounter
-from rkllm_mcp.app.recorder import AnswerRecord
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
+from rkllm_mcp.conversations.recorder import AnswerRecord
 from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError, UsageError
 from rkllm_mcp.events import End, Event, Status
 from rkllm_mcp.messages import Conversation, Ending

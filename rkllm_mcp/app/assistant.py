@@ -28,17 +28,17 @@ from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.answer import Answer, EventQueue, OpenAnswers
 from rkllm_mcp.app.idle_requests import IdleRequests, answers_asides
-from rkllm_mcp.app.person_memory import event_of, forget_erased, keep_said, know_person, recall
-from rkllm_mcp.app.proposals import Proposals
-from rkllm_mcp.app.recorder import AnswerRecord, Recorder, restored_turns
 from rkllm_mcp.app.server_wait import ServerWait
 from rkllm_mcp.app.settings import starting_lines
-from rkllm_mcp.app.titles import Titles
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.sections import Config
+from rkllm_mcp.conversations.recorder import AnswerRecord, Recorder, restored_turns
+from rkllm_mcp.conversations.titles import Titles
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import End, Event, Status, Text, ToolProgress
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
+from rkllm_mcp.memory.person import event_of, forget_erased, keep_said, know_person, recall
+from rkllm_mcp.memory.proposals import Proposals
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.protocols import (

@@ -22,13 +22,13 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.environment import ModelHost
-from rkllm_mcp.app.model_catalogue import Downloads
 from rkllm_mcp.app.models import ListedModel, ModelSwitch, check_model
 from rkllm_mcp.app.root import StatusSink, open_app
 from rkllm_mcp.app.servers import Login
 from rkllm_mcp.config.section import Right, keep_alive_s
 from rkllm_mcp.config.sections import RIGHTS, Config, TenantSection
 from rkllm_mcp.errors import ModelExchangeError, RkllmMcpError, UsageError
+from rkllm_mcp.models.downloads import Downloads
 from rkllm_mcp.runtime.scheduler import Scheduler
 from rkllm_mcp.tasks import open_task_group
 

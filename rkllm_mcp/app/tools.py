@@ -74,11 +74,11 @@ async def open_tools(
         )
         own: list[OwnTools] = []
         if config.agent.memory and config.agent.memory_tools:
-            from rkllm_mcp.app.memory_tools import MemoryTools
+            from rkllm_mcp.memory.tools import MemoryTools
 
             own.append(MemoryTools(store.memories))
         if config.agent.schedule_tool:
-            from rkllm_mcp.app.schedule_tool import ScheduleTool
+            from rkllm_mcp.schedules.tool import ScheduleTool
 
             own.append(ScheduleTool(store.schedules, tenant, config.service.timezone))
         if not config.active_servers:

@@ -1,1 +1,1 @@
-"""What a person wants to be remembered: found in their words by rules, and recalled for a question by its words."""
+"""What a person wants to be remembered: found by rules, recalled for a question, proposed, exported; and its tools."""

@@ -1,1 +1,1 @@
-"""Model folders, and where their files come from."""
+"""Model folders and releases of the runtime, and where their files come from."""

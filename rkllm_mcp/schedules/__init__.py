@@ -1,1 +1,1 @@
-"""Schedules without IO: rules of time, their words, and the sentences of people that hold one."""
+"""Schedules: rules of time and the sentences that hold one (no IO), their runs, the tool, and notices."""

@@ -12,7 +12,7 @@ Other turns are never written again: repeating a save with unknown outcome adds 
 * Deleting a conversation deletes the records of its tool calls.
 * Results of tools are stored only if the limits say so, and for ``RESULT_DAYS``; the file has no older ones.
 
-Conversion between turns and conversations is in ``app.recorder``.
+Conversion between turns and conversations is in ``conversations.recorder``.
 """
 
 from __future__ import annotations

@@ -27,10 +27,9 @@ import httpx2
 from rkllm_mcp.app.answer import EventQueue
 from rkllm_mcp.app.assistant import PromptQuestion, begin_conversation, stored_about
 from rkllm_mcp.app.models import ListedModel
-from rkllm_mcp.app.person_memory import erase_row
 from rkllm_mcp.app.preview import open_stored
-from rkllm_mcp.app.recorder import restored_turns
 from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.conversations.recorder import restored_turns
 from rkllm_mcp.errors import GenerationError, RkllmMcpError, StoreError, ToolboxError, UsageError
 from rkllm_mcp.events import (
     EVENT_TYPES,
@@ -48,6 +47,7 @@ from rkllm_mcp.events import (
     event_from_dict,
 )
 from rkllm_mcp.generation import AnswerOptions
+from rkllm_mcp.memory.person import erase_row
 from rkllm_mcp.messages import (
     Conversation,
     Message,

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, cast
 
-from rkllm_mcp.app.schedules import upcoming
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import PromptTemplate, Resource, ResourceTemplate, ToolSpec
 from rkllm_mcp.records import CallRecord, ConversationSummary, MemoryRow, Schedule
 from rkllm_mcp.schedules.rules import describe_moment, describe_rule, read_rule, read_zone
+from rkllm_mcp.schedules.runner import upcoming
 from rkllm_mcp.surfaces.terminal import Terminal, printable, wrap
 from rkllm_mcp.text import collapse_whitespace, first_line, moment, shorten
 

@@ -86,7 +86,7 @@ NOT_TYPED: Mapping[str, str] = {
     "python -m mcp_servers.knowledge": "runs until it is stopped: tests/mcp_servers/knowledge/test_program.py",
     "curl ": "a service with a key, or of another machine: tests/surfaces/http",
     "./install.sh": "the network: tests/test_packaging.py",
-    "rkllm-mcp runtime pull": "the network: tests/app/test_runtimes.py",
+    "rkllm-mcp runtime pull": "the network: tests/models/test_runtimes.py",
     "rkllm-mcp models pull": "the network: tests/models/test_models_pull_cpu.py",
     "rkllm-mcp knowledge model universal": "the network: tests/models/test_embedders.py",
     'rkllm-mcp run "How warm': "a folder on the board: the block above it on its page",

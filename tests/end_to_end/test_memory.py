@@ -33,7 +33,7 @@ from pathlib import Path
 import anyio
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.answer import Answer
-from rkllm_mcp.app.recorder import AnswerRecord, Recorder
+from rkllm_mcp.conversations.recorder import AnswerRecord, Recorder
 from rkllm_mcp.events import End
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.protocols import DISCARD_EVENTS

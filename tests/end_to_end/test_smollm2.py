@@ -29,11 +29,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from mcp_servers.knowledge.settings import ModelSettings, Settings
-from rkllm_mcp.app import idle_requests, titles
+from rkllm_mcp.app import idle_requests
 from rkllm_mcp.app.assistant import App
-from rkllm_mcp.app.llama import has_llama, llama_folder, pull_llama
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.conversations import titles
 from rkllm_mcp.errors import ModelDownloadError
 from rkllm_mcp.events import End, Event, Text, Usage
 from rkllm_mcp.generation import AnswerOptions, ModelOptions
@@ -41,6 +41,7 @@ from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
 from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.gguf import read_gguf
 from rkllm_mcp.models.install import Addition, ModelSources, add
+from rkllm_mcp.models.llama import has_llama, llama_folder, pull_llama
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer
 from rkllm_mcp.sampling import SamplingOverrides
 from tests.support.knowledge_server import open_tools

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.app.schedules import new_schedule
 from rkllm_mcp.messages import Conversation, Picture, StoredTurn
 from rkllm_mcp.records import CallRecord, StoredApproval, StoredConversation, Switch
+from rkllm_mcp.schedules.runner import new_schedule
 from rkllm_mcp.store.conversations import Conversations, StoredResponses
 from rkllm_mcp.store.copying import Copied, copy_store
 from rkllm_mcp.store.database import Database, Transaction, open_database

@@ -10,8 +10,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rkllm_mcp.app.schedules import RunResult, ScheduleRunner, new_schedule, next_moments
 from rkllm_mcp.records import Schedule, ScheduleRun
+from rkllm_mcp.schedules.runner import RunResult, ScheduleRunner, new_schedule, next_moments
 from rkllm_mcp.store import Store, open_store
 from rkllm_mcp.store.copying import copy_store
 from rkllm_mcp.store.database import open_database

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import anyio
 
 from rkllm_mcp.app.assistant import PromptQuestion
-from rkllm_mcp.app.person_memory import find_rows, keep_row
 from rkllm_mcp.app.preview import find_conversation, forget_approvals, matching_tools
-from rkllm_mcp.app.recorder import ask_again, take_back
-from rkllm_mcp.app.schedules import find_schedule, pause, schedule_of_sentence, zone_here
-from rkllm_mcp.app.schedules import resume as resume_schedule
+from rkllm_mcp.conversations.recorder import ask_again, take_back
 from rkllm_mcp.errors import RkllmMcpError, UsageError, did_you_mean
 from rkllm_mcp.generation import ModelOptions
+from rkllm_mcp.memory.person import find_rows, keep_row
 from rkllm_mcp.messages import Message, Picture
 from rkllm_mcp.records import Schedule, StoredConversation
 from rkllm_mcp.schedules.rules import describe_moment, read_zone
+from rkllm_mcp.schedules.runner import find_schedule, pause, schedule_of_sentence, zone_here
+from rkllm_mcp.schedules.runner import resume as resume_schedule
 from rkllm_mcp.surfaces.chat.files import named_files
 from rkllm_mcp.surfaces.chat.picker import Choice
 from rkllm_mcp.surfaces.chat.render import transcript

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from rkllm_mcp.app.person_memory import erase_row
 from rkllm_mcp.errors import UsageError
+from rkllm_mcp.memory.person import erase_row
 from rkllm_mcp.messages import (
     Conversation,
     Message,

@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from rkllm_mcp.app.memory_export import memories_as_json, memories_as_markdown, memories_from_json, row_dict
-from rkllm_mcp.app.person_memory import find_rows, keep_row
 from rkllm_mcp.app.preview import open_stored
 from rkllm_mcp.errors import UsageError
+from rkllm_mcp.memory.exports import memories_as_json, memories_as_markdown, memories_from_json, row_dict
+from rkllm_mcp.memory.person import find_rows, keep_row
 from rkllm_mcp.surfaces.cli.files import read_export, write_new
 from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, in_loop, may_remove, option
 from rkllm_mcp.surfaces.invocation import Session

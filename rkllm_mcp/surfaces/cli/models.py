@@ -14,7 +14,6 @@ import typer
 
 import rkllm_mcp
 from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now
-from rkllm_mcp.app.model_catalogue import by_recommendation, figures, state_of
 from rkllm_mcp.catalogue import Catalogue
 from rkllm_mcp.config.editing import set_value
 from rkllm_mcp.config.loading import read_file
@@ -23,6 +22,7 @@ from rkllm_mcp.config.sections import web_address
 from rkllm_mcp.errors import ConfigError, UsageError
 from rkllm_mcp.models.cards import load_model
 from rkllm_mcp.models.compatibility import gib
+from rkllm_mcp.models.downloads import by_recommendation, figures, state_of
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 from rkllm_mcp.surfaces.cli.options import (
     AsJson,
@@ -121,7 +121,7 @@ def _sources(session: Session) -> ModelSources:
 
 
 def _print_folder(session: Session, folder: ModelFolder) -> None:
-    from rkllm_mcp.app.llama import has_llama
+    from rkllm_mcp.models.llama import has_llama
 
     sys.stdout.write(f"{folder.name}: {folder.folder}\n")
     if folder.has_weights and not (has_llama() and session.config().origin.source):
@@ -166,7 +166,7 @@ runtime_app = typer.Typer(no_args_is_help=True)
 @command(runtime_app, "list")
 def list_runtimes_command(session: Session, as_json: AsJson = False) -> None:
     """List the runtime libraries of this machine and the releases that can be downloaded."""
-    from rkllm_mcp.app.runtimes import identified_libraries, library_in_use, pullable_releases
+    from rkllm_mcp.models.runtimes import identified_libraries, library_in_use, pullable_releases
 
     libraries = identified_libraries()
     chosen = library_in_use(session.config().runtime.library)
@@ -205,12 +205,12 @@ def pull_runtime_command(
 ) -> None:
     """Download a release from Rockchip's repository and verify its checksum; an interrupted download is resumed."""
     if version == "llama":
-        from rkllm_mcp.app.llama import pull_llama
+        from rkllm_mcp.models.llama import pull_llama
 
         sys.stdout.write(f"{pull_llama(session.status)}\n")
         return
-    from rkllm_mcp.app.runtimes import library_in_use
-    from rkllm_mcp.app.runtimes import pull_runtime as action
+    from rkllm_mcp.models.runtimes import library_in_use
+    from rkllm_mcp.models.runtimes import pull_runtime as action
 
     messages: list[str] = []
     with download_progress(session) as report:
@@ -229,7 +229,7 @@ def use_runtime_command(
     path: Annotated[str, argument("librkllmrt.so, its folder, a release that was pulled, or auto.", "PATH")],
 ) -> None:
     """Use a library of this machine from now on; its release is named by its checksum."""
-    from rkllm_mcp.app.runtimes import identify
+    from rkllm_mcp.models.runtimes import identify
 
     target = session.target_file()
     if path == "auto":

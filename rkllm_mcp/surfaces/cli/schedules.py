@@ -13,7 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from rkllm_mcp.app.preview import open_stored
-from rkllm_mcp.app.schedules import (
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.records import Schedule
+from rkllm_mcp.schedules.rules import describe_moment, read_zone
+from rkllm_mcp.schedules.runner import (
     export_schedule,
     find_schedule,
     import_schedules,
@@ -24,10 +28,6 @@ from rkllm_mcp.app.schedules import (
     schedule_of_sentence,
     zone_here,
 )
-from rkllm_mcp.config.sections import Config
-from rkllm_mcp.errors import UsageError
-from rkllm_mcp.records import Schedule
-from rkllm_mcp.schedules.rules import describe_moment, read_zone
 from rkllm_mcp.store import Store
 from rkllm_mcp.surfaces.cli.files import read_export
 from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, in_loop, may_proceed, option

@@ -433,8 +433,8 @@ def _environment(config: Config, account: Account) -> Iterator[tuple[str, str]]:
 
     Those of root are read; what the service downloads itself goes to a folder of its own.
     """
-    from rkllm_mcp.app.llama import FOLDER_VARIABLE, llama_folder
-    from rkllm_mcp.app.runtimes import library_in_use
+    from rkllm_mcp.models.llama import FOLDER_VARIABLE, llama_folder
+    from rkllm_mcp.models.runtimes import library_in_use
 
     if account.user:
         yield "XDG_DATA_HOME", str(account.data.parent)

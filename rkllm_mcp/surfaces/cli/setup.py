@@ -31,7 +31,6 @@ from rkllm_base.addresses import is_loopback
 from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now
 from rkllm_base.folders import state_folder
 from rkllm_base.installation import InstallationError, install_extra, module_words
-from rkllm_mcp.app.model_catalogue import by_recommendation, figures
 from rkllm_mcp.app.preview import read_gauges
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.loading import load_config, search_order
@@ -43,6 +42,7 @@ from rkllm_mcp.diagnostics.programs import missing_programs
 from rkllm_mcp.errors import GenerationError, ModelDownloadError, RuntimeUnusableError, UsageError
 from rkllm_mcp.events import End, Text, ToolFinished
 from rkllm_mcp.generation import AnswerOptions
+from rkllm_mcp.models.downloads import by_recommendation, figures
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 from rkllm_mcp.surfaces.cli.config import NewConfiguration
 from rkllm_mcp.surfaces.cli.files import write_whole
@@ -222,7 +222,7 @@ class _Setup:
 
     def _is_for_the_cpu(self) -> bool:
         """Ask what answers on a machine without an NPU: a small model on its CPU, or the script of the emulated one."""
-        from rkllm_mcp.app.llama import llama_package
+        from rkllm_mcp.models.llama import llama_package
 
         self.tell("setup.no_npu")
         choices = [_ON_THE_CPU, _BY_A_SCRIPT]
@@ -240,7 +240,7 @@ class _Setup:
 
     def _runtime(self, *, is_emulated: bool) -> str:
         """Get the runtime library; returns the value of ``library`` in the configuration."""
-        from rkllm_mcp.app import runtimes
+        from rkllm_mcp.models import runtimes
 
         self.step("setup.step_runtime")
         if is_emulated:
@@ -269,7 +269,7 @@ class _Setup:
         return "auto" if runtimes.library_in_use("auto") == path.resolve() else str(path)
 
     def _build_emulator(self) -> None:
-        from rkllm_mcp.app.runtimes import prepare_emulator
+        from rkllm_mcp.models.runtimes import prepare_emulator
 
         self.tell("setup.building")
         try:
@@ -287,7 +287,7 @@ class _Setup:
         self.say(f"✓ {path}")
 
     def _fetch_llama(self) -> None:
-        from rkllm_mcp.app.llama import has_llama, llama_folder, pull_llama
+        from rkllm_mcp.models.llama import has_llama, llama_folder, pull_llama
 
         if not has_llama():
             self.journal.begin(llama_folder())

@@ -25,8 +25,8 @@ from starlette.requests import Request
 from rkllm_base import uploads
 from rkllm_base.answers import MOST_VALUES, count_values
 from rkllm_base.uploads import SILENCE_S
-from rkllm_mcp.app.admission import UNCOUNTED_BYTES
 from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.surfaces.http.admission import UNCOUNTED_BYTES
 from rkllm_mcp.surfaces.http.errors import OLLAMA, HTTPError
 from rkllm_mcp.surfaces.http.state import MEBIBYTE, hold_body, run_work, service_of
 

@@ -12,12 +12,12 @@ from pydantic import BeforeValidator, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.app import conversation_export
-from rkllm_mcp.app.conversation_export import summary_dict
-from rkllm_mcp.app.recorder import replace_turns
 from rkllm_mcp.completions.api import MOST_TOOLS, Positive, whole
 from rkllm_mcp.config.sampling import with_sampling
 from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.conversations import exports
+from rkllm_mcp.conversations.exports import summary_dict
+from rkllm_mcp.conversations.recorder import replace_turns
 from rkllm_mcp.errors import StoreAwayError
 from rkllm_mcp.messages import Picture, picture_type
 from rkllm_mcp.surfaces.http import bodies
@@ -353,7 +353,7 @@ async def stream(request: Request) -> Response:
 
 
 def _export(stored: StoredConversation, is_json: bool) -> bytes:  # called in a thread
-    text = conversation_export.as_json([stored]) if is_json else conversation_export.as_markdown(stored)
+    text = exports.as_json([stored]) if is_json else exports.as_markdown(stored)
     return text.encode("utf-8", "replace")
 
 

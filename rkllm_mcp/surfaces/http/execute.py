@@ -24,10 +24,10 @@ from starlette.responses import JSONResponse, Response
 from typing_extensions import Self
 
 from rkllm_mcp.app.assistant import App, PromptQuestion
-from rkllm_mcp.app.recorder import AnswerRecord, ask_again, begin_again, continue_answer, replace_turns
 from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.completions.api import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens, whole
 from rkllm_mcp.config.section import DocumentedModel, Right
+from rkllm_mcp.conversations.recorder import AnswerRecord, ask_again, begin_again, continue_answer, replace_turns
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Text, event_from_dict, event_to_dict, event_to_json
 from rkllm_mcp.generation import AnswerOptions, ApprovalMode, ForcedTool, ModelOptions

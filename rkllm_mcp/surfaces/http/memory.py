@@ -13,10 +13,10 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rkllm_mcp.app.memory_export import memories_as_json, memories_as_markdown, memories_from_json, row_dict
-from rkllm_mcp.app.person_memory import change_row, erase_row, keep_row
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.errors import UsageError
+from rkllm_mcp.memory.exports import memories_as_json, memories_as_markdown, memories_from_json, row_dict
+from rkllm_mcp.memory.person import change_row, erase_row, keep_row
 from rkllm_mcp.records import LONGEST_ROW, MOST_ROWS, MemoryRow
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError

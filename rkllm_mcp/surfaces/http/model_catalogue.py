@@ -13,11 +13,11 @@ from anyio import to_thread
 from pydantic import Field
 from starlette.requests import Request
 
-from rkllm_mcp.app.model_catalogue import Download, DownloadState, ModelState, by_recommendation, figures, state_of
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.config.sections import RIGHTS
 from rkllm_mcp.errors import UsageError
+from rkllm_mcp.models.downloads import Download, DownloadState, ModelState, by_recommendation, figures, state_of
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown

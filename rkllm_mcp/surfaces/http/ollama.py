@@ -23,7 +23,6 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rkllm_mcp.app.model_catalogue import Download
 from rkllm_mcp.app.models import ListedModel
 from rkllm_mcp.completions.api import Positive
 from rkllm_mcp.completions.ollama import (
@@ -36,6 +35,7 @@ from rkllm_mcp.completions.reply import Reply
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.events import to_json
+from rkllm_mcp.models.downloads import Download
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.completions import answer
 from rkllm_mcp.surfaces.http.errors import HTTPError

@@ -13,10 +13,10 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from rkllm_mcp.app import conversation_export
-from rkllm_mcp.app.memory_export import row_dict
-from rkllm_mcp.app.schedules import export_schedule
 from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.conversations import exports
+from rkllm_mcp.memory.exports import row_dict
+from rkllm_mcp.schedules.runner import export_schedule
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.owner import check_own
 from rkllm_mcp.surfaces.http.route import JSON, Route, RouteResponse
@@ -95,7 +95,7 @@ async def _write_data(request: Request, app: App) -> AsyncGenerator[bytes]:
     schedules = [export_schedule(schedule) for schedule in await app.store.schedules.all(app.tenant)]
     memories = list(map(row_dict, await app.store.memories.kept()))
     values = {
-        "format": conversation_export.DATA_FORMAT,
+        "format": exports.DATA_FORMAT,
         "about": app.about,
         "memories": memories,
         "schedules": schedules,
@@ -108,7 +108,7 @@ async def _write_data(request: Request, app: App) -> AsyncGenerator[bytes]:
         for summary in page:
             stored = await conversations.get(app.tenant, summary.id)
             if stored is not None and stored.turns:
-                text = await run_work(request, conversation_export.as_json, [stored])
+                text = await run_work(request, exports.as_json, [stored])
                 yield before + text.encode("utf-8", "replace")
                 before = b","
     yield b"]}\n"

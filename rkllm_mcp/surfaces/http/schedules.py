@@ -18,7 +18,14 @@ import anyio
 from pydantic import Field
 from starlette.requests import Request
 
-from rkllm_mcp.app.schedules import (
+from rkllm_mcp.catalogue import translate
+from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.events import End, Text, ToolFinished
+from rkllm_mcp.generation import AnswerOptions
+from rkllm_mcp.records import Schedule, ScheduleRun, StoredConversation
+from rkllm_mcp.schedules.rules import describe_moment, describe_rule, read_rule, read_zone
+from rkllm_mcp.schedules.runner import (
     RunResult,
     ScheduleRunner,
     new_schedule,
@@ -28,14 +35,7 @@ from rkllm_mcp.app.schedules import (
     upcoming,
     zone_here,
 )
-from rkllm_mcp.app.webhooks import Notice, post_webhook
-from rkllm_mcp.catalogue import translate
-from rkllm_mcp.config.section import DocumentedModel
-from rkllm_mcp.errors import UsageError
-from rkllm_mcp.events import End, Text, ToolFinished
-from rkllm_mcp.generation import AnswerOptions
-from rkllm_mcp.records import Schedule, ScheduleRun, StoredConversation
-from rkllm_mcp.schedules.rules import describe_moment, describe_rule, read_rule, read_zone
+from rkllm_mcp.schedules.webhooks import Notice, post_webhook
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown

@@ -22,12 +22,12 @@ from urllib.parse import quote
 import anyio
 from starlette.requests import Request
 
-from rkllm_mcp.app.admission import Admission, HeldBody
 from rkllm_mcp.completions.conversation_cache import ConversationCache, evict_fairly
 from rkllm_mcp.completions.structured_output import SchemaCheck
 from rkllm_mcp.errors import PromptTooLongError, QueueFullError, StoreError
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.surfaces.boards import ModelT, models_of, named_boards
+from rkllm_mcp.surfaces.http.admission import Admission, HeldBody
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, set_response
 from rkllm_mcp.surfaces.http.open_keys import OpenKeys
@@ -396,8 +396,8 @@ def release_body(scope: MutableMapping[str, Any]) -> None:
 async def run_work(request: Request, function: Callable[..., T], *arguments: Any) -> T:
     """Return the result of ``function``, run in a thread in the turn of the request's key.
 
-    Everything whose cost a client chooses goes this way, in pieces where it may take long: see ``app.admission``. Its
-    time is counted against the tenant's tokens of the day.
+    Everything whose cost a client chooses goes this way, in pieces where it may take long: see
+    ``surfaces.http.admission``. Its time is counted against the tenant's tokens of the day.
     """
     service = service_of(request)
     is_owners: bool = getattr(request.state, "is_own", False)

@@ -14,8 +14,8 @@ import anyio
 import pytest
 from rich.console import Console
 
-from rkllm_mcp.app.conversation_export import as_json, as_markdown, from_json
 from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.conversations.exports import as_json, as_markdown, from_json
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import Picture, StoredTurn
 from rkllm_mcp.records import CallRecord, StoredConversation

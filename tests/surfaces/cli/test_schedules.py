@@ -10,8 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.schedules import RunResult, ScheduleRunner
 from rkllm_mcp.records import Schedule, ScheduleRun
+from rkllm_mcp.schedules.runner import RunResult, ScheduleRunner
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.database import state_file
 from tests.support.demo_app import make_demo

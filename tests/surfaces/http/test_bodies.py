@@ -20,8 +20,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_base import answers
-from rkllm_mcp.app.admission import Admission
 from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.admission import Admission
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Route
 from tests.support.http_app import Desk, config_with, desk

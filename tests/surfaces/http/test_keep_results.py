@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from rkllm_mcp.app.conversation_export import as_json, from_json
+from rkllm_mcp.conversations.exports import as_json, from_json
 from rkllm_mcp.events import Sources, ToolFinished, event_to_dict, to_json
 from rkllm_mcp.messages import StoredTurn
 from rkllm_mcp.records import NOT_STORED, StoredConversation

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from tokenizers import Tokenizer
 
-from rkllm_mcp.app.conversation_export import from_json
+from rkllm_mcp.conversations.exports import from_json
 from tests.support.demo_model import DEMO_TOKENIZER
 from tests.support.served import Served, scripted_model, served
 

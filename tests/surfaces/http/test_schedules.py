@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from rkllm_mcp.app.webhooks import SIGNATURE, TIMESTAMP, signature_of
+from rkllm_mcp.schedules.webhooks import SIGNATURE, TIMESTAMP, signature_of
 from tests.support.feature_demo import NOTES
 from tests.support.served import Served, scripted_model, served
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rkllm_mcp.app.person_memory import keep_row
 from rkllm_mcp.config.servers import BuiltinServer
 from rkllm_mcp.errors import StoreError, UsageError
+from rkllm_mcp.memory.person import keep_row
 from rkllm_mcp.memory.recall import recalled_rows
 from rkllm_mcp.memory.statements import is_said
 from rkllm_mcp.messages import ToolSpec

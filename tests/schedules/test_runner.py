@@ -13,7 +13,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.schedules import (
+from rkllm_mcp.errors import RkllmMcpError, SchedulerClosedError, UsageError
+from rkllm_mcp.events import Approval
+from rkllm_mcp.protocols import UnattendedApprover
+from rkllm_mcp.records import Schedule, ScheduleRun
+from rkllm_mcp.schedules.rules import read_zone
+from rkllm_mcp.schedules.runner import (
     RunResult,
     ScheduleRunner,
     find_schedule,
@@ -25,12 +30,7 @@ from rkllm_mcp.app.schedules import (
     upcoming,
     zone_here,
 )
-from rkllm_mcp.app.webhooks import Notice
-from rkllm_mcp.errors import RkllmMcpError, SchedulerClosedError, UsageError
-from rkllm_mcp.events import Approval
-from rkllm_mcp.protocols import UnattendedApprover
-from rkllm_mcp.records import Schedule, ScheduleRun
-from rkllm_mcp.schedules.rules import read_zone
+from rkllm_mcp.schedules.webhooks import Notice
 from rkllm_mcp.store.database import open_database
 from rkllm_mcp.store.schedules import Schedules
 
@@ -224,7 +224,7 @@ async def test_a_run_that_has_not_begun_when_the_service_ends_is_taken_by_the_ne
 _CLAIM_AND_DIE = """
 import anyio, os, signal, sys
 from pathlib import Path
-from rkllm_mcp.app.schedules import next_moments
+from rkllm_mcp.schedules.runner import next_moments
 from rkllm_mcp.store.database import open_database
 from rkllm_mcp.store.schedules import Schedules
 
@@ -339,7 +339,7 @@ async def test_the_next_times_and_what_cannot_be_a_schedule(board: Board, monkey
             await find_schedule(schedules, "", "aa")
         with pytest.raises(UsageError, match="there is no schedule 'zz'; 'rkllm-mcp schedules list'"):
             await find_schedule(schedules, "", "zz")
-    monkeypatch.setattr("rkllm_mcp.app.schedules._LOCALTIME", Path("/usr/share/zoneinfo/Etc/UTC"))
+    monkeypatch.setattr("rkllm_mcp.schedules.runner._LOCALTIME", Path("/usr/share/zoneinfo/Etc/UTC"))
     assert zone_here("Europe/Berlin") == "Europe/Berlin"
     with pytest.raises(UsageError, match=r"no time zone but UTC; write timezone = 'Europe/Berlin' below"):
         zone_here(None)

@@ -26,12 +26,12 @@ from typing import Any
 
 import anyio
 
-from rkllm_mcp.app.webhooks import Notice, post_webhook
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import RkllmMcpError, SchedulerClosedError, StoreError, UsageError
 from rkllm_mcp.records import RunOutcome, Schedule, ScheduleRun
 from rkllm_mcp.schedules.rules import describe_moment, describe_rule, moments, next_moment, read_rule, read_zone
 from rkllm_mcp.schedules.sentences import read_sentence
+from rkllm_mcp.schedules.webhooks import Notice, post_webhook
 from rkllm_mcp.store.schedules import Schedules
 from rkllm_mcp.tasks import open_task_group
 from rkllm_mcp.text import Language, collapse_whitespace, language_of_text, shorten

@@ -16,10 +16,10 @@ import pytest
 from tokenizers import Tokenizer
 
 from rkllm_mcp.app.assistant import App
-from rkllm_mcp.app.conversation_export import from_json
-from rkllm_mcp.app.person_memory import MOST_KNOWN_TOKENS, MOST_RECALLED_TOKENS
+from rkllm_mcp.conversations.exports import from_json
 from rkllm_mcp.events import End, Event, MemoriesUsed, Text, ToolFinished, Usage
 from rkllm_mcp.generation import AnswerOptions
+from rkllm_mcp.memory.person import MOST_KNOWN_TOKENS, MOST_RECALLED_TOKENS
 from rkllm_mcp.messages import Conversation, Picture
 from tests.support.demo_app import make_demo, reply_of, running
 from tests.support.demo_model import DEMO_TOKENIZER

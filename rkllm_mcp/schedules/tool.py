@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rkllm_mcp.app.schedules import schedule_of_sentence, upcoming, zone_here
 from rkllm_mcp.config.servers import BuiltinServer
 from rkllm_mcp.errors import StoreError, UsageError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.schedules.rules import describe_rule, read_rule
+from rkllm_mcp.schedules.runner import schedule_of_sentence, upcoming, zone_here
 from rkllm_mcp.text import language_of_text
 from rkllm_mcp.toolcalls.results import text_result
 

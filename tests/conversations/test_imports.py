@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rkllm_mcp.app.conversation_import import foreign_conversations
+from rkllm_mcp.conversations.imports import foreign_conversations
 
 
 def test_many_messages_of_one_speaker_are_one_turn_however_many_they_are() -> None:

@@ -16,10 +16,10 @@ import pytest
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.answer import Answer
 from rkllm_mcp.app.assistant import App
-from rkllm_mcp.app.recorder import AnswerRecord, Recorder, ask_again, restored_turns, turns_of
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.conversations.recorder import AnswerRecord, Recorder, ask_again, restored_turns, turns_of
 from rkllm_mcp.errors import PromptTooLongError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text, Thinking, ToolCallDetected, ToolFinished, Usage
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
@@ -402,7 +402,7 @@ async def test_a_draft_that_the_disk_ends_after_it_was_given_up_is_the_same_ques
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One record is made when a question gets its place in the queue, and one when its turn has come."""
-    monkeypatch.setattr("rkllm_mcp.app.recorder.SAVE_TIMEOUT_S", 2.0)
+    monkeypatch.setattr("rkllm_mcp.conversations.recorder.SAVE_TIMEOUT_S", 2.0)
     times = iter(range(1000))
     async with open_database(tmp_path / "state.db", on_problem=pytest.fail) as database:
         conversations, conversation = Conversations(database), Conversation("c1")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.app.runtimes import RuntimeSource, identified_libraries, identify, pull_runtime, pullable_releases
 from rkllm_mcp.errors import ConfigError, ModelDownloadError, RuntimeUnusableError, UsageError
+from rkllm_mcp.models.runtimes import RuntimeSource, identified_libraries, identify, pull_runtime, pullable_releases
 from rkllm_mcp.runtime.library import find_library
 from tests.support.emulator import libraries
 from tests.support.fake_hub import FakeHub, running

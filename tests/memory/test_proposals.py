@@ -14,12 +14,12 @@ import pytest
 
 from rkllm_mcp.app import idle_requests
 from rkllm_mcp.app.assistant import App
-from rkllm_mcp.app.conversation_export import from_json
 from rkllm_mcp.app.environment import ModelHost
-from rkllm_mcp.app.person_memory import keep_row
-from rkllm_mcp.app.proposals import MOST_FACTS, MOST_PREFILLED, facts_in
+from rkllm_mcp.conversations.exports import from_json
 from rkllm_mcp.events import End, MemoriesUsed, ToolFinished, Usage
 from rkllm_mcp.generation import AnswerOptions
+from rkllm_mcp.memory.person import keep_row
+from rkllm_mcp.memory.proposals import MOST_FACTS, MOST_PREFILLED, facts_in
 from rkllm_mcp.messages import Conversation, Picture
 from tests.support.demo_app import make_demo, reply_of, running
 from tests.support.pictures import RED_ABOVE_BLUE

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.app.memory_tools import is_said
 from rkllm_mcp.events import End, Event, ToolFinished
 from rkllm_mcp.generation import AnswerOptions
+from rkllm_mcp.memory.tools import is_said
 from tests.support.demo_app import make_demo, reply_of, running
 from tests.support.served import scripted_model
 

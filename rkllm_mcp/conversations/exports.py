@@ -23,8 +23,8 @@ from pydantic import (
     ValidationError,
 )
 
-from rkllm_mcp.app.conversation_import import foreign_conversations
 from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.conversations.imports import foreign_conversations
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import Ending, Picture, StoredTurn
 from rkllm_mcp.records import ConversationSummary, StoredConversation

@@ -17,7 +17,7 @@ import pytest
 from rkllm_mcp.app import idle_requests
 from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.environment import ModelHost
-from rkllm_mcp.app.titles import MOST_ATTEMPTS, MOST_PREFILLED, cleaned_title
+from rkllm_mcp.conversations.titles import MOST_ATTEMPTS, MOST_PREFILLED, cleaned_title
 from rkllm_mcp.events import End, Usage
 from rkllm_mcp.generation import AnswerOptions, ModelOptions
 from rkllm_mcp.messages import Conversation

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 
 from rkllm_base.own_words import own_words
 from rkllm_mcp.agent.usage import UsageCounter
-from rkllm_mcp.app.titles import strip_decoration
 from rkllm_mcp.catalogue import translate
+from rkllm_mcp.conversations.titles import strip_decoration
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import Usage
 from rkllm_mcp.memory.statements import is_fact, is_said, is_secret, is_typed, row_text

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from rkllm_mcp.app.admission import (
+from rkllm_mcp.errors import QueueFullError
+from rkllm_mcp.surfaces.http.admission import (
     BODIES,
     BODIES_PER_KEY,
     UNCOUNTED_BYTES,
@@ -17,7 +18,6 @@ from rkllm_mcp.app.admission import (
     Admission,
     Room,
 )
-from rkllm_mcp.errors import QueueFullError
 
 pytestmark = pytest.mark.anyio
 LIMIT = 2**20

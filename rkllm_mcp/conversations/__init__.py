@@ -1,0 +1,1 @@
+"""Saved conversations: recorded, given titles, exported and imported."""
