@@ -30,6 +30,26 @@ test("a recording without speech ends after eight seconds, and one without silen
   assert.deepEqual(ended(Array.from({ length: 80 }, () => /** @type {[number, number][]} */ ([[0.8, 0.1], [0.2, 0.001]])).flat()), ["long", 60]);
 });
 
+test("speech before a pause is a WAV of its own, and silence is none", () => {
+  const recording = new Recording(16_000);
+  const add = (/** @type {number} */ seconds, /** @type {number} */ level) => {
+    const pauses = [];
+    for (let each = 0; each < Math.round(seconds / PART_S); each += 1) {
+      recording.add(Float32Array.from({ length: 16_000 * PART_S }, (_, place) => (place % 2 ? level : -level)));
+      if (recording.isPause) pauses.push(recording.takeWav().byteLength);
+    }
+    return pauses;
+  };
+  assert.deepEqual(add(1, 0.1).concat(add(1, 0.001)), [], "a word is recognised with those that follow");
+  assert.deepEqual(add(1.5, 0.1), []);
+  const [bytes = 0, ...others] = add(1.4, 0.001);
+  assert.deepEqual(others, []);
+  assert.ok(Math.abs(bytes - 44 - 2 * 16_000 * 4.2) < 2 * 16_000 * 2 * PART_S, `${bytes}`);
+  assert.equal(recording.hasUntakenSpeech, false);
+  add(0.5, 0.1);
+  assert.equal(recording.hasUntakenSpeech, true);
+});
+
 test("sound at any rate becomes 16 kHz of the same length and level", () => {
   for (const rate of [8000, 16_000, 44_100, 48_000]) {
     const made = resampled(new Float32Array(rate).fill(0.5), rate);

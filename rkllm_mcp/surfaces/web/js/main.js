@@ -84,7 +84,11 @@ const composer = new Composer({
   changed: () => state.context?.later(),
   wordless: () => (files.pictures.length > 0 ? t("picture.question") : ""),
 });
-const microphone = new Microphone({ heard: (text) => composer.insert(text) });
+const microphone = new Microphone({
+  heard: (text) => composer.insert(text),
+  unheard: (text) => composer.remove(text),
+  ask: async () => composer.submit() && (await desk.answered()),
+});
 const files = new Files({
   write: (text) => composer.insert(text),
   store: (file) => documents.store(file),

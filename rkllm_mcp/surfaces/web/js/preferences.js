@@ -6,7 +6,7 @@
 const PREFIX = "rkllm-mcp.";
 
 /**
- * @param {"language" | "theme" | "size" | "notices" | "model" | "schedules_seen" | "voice" | "aloud"} name
+ * @param {"language" | "theme" | "size" | "notices" | "model" | "schedules_seen" | "voice" | "aloud" | "converse"} name
  * @returns {string} empty when nothing was chosen
  */
 export function preference(name) {
@@ -14,7 +14,7 @@ export function preference(name) {
 }
 
 /**
- * @param {"language" | "theme" | "size" | "notices" | "model" | "schedules_seen" | "voice" | "aloud"} name
+ * @param {"language" | "theme" | "size" | "notices" | "model" | "schedules_seen" | "voice" | "aloud" | "converse"} name
  * @param {string} value empty goes back to what the browser says
  */
 export function prefer(name, value) {

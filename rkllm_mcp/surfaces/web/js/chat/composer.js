@@ -12,6 +12,7 @@ export class Composer {
   #send = byId("send");
   #stop = byId("stop");
   #isRunning = false;
+  #take;
   #changed;
   #wordless;
 
@@ -20,6 +21,7 @@ export class Composer {
    *   `send` says whether it took the text; `wordless` is sent in place of no text, unless it is empty
    */
   constructor({ send, stop, changed, wordless }) {
+    this.#take = send;
     this.#changed = changed;
     this.#wordless = wordless;
     this.#field.value = (typed("draft") ?? "");
@@ -30,11 +32,11 @@ export class Composer {
     this.#field.addEventListener("keydown", (event) => {
       if (!isSending(event)) return;
       event.preventDefault();
-      this.#submit(send);
+      this.submit();
     });
     byId("composer").addEventListener("submit", (event) => {
       event.preventDefault();
-      this.#submit(send);
+      this.submit();
     });
     this.#stop.addEventListener("click", stop);
     this.#fit();
@@ -109,13 +111,32 @@ export class Composer {
     this.focus();
   }
 
-  /** @param {(text: string) => boolean} send */
-  #submit(send) {
+  /**
+   * Take text out that was put there, if it is still as it was.
+   *
+   * @param {string} text
+   */
+  remove(text) {
+    const { value } = this.#field;
+    const at = value.lastIndexOf(`${text} `);
+    if (at < 0) return;
+    this.#field.setRangeText("", at, at + text.length + 1, "end");
+    this.#fit();
+    this.show(this.#isRunning);
+  }
+
+  /**
+   * Send what is in the field, as Enter does.
+   *
+   * @returns {boolean} whether it was taken; otherwise it stays
+   */
+  submit() {
     const text = this.#field.value.trim() || this.#wordless();
-    if (!text || !send(text)) return;
+    if (!text || !this.#take(text)) return false;
     this.#field.value = "";
     this.#fit();
     this.show(this.#isRunning);
+    return true;
   }
 
   /** As tall as the draft, up to the limit of the style sheet; the draft survives a reload. */

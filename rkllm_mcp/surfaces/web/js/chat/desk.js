@@ -27,6 +27,8 @@ export class Desk {
   #waiting = new Map();
   /** @type {Thread | undefined} the new conversation of the page that was loaded again */
   #begun;
+  /** @type {(() => void)[]} those who wait for a change of a conversation */
+  #waitingForChange = [];
   #told;
   #queue;
 
@@ -136,6 +138,17 @@ export class Desk {
     void this.thread.stop();
   }
 
+  /**
+   * Wait for the end of the answer that is under way.
+   *
+   * @returns {Promise<boolean>} whether it came to its end, and its conversation is still the one on the page
+   */
+  async answered() {
+    const { thread } = this;
+    while (thread.isRunning) await new Promise((resolve) => this.#waitingForChange.push(() => resolve(undefined)));
+    return thread === this.thread && !thread.isUnsettled && !thread.isStopped;
+  }
+
   /** Show the questions that wait for a person and belong to no answer of this window. */
   async showQuestions() {
     if (this.#isAnyRunning) return;
@@ -179,6 +192,7 @@ export class Desk {
     this.#queue.go(thread);
     if (thread === this.thread) this.#queue.show(thread);
     this.#told.changed();
+    for (const resolve of this.#waitingForChange.splice(0)) resolve();
   }
 
   /** Store the questions that wait for the board; what the browser has no room for is left as a draft. */

@@ -140,7 +140,7 @@ export class SettingsPanel {
       ["", "speech.browser"],
       ["board", "speech.board"],
     ];
-    const automatic = toggle(speaker.isAutomatic, t("speech.automatic"), async (isOn) => {
+    const automatic = toggle(preference("aloud") === "on", t("speech.automatic"), async (isOn) => {
       prefer("aloud", isOn ? "on" : "");
       automatic.setAttribute("aria-checked", String(isOn));
       if (!isOn) speaker.stop();

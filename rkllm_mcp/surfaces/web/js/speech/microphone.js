@@ -1,10 +1,12 @@
 /**
- * The button that lets a person speak their question. What is heard goes to the board as a recording when they are silent,
- * and comes back as text for the field, where it can be changed. Where a page may not listen the button says why.
+ * The button that lets a person speak their question. Each part of it goes to the board as a recording when the person pauses,
+ * and comes back as text for the field, where it can be changed. In a spoken conversation the question is sent instead, the
+ * answer is read aloud, and the next question is listened for. Where a page may not listen the button says why.
  */
 import { api } from "../access.js";
 import { byId, h, hide, tell } from "../dom.js";
 import { say } from "../i18n.js";
+import { prefer, preference } from "../preferences.js";
 import { sentenceOf } from "../problems.js";
 import { Recording } from "./recording.js";
 import { speaker } from "./speaker.js";
@@ -16,18 +18,25 @@ const FULL_LEVEL = 0.25;
 export class Microphone {
   /** whether the board has a program that recognises speech */
   hasBoard = false;
-  /** @type {AbortController | null} ends what is under way: the recording, or the wait for its text */
+  /** @type {AbortController | null} ends what is under way: the recording, the wait for its text, the conversation */
   #run = null;
   /** @type {Recording | null} */
   #recording = null;
   /** ends the recording; its text is wanted */
   #finish = () => {};
+  /** @type {string[]} the parts of the question that are in the field */
+  #written = [];
   #button = byId("microphone");
   #line = byId("listening-line");
   #meter = /** @type {HTMLMeterElement} */ (byId("listening-level"));
+  #converse = byId("converse");
   #told;
 
-  /** @param {{heard: (text: string) => void}} told gets the text of a recording */
+  /**
+   * @param {{heard: (text: string) => void, unheard: (text: string) => void, ask: () => Promise<boolean>}} told gets the
+   *   text of each part of a recording, and those that the person takes back; `ask` sends the question, and returns when it is
+   *   answered whether it was
+   */
   constructor(told) {
     this.#told = told;
     this.#button.addEventListener("click", () => void this.#press());
@@ -35,15 +44,26 @@ export class Microphone {
       this.cancel();
       this.#button.focus();
     });
+    this.#converse.addEventListener("click", () => {
+      prefer("converse", this.#isConversation ? "" : "on");
+      this.#showConversation();
+    });
+    this.#showConversation();
   }
 
-  /** Whether it listens, or its text is on its way. */
+  /** Whether it listens, its text is on its way, or a spoken conversation goes on. */
   get isOn() {
     return this.#run !== null;
   }
 
-  /** End it without a text. */
+  get #isConversation() {
+    return preference("converse") === "on";
+  }
+
+  /** End it without a text, and a spoken conversation with what is read. */
   cancel() {
+    if (speaker.readsAll) speaker.stop();
+    for (const text of this.#written.splice(0)) this.#told.unheard(text);
     this.#run?.abort();
     this.#over();
     hide(byId("listening"), true);
@@ -52,6 +72,8 @@ export class Microphone {
   async #press() {
     if (this.#run) {
       if (this.#recording) this.#finish();
+      // The person wants to speak: what is read has been heard enough of.
+      else if (speaker.readsAll && speaker.isReading) speaker.stop();
       else this.cancel();
       return;
     }
@@ -66,22 +88,18 @@ export class Microphone {
     const run = new AbortController();
     this.#run = run;
     this.#button.setAttribute("aria-pressed", "true");
-    this.#meter.value = 0;
-    this.#say(say("mic.asking"));
+    this.#showConversation();
     try {
-      const recording = await this.#record(run.signal);
-      if (run.signal.aborted) return;
-      if (!recording.hasSpeech) {
-        this.#say(say("mic.nothing"));
-        return;
-      }
-      this.#say(say("mic.writing"));
-      const file = new File([recording.wav()], "question.wav", { type: "audio/wav" });
-      const { text } = await api.upload("/v1/audio/transcriptions", file);
-      if (run.signal.aborted) return;
-      if (text) this.#told.heard(text);
-      if (text) hide(byId("listening"), true);
-      else this.#say(say("mic.nothing"));
+      do {
+        const isHeard = await this.#hear(run.signal);
+        if (run.signal.aborted) return;
+        if (!isHeard) {
+          this.#say(say("mic.nothing"));
+          return;
+        }
+        this.#written = [];
+      } while (this.#isConversation && (await this.#answered(run.signal)));
+      if (!run.signal.aborted) hide(byId("listening"), true);
     } catch (error) {
       if (!run.signal.aborted) this.#say(problem(error));
     } finally {
@@ -90,12 +108,67 @@ export class Microphone {
   }
 
   /**
+   * Listen to one question and write it into the field, each part when the person pauses.
+   *
+   * @param {AbortSignal} signal
+   * @returns {Promise<boolean>} whether words were heard
+   */
+  async #hear(signal) {
+    this.#meter.value = 0;
+    this.#written = [];
+    this.#say(say("mic.asking"));
+    /** @type {Promise<void>} */
+    let writing = Promise.resolve();
+    const write = (/** @type {Recording} */ recording) => {
+      const file = new File([recording.takeWav()], "question.wav", { type: "audio/wav" });
+      writing = writing.then(() => this.#write(file, signal));
+      // Its failure is met when the recording is over.
+      writing.catch(() => undefined);
+    };
+    const recording = await this.#record(signal, write);
+    if (signal.aborted) return false;
+    if (recording.hasUntakenSpeech) write(recording);
+    if (recording.hasSpeech) this.#say(say("mic.writing"));
+    await writing;
+    return this.#written.length > 0;
+  }
+
+  /**
+   * @param {File} file
+   * @param {AbortSignal} signal
+   */
+  async #write(file, signal) {
+    if (signal.aborted) return;
+    const { text } = await api.upload("/v1/audio/transcriptions", file);
+    if (signal.aborted || !text) return;
+    this.#written.push(text);
+    this.#told.heard(text);
+  }
+
+  /**
+   * Send the question, and wait until its answer was read aloud.
+   *
+   * @param {AbortSignal} signal
+   * @returns {Promise<boolean>} whether the conversation goes on
+   */
+  async #answered(signal) {
+    speaker.readsAll = true;
+    this.#say(say("mic.answering"));
+    const isAnswered = await this.#told.ask();
+    if (signal.aborted || !isAnswered) return false;
+    if (speaker.isReading) this.#say(say("mic.reading"));
+    await speaker.silence();
+    return !signal.aborted && this.#isConversation;
+  }
+
+  /**
    * Record until the person is silent, presses the button again, or leaves it out.
    *
    * @param {AbortSignal} signal
+   * @param {(recording: Recording) => void} paused called in each pause
    * @returns {Promise<Recording>}
    */
-  async #record(signal) {
+  async #record(signal, paused) {
     const stream = await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1 } });
     const audio = new AudioContext();
     try {
@@ -110,6 +183,7 @@ export class Microphone {
         recorder.port.addEventListener("message", ({ data }) => {
           if (recording.add(data)) resolve(undefined);
           else this.#show(recording);
+          if (recording.isPause) paused(recording);
         });
         // A microphone that is pulled out ends it as well.
         for (const track of stream.getTracks()) track.addEventListener("ended", resolve);
@@ -140,13 +214,22 @@ export class Microphone {
   #say(words, hasLevel = false) {
     hide(byId("listening"), false);
     hide(this.#meter, !hasLevel);
+    hide(this.#converse, !this.isOn);
     tell(this.#line, typeof words === "string" ? h("span", {}, words) : words);
+  }
+
+  #showConversation() {
+    this.#converse.setAttribute("aria-pressed", String(this.#isConversation));
+    speaker.readsAll = this.isOn && this.#isConversation;
   }
 
   #over() {
     this.#run = null;
     this.#recording = null;
+    this.#written = [];
+    speaker.readsAll = false;
     this.#button.setAttribute("aria-pressed", "false");
+    hide(this.#converse, true);
   }
 }
 

@@ -1,4 +1,4 @@
-/** A recording as it grows: its level, when it is over, and the WAV that the board reads (16 kHz, one channel). */
+/** A recording as it grows: its level, its pauses, when it is over, and the WAV files that the board reads (16 kHz, one channel). */
 
 export const RATE = 16_000;
 const SAMPLE_BYTES = 2;
@@ -8,6 +8,10 @@ const LEAST_LEVEL = 0.008;
 // Speech is this many times louder than the room.
 const ABOVE_ROOM = 3;
 const SILENCE_S = 1.5;
+// Between two sentences; what was spoken before it can be recognised while the person goes on.
+const PAUSE_S = 0.7;
+// Less speech than this is a word or two, which a program recognises better with those that follow.
+const LEAST_SPEECH_S = 2;
 // Who pressed the button may think first.
 const PATIENCE_S = 8;
 export const LONGEST_S = 60;
@@ -15,12 +19,13 @@ export const LONGEST_S = 60;
 /** @typedef {"" | "silence" | "nothing" | "long"} Ending why a recording is over; empty while it goes on */
 
 export class Recording {
-  /** @type {Float32Array[]} */
+  /** @type {Float32Array[]} those since the last WAV was taken */
   #parts = [];
   #samples = 0;
   #rate;
   #room = LEAST_LEVEL / ABOVE_ROOM;
   #spokeAt_s = -1;
+  #untakenSpeech_s = 0;
   level = 0;
 
   /** @param {number} rate samples a second */
@@ -37,6 +42,16 @@ export class Recording {
     return this.#spokeAt_s >= 0;
   }
 
+  /** Whether anybody has spoken since the last WAV was taken. */
+  get hasUntakenSpeech() {
+    return this.#untakenSpeech_s > 0;
+  }
+
+  /** Whether the person pauses after enough speech for a WAV of its own. */
+  get isPause() {
+    return this.#untakenSpeech_s >= LEAST_SPEECH_S && this.seconds - this.#spokeAt_s >= PAUSE_S;
+  }
+
   /**
    * @param {Float32Array} samples the next ones
    * @returns {Ending}
@@ -45,7 +60,10 @@ export class Recording {
     this.#parts.push(samples);
     this.#samples += samples.length;
     this.level = Math.sqrt(samples.reduce((sum, sample) => sum + sample * sample, 0) / Math.max(1, samples.length));
-    if (this.level > Math.max(LEAST_LEVEL, ABOVE_ROOM * this.#room)) this.#spokeAt_s = this.seconds;
+    if (this.level > Math.max(LEAST_LEVEL, ABOVE_ROOM * this.#room)) {
+      this.#spokeAt_s = this.seconds;
+      this.#untakenSpeech_s += samples.length / this.#rate;
+    }
     // The room is what is heard between words: it falls quickly to a pause, and rises slowly.
     this.#room += (this.level - this.#room) * (this.level < this.#room ? 0.2 : 0.0005);
     if (this.seconds >= LONGEST_S) return "long";
@@ -53,14 +71,16 @@ export class Recording {
     return this.seconds >= PATIENCE_S ? "nothing" : "";
   }
 
-  /** @returns {ArrayBuffer} */
-  wav() {
-    const all = new Float32Array(this.#samples);
+  /** @returns {ArrayBuffer} a WAV of the sound since the last one was taken */
+  takeWav() {
+    const all = new Float32Array(this.#parts.reduce((sum, { length }) => sum + length, 0));
     let place = 0;
     for (const part of this.#parts) {
       all.set(part, place);
       place += part.length;
     }
+    this.#parts = [];
+    this.#untakenSpeech_s = 0;
     return wavOf(resampled(all, this.#rate));
   }
 }

@@ -16,6 +16,10 @@ const HEADER_BYTES = 44;
 class Speaker {
   /** whether the board has a program that speaks */
   hasBoard = false;
+  /** whether a spoken conversation goes on: each answer is read as it comes */
+  readsAll = false;
+  /** @type {(() => void)[]} those who wait until nothing is read */
+  #waiting = [];
   /** @type {object | null} the answer that is read */
   #owner = null;
   /** @type {HTMLElement | null} its button */
@@ -38,7 +42,7 @@ class Speaker {
 
   /** Whether answers are read as they come. */
   get isAutomatic() {
-    return preference("aloud") === "on";
+    return this.readsAll || preference("aloud") === "on";
   }
 
   /**
@@ -110,6 +114,12 @@ class Speaker {
     globalThis.speechSynthesis?.cancel();
     this.#isSaying = false;
     this.#show(null);
+    for (const resolve of this.#waiting.splice(0)) resolve();
+  }
+
+  /** Wait until nothing is read. */
+  async silence() {
+    if (this.isReading) await new Promise((resolve) => this.#waiting.push(() => resolve(undefined)));
   }
 
   get #usesBoard() {
