@@ -132,7 +132,7 @@ class App:
         self._titles = Titles(tools.store.conversations, tenant, usage, is_on=writes_titles)
         self._proposals = Proposals(tools.store.memories, usage, lambda: self.wants_proposals)
         requests = (self._titles.write, self._proposals.propose)
-        self._idle_requests = IdleRequests(tasks, lambda: not self.answers, requests)
+        self._idle_requests = IdleRequests(tasks, lambda: not self.answers, requests, self._renew_beginning)
         self._server_wait = ServerWait(tools.toolbox, config.agent.wait_for_servers_s)
         self.pending = PendingRequests(config.security.question_timeout_s, tools.store.leases, tenant)
         self._prepare_turns()
@@ -168,6 +168,10 @@ class App:
         if (npu := self.model_host.npu) is not None:
             self._warm_up = self._new_warm_up(npu.model, npu.engine, comes_back=comes_back)
             self._tasks.start_soon(self._warm_up.run, self._ready_to_warm_up, self.prompt_prefix)
+
+    async def _renew_beginning(self) -> None:
+        if self._warm_up is not None:
+            await self._warm_up.renew(self.prompt_prefix())
 
     def close(self) -> None:
         """Cancel every answer and take no more; ``open_app`` does this at the end."""

@@ -1,6 +1,7 @@
 """What is asked of the model on the NPU after an answer, while nothing else is asked of it.
 
     answer is saved ─▶ nothing runs for IDLE_S ─▶ one request after the other, each after the conversation's prompt
+                                                └▶ then what prompts begin with is saved, if the tools have changed
 
 A request and its answer never become part of the conversation; see ``RkllmModel.aside``. Whatever else is asked of
 the NPU ends the request at once.
@@ -10,14 +11,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
 
-from rkllm_mcp.app.environment import LocalModel, ModelHost
+from rkllm_mcp.app.environment import ModelHost
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import AsideModel
+
+if TYPE_CHECKING:
+    from rkllm_mcp.runtime.engine import Engine
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +46,8 @@ class IdleRequests:
     Args:
         tasks: the assistant's tasks, which end with it.
         is_free: returns True while the assistant makes no answer.
-        requests: what is asked, in this order.
+        requests: what is asked, in this order, of models that can be asked besides.
+        renew: saves what prompts begin with.
     """
 
     def __init__(
@@ -48,27 +55,30 @@ class IdleRequests:
         tasks: TaskGroup,
         is_free: Callable[[], bool],
         requests: Sequence[Callable[[Conversation, AsideModel], Awaitable[None]]],
+        renew: Callable[[], Awaitable[None]],
     ) -> None:
         self._tasks = tasks
         self._is_free = is_free
         self._requests = requests
+        self._renew = renew
         self._answers = 0
 
     def on_answer(self, conversation: Conversation, host: ModelHost) -> None:
         """Note that a question was answered and saved; soon make the requests about its conversation."""
         self._answers += 1
-        if host.npu is not None and answers_asides(host):
-            self._tasks.start_soon(self._make, conversation, host.npu, self._answers)
+        if host.npu is not None:
+            requests = self._requests if answers_asides(host) else ()
+            work = [*(partial(request, conversation, host.npu.chat_model) for request in requests), self._renew]
+            self._tasks.start_soon(self._make, work, host.npu.engine, self._answers)
 
-    async def _make(self, conversation: Conversation, npu: LocalModel, answers: int) -> None:
+    async def _make(self, work: Sequence[Callable[[], Awaitable[None]]], engine: Engine, answers: int) -> None:
         await anyio.sleep(IDLE_S)
-        engine = npu.engine
-        for request in self._requests:
+        for request in work:
             is_idle = engine.is_ready and engine.is_idle and self._is_free() and not engine.expected_tokens
             if answers != self._answers or not is_idle:
                 return
             try:
-                await request(conversation, npu.chat_model)
+                await request()
             except RkllmMcpError as error:
                 logger.info("a request about a conversation was not answered: %s", error)
             except Exception:

@@ -7,7 +7,7 @@ waits for it as long as that saves time. A failure here is never an error of an 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,7 @@ class WarmUp:
     _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     _warm_up: CacheWarmUp | None = None
     _is_awaited: bool = False
+    _renewed: set[int] = field(default_factory=set[int])
     _is_over: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(self, ready: Callable[[], Awaitable[None]], prefix: Callable[[], list[int]]) -> None:
@@ -82,6 +83,19 @@ class WarmUp:
     async def over(self) -> None:
         """Wait until it is over; bounded, as loading and every run are."""
         await self._is_over.wait()
+
+    async def renew(self, ids: Sequence[int]) -> None:
+        """Save what prompts begin with since the tools have changed, once, so that the next start reads a file.
+
+        It is for a pause in which nothing is asked: an open conversation is read again from its tools on.
+        """
+        if not self._is_over.is_set() or self._warm_up is None or (beginning := hash(tuple(ids))) in self._renewed:
+            return
+        self._renewed.add(beginning)
+        try:
+            await self._warm_up.renew(ids)
+        except RkllmMcpError as error:
+            logger.info("what prompts begin with now is not saved: %s", error)
 
     async def _prepare(self) -> CacheWarmUp | None:
         """Return the ids to prefill; None if none exist."""

@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import shutil
+import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -149,7 +150,8 @@ class PromptFiles:
         """Make ``draft`` the entry of a prefix, delete the oldest above the limit; an OSError if it is not stored."""
         size = draft.stat().st_size
         named = tokens_in_file(draft)
-        if named is not None and named != tuple(ids):
+        # ``PromptCaches.save`` evaluates one token more where the prefix is cached already.
+        if named is not None and (named[: len(ids)] != tuple(ids) or len(named) > len(ids) + 1):
             return Dropped("the runtime wrote other tokens into it")
         if size > self._limit_bytes:
             return Dropped(f"{size / _MB:.0f} MB are more than prompt_cache_mb allows")
@@ -304,6 +306,8 @@ def _figure(path: Path, name: str) -> int:
 WORTHWHILE_TOKENS = 32
 # Shorter prefills prove nothing on runtimes that do not count tokens (1.2.0).
 _TELLING_MS = 200.0
+# A file from a slow card that takes so much longer to read than its prompt to evaluate is not read again.
+_SLOW_BY_MS = 1000.0
 
 
 class PromptCaches:
@@ -336,6 +340,7 @@ class PromptCaches:
 
     async def load(self, head: Sequence[int]) -> bool:
         """Fill the KV cache with the saved prompt ``head``; return False without a usable one."""
+        began = time.monotonic()
         saved = None if self.is_refused else await to_thread.run_sync(self._files.find, self.subject, head)
         if isinstance(saved, Dropped):
             self._say(f"[NPU: the prompt cache is dropped: {saved.reason}]")
@@ -347,10 +352,16 @@ class PromptCaches:
             if isinstance(error, WorkerDiedError) or self._engine.is_ready:
                 self._give_up(saved, str(error))
             return False
+        took_ms = (time.monotonic() - began) * 1000
         if not saved.is_proven and not await self._saves_time(saved, head):
             await self._engine.release_prompt_cache()
             self._give_up(saved, "loading it saved nothing")
             # The trial has evaluated the head.
+            return True
+        if took_ms > saved.prefill_ms + _SLOW_BY_MS:
+            self._give_up(
+                saved, f"reading a file took {took_ms / 1000:.1f} s, evaluating {saved.prefill_ms / 1000:.1f} s"
+            )
             return True
         self._say(f"[NPU: {len(head)} tokens of system text and tools are loaded from a file]")
         return True
@@ -426,6 +437,15 @@ class CacheWarmUp:
         self._is_interrupted = True
         if self._postponable is not None:
             self._postponable.cancel()
+
+    async def renew(self, head: Sequence[int]) -> None:
+        """Save another head than that of the start, for the next start; fails with the errors of ``Engine.prefill``."""
+        caches = self._caches
+        if caches is None or len(head) < WORTHWHILE_TOKENS or caches.is_refused or caches.has(head):
+            return
+        # Before 1.3.0 the run would generate until the model ends by itself.
+        if self._engine.limits_each_run and self._engine.is_idle:
+            await caches.save(head)
 
     async def run(self, head: Sequence[int]) -> None:
         """Load the head, or evaluate and save it, or evaluate it; fails with the errors of ``Engine.prefill``.

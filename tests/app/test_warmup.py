@@ -9,10 +9,12 @@ from pathlib import Path
 import anyio
 import pytest
 
+from rkllm_mcp.app import idle_requests
 from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, Usage
+from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.models.cards import list_models
 from tests.support.demo_app import make_demo
 from tests.support.demo_model import DEMO_FOLDER
@@ -45,8 +47,8 @@ class Started:
         while not await self.app.engine.kv_cache_size():
             await anyio.lowlevel.checkpoint()
 
-    async def ask(self) -> Usage:
-        async with aclosing(self.app.reply(self.app.new_conversation(), "Hello")) as stream:
+    async def ask(self, options: AnswerOptions | None = None) -> Usage:
+        async with aclosing(self.app.reply(self.app.new_conversation(), "Hello", options)) as stream:
             events = [event async for event in stream]
         assert events[-1] == End("answered")
         (usage,) = [event for event in events if isinstance(event, Usage)]
@@ -94,6 +96,29 @@ async def test_other_tools_are_another_prefix_and_both_are_stored(tmp_path: Path
             assert usage.cached_tokens == len(opened.app.prompt_prefix())
     assert "are loaded from a file" in opened.about_prompts[0]
     assert len(list((tmp_path / ".cache/rkllm-mcp/prompts").glob("*/prompt.bin"))) == 2
+
+
+async def test_after_a_change_of_tools_the_next_start_reads_a_file_and_each_beginning_is_saved_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle_requests, "IDLE_S", 0.1)
+    folder = tmp_path / ".cache/rkllm-mcp/prompts"
+    save = AnswerOptions(save=True)
+    async with started(tmp_path, KEPT) as opened:
+        await opened.ask()
+        for changed in (True, False, True):
+            opened.app.toolbox.switches.turn("own", "clock", is_on=not changed)
+            await opened.ask(save)
+            while len([*folder.glob("*/manifest.json")]) < 2:
+                await anyio.lowlevel.checkpoint()
+            await anyio.sleep(0.3)
+        head = opened.app.prompt_prefix()
+    assert len([line for line in opened.about_prompts if "are kept in a file" in line]) == 2
+    async with started(tmp_path, KEPT) as again:
+        usage = await again.ask()
+        assert again.app.prompt_prefix() == head
+    assert again.about_prompts == [f"[NPU: {len(head)} tokens of system text and tools are loaded from a file]"]
+    assert usage.prefilled_tokens == usage.prompt_tokens - len(head)
 
 
 async def test_the_head_is_prefilled_before_the_first_question(tmp_path: Path) -> None:

@@ -68,8 +68,9 @@ async def board(
 NEW = len(SMALL)
 
 
-async def test_each_program_pays_for_its_prefix_once(newest: Emulator) -> None:
-    async with board(newest) as opened:
+@pytest.mark.parametrize("layout", ["own", "reported"])
+async def test_each_program_pays_for_its_prefix_once(newest: Emulator, layout: str) -> None:
+    async with board(newest, f"speed flat\ncontext 8192\nfault cache-file {layout}") as opened:
         order = [FIRST, (), SECOND, (), FIRST, SECOND, (), FIRST]
         costs = [await opened.prefilled(prefix) for prefix in order]
     # Of the empty prefix all but the first token is new.
