@@ -34,7 +34,7 @@ from rkllm_mcp.config.servers import ServerConfig, StdioServer, is_own
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.text import Language, language_of_setting
 
-_SPEECH_ADDRESS = r"^(wyoming://[^/\s#]+/?|https?://[^/\s]+\S*)$"
+_SPEECH_ADDRESS = r"^(wyoming://[^/\s#]+/?|https?://[^/\s]+\S*|sherpa:[^#]+(#[A-Za-z-]+)?)$"
 
 Occasion: TypeAlias = Literal["failed", "too_long", "no_answer", "busy"]
 
@@ -499,11 +499,12 @@ class SpeechSection(Section):
     """Speech: the programs that make text of recordings and sound of texts."""
 
     stt: Annotated[str, Field(pattern=_SPEECH_ADDRESS)] | None = None
-    """The program that recognises speech: `wyoming://127.0.0.1:10300`, or `http://127.0.0.1:8000/v1#MODEL` for one with
+    """What recognises speech: `sherpa:FOLDER` for a model of sherpa-onnx in a process of its own (`sherpa:FOLDER#ja` if
+    only Japanese is spoken), `wyoming://127.0.0.1:10300` for a program, `http://127.0.0.1:8000/v1#MODEL` for one with
     OpenAI's API; none when not given.
     """
     tts: Annotated[str, Field(pattern=_SPEECH_ADDRESS)] | None = None
-    """The program that speaks, with an address like `stt`; none when not given."""
+    """What speaks, with an address like `stt`; none when not given."""
     voice: Annotated[str, Field(min_length=1)] | None = None
     """The voice of answers; the program's own choice when not given."""
     api_key: Annotated[str, Field(min_length=1)] | None = None
