@@ -174,6 +174,10 @@ class ServiceSection(Section):
     """Port at which HAProxy's agent-check learns how many requests this board takes at once: one, and one more for each
     answer that waits for a person. For `agent_port` of `[[boards]]`.
     """
+    boards_secret: Annotated[str, Field(min_length=32)] | None = None
+    """What boards of one list prove to each other with: that a new list, or a question for their state, is a board's.
+    `rkllm-mcp boards invite` makes it, and `boards join` writes it.
+    """
     queue: NotNegative = 32
     """Answers that may wait per key, and 32 times as many evaluations; further requests get a Retry-After."""
     body_mb: Positive = 8
@@ -333,8 +337,13 @@ class BoardSection(Section):
     `https://board1.example.org:8443` for one that TLS protects; `http://` and the address when not given.
     """
     key: Annotated[str, Field(min_length=1)] | None = None
-    """Key with which they ask it, such as one of `rkllm-mcp service keys`; without it they pass on the key of the
-    caller, which the program at the address learns, over `https://` and on this machine, and ask without a key else.
+    """Key with which they ask it, such as one of `rkllm-mcp service keys`. Without it they prove themselves with
+    `[service] boards_secret`; without that, too, they pass on the key of the caller, which the program at the address
+    learns, over `https://` and on this machine, and ask without a key else.
+    """
+    ssh: Annotated[str, Field(pattern=r"^[A-Za-z0-9_\[][A-Za-z0-9._@:%\[\]-]*$")] | None = None
+    """Where `rkllm-mcp boards update` reaches it by ssh, such as `pi@192.168.1.11` or a host of `~/.ssh/config`; the
+    host of `address` when not given. No other board gives or changes it.
     """
 
     @property
