@@ -2,9 +2,10 @@
 
     python -m bench.offers [--fit] [--misses] [--kept-back]
 
-The weights of ``rkllm_mcp.agent.offers`` are fitted to both halves of the set ``own`` with ``--fit``, by maximum
-likelihood with a small penalty on large weights; ``fresh.txt`` is not among them. The threshold is chosen from the same
-tasks, each guessed with weights that were fitted to the others (five folds): the call is begun from where on about one
+The weights of ``rkllm_mcp.agent.offers`` are fitted to both halves of the set ``own`` and its first two fresh sets
+with ``--fit``, by maximum likelihood with a small penalty on large weights; ``fresh3.txt`` is not among them. The
+threshold is chosen from the same tasks, each guessed with weights that were fitted to the others (five folds): the
+call is begun from where on about one
 in twenty is begun wrongly, and one in ten of the tasks that need no tool. No model is asked; the search for tools and
 the kinds of values are all that is measured.
 """
@@ -16,12 +17,12 @@ import math
 import tempfile
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 
-from bench.real_model import DIALOGUE, agency_of_today, configuration, read_tasks
+from bench.real_model import DIALOGUE, FRESH, KEPT_BACK, TUNING, agency_of_today, configuration, read_tasks
 from rkllm_mcp.agent.offers import NO_TOOL, WEIGHTS, offer_of, parts_of, probabilities
 from rkllm_mcp.app.tools import open_tools
 from rkllm_mcp.protocols import ToolEvidence
@@ -74,7 +75,7 @@ async def cases(*, kept_back: bool | None) -> list[Case]:
     search = ToolSearch()
     asked = [
         (task.turns[0].question, _TOOLS.get(task.kind, ()))
-        for task in read_tasks().values()
+        for task in read_tasks([TUNING, KEPT_BACK, *FRESH[:2]]).values()
         if task.set == "own" and kept_back in {None, task.kept_back} and task.kind != DIALOGUE
     ]
     found: list[Case] = []
@@ -82,10 +83,7 @@ async def cases(*, kept_back: bool | None) -> list[Case]:
         tools = [tool for tool in toolbox.tools() if not tool.on_demand]
         for question, right in asked:
             shares = await toolbox.shares_in_data(question)
-            evidence = await search.evidence(question, tools)
-            found.append(
-                Case(question, right, [replace(each, data=shares.get(each.tool.name, 0.0)) for each in evidence])
-            )
+            found.append(Case(question, right, await search.evidence(question, tools, shares)))
     return found
 
 

@@ -370,3 +370,4 @@ class ToolEvidence:
     is_said: bool = False  # the question is a statement, which asks for nothing
     strange: int = 0  # number of its own words that are in no text of the tool
     optional: frozenset[str] = frozenset()  # kinds that the tool may take, without requiring them, and the question has
+    known: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the arguments of a call that the question gives

@@ -102,12 +102,8 @@ class RunCalls:
         if count:
             self._sink.feed([status_line("detected" if count > 1 else "detected_one", count=count)])
         is_repetition = count > 0 and not turn.failures and all(map(self._runner.has_result, turn.calls))
-        news_before, doubted_before = self._runner.news, self._runner.doubted
+        news_before = self._runner.news
         results = (*await self._runner.run(turn.calls), *_refusals(turn.failures))
-        if self._runner.doubted != doubted_before:
-            return RoundOutcome(
-                results, has_news=self._runner.news > news_before, begins=_call_to_begin(self._runner.doubted)
-            )
         if results and (failure := self._after_failure(turn, results, is_repetition=is_repetition)) is not None:
             return failure
         if is_repetition:

@@ -127,8 +127,11 @@ class TurnPreparation:
             earlier_questions = [
                 message.text for message in conversation.messages if message.role == "user" and not message.foreign
             ]
-            before, followed, result = self._continued_question(conversation) if offer is not None else ("", "", "")
-            said = self._selection.search.continue_question(before, request.asked.text, result) if before else ""
+            search, asked = self._selection.search, request.asked.text
+            before, followed, answers = self._earlier(conversation) if offer is not None else ("", "", [])
+            said = search.continue_question(before, asked)
+            if not said and (said := search.continue_value(answers, asked)):
+                followed = ""
             words = said or with_earlier_words(request.asked.text, earlier_questions)
             allowed = {tool.name for tool in request.tools}
             context_tools = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
@@ -136,14 +139,10 @@ class TurnPreparation:
             passages = tuple(passage for finding in findings for passage in finding.passages)
             news = await self._tell_tools(conversation, request)
             if offer is not None:
-                offer = await self._offer(request, words, followed, [finding.tool.name for finding in findings])
-                language = language_of_text(request.asked.text)
-                offer = replace(
-                    offer,
-                    language=language,
-                    words=said or request.asked.text,
-                    files=self._selection.search.files(request.asked.text),
-                )
+                found = [finding.tool.name for finding in findings]
+                offer = await self._offer(request, words, followed, found, is_whole=bool(said))
+                language = language_of_text(asked)
+                offer = replace(offer, language=language, words=said or asked)
             standing = instruct(conversation, self._tools.system_instructions())
             server_instructions = instructions.after(finding.tool for finding in findings)
             parts = [
@@ -165,27 +164,28 @@ class TurnPreparation:
         """True if a question is shown with the tools that it may need, in place of a list of all."""
         return self._selection.settings.with_question
 
-    def _continued_question(self, conversation: Conversation) -> tuple[str, str, str]:
-        """Return the last question with a call, with what it left out itself, and the tool of that call.
-
-        The third text is the result, if no question came after it.
-        """
-        question = tool = asked = result = ""
+    def _earlier(self, conversation: Conversation) -> tuple[str, str, list[str]]:
+        """Return the last question with a call, with what it left out, the tool of that call, and all answers."""
+        question = tool = asked = ""
+        answers: list[str] = []
         for message in conversation.messages:
             if message.role == "user" and not message.foreign:
                 asked = message.text
             elif message.calls:
                 if asked:
-                    question = self._selection.search.continue_question(question, asked, result) or asked
+                    question = self._selection.search.continue_question(question, asked) or asked
                 tool, asked = message.calls[-1].name, ""
-            elif message.results:
-                result = message.results[-1].text
-        return question, tool, "" if asked else result
+            elif message.role == "assistant" and message.text.strip():
+                answers.append(message.text)
+        return question, tool, answers
 
-    async def _offer(self, request: TurnRequest, words: str, before: str, asked: Sequence[str]) -> Offer:
+    async def _offer(
+        self, request: TurnRequest, words: str, before: str, asked: Sequence[str], *, is_whole: bool
+    ) -> Offer:
         """Return the offer for a question; ``before`` is the tool of the question that it may continue.
 
-        ``asked`` names the tools whose results are with it already.
+        ``asked`` names the tools whose results are with it already; ``is_whole`` is True if the words of the question
+        were completed by a value.
         """
         tools, choice, text = request.tools, request.options.tool_choice, request.asked.text
         if request.options.forced_tool is not None:
@@ -196,7 +196,7 @@ class TurnPreparation:
         followed = ""
         if words != text:
             # It is about what was asked before, if it asks at all.
-            if not asks_on(text) and not search.kinds(text):
+            if not is_whole and not asks_on(text) and not search.kinds(text):
                 return NO_OFFER
             followed = before
         # Those on demand are found with find_tools, which there is only in a list.
@@ -214,11 +214,9 @@ class TurnPreparation:
         best = offer.guesses[0] if offer.begins else None
         return offer if not asked or (best is not None and (best.has_value or best.is_explained)) else NO_OFFER
 
-    async def _evidence(self, words: str, tools: Sequence[ToolSpec]) -> list[ToolEvidence]:
+    async def _evidence(self, words: str, tools: Sequence[ToolSpec]) -> Sequence[ToolEvidence]:
         """Return what a question shows about each of the tools, their data among it."""
-        shares = await self._tools.shares_in_data(words)
-        found = await self._selection.search.evidence(words, tools)
-        return [replace(each, data=shares.get(each.tool.name, 0.0)) for each in found]
+        return await self._selection.search.evidence(words, tools, await self._tools.shares_in_data(words))
 
     async def _tell_tools(self, conversation: Conversation, request: TurnRequest) -> str:
         """Choose the tool list of a new conversation; return the tools that a later turn has to describe."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rkllm_mcp.agent.repairs import known_arguments
@@ -30,12 +30,13 @@ WEIGHTS: Mapping[str, float] = {
     "missing": -1.7,
     "followed": 3.0,
     "data": 2.6,
-    "said": -2.7,
+    "said": -3.7,
     "strange": -0.3,
 }
 NO_TOOL = 0.7  # the same for no tool at all
 # Kinds that are read from the question as a whole, and not only found in it.
 _READ = frozenset({"arithmetic", "quantity", "file"})
+_LOOSE = frozenset({"place", "time", "number"})
 BEGINS = 0.35  # from this probability on the host begins the call of the best tool
 BEGINS_BY_WORDS = 0.55  # the same where the question has no value that the tool takes, and no words of its data
 IS_LIKELY = 0.2  # from this one on a tool is called after another has failed
@@ -55,11 +56,12 @@ class Guess:
     lacks: bool = False  # it requires a kind of value that the question does not have
     takes_more: bool = False  # the question has a value that it may take, without requiring it
     is_explained: bool = False  # every word of the question's own is in its texts
+    known: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the arguments that the question gives
 
     @property
     def has_value(self) -> bool:
-        """True if the question has a value for the tool, or words of its data."""
-        return bool(set(self.reasons) - {"words"})
+        """True if the question has a value for the tool, or words of its data; a place alone may be of any tool."""
+        return bool(set(self.reasons) - ({"words"} if "words" in self.reasons else {"words", *_LOOSE}))
 
 
 @dataclass(frozen=True)
@@ -71,14 +73,12 @@ class Offer:
         begins: the name of the tool whose call the host begins; empty if the model chooses.
         language: that of the question, in which the tools are shown.
         words: the question in words, for the tools that take those; a follow-up with what it leaves out.
-        files: the names of files in it.
     """
 
     guesses: tuple[Guess, ...] = ()
     begins: str = ""
     language: Language = "en"
     words: str = ""
-    files: Sequence[str] = ()
 
     @property
     def cards(self) -> tuple[ToolSpec, ...]:
@@ -107,7 +107,7 @@ class Offer:
             tool = guess.tool
             if guess.probability >= IS_LIKELY and tool.read_only is True:
                 asked = {tool.question_argument: self.words} if tool.question_argument else None
-                known = asked or known_arguments(tool, self.words, self.files, takes_more=guess.takes_more)
+                known = asked or known_arguments(tool, self.words, guess.known, takes_more=guess.takes_more)
                 if known is not None:
                     yield tool, known
 
@@ -163,6 +163,7 @@ def offer_of(evidence: Sequence[ToolEvidence], followed: str = "") -> Offer:
             _lacks(each),
             bool(each.optional),
             not each.strange,
+            each.known,
         )
         for each, probability, named in found
         if probability >= IS_LIKELY
@@ -171,7 +172,8 @@ def offer_of(evidence: Sequence[ToolEvidence], followed: str = "") -> Offer:
     if best and best[0].probability >= _needed_probability(best[0]) and best[0].tool.read_only is True:
         return Offer(tuple(best), best[0].tool.name)
     # Tools that may change something, and those that do not read a question themselves, are the model's own choice.
-    return Offer(tuple(guess for guess in best if not guess.tool.question_argument))
+    shown = (guess for guess in best if not guess.tool.question_argument and set(guess.reasons) - _LOOSE)
+    return Offer(tuple(guess for guess in shown if not guess.lacks or guess.probability >= BEGINS))
 
 
 def _lacks(evidence: ToolEvidence) -> bool:

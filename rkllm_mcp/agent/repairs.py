@@ -4,7 +4,6 @@
 |---|---|
 | before a call is run, repeated or compared | ``usable_arguments``: without undeclared keys and invented values |
 | before the first response, where the host begins a call | ``known_arguments``: those that the question gives itself |
-| before a call is run | ``two_readings``: the model is asked once if it says something else than the question |
 | after a failed call of a tool that only reads | ``required_arguments``: once more without what is optional |
 """
 
@@ -12,11 +11,9 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
-from datetime import date
+from collections.abc import Mapping
 from typing import Any
 
-from rkllm_base.days import days_in
 from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
 from rkllm_mcp.text import collapse_whitespace
 
@@ -24,10 +21,8 @@ from rkllm_mcp.text import collapse_whitespace
 _PLACEHOLDER = re.compile(
     r"\s*(?:<[^<>]*>|\{[^{}]*\}|\[[^\[\]]*\]|your[ _-]\w+|string|none|null|n/?a)\s*", re.IGNORECASE
 )
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 # Names of the one argument that is the question itself.
 _QUESTIONS = frozenset({"query", "question"})
-_PATHS = frozenset({"path", "file", "filename", "file_name", "file_path", "filepath"})
 
 
 def usable_arguments(arguments: Mapping[str, Any], tool: ToolSpec | None) -> dict[str, Any]:
@@ -71,11 +66,11 @@ def required_arguments(arguments: Mapping[str, Any], tool: ToolSpec, question: s
 
 
 def known_arguments(
-    tool: ToolSpec, words: str, files: Sequence[str], *, takes_more: bool = False
-) -> dict[str, Any] | None:
+    tool: ToolSpec, words: str, known: Mapping[str, Any], *, takes_more: bool = False
+) -> Mapping[str, Any] | None:
     """Return the arguments of a tool if the question gives them; None if the model has to write some.
 
-    They are the question's words where only a query is required, the one file that it names where only a path is, and
+    They are the question's words where only a query is required, the ``known`` value where only one of its kind is, and
     none where nothing is required, unless the tool takes values of the question (``takes_more``).
     """
     required = [str(name) for name in as_list(tool.input_schema.get("required"))]
@@ -83,32 +78,4 @@ def known_arguments(
         return None if takes_more else {}
     if required[0] in _QUESTIONS and len(required) == 1:
         return {required[0]: words}
-    return {required[0]: files[0]} if required[0] in _PATHS and len(files) == len(required) == 1 else None
-
-
-def two_readings(arguments: Mapping[str, Any], question: str, today: date) -> tuple[str, str] | None:
-    """Return what a question says and what the arguments of its call say instead; None if they agree.
-
-    Compared are the year of a date with the days that the question names, and a quantity between two units with the
-    unit that stands after its number.
-    """
-    days = days_in(question, today)
-    for value in arguments.values():
-        written = _DATE.match(value) if isinstance(value, str) else None
-        if written and days and int(written[0][:4]) not in {day.year for day in days}:
-            return days[0].isoformat(), written[0]
-    source, target = (
-        next((str(value) for key, value in arguments.items() if key.lower().startswith(word) and value), "")
-        for word in ("from", "to")
-    )
-    for value in arguments.values():
-        if isinstance(value, (int, float)) and source and target:
-            asked, written = (f"{value:g} {unit}" for unit in (target, source))
-            if _says(question, value, target) and not _says(question, value, source):
-                return f"{asked} → {source}", f"{written} → {target}"
-    return None
-
-
-def _says(question: str, value: float, unit: str) -> bool:
-    """Return True if a question has a number with a unit after it."""
-    return re.search(rf"(?<![\d.]){value:g}\s?{re.escape(unit)}", question, re.IGNORECASE) is not None
+    return known or None

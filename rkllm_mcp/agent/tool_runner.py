@@ -11,20 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from typing import Literal, TypeAlias
 
 from rkllm_mcp.agent.facts import call_key
 from rkllm_mcp.agent.failures import REPEATED, has_failed
-from rkllm_mcp.agent.repairs import required_arguments, two_readings, usable_arguments
+from rkllm_mcp.agent.repairs import required_arguments, usable_arguments
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
-from rkllm_mcp.catalogue import status_line, translate
+from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.events import Event, Sources, Status, ToolFinished, ToolProgress
 from rkllm_mcp.messages import ToolCall, ToolResult
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tasks import run_concurrently
-from rkllm_mcp.text import first_line, language_of_text, shorten
+from rkllm_mcp.text import first_line, shorten
 
 # Length of the reason of a failed call in a status line.
 _MOST_REASON_CHARS = 200
@@ -45,7 +44,6 @@ class CallRunner:
         self._results: dict[str, ToolResult] = {}  # by tool and arguments
         self.finished: dict[str, ToolResult] = {}  # by call id
         self.news = 0  # number of new results
-        self.doubted = ""  # the tool of a call that says something else than the question; the model is asked once
 
     async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Run the calls of a round and return their results in the order of the calls."""
@@ -88,21 +86,9 @@ class CallRunner:
         if (earlier := self._results.get(self._key(call))) is not None:
             text = f"{REPEATED}{earlier.text}"
             result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0, sources=None)
-        elif line := self._doubt(call):
-            result = self.finished[call.id] = ToolResult(call.id, call.name, line, is_error=True)
         else:
             result = await self._run_tool(call)
         self._sink.feed([finished_event(result), *source_events(result)])
-
-    def _doubt(self, call: ToolCall) -> str:
-        """Return the line that asks which of two readings is meant; empty if there is one, or it was asked before."""
-        question = self._context.request
-        readings = None if self.doubted else two_readings(call.arguments, question, datetime.now().astimezone().date())
-        if readings is None:
-            return ""
-        self.doubted = call.name
-        asked, written = readings
-        return translate("model.two_readings", language_of_text(question), asked=asked, written=written)
 
     async def _run_tool(self, call: ToolCall) -> ToolResult:
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:

@@ -27,20 +27,22 @@ class Search(Protocol):
         """The tools that have anything to do with ``request``, the best first, with a score between 0 and about 1."""
         ...
 
-    async def evidence(self, request: str, tools: Sequence[ToolSpec]) -> Sequence[ToolEvidence]:
-        """What a request shows about each of the tools."""
+    async def evidence(
+        self, request: str, tools: Sequence[ToolSpec], shares: Mapping[str, float]
+    ) -> Sequence[ToolEvidence]:
+        """What a request shows about each of the tools; ``shares`` are those of its words in the data of tools."""
         ...
 
     def kinds(self, text: str) -> frozenset[str]:
         """The kinds of values in a text."""
         ...
 
-    def files(self, text: str) -> Sequence[str]:
-        """The names of files in a text."""
+    def continue_question(self, before: str, text: str) -> str:
+        """The question ``before`` with the values of a text; empty if the text does not continue it."""
         ...
 
-    def continue_question(self, before: str, text: str, result: str = "") -> str:
-        """The question that a text continues, with its values; ``result`` is that of the question ``before``."""
+    def continue_value(self, answers: Sequence[str], text: str) -> str:
+        """A question that lacks a number, with that of the answers before; empty if it lacks none."""
         ...
 
     def have_common_words(self, text: str, values: str) -> bool:

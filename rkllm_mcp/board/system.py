@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.board.npu import describe_load, npu_clocks, npu_nodes
+from rkllm_mcp.board.npu import describe_load, driver_version, npu_clocks, npu_nodes
 
 # The demo raises the limit to 102400; loading maps some thousands of buffers.
 OPEN_FILES_WANTED = 16384
@@ -57,10 +57,15 @@ def device_state() -> list[tuple[str, str]]:
     machine = Machine()
     load = describe_load(machine) or ("not readable" if npu_nodes(machine) else "")
     zone, available = hottest(machine), memory_bytes(machine, "MemAvailable")
+    model, driver = machine.text("proc/device-tree/model"), driver_version(machine)
+    total = memory_bytes(machine, "MemTotal")
     unreadable = "/proc/meminfo does not report the available memory"
     return [
+        *([("board", model)] if model else []),
+        *([("npu driver", ".".join(map(str, driver)))] if driver else []),
         *([("npu load", load)] if load else []),
         *(("npu clock", str(clock)) for clock in npu_clocks(machine)),
         *([("temperature", f"{zone[1]:.0f} °C ({zone[0]})")] if zone else []),
+        *([("memory total", gib(total))] if total else []),
         ("memory", unreadable if available is None else f"{gib(available)} available"),
     ]

@@ -130,12 +130,12 @@ def search_of_question(folder: Path, question: str) -> str:
     compared = [_comparable(f"{name}\n{text}") for name, text in texts.items()]
     weights: dict[str, float] = {}
     for word in _searched_words(question, compared):
-        count = sum(word in text for text in compared)
+        count = sum(_has_word(text, word) for text in compared)
         weights[word] = len(word) * log(1 + len(texts) / count)
 
     def weight(text: str) -> float:
         said = _comparable(text)
-        return sum(weight for word, weight in weights.items() if word in said)
+        return sum(weight for word, weight in weights.items() if _has_word(said, word))
 
     name = max(texts, key=lambda name: weight(f"{name}\n{texts[name]}"), default="")
     if not weights:
@@ -162,11 +162,16 @@ def _share_in_texts(folder: Path, question: str) -> float:
     texts = [_comparable(f"{name}\n{text}") for name, text in _known_texts(folder)]
     weights: dict[str, float] = {}
     for word in words:
-        count = sum(word in text for text in texts)
+        count = sum(_has_word(text, word) for text in texts)
         weights[word] = (1.0 if word.isascii() else len(word) / 2) * log(1 + len(texts) / max(1, count))
-    found = (sum(weight for word, weight in weights.items() if word in text) for text in texts)
+    found = (sum(weight for word, weight in weights.items() if _has_word(text, word)) for text in texts)
     # One common word is not evidence.
     return max(found, default=0.0) / max(sum(weights.values()), _ENOUGH_WORDS * log(1 + len(texts)), 1.0)
+
+
+def _has_word(text: str, word: str) -> bool:
+    """Return True if a text has a word; one in Latin letters begins there, as no "password" has "word"."""
+    return re.search(rf"(?<![a-z]){re.escape(word)}" if word.isascii() else re.escape(word), text) is not None
 
 
 def _share_in_names(folder: Path, question: str) -> float:
@@ -212,7 +217,7 @@ def _searched_words(question: str, texts: Sequence[str]) -> Iterator[str]:
     said = _comparable(question)
     for match in _WORD.finditer(said):
         longest = match[0]
-        if not any(longest in text for text in texts):
+        if not any(_has_word(text, longest) for text in texts):
             continue
         for end in range(match.end() + 1, len(said) + 1):
             if longest.isascii() or not any(said[match.start() : end] in text for text in texts):

@@ -30,6 +30,8 @@ _ONE = re.compile(r"(?<![a-z])an?\s$", re.IGNORECASE)
 # Latin names that are also words or letters: they count after a number, or as a sign after "in" or "何".
 _SHORT = 2
 _NEVER_WANTED = frozenset({"a", "in", "to", "go"})
+_TEMPERATURE = "temperature"
+_DEGREES = re.compile(r"何度|\bdegrees\b", re.IGNORECASE)
 _ROMAJI = frozenset(["shaku", "sun", "ken", "cho", "ri", "kan", "tan", "jo", "sho", "go", "to", "koku", "kin"])
 # Half a litre; 華氏100度, 時速60マイル, 大さじ3杯: what is said before the number.
 _SAID_BEFORE = (
@@ -72,6 +74,24 @@ def convert_question(question: str) -> str:
     return f"{said} = {_readable(_convert(total, first, target))} {target}"
 
 
+def continued_conversion(said: str, question: str) -> str:
+    """Return a question that names only the unit it wants, with the first quantity of ``said`` that can be in it.
+
+    It is empty if none can.
+    """
+    quantities, wanted = _read(without_days(question))
+    # あと何日 asks for a time, and 2026年 says which year.
+    if len(wanted) != 1 or quantities:
+        return ""
+    kinds = _meanings_of(wanted[0]).keys() - {"time"}
+    fitting = (
+        f"{value:{_DIGITS}} {unit} {question}"
+        for value, unit in _read(said)[0]
+        if unit != wanted[0] and not kinds.isdisjoint(_meanings_of(unit))
+    )
+    return next(fitting, "")
+
+
 def names_conversion(question: str) -> bool:
     """Return True if a question names a quantity, which is not a day (3週間後), and another unit."""
     quantities, wanted = _read(without_days(question))
@@ -112,6 +132,11 @@ def _read(question: str) -> tuple[list[tuple[float, str]], list[str]]:
         elif not is_word or (_WANTED.search(before) and unit.lower() not in _NEVER_WANTED):
             others.append(unit)
     given = {unit for _, unit in quantities}
+    # 98.6Fって何度, how many degrees is 98.6 f: those that are not of an angle, nor the same.
+    if _DEGREES.search(question) and quantities and _TEMPERATURE in _meanings_of(quantities[0][1]):
+        others = [unit for unit in others if _TEMPERATURE in _meanings_of(unit)] or ["°C"]
+        celsius = _meanings_of("°C")[_TEMPERATURE]
+        given |= {"°C" for unit in given if _meanings_of(unit)[_TEMPERATURE] == celsius}
     return quantities, [*dict.fromkeys(unit for unit in others if unit not in given)]
 
 

@@ -17,9 +17,20 @@ _SPLIT = r"\b(?:split|shared?|divide[sd]?)\b|割り勘|[でに](?:割|わ[るっ
 _SUM_OF = r"\b(?:sum|total|add)\b|合計|足し"
 _MEAN_OF = r"\b(?:average|mean)\b|平均"
 _OFF = r"% ?(?:off\b|discount|引|オフ|off|割引|値引)"
-_LESS_TAX = r"税抜|税別|\b(?:before|without|excluding) (?:the )?tax\b"
+# 税抜で, but not 税抜1280円, which says of which price.
+_LESS_TAX = r"(?:税抜|税別)(?!き? ?(?:価格|の)? ?\d)|\b(?:before|without|excluding) (?:the )?tax\b"
 _WITH_TAX = r"税|\btax\b|\bvat\b"
 _WHICH_SHARE = r"何 ?(?:%|割)|\b(?:what|which|how many) ?(?:%|percent|percentage)"
+# A price for a time and that of a year: 月3980円だと年間いくら, 9.99 a month, what is that a year.
+_MONTHLY = rf"(?:月額?|毎月|月々)に? ?{_NUMBER}(?!日)|{_NUMBER} (?:a|per|each|every) month\b"
+_WEEKLY = rf"(?:毎週|週に?) ?{_NUMBER}|{_NUMBER} (?:a|per|each|every) week\b"
+_YEARLY = r"年間|1年(?!前|後)|\b(?:a|per|each|every) year\b|\b(?:yearly|annually)\b"
+# Powers are words after a number.
+_POWERS: Sequence[tuple[str, str]] = (
+    (rf"({_NUMBER})の({_NUMBER})乗", r"(\1**\2)"),
+    (rf"({_NUMBER}) squared", r"(\1**2)"),
+    (rf"({_NUMBER}) cubed", r"(\1**3)"),
+)
 # Words between two numbers.
 _SIGNS: Sequence[tuple[str, str]] = (
     (r"\bto the power of\b|\bto the\b(?= \d)", "**"),
@@ -34,7 +45,7 @@ _GOODS = re.compile(
     rf"(?P<one>1) ?{_COUNTER}(?=\D{{0,3}}\d)"
     rf"|\b(?:an?|one) (?:[a-z]+ ){{1,2}}(?:for|at) [$€£¥]?(?P<single>{_NUMBER})"
     rf"|(?P<yen>{_NUMBER}) ?(?:円|ドル|ユーロ)|(?P<items>{_NUMBER}) ?{_COUNTER}"
-    rf"|(?P<each>{_NUMBER}) (?:each|apiece|a piece)\b|\bat [$€£¥](?P<at>{_NUMBER})"
+    rf"|(?P<each>{_NUMBER})(?: (?:yen|dollars?|euros?|bucks))? (?:each|apiece|a piece)\b|\bat [$€£¥](?P<at>{_NUMBER})"
     rf"|(?<![\d.])(?P<things>\d+)(?= [a-z]+)",
     re.IGNORECASE,
 )
@@ -43,9 +54,6 @@ _NOT_BOUGHT = rf"{_SPLIT}|釣|つり|残|\b(?:change|left)\b"
 _FORMS: Sequence[tuple[str, str]] = (
     (rf"({_NUMBER})% (?:\w+ )?(?:of|on) ({_NUMBER})", r"\2*\1/100"),
     (rf"({_NUMBER})の({_NUMBER})%", r"\1*\2/100"),
-    (rf"({_NUMBER})の({_NUMBER})乗", r"\1**\2"),
-    (rf"({_NUMBER}) squared", r"\1**2"),
-    (rf"({_NUMBER}) cubed", r"\1**3"),
     (rf"(?:square )?root of ({_NUMBER})|ルート ?({_NUMBER})|({_NUMBER})の平方根", r"sqrt(\1\2\3)"),
     (rf"({_NUMBER})の階乗|factorial of ({_NUMBER})|({_NUMBER}) factorial", r"factorial(\1\2\3)"),
     (rf"half of ({_NUMBER})|({_NUMBER})の半分", r"\1\2/2"),
@@ -65,6 +73,8 @@ def expression_of(text: str) -> str:
     plain = re.sub(rf"({_NUMBER})割({_NUMBER})分", lambda m: f"{float(m[1]) * 10 + float(m[2]):g}%", plain)
     plain = re.sub(rf"({_NUMBER})割(?!り勘)", lambda m: f"{float(m[1]) * 10:g}%", plain)
     plain = re.sub(rf"(?<![\d.])({_NUMBER}) ?%", r"\1%", plain)
+    for pattern, form in _POWERS:
+        plain = re.sub(pattern, form, plain, flags=re.IGNORECASE)
     numbers = re.findall(_NUMBER, plain)
     return next(filter(None, (read(plain, numbers) for read in _READERS)), "")
 
@@ -80,7 +90,7 @@ def _of_prices(text: str) -> str:
         if roles[0] == "single":
             terms.append(values[0])
             del found[0]
-        elif roles in {("yen", "items"), ("things", "at"), ("things", "each"), ("at", "things"), ("each", "things")}:
+        elif set(roles) in ({"yen", "items"}, {"things", "at"}, {"things", "each"}):
             price, count = values if roles[0] in {"yen", "at", "each"} else reversed(values)
             terms.append(f"{price}*{count}")
             del found[:2]
@@ -117,6 +127,13 @@ def _of_several(text: str, numbers: Sequence[str]) -> str:
     return ""
 
 
+def _of_time(text: str, numbers: Sequence[str]) -> str:
+    """Read the price for a month or a week, where that of a year is asked."""
+    prices = [number for number in numbers if number != "1"]
+    count = 12 if _has(_MONTHLY, text) else 52 if _has(_WEEKLY, text) else 0
+    return f"{prices[0]}*{count}" if len(prices) == 1 and count and _has(_YEARLY, text) else ""
+
+
 def _of_form(text: str, numbers: Sequence[str]) -> str:
     for pattern, form in _FORMS:
         match = re.search(pattern, text, re.IGNORECASE)
@@ -130,13 +147,15 @@ def _of_signs(text: str, numbers: Sequence[str]) -> str:
     for pattern, sign in _SIGNS:
         text = re.sub(rf"(?<=[\d)%])\s*(?:{pattern})\s*(?=[\d(])", sign, text, flags=re.IGNORECASE)
     runs = re.findall(r"[\d(][\d\s.()+*/^%×÷√−-]*[\d)%!]", text)
-    if len(runs) != 1 or len(re.findall(_NUMBER, runs[0])) != len(numbers) or len(numbers) < 2:
+    if len(runs) != 1 or not len(re.findall(_NUMBER, runs[0])) == len(numbers) > 1:
+        return ""
+    if not _has(r"[-+*/^%×÷√−]", runs[0]):
         return ""
     # A range or a date has bare hyphens between whole numbers.
     return "" if re.fullmatch(r"\d{4}-\d\d?-\d\d?", runs[0].strip()) else runs[0].strip()
 
 
-_READERS: Sequence[Callable[[str, Sequence[str]], str]] = (_with_percent, _of_several, _of_form, _of_signs)
+_READERS: Sequence[Callable[[str, Sequence[str]], str]] = (_with_percent, _of_several, _of_form, _of_signs, _of_time)
 
 
 def _has(pattern: str, text: str) -> bool:

@@ -15,7 +15,7 @@ from rkllm_base.days import day_spans
 from rkllm_base.numbers import with_digits
 from rkllm_base.ranges import HIRAGANA, KATAKANA
 from rkllm_mcp.builtin.clock import places_in
-from rkllm_mcp.builtin.units import names_conversion, units_in
+from rkllm_mcp.builtin.units import continued_conversion, names_conversion, units_in
 from rkllm_mcp.builtin.worded_sums import expression_of
 from rkllm_mcp.tools.kinds import named_places, times_in
 
@@ -23,13 +23,15 @@ _NUMBER = re.compile(r"(?<![\w.])[$€£¥]?\d+(?:\.\d+)?(?: ?(?:%|percent\b|パ
 _COUNTED = re.compile(rf" ?[A-Za-z]+|[{KATAKANA}]+|[^\W\d_A-Za-z]?")
 # The value at the end of a line of the calculator.
 _VALUE = re.compile(r"= (-?\d+(?:\.\d+)?)\Z", re.ASCII)
+_AMOUNT = re.compile(r"(?<![\w.:])\d+(?:\.\d+)?(?![.:]?\d)(?:[円個本枚つ人冊袋箱]|(?= ))?")
+_ADDS = re.compile(r"足し|足す|合わせ|合計|\b(?:add|sum|total|together)\b", re.IGNORECASE)
 _ANY_DAY = date(2026, 1, 1)
 _ADDED = frozenset({"place", "day", "time"})
 _MOST_CHARS = 60  # a longer text asks for itself
 # What stands around the values of a question like that.
 _AROUND = re.compile(
-    rf"(?:そ|こ|あ)(?:れ|の)|じゃあ?|では|だと|なら|だったら|の?場合|何|[{HIRAGANA}]|[^\w\s]|\s|_"
-    r"|\b(?:and|or|but|so|then|ok|okay|what|how|about|if|it|its|is|it's|in|at|on|of|for|to|from|by|with|into|as|the|an?|same)\b",
+    rf"(?:そ|こ|あ)(?:れ|の|こ|ちら|っち)|じゃあ?|では|だと|なら|だったら|の?場合|何|[{HIRAGANA}]|[^\w\s]|\s|_"
+    r"|\b(?:and|or|but|so|then|ok|okay|what|how|about|if|it|its|is|it's|here|there|in|at|on|of|for|to|from|by|with|into|as|the|an?|same)\b",
     re.IGNORECASE,
 )
 
@@ -66,16 +68,29 @@ def continued_question(before: str, text: str) -> str:
     return " ".join([asked, *more]) if values else ""
 
 
-def continued_sum(result: str, text: str) -> str:
-    """Return a sum that lacks its first number with the value of the sum before: "plus 8% tax", "split that by 3".
+def continued_value(answers: Sequence[str], text: str) -> str:
+    """Return a question that lacks a number with that of the answer before; empty if it lacks none.
 
-    It is empty if ``result`` is not that of a sum, or the text another question.
+    It is a sum ("plus 8% tax", "split that by 3", 1本238円だと), that of the last two answers (足したら), or a
+    conversion (カップだと). ``answers`` are the earlier ones, the oldest first.
     """
-    value = _VALUE.search(result)
-    if value is None or len(text) > _MOST_CHARS or expression_of(text):
+    if not answers or len(text) > _MOST_CHARS or expression_of(text) or names_conversion(text):
         return ""
-    asked = f"{value[1]} {text}"
-    return asked if expression_of(asked) else ""
+    amounts = [_amount_in(answer) for answer in answers[-2:]]
+    asked = f"{amounts[-1]} {text}"
+    if amounts[-1] and _NUMBER.search(with_digits(text)) and expression_of(asked):
+        return asked
+    if all(amounts) and len(amounts) > 1 and not _NUMBER.search(with_digits(text)) and _ADDS.search(text):
+        return " + ".join(amount.rstrip("円 ") for amount in amounts)
+    return continued_conversion(answers[-1], text)
+
+
+def _amount_in(answer: str) -> str:
+    """Return the value of a sum, or the only number of an answer with what it counts; empty for several."""
+    if value := _VALUE.search(answer):
+        return value[1]
+    found = list(_AMOUNT.finditer(with_digits(answer)))
+    return found[0][0] if len(found) == 1 else ""
 
 
 def is_value_alone(text: str) -> bool:

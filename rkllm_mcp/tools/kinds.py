@@ -17,8 +17,9 @@ from functools import cache
 from itertools import pairwise
 
 from rkllm_base.days import days_in
+from rkllm_base.numbers import with_digits
 from rkllm_base.ranges import HIRAGANA, KANJI
-from rkllm_mcp.builtin.clock import places
+from rkllm_mcp.builtin.clock import places, places_in
 from rkllm_mcp.builtin.units import names_conversion
 from rkllm_mcp.builtin.worded_sums import expression_of
 from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
@@ -35,6 +36,14 @@ _PARAMETERS: Mapping[str, re.Pattern[str]] = {
     )
 }
 _FILE = re.compile(r"(?<![\w/~.-])[\w/~.-]*[\w-]\.(?:[a-z][a-z0-9]{1,4}|[chr])(?![\w])", re.IGNORECASE | re.ASCII)
+# A path; the name of a folder before or after that word.
+_PATH = re.compile(r"(?<![\w/~.:-])[~.]?(?:/[\w.-]*[\w-])+/?(?!\w)", re.ASCII)
+_ARTICLE = "(?:the|an?|this|that|my|our|your|its|is|are|in|of|which|what|any|and)"
+_FOLDER = re.compile(
+    rf"\b(?:folder|directory) (?:called |named )?(?!{_ARTICLE}\b)([\w-]+)"
+    rf"|(?<![\w/.-])(?!{_ARTICLE}\b)([\w-]+) ?(?:folder\b|directory\b|フォルダ|ディレクトリ)",
+    re.IGNORECASE | re.ASCII,
+)
 _DIGIT = re.compile(r"\d")
 _NUMBER_WORDS = (
     r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|seventy|eighty"
@@ -74,9 +83,9 @@ def kinds_in(question: str) -> frozenset[str]:
     """Return the kinds of values that a question has."""
     text = unicodedata.normalize("NFKC", question) if len(question) <= _MOST_CHARS else ""
     kinds: set[str] = set()
-    if _FILE.search(text):
+    if files_in(text):
         kinds.add("file")
-        text = _FILE.sub(" ", text)
+        text = _PATH.sub(" ", _FILE.sub(" ", text))
     if _DIGIT.search(text) or _SAID_NUMBER.search(text):
         kinds.add("number")
     if _TIME.search(text) or any(day != _ANY_DAY for day in days_in(text, _ANY_DAY)):
@@ -136,13 +145,35 @@ def is_statement(text: str) -> bool:
     if _QUOTED.search(plain):
         return True
     if plain.isascii():
-        return _SAYS_ENGLISH.match(plain) is not None and _ASKS_ENGLISH.search(plain) is None
+        # "thx for your time, that was everything" says it in its second part.
+        is_said = any(map(_SAYS_ENGLISH.match, re.split(r"[,.;!]+ *", plain)))
+        return is_said and _ASKS_ENGLISH.search(plain) is None
     return _SAYS.search(plain) is not None and _ASKS.search(plain) is None
 
 
 def files_in(question: str) -> list[str]:
-    """Return the names of files in a question, each once."""
-    return list(dict.fromkeys(_FILE.findall(question[:_MOST_CHARS])))
+    """Return the names of files and folders in a question, each once."""
+    text = question[:_MOST_CHARS]
+    paths = [*_FILE.findall(text), *_PATH.findall(text)]
+    folders = [first or second for first, second in _FOLDER.findall(text)] if not paths else []
+    return list(dict.fromkeys([*paths, *folders]))
+
+
+def known_values(tool: ToolSpec, question: str) -> Mapping[str, str]:
+    """Return the one required argument of a tool with the only value of its kind in a question; empty for others."""
+    required = [str(name) for name in as_list(tool.input_schema.get("required"))]
+    if len(required) != 1 or len(question) > _MOST_CHARS:
+        return {}
+    text = with_digits(question)
+    places = [(start, end) for _, start, end in places_in(text)]
+    named = (span for span in named_places(text) if not any(span[0] < end and start < span[1] for start, end in places))
+    values: Mapping[str, list[str]] = {
+        "file": files_in(question),
+        "place": [text[start:end] for start, end in [*places, *named]],
+        "arithmetic": list(filter(None, [expression_of(question)])),
+    }
+    said = values.get(next(iter(kinds_of(tool)), ""), [])
+    return {required[0]: said[0]} if len(said) == 1 else {}
 
 
 def takes_words(tool: ToolSpec) -> bool:

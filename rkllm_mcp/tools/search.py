@@ -22,8 +22,8 @@ from rkllm_mcp.messages import ToolSpec, as_mapping
 from rkllm_mcp.protocols import ToolEvidence
 from rkllm_mcp.records import PastCalls
 from rkllm_mcp.tasks import run_costly
-from rkllm_mcp.tools.follow_ups import continued_question, continued_sum, is_value_alone, without_values
-from rkllm_mcp.tools.kinds import files_in, is_statement, kinds_in, kinds_of, takes_words
+from rkllm_mcp.tools.follow_ups import continued_question, continued_value, is_value_alone, without_values
+from rkllm_mcp.tools.kinds import is_statement, kinds_in, kinds_of, known_values, takes_words
 from rkllm_mcp.tools.loan_words import LoanWords
 from rkllm_mcp.tools.other_script import have_common_words
 from rkllm_mcp.tools.risk import risk_of_name
@@ -282,8 +282,13 @@ class ToolSearch:
         index = await self._index_of(tools)
         return _best_first(tools, index.scores(request, index.request_terms(request)))
 
-    async def evidence(self, request: str, tools: Sequence[ToolSpec]) -> list[ToolEvidence]:
-        """Return for each tool how well its texts match ``request``, and which of its kinds of values that has."""
+    async def evidence(
+        self, request: str, tools: Sequence[ToolSpec], shares: Mapping[str, float]
+    ) -> list[ToolEvidence]:
+        """Return for each tool how well its texts match ``request``, and which of its kinds of values that has.
+
+        ``shares`` are those of the request's own words in the data of tools; a search in data with none is left out.
+        """
         scored = await self.by_text(request, tools) if request.strip() else ()
         matches = {tool.name: score for tool, score in scored}
         found = kinds_in(request)
@@ -301,9 +306,12 @@ class ToolSearch:
                 kinds - found,
                 is_said=is_said,
                 strange=0 if takes_words(tool) else count,
+                data=shares.get(tool.name, 0.0),
                 optional=others & found,
+                known=known_values(tool, request),
             )
             for tool, kinds, others, count in zip(tools, required, optional, strange, strict=True)
+            if shares.get(tool.name) != 0 or not takes_words(tool)
         ]
 
     async def _index_of(self, tools: Sequence[ToolSpec]) -> _ToolIndex:
@@ -322,16 +330,13 @@ class ToolSearch:
         """Return the kinds of values in a text."""
         return kinds_in(text)
 
-    def files(self, text: str) -> list[str]:
-        """Return the names of files in a text."""
-        return files_in(text)
+    def continue_question(self, before: str, text: str) -> str:
+        """Return the question ``before`` with the value that a text consists of; empty if it is none alone."""
+        return continued_question(before, text) if before and is_value_alone(text) else ""
 
-    def continue_question(self, before: str, text: str, result: str = "") -> str:
-        """Return the question ``before`` with the value that a text consists of, or a sum that goes on with ``result``.
-
-        It is empty if the text does not continue the question.
-        """
-        return continued_question(before, text) if before and is_value_alone(text) else continued_sum(result, text)
+    def continue_value(self, answers: Sequence[str], text: str) -> str:
+        """See ``follow_ups.continued_value``."""
+        return continued_value(answers, text)
 
     def have_common_words(self, text: str, values: str) -> bool:
         """See ``other_script.have_common_words``."""

@@ -30,7 +30,6 @@ from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec
 from rkllm_mcp.protocols import CallContext
 from tests.support.scripted_model import Round, ScriptedModel, ScriptedTools
-from tests.support.scripted_toolbox import takes
 from tests.support.turn_events import FunctionSink
 
 WEATHER = ToolSpec("get_weather", "Weather", server="jma")
@@ -104,20 +103,6 @@ async def test_a_call_is_run_and_its_result_goes_back() -> None:
     assert [c.arguments for c in tools.calls] == [{"location": "東京"}]
     assert model.asked[1][0][-1] == Message("tool", results=(ToolResult("call_1", "get_weather", "sunny"),))
     assert conversation.messages[-1] == Message("assistant", "Sunny!")
-
-
-async def test_the_model_is_asked_once_which_reading_is_meant_and_its_second_call_is_made_as_it_is() -> None:
-    written = ToolCallDetected("convert", {"value": 5, "from_unit": "km", "to_unit": "miles"}, raw="<convert>")
-    convert = takes("convert", server="units", value="number", from_unit="string", to_unit="string")
-    question = [Message("user", "what are 5 miles as km")]
-    events, model, tools, _ = await answer(
-        [[written], [written], [Text("8 km.")]], texts={"convert": "5 km"}, listed=[convert], question=question
-    )
-    asked = "The question says 5 miles → km, the call says 5 km → miles. Call it again with the one that is meant."
-    assert model.asked[1][0][-1].results == (ToolResult("call_1", "convert", asked, is_error=True),)
-    assert model.asked[1][2].tool_choice == ForcedTool("convert", opens_arguments=True)
-    assert [made.arguments for made in tools.calls] == [written.arguments]
-    assert events[-1] == End("answered")
 
 
 async def test_a_failing_tool_is_something_the_model_reads() -> None:

@@ -61,8 +61,9 @@ def said(events: list[Event]) -> str:
 @pytest.mark.parametrize(
     ("question", "shown"),
     [
-        ("Will it rain in Osaka?", ("get_weather", "-> get_weather")),
-        ("17 * 23", ("calculate", "-> calculate")),
+        ("Will it rain in Osaka or in Kyoto?", ("get_weather", "-> get_weather")),
+        ("Will it rain in Osaka?", ("get_weather", "-> None")),
+        ("17 * 23", ("calculate", "-> None")),
         ("Read my file about the plan.", ("read_file", "search_files", "-> None")),
         ("Thanks for today.", ("-> None",)),
         ("Tell me a joke.", ("-> None",)),
@@ -77,24 +78,39 @@ async def test_a_question_is_shown_with_the_tool_that_it_needs_and_others_with_n
     assert table.listed == [()]
 
 
+async def test_the_host_makes_a_call_whose_one_required_value_the_question_has() -> None:
+    table = Table()
+    for question in (
+        "Will it rain in Osaka?",
+        "大阪の天気は？ weather",
+        "How much is 12% of 50?",
+        "Read plan.txt.",
+        "17 and 4 rain",
+    ):
+        await table.ask(question, text("Hm."), text("Hm."))
+    assert [(made.name, made.arguments) for made in table.toolbox.calls] == [
+        ("get_weather", {"location": "Osaka"}),
+        ("get_weather", {"location": "大阪"}),
+        ("calculate", {"expression": "50*12/100"}),
+        ("read_file", {"path": "plan.txt"}),
+    ]
+
+
 async def test_a_follow_up_is_shown_with_the_tool_of_the_question_before_and_thanks_with_none() -> None:
     table = Table()
-    await table.ask("Will it rain in Osaka?", call("get_weather", location="Osaka"), text("Yes."))
-    await table.ask("And in Kyoto?", call("get_weather", location="Kyoto"), text("Yes."))
+    await table.ask("Will it rain in Osaka?", text("Yes."))
+    await table.ask("And in Kyoto?", text("Yes."))
     await table.ask("Thank you, that helps.", text("Fine."))
-    assert [table.cards[index] for index in (0, 2, 4)] == [
-        ("get_weather", "-> get_weather"),
-        ("get_weather", "-> get_weather"),
-        ("-> None",),
-    ]
+    assert table.cards == [("get_weather", "-> None"), ("get_weather", "-> None"), ("-> None",)]
+    assert [made.arguments for made in table.toolbox.calls] == [{"location": "Osaka"}, {"location": "Kyoto"}]
 
 
 async def test_a_question_that_only_looks_like_a_follow_up_is_shown_with_the_tool_of_its_own_words() -> None:
     clock = takes("clock", "What time it is now at a place.", "board", read_only=True, timezone="string")
     table = Table(toolbox=ScriptedToolbox({"calculate": "391", "clock": "noon"}, specs=(*TOOLS, clock)))
-    await table.ask("17 * 23", call("calculate", expression="17 * 23"), text("391."))
-    await table.ask("What time is it in Toronto?", call("clock", timezone="Toronto"), text("Noon."))
-    assert table.cards[2] == ("clock", "-> clock")
+    await table.ask("17 * 23", text("391."))
+    await table.ask("What time is it in Toronto?", text("Noon."))
+    assert [made.name for made in table.toolbox.calls] == ["calculate", "clock"]
 
 
 @pytest.mark.parametrize("question", ["What can you do?", "And what else?", "How about you?"])
@@ -102,26 +118,26 @@ async def test_a_question_that_has_no_word_of_its_own_does_not_continue_the_tool
     question: str,
 ) -> None:
     table = Table()
-    await table.ask("Will it rain in Osaka?", call("get_weather", location="Osaka"), text("Yes."))
+    await table.ask("Will it rain in Osaka?", text("Yes."))
     await table.ask(question, text("Hm."))
-    assert table.cards[2] == ("-> None",)
+    assert table.cards[1] == ("-> None",)
 
 
 async def test_a_guess_is_taken_back_where_the_model_does_not_write_the_call() -> None:
     table = Table()
     unreadable = [ToolCallFailed("{", "It cannot be read.")]
-    events = await table.ask("Will it rain in Osaka?", unreadable, unreadable, text("I do not know."))
+    events = await table.ask("Will it rain in Osaka or in Kyoto?", unreadable, unreadable, text("I do not know."))
     assert (said(events), table.toolbox.calls) == ("I do not know.", [])
 
 
 async def test_a_tool_that_may_change_something_is_never_begun_by_the_host() -> None:
-    evidence = await ToolSearch().evidence("Write a text file plan.txt", [WRITE])
+    evidence = await ToolSearch().evidence("Write a text file plan.txt", [WRITE], {})
     offer = offer_of(evidence)
     assert ([guess.tool.name for guess in offer.guesses], offer.begins) == (["write_file"], "")
 
 
 async def test_what_the_host_does_is_an_event_with_its_probability_and_reasons() -> None:
-    offer = offer_of(await ToolSearch().evidence("What does plan.txt say?", TOOLS))
+    offer = offer_of(await ToolSearch().evidence("What does plan.txt say?", TOOLS, {}))
     events = await Table().ask("What does plan.txt say?", text("Hm."))
     assert statuses(events)[0] == offer.line("en")
     # In the person's language, whatever the question's is.
@@ -236,7 +252,7 @@ async def test_where_a_tool_cannot_read_the_users_words_the_model_writes_the_arg
 async def test_a_model_that_answers_from_facts_reads_them_with_the_question_from_then_on() -> None:
     table = Table()
     table.settings = LoopSettings(answers_from="facts")
-    await table.ask("Will it rain in Osaka?", call("get_weather", location="Osaka"), text("Yes, rain."))
+    await table.ask("Will it rain in Osaka?", text("Yes, rain."))
     await table.ask("Tell me a joke.", text("Knock, knock."))
     facts = translate("model.answer_from_facts", facts="rain")
     handed_over = [Message("user", "Will it rain in Osaka?", facts=facts)]
@@ -244,8 +260,8 @@ async def test_a_model_that_answers_from_facts_reads_them_with_the_question_from
         [message for message in messages if not (message.calls or message.results)]
         for messages, *_ in table.model.asked
     ]
-    assert read[1] == handed_over
-    assert read[2] == [*handed_over, Message("assistant", "Yes, rain."), Message("user", "Tell me a joke.")]
+    assert read[0] == handed_over
+    assert read[1] == [*handed_over, Message("assistant", "Yes, rain."), Message("user", "Tell me a joke.")]
 
 
 async def test_the_card_is_in_the_language_of_the_question() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import date
 from typing import Any
 
 import pytest
 
-from rkllm_mcp.agent.repairs import known_arguments, required_arguments, two_readings, usable_arguments
+from rkllm_mcp.agent.repairs import known_arguments, required_arguments, usable_arguments
 from rkllm_mcp.messages import ToolSpec
 from tests.support.scripted_toolbox import takes
 
@@ -58,37 +57,15 @@ def test_a_failed_call_is_repeated_without_what_is_optional_unless_a_person_said
 
 
 @pytest.mark.parametrize(
-    ("tool", "files", "known"),
+    ("tool", "values", "known"),
     [
-        (SEARCH, [], {"query": "What is it?"}),
-        (takes("read", path="string"), ["plan.txt"], {"path": "plan.txt"}),
-        (takes("read", path="string"), ["plan.txt", "list.txt"], None),
-        (takes("write", path="string", content="string"), ["plan.txt"], None),
-        (takes("weather", location="string"), [], None),
-        (ToolSpec("clock"), [], {}),
+        (SEARCH, {}, {"query": "What is it?"}),
+        (takes("read", path="string"), {"path": "plan.txt"}, {"path": "plan.txt"}),
+        (takes("weather", location="string"), {}, None),
+        (ToolSpec("clock"), {}, {}),
     ],
 )
-def test_the_question_gives_a_query_and_the_one_file_that_it_names(
-    tool: ToolSpec, files: list[str], known: dict[str, str] | None
+def test_the_question_gives_a_query_and_the_one_value_of_the_kind_that_is_required(
+    tool: ToolSpec, values: dict[str, str], known: dict[str, str] | None
 ) -> None:
-    assert known_arguments(tool, "What is it?", files) == known
-
-
-@pytest.mark.parametrize(
-    ("question", "arguments", "readings"),
-    [
-        ("Put the dentist on 3 December", {"date": "2024-12-03"}, ("2026-12-03", "2024-12-03")),
-        ("12月3日の予定は？", {"from_date": "2023-12-03T00:00"}, ("2026-12-03", "2023-12-03")),
-        ("Put the dentist on 3 December", {"date": "2026-12-03"}, None),
-        ("Where was I on 3 December 2024?", {"date": "2024-12-03"}, None),
-        ("Put the dentist into the calendar", {"date": "2024-12-03"}, None),
-        ("5マイルは何km", {"value": 5, "from": "km", "to": "マイル"}, ("5 マイル → km", "5 km → マイル")),
-        ("how many miles are 5 km", {"value": 5.0, "from_unit": "km", "to_unit": "miles"}, None),
-        ("5 km or 5 miles?", {"value": 5, "from_unit": "km", "to_unit": "miles"}, None),
-        ("15 miles in km", {"value": 5, "from_unit": "km", "to_unit": "miles"}, None),
-    ],
-)
-def test_a_year_and_the_order_of_units_are_compared_with_the_question(
-    question: str, arguments: dict[str, object], readings: tuple[str, str] | None
-) -> None:
-    assert two_readings(arguments, question, date(2026, 11, 29)) == readings
+    assert known_arguments(tool, "What is it?", values) == known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -141,7 +141,10 @@ class FixedScores:
         del request
         return list(zip(tools, self._scores, strict=True))
 
-    async def evidence(self, request: str, tools: Sequence[ToolSpec]) -> list[ToolEvidence]:
+    async def evidence(
+        self, request: str, tools: Sequence[ToolSpec], shares: Mapping[str, float]
+    ) -> list[ToolEvidence]:
+        del shares
         return [ToolEvidence(tool, score) for tool, score in await self.search(request, tools)]
 
     def kinds(self, text: str) -> frozenset[str]:
@@ -152,8 +155,12 @@ class FixedScores:
         del text
         return []
 
-    def continue_question(self, before: str, text: str, result: str = "") -> str:
+    def continue_question(self, before: str, text: str) -> str:
         del before, text
+        return ""
+
+    def continue_value(self, answers: Sequence[str], text: str) -> str:
+        del answers, text
         return ""
 
     def have_common_words(self, text: str, values: str) -> bool:

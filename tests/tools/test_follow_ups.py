@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rkllm_mcp.tools.follow_ups import continued_question, continued_sum, is_value_alone
+from rkllm_mcp.tools.follow_ups import continued_question, continued_value, is_value_alone
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_number_does_not_continue_a_question_without_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "text", "asked"),
+    ("answer", "text", "asked"),
     [
         ("249*(1-15/100) = 211.65", "now split that by 3", "211.65 now split that by 3"),
         ("2000*(1-30/100) = 1400", "それに消費税10%つけると", "1400 それに消費税10%つけると"),
@@ -58,9 +58,18 @@ def test_a_number_does_not_continue_a_question_without_one() -> None:
         ("12.5*4 = 50", "thanks, see you at 3", ""),
         ("72 f = 22.22222 c", "times 3?", ""),
         ("It is 11:35.", "times 3?", ""),
+        ("2本です。", "1本238円だと全部でいくら", "2本 1本238円だと全部でいくら"),
+        ("In Osaka: high 17 °C, low 9 °C", "whats that in fahrenheit", "17 °C whats that in fahrenheit"),
+        ("200 g flour, 300 ml milk", "カップだと何杯?", "300 ml カップだと何杯?"),
+        ("今は2026年11月30日です。", "クリスマスまであと何日?", ""),
     ],
 )
-def test_a_sum_without_its_first_number_goes_on_with_the_value_of_the_last_one(
-    result: str, text: str, asked: str
+def test_a_question_without_its_first_number_goes_on_with_that_of_the_answer_before(
+    answer: str, text: str, asked: str
 ) -> None:
-    assert continued_sum(result, text) == asked
+    assert continued_value(["Good.", answer], text) == asked
+
+
+def test_two_answers_of_one_number_are_added() -> None:
+    assert continued_value(["82000円です。", "The food is 45000 yen."], "足したらいくら") == "82000 + 45000"
+    assert continued_value(["Hello.", "The food is 45000 yen."], "足したらいくら") == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rkllm_mcp.builtin.function import definitions
-from rkllm_mcp.tools.kinds import is_statement, kinds_in, takes_words
+from rkllm_mcp.tools.kinds import files_in, is_statement, kinds_in, takes_words
 
 
 @pytest.mark.parametrize("text", ["i love tokyo", "you're cool!", "時間がたつのは早いですね", "東京タワーが好きです"])
@@ -41,6 +41,27 @@ def test_a_question_and_a_wish_are_no_statements(text: str) -> None:
 @pytest.mark.parametrize("text", ["what does 'file' mean", '"weather" in german?', "「時計」の英語は？"])
 def test_quoted_words_are_spoken_about(text: str) -> None:
     assert is_statement(text)
+
+
+def test_thanks_say_something_in_their_second_part() -> None:
+    assert is_statement("thx for your time, that was everything")
+    assert not is_statement("thx, what time is it")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("What does notes.txt say?", ["notes.txt"]),
+        ("List the directory /home/user.", ["/home/user"]),
+        ("Which files are in the folder docs?", ["docs"]),
+        ("Show me what's inside the reports folder.", ["reports"]),
+        ("docsフォルダには何がありますか", ["docs"]),
+        ("what is in my folder", []),
+        ("9 km/h or 5 m/s", []),
+    ],
+)
+def test_files_and_folders_are_named_by_their_form(text: str, names: list[str]) -> None:
+    assert files_in(text) == names
 
 
 def test_a_number_of_hours_is_no_time_of_day() -> None:
