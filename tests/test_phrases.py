@@ -35,19 +35,28 @@ def template(node: ast.expr) -> str:
     return ""
 
 
-def usage_errors(folder: str) -> Iterator[str]:
-    """The sentences of the errors of wrong usage that are raised below a folder."""
+def sentences_of_errors(folder: str, error: str) -> Iterator[str]:
+    """The sentences of the errors of a class that are raised below a folder."""
     for file in sorted((PACKAGE / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "UsageError" and node.args:
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == error and node.args:
                 (argument, *_) = node.args
                 sides = [argument.body, argument.orelse] if isinstance(argument, ast.IfExp) else [argument]
                 yield from filter(None, map(template, sides))
 
 
-@pytest.mark.parametrize("folder", ["surfaces/cli", "surfaces/chat", "app", "config"])
-def test_each_error_of_wrong_usage_is_said_in_japanese(folder: str) -> None:
-    sentences = [sentence for sentence in usage_errors(folder) if " " in sentence]
+@pytest.mark.parametrize(
+    ("folder", "error"),
+    [
+        ("surfaces/cli", "UsageError"),
+        ("surfaces/chat", "UsageError"),
+        ("app", "UsageError"),
+        ("config", "UsageError"),
+        ("builtin", "LocalToolError"),
+    ],
+)
+def test_each_error_of_wrong_usage_or_of_a_tool_is_said_in_japanese(folder: str, error: str) -> None:
+    sentences = [sentence for sentence in sentences_of_errors(folder, error) if " " in sentence]
     assert sentences
     said = {sentence: read_catalogue("ja").phrase(sentence.replace("{}", "X")) for sentence in sentences}
     assert {sentence: text for sentence, text in said.items() if not is_told(text)} == {}
