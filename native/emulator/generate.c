@@ -1,9 +1,11 @@
 /* generate.c: prefill and decode. Time passes here, aborts are honoured here, faults happen here. */
 
 #include <signal.h>
+#include <stdlib.h>
 
 #include "console.h"
 #include "model.h"
+#include "source_file.h"
 
 /* How an abort gets past a wait: not at all when it is to take effect later. */
 static bool is_prompt(const struct run *run) { return run->faults.abort_late == 0; }
@@ -31,11 +33,23 @@ static bool spend_prefill(struct model *m) {
 
 static bool is_abort_due(void *model) { return model_abort_due(model); }
 
+/* Lets the weights write what the grammar in the file $RKLLM_EMULATOR_GRAMMAR allows; an empty file allows all. */
+static void hold_to_grammar(struct model *m) {
+    const char *path = getenv("RKLLM_EMULATOR_GRAMMAR");
+    struct buf grammar = {0};
+    if (path && *path && !source_file_read(path, &grammar)) console_line('E', "the grammar %s cannot be read!", path);
+    for (int i = 0; i < m->batch_size; i++)
+        if (!weights_hold_to(m->weights, i, grammar.len ? buf_text(&grammar) : NULL))
+            console_line('E', "libllama cannot read the grammar in %s!", path);
+    buf_free(&grammar);
+}
+
 /* Computes what the run needs of its prompts with the weights, where the model has some. */
 static enum weights_outcome compute_prompts(struct model *m) {
     struct run *run = &m->run;
     enum weights_outcome outcome = WEIGHTS_DONE;
     weights_stop stop = run->faults.abort_in_prefill ? is_abort_due : NULL;
+    if (m->weights) hold_to_grammar(m);
     for (int i = 0; m->weights && i < m->batch_size && outcome == WEIGHTS_DONE; i++) {
         struct sequence *entry = &m->batch[i];
         if (run->mode == RKLLM_INFER_GENERATE)

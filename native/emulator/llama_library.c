@@ -121,6 +121,10 @@ static bool look_up(struct llama_library *l, const struct libraries *libraries, 
         {(void **)&l->state_size, "llama_state_seq_get_size"},
         {(void **)&l->state_copy, "llama_state_seq_get_data"},
         {(void **)&l->state_restore, "llama_state_seq_set_data"},
+        {(void **)&l->grammar_create, "llama_sampler_init_grammar"},
+        {(void **)&l->sampler_apply, "llama_sampler_apply"},
+        {(void **)&l->sampler_accept, "llama_sampler_accept"},
+        {(void **)&l->sampler_free, "llama_sampler_free"},
     };
     struct buf missing = {0};
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {

@@ -35,6 +35,19 @@ struct llama_tokens {
     int8_t *outputs;
 };
 
+/* libllama's llama_token_data and llama_token_data_array. */
+struct llama_candidate {
+    int32_t id;
+    float logit, share;
+};
+
+struct llama_candidates {
+    struct llama_candidate *data;
+    size_t size;
+    int64_t selected;
+    bool sorted;
+};
+
 struct llama_library {
     void (*backend_init)(void);
     void (*log_set)(void (*)(int, const char *, void *), void *);
@@ -60,6 +73,10 @@ struct llama_library {
     size_t (*state_size)(void *, int32_t);
     size_t (*state_copy)(void *, void *, size_t, int32_t);
     size_t (*state_restore)(void *, const void *, size_t, int32_t);
+    void *(*grammar_create)(const void *, const char *, const char *);
+    void (*sampler_apply)(void *, struct llama_candidates *);
+    void (*sampler_accept)(void *, int32_t);
+    void (*sampler_free)(void *);
 };
 
 const struct llama_library *llama_library_open(struct buf *error);

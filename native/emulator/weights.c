@@ -2,6 +2,7 @@
 
 #include "weights.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ struct state {
     struct ids evaluated;
     float *logits;     /* after the last of them; NULL before the first evaluation */
     bool has_logits;
+    void *grammar;     /* the sampler that masks what a grammar does not allow; NULL without one */
 };
 
 struct weights {
@@ -100,6 +102,7 @@ void weights_close(struct weights *w) {
     for (int i = 0; i < w->sequences; i++) {
         ids_free(&w->states[i].evaluated);
         free(w->states[i].logits);
+        weights_hold_to(w, i, NULL);
     }
     for (size_t i = 0; i < w->row_count; i++) free(w->rows[i].numbers);
     weights_release(w);
@@ -266,9 +269,45 @@ enum weights_outcome weights_hold(struct weights *w, int sequence, const struct 
     return WEIGHTS_DONE;
 }
 
+/* Lets the sequence's next tokens be those that a grammar of llama.cpp allows, or all of them without one. False when
+ * libllama cannot read the grammar. */
+bool weights_hold_to(struct weights *w, int sequence, const char *grammar) {
+    struct state *state = &w->states[sequence];
+    if (state->grammar) w->library->sampler_free(state->grammar);
+    state->grammar = grammar ? w->library->grammar_create(w->vocab, grammar, "root") : NULL;
+    return !grammar || state->grammar;
+}
+
+/* True when the grammar of the sequence allows a token. */
+static bool is_allowed(const struct weights *w, const struct state *state, int32_t id) {
+    struct llama_candidate one = {id, 0, 0};
+    struct llama_candidates list = {&one, 1, -1, false};
+    w->library->sampler_apply(state->grammar, &list);
+    return !isinf(one.logit);
+}
+
+/* Makes the logits of tokens that the grammar does not allow infinitely low. */
+static void mask(const struct weights *w, struct state *state) {
+    struct llama_candidate *each = mem_alloc(w->vocabulary * sizeof *each);
+    struct llama_candidates list = {each, w->vocabulary, -1, false};
+    for (size_t i = 0; i < w->vocabulary; i++) each[i] = (struct llama_candidate){(int32_t)i, state->logits[i], 0};
+    w->library->sampler_apply(state->grammar, &list);
+    for (size_t i = 0; i < list.size; i++) state->logits[each[i].id] = each[i].logit;
+    free(each);
+}
+
 /* Draws the token that follows what the sequence holds; the penalties look at the recent ids. */
 int32_t weights_sample(struct weights *w, int sequence, const struct sampling *how, const struct ids *recent) {
-    return sampling_draw(how, w->states[sequence].logits, w->vocabulary, recent->data, recent->len, &w->random);
+    struct state *state = &w->states[sequence];
+    int32_t id = sampling_draw(how, state->logits, w->vocabulary, recent->data, recent->len, &w->random);
+    if (!state->grammar) return id;
+    if (!is_allowed(w, state, id)) {
+        /* Masking is slow, and few tokens need it. */
+        mask(w, state);
+        id = sampling_draw(how, state->logits, w->vocabulary, recent->data, recent->len, &w->random);
+    }
+    w->library->sampler_accept(state->grammar, id);
+    return id;
 }
 
 /* Copies the rows after the last count ids that were evaluated. */

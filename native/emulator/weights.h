@@ -31,6 +31,7 @@ bool weights_load(struct weights *w, const struct ids *ids, const char *state, s
 void weights_release(struct weights *w);
 enum weights_outcome weights_hold(struct weights *w, int sequence, const struct ids *ids, weights_stop stop,
                                   void *context);
+bool weights_hold_to(struct weights *w, int sequence, const char *grammar);
 int32_t weights_sample(struct weights *w, int sequence, const struct sampling *how, const struct ids *recent);
 enum weights_outcome weights_rows(struct weights *w, int sequence, const struct ids *ids, size_t from, bool logits,
                                   float *rows, weights_stop stop, void *context);

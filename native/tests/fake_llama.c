@@ -2,6 +2,7 @@
  * session.h's BYTES_HEAD and some padding; what it says is "ok" after every newline. $FAKE_LLAMA_LOG gets a line for each decode:
  * sequence, first position, count, and "rows" where embeddings came instead of tokens. */
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -105,3 +106,30 @@ int32_t llama_decode(void *of, struct batch batch) {
 
 float *llama_get_logits_ith(void *of, int32_t i) { return (void)of, embeds ? NULL : logits[i < 0 ? last_output : i]; }
 float *llama_get_embeddings_ith(void *of, int32_t i) { return (void)of, embeds ? hidden[i < 0 ? last_output : i] : NULL; }
+
+/* A grammar allows the bytes that occur in it, and the end. */
+struct candidate {
+    int32_t id;
+    float logit, share;
+};
+
+struct candidates {
+    struct candidate *data;
+    size_t size;
+    int64_t selected;
+    bool sorted;
+};
+
+void *llama_sampler_init_grammar(const void *of, const char *grammar, const char *root) {
+    return (void)of, strcmp(root, "root") == 0 ? strdup(grammar) : NULL;
+}
+
+void llama_sampler_apply(void *of, struct candidates *list) {
+    for (size_t i = 0; i < list->size; i++) {
+        struct candidate *each = &list->data[i];
+        if (each->id != END && (each->id <= 0 || each->id > UINT8_MAX || !strchr(of, each->id))) each->logit = -INFINITY;
+    }
+}
+
+void llama_sampler_accept(void *of, int32_t id) { (void)of, (void)id; }
+void llama_sampler_free(void *of) { free(of); }

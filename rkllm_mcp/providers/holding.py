@@ -6,7 +6,8 @@
 An answer with a grammar is held from its first character on, a call from the end of its opener to its closer. Text
 and thinking are free. A correction keeps what was right of a token, and writes what only one way can go on with; the
 KV cache has the tokens before it. Where there is a choice, the model is asked again, hotter. If that fails, an answer
-is continued in the shortest way, a call as the model wrote it: a tool and its values are the model's to choose.
+is continued with the first value in what the model would go on with, or else in the shortest way, and a call as the
+model wrote it: a tool and its values are the model's to choose.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from rkllm_mcp.toolcalls.syntax import CallFormat
 
 HOT_TRIES = 3
 _HOT_TOKENS = 1
+# So much of the model's own continuation is searched for a value.
+_HEARD_TOKENS = 12
 _HOTTEST = Sampling(temperature=1.0, top_k=40, top_p=0.95)
 # Number of tokens that one character may take, four bytes each of its own, and the text before it.
 _LONGEST_CHARACTER = 6
@@ -64,7 +67,7 @@ class _Phase(Enum):
     CALL = auto()
 
 
-CallConstraint = Callable[[CallFormat], "Constraint | None"]
+CallConstraint = Callable[[CallFormat, str], "Constraint | None"]
 
 
 class Holding:
@@ -74,7 +77,7 @@ class Holding:
         tokenizer: writes the ids of what the host adds.
         detector: reads the response; asked if the text is thinking, and for the call that has begun.
         answer: what the answer consists of; None for free text.
-        calls: returns the constraint of calls in a format; None holds no calls.
+        calls: returns the constraint of calls in a format, whose body has begun; None holds no calls.
         limits: the most that corrections may cost.
         markers: texts of calls that are control tokens of the model.
         may_call: the model may call tools: an answer is held only once it has begun as it has to.
@@ -113,6 +116,7 @@ class Holding:
         self._lead = ""  # written by the host before the first token, and not shown yet
         self._waited = ""  # what may begin thinking
         self._tries = 0
+        self._heard: list[str] | None = None  # the model's own continuation, which is not shown
 
     @property
     def is_active(self) -> bool:
@@ -134,7 +138,7 @@ class Holding:
 
     def begin_call(self, ids: list[int], call_format: CallFormat, body: str, *, writes: bool = False) -> None:
         """Hold a call whose body has begun, if it was begun as it has to be."""
-        constraint = self._calls(call_format) if self._calls is not None else None
+        constraint = self._calls(call_format, body) if self._calls is not None else None
         if constraint is None:
             return
         held = constraint.begin()
@@ -160,6 +164,8 @@ class Holding:
         held = self._held
         if held is None or self._phase is _Phase.FREE:
             return lead + text
+        if self._heard is not None:
+            return lead + self._hear(ids, held, self._heard, text, is_end=is_end)
         if is_end:
             return lead + self._end(ids, held)
         self._shown.append(text)
@@ -180,6 +186,8 @@ class Holding:
         if self._phase is _Phase.FREE or self._held.is_complete:
             return lead
         ids.append(-1)
+        if self._heard is not None:
+            return lead + self._hear(ids, self._held, self._heard, "", is_end=True)
         return lead + self._end(ids, self._held)
 
     def next_run(self) -> bool:
@@ -192,7 +200,8 @@ class Holding:
 
     def most_tokens(self, left: int) -> int:
         """Return how many tokens the next run may have, of those that are left for the response."""
-        return _HOT_TOKENS if self.is_hot else max(1, left)
+        most = _HOT_TOKENS if self.is_hot else left if self._heard is None else min(left, _HEARD_TOKENS)
+        return max(1, most)
 
     def sampling(self, usual: Sampling | None) -> Sampling | None:
         """Return the sampling of the next run."""
@@ -262,10 +271,12 @@ class Holding:
         if not written and rejected and held.has_tool and self._can_heat and self._tries < HOT_TRIES:
             self.is_hot = True
             self._tries += 1
+        elif not written and self._phase is _Phase.ANSWER and rejected:
+            self._heard = []
         elif not written and self._phase is _Phase.ANSWER:
             written = held.shortest()
             held.feed(written)
-        if not (written or self.is_hot):
+        if not (written or self.is_hot or self._heard is not None):
             # The model's own word stays, and is read as without.
             self._release()
             if not was_hot or not rejected:
@@ -278,6 +289,27 @@ class Holding:
         self.is_corrected = True
         self._replace_last(ids, kept, written)
         return kept + written
+
+    def _hear(self, ids: list[int], held: HeldText, heard: list[str], text: str, *, is_end: bool) -> str:
+        """Add a token to the model's own continuation, and at its end write the first value in it, or the shortest."""
+        heard.append(text)
+        if not is_end and len(heard) < _HEARD_TOKENS:
+            del ids[-1]
+            return ""
+        self._heard, self._tries = None, 0
+        written = held.first_value("".join(heard)) or held.shortest()
+        held.feed(written)
+        more = held.structure()
+        held.feed(more)
+        self.cost.begin()
+        self.is_corrected = True
+        self._shown.append("")
+        self._replace_last(ids, "", written + more)
+        if held.is_over:
+            self.is_over = True
+        if held.is_over or not written:
+            self._release()
+        return written + more
 
     def _replace_last(self, ids: list[int], kept: str, written: str) -> None:
         """Replace the last token by ``kept`` and ``written``, with the tokens before it of one character or word."""

@@ -283,7 +283,7 @@ class RkllmModel:
         if len(tools) > _MANY_TOOLS:
             # What finds their calls is compiled, a millisecond for each name; the run finds it in the cache.
             await run_costly(lambda: self._detector(tools, options).feed("."))
-        if self._held is not None and not prompt.pictures and (tools or options.others or options.grammar):
+        if self._held is not None and (tools or options.others or options.grammar):
             # Compiling takes milliseconds; the run finds the result in the cache.
             await run_costly(partial(self._compile, tools, options))
         run = self._new_run(conversation, tools, options, prompt, sight)
@@ -388,9 +388,10 @@ class RkllmModel:
         return Sight(conversation.messages)
 
     def _input(self, run: _PromptRun) -> Input | Sequence[int]:
+        ids = [*run.prompt.ids, *run.ids] if run.ids else run.prompt.ids
         if self._vision is None or not run.prompt.pictures:
-            return [*run.prompt.ids, *run.ids] if run.ids else run.prompt.ids
-        return image_input(run.prompt, run.sight, self._vision, self._form.tokenizer)
+            return ids
+        return image_input(replace(run.prompt, ids=ids), run.sight, self._vision, self._form.tokenizer)
 
     def _detector(self, tools: Sequence[ToolSpec], options: ModelOptions) -> Detector:
         form = self._form
@@ -426,7 +427,7 @@ class RkllmModel:
             None if self._is_own_tokenizer else TokenComparison(self._form.tokenizer, self._form.uncompared_ids)
         )
         run = _PromptRun(conversation, prompt, turn, self._sampling(options, tools), sight, comparison=comparison)
-        if self._held is not None and not prompt.pictures:
+        if self._held is not None:
             run.holding = self._holding(run, detector, tools, options, self._held)
         return run
 
@@ -446,10 +447,10 @@ class RkllmModel:
         return [tool for tool in every if forced in (None, tool.name)]
 
     def _call_constraint(
-        self, tools: Sequence[ToolSpec], options: ModelOptions, call_format: CallFormat
+        self, tools: Sequence[ToolSpec], options: ModelOptions, call_format: CallFormat, body: str = ""
     ) -> Constraint | None:
         # Without a schema the parameters are not known: in two steps they are shown at the first call.
-        return self._constraints.of_call(call_format, self._callable(tools, options), self._form.arguments_key)
+        return self._constraints.of_call(call_format, self._callable(tools, options), self._form.arguments_key, body)
 
     def _compile(self, tools: Sequence[ToolSpec], options: ModelOptions) -> None:
         if options.grammar is not None:
@@ -528,7 +529,7 @@ class RkllmModel:
                     try:
                         await generation.deliver(partial(self._feed_tokens, run, generation, sink))
                         parts.append(generation.stats())
-                        if run.holding is not None and run.holding.is_corrected:
+                        if run.holding is not None and run.holding.is_corrected and not prompt.pictures:
                             # Another question would replace the tokens that the next run begins with.
                             self._engine.expect([*prompt.ids, *run.ids])
                     finally:

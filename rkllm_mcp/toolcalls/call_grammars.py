@@ -10,6 +10,7 @@ held.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -19,6 +20,7 @@ from rkllm_mcp.messages import ToolSpec, as_list, as_mapping, resolved_reference
 from rkllm_mcp.toolcalls.constraint import SPACE_OPTIONS, Constraint, UnheldError, answer_constraint, held_schema
 from rkllm_mcp.toolcalls.parsers import (
     read_brace_call,
+    read_bracketed_call,
     read_json_calls,
     read_keyed_calls,
     read_named_json,
@@ -38,7 +40,9 @@ PYTHON_TEXT: /"([^"\\\n]|\\[^\n])*"|'([^'\\\n]|\\[^\n])*'/
 """
 # Below this depth a value of Python or of Gemma 4 is any value.
 _MAX_DEPTH = 4
+# With more tools than this only the schema of the one that the call has named is compiled.
 _MOST_TOOLS = 64
+_NAME_IN_BODY = re.compile(r"[\w.\-/]+(?=[^\w.\-/])")
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ def literal(text: str) -> str:
 
 def call_grammar(call_format: CallFormat, tools: Sequence[ToolSpec], arguments_key: str) -> CallGrammar | None:
     """Return the grammar of a body of ``call_format``; None for a format that is not held, or without tools."""
-    if not tools or len(tools) > _MOST_TOOLS:
+    if not tools:
         return None
     rules = _Rules()
     begun = _writer_of(call_format, arguments_key)
@@ -98,6 +102,8 @@ def _writer_of(call_format: CallFormat, arguments_key: str) -> tuple[_Writer, _J
         return (lambda rules, tool: _write_json(rules, tool, arguments_key)), _join_json(call_format), True
     if reader is read_keyed_calls:
         return _write_keyed, lambda call: f'"[" WS? ({call}) (WS? "," WS? ({call}))* WS? "]"', True
+    if reader is read_bracketed_call:
+        return _write_bracketed, str, True
     if reader is read_named_json:
         return (lambda rules, tool: _write_named(rules, tool, call_format)), str, True
     if reader is read_python_calls:
@@ -166,6 +172,11 @@ def _write_named(rules: _Rules, tool: ToolSpec, call_format: CallFormat) -> str:
     bar = "｜" if call_format.name == "deepseek" else "|"
     separator = literal(f"function<{bar}tool▁sep{bar}>{tool.name}")
     return rules.add(f'{separator} WS? ("```json" WS)? {arguments} (WS? "```")?')
+
+
+def _write_bracketed(rules: _Rules, tool: ToolSpec) -> str:
+    word = "/\\[[A-Za-z_-]{8,14}:/"
+    return rules.add(f'{word} WS? {literal(tool.name)} WS? {_json_arguments(rules, tool)} WS? "]"')
 
 
 # Arguments in tags
@@ -340,14 +351,21 @@ class Constraints:
         """Return the constraint of an answer."""
         return self._get(grammar, lambda: answer_constraint(grammar))
 
-    def of_call(self, call_format: CallFormat, tools: Sequence[ToolSpec], arguments_key: str) -> Constraint | None:
-        """Return the constraint of the body of a call of one of ``tools``, in the notation of a format."""
+    def of_call(
+        self, call_format: CallFormat, tools: Sequence[ToolSpec], arguments_key: str, body: str = ""
+    ) -> Constraint | None:
+        """Return the constraint of the body of a call of one of ``tools``, in the notation of a format.
+
+        If these are many, it is that of the tool that ``body`` names, and None until it names one.
+        """
+        if len(tools) > _MOST_TOOLS:
+            tools = _named_tool(tools, body)
         key = (call_format.name, arguments_key, _tools_key(tools))
 
         def build() -> Constraint:
             written = call_grammar(call_format, tools, arguments_key)
             if written is None or len(written.lark) > _MOST_GRAMMAR_CHARS:
-                raise UnheldError("this format is not held, or the tools are too many")
+                raise UnheldError("there is no grammar of this format, or of a named tool, or it is too long")
             return Constraint(written.lark, has_space=written.has_space, names=[tool.name for tool in tools])
 
         return self._get(key, build)
@@ -365,6 +383,12 @@ class Constraints:
         if len(self._kept) > self._most:
             self._kept.pop(next(iter(self._kept)), None)
         return constraint
+
+
+def _named_tool(tools: Iterable[ToolSpec], body: str) -> list[ToolSpec]:
+    """Return the tool whose name is the first one in the beginning of a call; an empty list without one."""
+    by_name = {tool.name: tool for tool in tools}
+    return [by_name[word] for word in _NAME_IN_BODY.findall(body) if word in by_name][:1]
 
 
 def _tools_key(tools: Iterable[ToolSpec]) -> str:

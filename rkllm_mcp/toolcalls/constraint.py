@@ -53,6 +53,9 @@ _QUOTES = frozenset(b"\"'")
 # The first of these that can follow is written where the model does not find a way: the shortest end of a value.
 _SHORTEST = b"}])>,\"'0tfn{["
 _SHORTEST_IN_STRING = b"\"'"
+# What may follow a value.
+_VALUE_ENDS = frozenset(b" \t\r\n\"',:]})>")
+_LONGEST_VALUE = 40
 # Words for the same value in another notation.
 _OTHER_WORDS = {"True": "true", "False": "false", "None": "null", "true": "True", "false": "False", "null": "None"}
 
@@ -188,6 +191,26 @@ class HeldText:
                 return spelling
         return ""
 
+    def first_value(self, text: str) -> str:
+        """Return the first whole value in ``text`` that can follow here, such as a word of an enum; empty if none."""
+        for written in (text, text.lower()):
+            for start in range(len(written)):
+                if start and _is_in_word(written, start):
+                    continue
+                part = written[start : start + _LONGEST_VALUE]
+                probe = HeldText(self._matcher.deep_copy(), has_space=self._has_space)
+                for end in range(probe.feed(part), 0, -1):
+                    if not _is_in_word(part, end) and self._ends_value(part[:end]):
+                        return part[:end]
+        return ""
+
+    def _ends_value(self, text: str) -> bool:
+        if not text.strip():
+            return False
+        probe = HeldText(self._matcher.deep_copy(), has_space=self._has_space)
+        probe.feed(text)
+        return probe.is_complete or bool(self._allowed(probe._matcher) & _VALUE_ENDS)
+
     def shortest(self) -> str:
         """Return the shortest text that goes on from a choice, with what only one way can go on with behind it."""
         allowed = self._allowed(self._matcher)
@@ -238,6 +261,12 @@ class HeldText:
         for byte in "".join(self._parts).encode("utf-8", "replace"):
             quote, is_escaped = _next_quote(quote, byte, is_escaped=is_escaped)
         return quote
+
+
+def _is_in_word(text: str, index: int) -> bool:
+    """Return True if a word or a number of ASCII goes on from before ``index`` to behind it."""
+    around = text[index - 1 : index + 1]
+    return len(around) > 1 and around.isascii() and around.isalnum()
 
 
 def _next_quote(quote: int, byte: int, *, is_escaped: bool) -> tuple[int, bool]:

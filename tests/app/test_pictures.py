@@ -22,8 +22,10 @@ from rkllm_mcp.app.assistant import App
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.events import End, Status, Text, Usage
-from rkllm_mcp.generation import AnswerOptions
+from rkllm_mcp.generation import AnswerGrammar, AnswerOptions, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, Picture
+from rkllm_mcp.prompt.tokenizer import PlainText
+from tests.support.demo_model import demo_vocabulary
 from tests.support.emulator import EVERY_VERSION, MACROS
 from tests.support.pictures import BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED_ABOVE_BLUE, bomb_png
 from tests.support.seeing_model import TOKENS_PER_PICTURE, seeing_model, without_eyes
@@ -51,12 +53,12 @@ class Asking:
         self.folder = folder
         self.conversation: Conversation = app.new_conversation("Be brief.")
 
-    async def ask(self, words: str, *pictures: bytes) -> Answered:
+    async def ask(self, words: str, *pictures: bytes, options: ModelOptions | None = None) -> Answered:
         texts: list[str] = []
         statuses: list[str] = []
         usage, end = None, End("failed")
-        options = AnswerOptions(pictures=tuple(map(Picture.of, pictures)))
-        async with aclosing(self.app.reply(self.conversation, words, options)) as events:
+        asked = AnswerOptions(options or ModelOptions(), pictures=tuple(map(Picture.of, pictures)))
+        async with aclosing(self.app.reply(self.conversation, words, asked)) as events:
             async for event in events:
                 if isinstance(event, Text):
                     texts.append(event.text)
@@ -206,6 +208,30 @@ async def test_a_turn_without_a_new_picture_evaluates_the_new_tokens_only(
         # The cost of the picture is counted before the run.
         assert first.usage is not None
         assert first.usage.prompt_tokens == runs[0]["prefill_tokens"]
+
+
+@pytest.mark.parametrize("version", EVERY_VERSION)
+async def test_an_answer_about_a_picture_is_held_to_its_form(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    pytest.importorskip("llguidance")
+    schema = {"type": "object", "properties": {"above": {"enum": ["red", "blue"]}}, "required": ["above"]}
+    begun = len(demo_vocabulary().encode([PlainText('{"above": "')]))
+    rule = 'rule\n  user ￼\\[([a-z]+) above\n  say {"above": "$1"}\n  fault wrong-token "Sure" after '
+    model = seeing_model(tmp_path, rules=f"{rule}{begun}\n")
+    (model / "model.toml").write_text(f"{(model / 'model.toml').read_text()}held = true\n", "utf-8")
+    form = ModelOptions(grammar=AnswerGrammar("json", json.dumps(schema)))
+    async with asking(model, monkeypatch, version) as chat:
+        said = await chat.ask("what is it?", RED_ABOVE_BLUE, options=form)
+        assert json.loads(said.text) == {"above": "red"}
+        assert said.usage is not None
+        assert said.usage.corrections == 1
+        first, *others = chat.runs()
+        assert first["picture_tokens"] == TOKENS_PER_PICTURE - 2
+        # The picture stays in the KV cache.
+        assert others
+        assert all(run["prefill_tokens"] < 10 for run in others)
+        assert chat.encodings() == 1
 
 
 async def test_what_a_person_writes_stays_text_next_to_a_picture(

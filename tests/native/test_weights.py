@@ -35,6 +35,20 @@ def test_a_conversation_is_answered_by_the_weights_and_its_prefix_reused(
     assert b"computed from model.gguf on the CPU" in played.output
 
 
+def test_the_tokens_of_weights_are_those_that_a_grammar_allows(
+    libraries: dict[str, Path], fake_llama: Path, tmp_path: Path
+) -> None:
+    grammar = tmp_path / "grammar.gbnf"
+    environment = {"RKLLM_EMULATOR_LLAMA": str(fake_llama), "RKLLM_EMULATOR_GRAMMAR": str(grammar)}
+    texts = list[str]()
+    for text in ("", "k", "ok"):
+        grammar.write_text(text)
+        played = play(libraries["1.3.0"], write_model(tmp_path), "hello\n", **environment)
+        assert (played.code, played.errors) == (0, b"")
+        texts += [answer["text"] for answer in played.answers]
+    assert texts == ["ok", "k", "ok"]
+
+
 def test_without_the_library_one_sentence_says_what_to_do(libraries: dict[str, Path], tmp_path: Path) -> None:
     played = play(libraries["1.3.0"], write_model(tmp_path), "hello\n", RKLLM_EMULATOR_LLAMA=str(tmp_path))
     assert played.code == 1

@@ -28,6 +28,7 @@ from rkllm_mcp.generation import (
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.tokenizer import ControlText
+from rkllm_mcp.providers.holding import HOT_TRIES
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from rkllm_mcp.runtime.run import TokenDecoder
 from rkllm_mcp.sampling import Sampling, SamplingByPurpose
@@ -392,3 +393,49 @@ async def test_regular_expressions_and_choices_are_held() -> None:
     engine = Stumbling("東京です")
     events, _ = await respond(held_model(engine), ModelOptions(grammar=AnswerGrammar("choice", '["大阪","東京"]')))
     assert text_of(events) == "東京"
+
+
+async def test_a_choice_that_stays_wrong_is_made_by_what_the_model_would_go_on_with() -> None:
+    place = len(VOCABULARY.encode([ControlText(RIGHT.partition("住人")[0])]))
+    engine = Stumbling(RIGHT, "Sure", place=place, times=HOT_TRIES + 1)
+    events, _ = await respond(held_model(engine), ModelOptions(grammar=FORMAT))
+    # The shortest way would be the owner.
+    assert (json.loads(text_of(events)), corrections_of(events)) == (json.loads(RIGHT), HOT_TRIES + 2)
+    limits = [options.max_new_tokens for options in engine.options]
+    assert limits[1 : HOT_TRIES + 2] == [1] * HOT_TRIES + [12]
+    # Without a value in it the shortest one is written.
+    engine = Stumbling(f"{RIGHT.partition('住人')[0]}no such kind is there")
+    events, _ = await respond(held_model(engine), ModelOptions(grammar=FORMAT))
+    assert text_of(events).startswith(f"{RIGHT.partition('住人')[0]}guest")
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_of_a_hundred_tools_the_one_that_the_model_has_named_is_held(wrong: str) -> None:
+    tools = [*(replace(ALARM, name=f"set_alarm_{number}") for number in range(100)), WEATHER]
+    named = len(VOCABULARY.encode([ControlText(CALL_TEXT.partition(', "arguments"')[0])])) + 1
+    made = 0
+    for place in range(named, CALL_TOKENS):
+        engine = Stumbling(CALL_TEXT, wrong, place=place, context_tokens=16_384)
+        events, _ = await respond(held_model(engine), ModelOptions(), tools)
+        for event in events:
+            if isinstance(event, ToolCallDetected):
+                made += 1
+                assert first_violation(dict(event.arguments), WEATHER.input_schema) is None
+    assert made >= 0.7 * (CALL_TOKENS - named)
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_a_call_in_drifted_brackets_is_held(wrong: str) -> None:
+    text = '[tool_call: get_weather {"location": "東京", "unit": "celsius"}]'
+    begun = len(VOCABULARY.encode([ControlText(text.partition('"location"')[0])]))
+    corrected = made = 0
+    places = range(begun, len(VOCABULARY.encode([ControlText(text)])))
+    for place in places:
+        events, _ = await respond(held_model(Stumbling(text, wrong, place=place)), ModelOptions(), [WEATHER, ALARM])
+        corrected += corrections_of(events) > 0
+        made += any(
+            isinstance(event, ToolCallDetected) and first_violation(dict(event.arguments), WEATHER.input_schema) is None
+            for event in events
+        )
+    assert made >= 0.7 * len(places)
+    assert corrected > 0

@@ -58,7 +58,7 @@ def json_constraint(schema: object) -> Constraint:
     return answer_constraint(AnswerGrammar("json", json.dumps(schema)))
 
 
-@pytest.mark.parametrize("name", [name for name in ALL_FORMATS if name != "drift_named"])
+@pytest.mark.parametrize("name", ALL_FORMATS)
 def test_every_call_format_has_a_grammar(name: str) -> None:
     grammar = call_grammar(ALL_FORMATS[name], [WEATHER, NOW], "arguments")
     assert grammar is not None
