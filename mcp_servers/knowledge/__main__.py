@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import anyio.abc
 
 _USAGE_ERROR, _INTERRUPTED = 2, 130
+# NumPy's other threads would wait in a loop between the small matrices of a passage, which takes most of the processor
+# time of an embedder: docs/knowledge-server.md, "Models".
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     The exit code is 0 after a disconnect or SIGTERM, 2 for an unusable setting or data folder, 130 after SIGINT.
     """
+    os.environ.setdefault(_BLAS_THREADS, "1")
     try:
         settings = load_settings(parse_flags(arguments), os.environ)
     except SettingsError as error:

@@ -33,11 +33,13 @@ from rkllm_base.folders import state_folder
 from rkllm_base.installation import InstallationError, install_extra, module_words
 from rkllm_mcp.app.preview import read_gauges
 from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.config.editing import add_server
 from rkllm_mcp.config.loading import load_config, search_order
 from rkllm_mcp.config.secrets import hash_key, new_key
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.diagnostics import checks
+from rkllm_mcp.diagnostics.doctor import gallery_server
 from rkllm_mcp.diagnostics.programs import missing_programs
 from rkllm_mcp.errors import GenerationError, ModelDownloadError, RuntimeUnusableError, UsageError
 from rkllm_mcp.events import End, Text, ToolFinished
@@ -179,6 +181,7 @@ class _Setup:
         library = self._runtime(is_emulated=is_emulated)
         model = self._model(is_emulated=is_emulated)
         config = self._configuration(model, library)
+        self._embedder(config)
         self.step("setup.step_test")
         code = run_async(lambda: self._ask_once(config))
         if code != EXIT_DONE:
@@ -432,8 +435,11 @@ class _Setup:
             key_entry=hash_key(key) if key else "",
             folder=self._folder(),
         )
+        wants_documents = self.is_agreed("setup.ask_documents", default=False)
         self.journal.begin(self.target)
         write_whole(self.target, new.text())
+        if wants_documents:
+            add_server(self.target, gallery_server("knowledge", None, load_config(self.target), self.target))
         self.journal.done(self.target)
         self.tell("setup.wrote", path=self.target)
         if key:
@@ -442,6 +448,28 @@ class _Setup:
         if local.is_file() and local != self.target and self.session.config_path is None:
             self.tell("setup.local_file", path=local)
         return load_config(self.target)
+
+    def _embedder(self, config: Config) -> None:
+        """Offer the model that finds documents by meaning, where documents are searched and none is set up."""
+        from rkllm_mcp.models.embedders import CATALOGUE, RECOMMENDED, EmbedderSources
+
+        sources, card = EmbedderSources(), CATALOGUE[RECOMMENDED]
+        if sources.chosen_name() or not any(map(is_knowledge, config.servers)):
+            return
+        if not self.is_agreed("setup.ask_embedder", name=card.name, megabytes=card.download_mb, memory=card.memory_mb):
+            self.tell("setup.embedder_later", name=card.name)
+            return
+        folder = sources.folders.folder(card.name)
+        self._creates(folder)
+        try:
+            with download_progress(self.session) as report:
+                sources.pull(card.name, None, None, report)
+        except (UsageError, ModelDownloadError) as error:
+            self.say(f"! {error}")
+            self.tell("setup.no_embedder", name=card.name)
+            return
+        self.journal.done(folder)
+        self.say(f"✓ {folder}")
 
     def _folder(self) -> Path | None:
         """Ask for the folder of the files server, and make it."""
@@ -549,8 +577,6 @@ class _Setup:
                 show_link(config, is_system=is_service and os.geteuid() == 0)
                 if is_loopback(config.service.host):
                     self.tell("setup.page_here")
-            if any(map(is_knowledge, config.servers)):
-                self.tell("setup.embedder")
             for name, line in missing_programs().items():
                 self.tell("setup.missing", name=name, purpose=self.texts.table("programs")[name], command=line)
             self.tell("setup.done")

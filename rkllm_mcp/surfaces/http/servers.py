@@ -28,7 +28,7 @@ from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.diagnostics.doctor import gallery_server
 from rkllm_mcp.diagnostics.programs import missing_programs, needed_programs
-from rkllm_mcp.errors import ConfigError, RkllmMcpError, ServerUnavailableError
+from rkllm_mcp.errors import ConfigError, ModelDownloadError, RkllmMcpError, ServerUnavailableError, UsageError
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.owner import refusal_of_adding, refusal_of_key
@@ -110,11 +110,21 @@ class MissingProgram(DocumentedModel):
     command: str = Field(description="What installs it, in a terminal of the board.")
 
 
+class OfferedEmbedder(DocumentedModel):
+    """The recommended model that finds documents by meaning."""
+
+    name: str
+    download_mb: int
+    memory_mb: int = Field(description="Of the process that uses it.")
+    installed: bool = Field(description="An embedding model is chosen already.")
+
+
 class Gallery(DocumentedModel):
     """The servers that are shipped as a list with the release."""
 
     servers: list[GalleryServer]
     missing: list[MissingProgram]
+    embedder: OfferedEmbedder
     can_add: bool = Field(description="This key may add servers, of the gallery and by address.")
 
 
@@ -136,7 +146,20 @@ async def list_gallery(request: Request) -> dict[str, Any]:
         for entry in gallery()
     ]
     programs = [{"name": name, "command": command} for name, command in missing.items()]
-    return {"servers": servers, "missing": programs, "can_add": refusal_of_adding(request) is None}
+    return {
+        "servers": servers,
+        "missing": programs,
+        "embedder": await to_thread.run_sync(_offered_embedder),
+        "can_add": refusal_of_adding(request) is None,
+    }
+
+
+def _offered_embedder() -> dict[str, Any]:
+    from rkllm_mcp.models.embedders import CATALOGUE, RECOMMENDED, EmbedderSources
+
+    card, chosen = CATALOGUE[RECOMMENDED], EmbedderSources().chosen_name()
+    sizes = {"download_mb": card.download_mb, "memory_mb": card.memory_mb}
+    return {"name": card.name, **sizes, "installed": bool(chosen)}
 
 
 class RegistryQuery(bodies.RequestBody):
@@ -252,6 +275,7 @@ class NewServerBody(bodies.RequestBody):
 
     gallery: str = Field("", description="Its name in the gallery; empty for a server by its address.")
     without_sandbox: bool = Field(False, description="A person agreed that it runs without the sandbox.")
+    embedder: bool = Field(False, description="Fetch the recommended embedding model before, unless one is chosen.")
     folder: str = Field("", max_length=4096)
     """The folder on the board that a server of the gallery may read and change, an absolute path."""
     command: list[str] = Field(default_factory=list[str], max_length=50)
@@ -275,6 +299,9 @@ class AddedServer(DocumentedModel):
     name: str
     is_in_force: bool = Field(description="False: the service uses it after a restart.")
     problem: str = Field(description="Why it is not in force; empty when it is.")
+    embedder_problem: str = Field(
+        "", description="Why the embedding model is not there; empty if it is or if none was asked for."
+    )
 
 
 @Route("POST", "/v1/servers:try", body=NewServerBody, answers=_TESTED, problems=(403, 409))
@@ -295,6 +322,8 @@ async def add(request: Request) -> AddedServer:
     service = service_of(request)
     entry, _ = _entry(body, service)
     async with service.adding:
+        # The server begins with it, so that vectors are made once.
+        embedder_problem = await to_thread.run_sync(_fetch_embedder) if body.embedder else ""
         try:
             add_server(_file(service), entry)
         except ConfigError as error:
@@ -305,7 +334,21 @@ async def add(request: Request) -> AddedServer:
                 await service.reload()
             except RkllmMcpError as error:
                 problem = str(error)
-    return AddedServer(name=entry["name"], is_in_force=not problem, problem=problem)
+    return AddedServer(name=entry["name"], is_in_force=not problem, problem=problem, embedder_problem=embedder_problem)
+
+
+def _fetch_embedder() -> str:
+    """Fetch the recommended embedding model unless one is chosen; return why it is not there, or an empty string."""
+    from rkllm_mcp.models.embedders import RECOMMENDED, EmbedderSources
+
+    sources = EmbedderSources()
+    if sources.chosen_name():
+        return ""
+    try:
+        sources.pull(RECOMMENDED, None, None, lambda _name, _received, _total: None)
+    except (UsageError, ModelDownloadError, OSError) as error:
+        return str(error)
+    return ""
 
 
 class LoginBody(bodies.RequestBody):

@@ -156,3 +156,25 @@ async def test_it_ends_when_terminated_and_has_written_no_secret_anywhere(tmp_pa
     assert answer.status_code == 401
     assert secret not in answer.text
     assert "my.own.token" not in answer.text
+
+
+@pytest.mark.parametrize(("own", "threads"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "4"}, "4")])
+def test_numpy_is_loaded_with_one_thread_unless_the_environment_has_a_number(
+    tmp_path: Path, own: dict[str, str], threads: str
+) -> None:
+    program = (
+        "import os, sys\n"
+        "from mcp_servers.knowledge.__main__ import main\n"
+        "assert 'numpy' not in sys.modules\n"
+        "main(['--port', '-1'])\n"
+        "print(os.environ['OPENBLAS_NUM_THREADS'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**environment(tmp_path), **own},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == [threads], done.stderr

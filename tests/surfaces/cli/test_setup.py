@@ -124,7 +124,10 @@ def test_files_changed_since_then_stay_and_are_named(home: Home) -> None:
             f'[[servers]]\nname = "knowledge"\ncommand = "{sys.executable}"\nargs = ["-m", "mcp_servers.knowledge"]\n'
         )
     code, _, err = home.run("setup", "--yes", "--emulated", "--no-service")
-    assert (code, "rkllm-mcp knowledge model universal-sentence-encoder" in err) == (0, True)
+    embedders = home.path / ".local/share/rkllm-mcp/embedders"
+    assert (code, (embedders / "default").resolve()) == (0, embedders / "universal-sentence-encoder"), err
+    code, _, err = home.run("setup", "--undo")
+    assert (code, (embedders / "universal-sentence-encoder").exists()) == (0, False), err
 
 
 def test_without_a_terminal_and_yes_nothing_is_asked_and_nothing_made(home: Home) -> None:
@@ -337,6 +340,11 @@ def test_the_page_is_shown_when_it_answers_and_the_assistant_ends_with_ctrl_c(ho
         terminal.sendline("n")
         terminal.expect("A folder whose text files")
         terminal.sendline("")
+        terminal.expect("Shall the assistant search documents of yours")
+        terminal.sendline("y")
+        terminal.expect("Find documents by meaning")
+        terminal.sendline("n")
+        terminal.expect("Documents are found by their words")
         terminal.expect("Start the assistant now")
         terminal.sendline("")
         terminal.expect(r"http://127\.0\.0\.1:80\d\d/#/link/[\w-]{32}")

@@ -16,6 +16,8 @@ import pytest
 
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.servers import RemoteServer, StdioServer
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.models.embedders import RECOMMENDED, EmbedderSources
 from tests.support.feature_demo import NOTES
 from tests.support.mcp_servers.protected import Protected
 from tests.support.mcp_servers.web import Mcp, Reply, Request, echoed, serving_beside
@@ -256,7 +258,7 @@ def test_a_server_of_the_gallery_is_installed_as_the_command_does_it(
         installed = ask(it, "POST", "/v1/servers", {"gallery": "files", "folder": str(tmp_path)})
         if "bubblewrap" in installed.text:
             pytest.skip("there is no usable bubblewrap here")
-        assert installed.json() == {"name": "files", "is_in_force": True, "problem": ""}
+        assert installed.json() == {"name": "files", "is_in_force": True, "problem": "", "embedder_problem": ""}
         (server,) = load_config(config).servers
         assert isinstance(server, StdioServer)
         assert (server.command, server.sandbox, server.sandbox_write) == ("npx", True, (tmp_path,))
@@ -295,6 +297,30 @@ def test_a_browser_that_was_linked_in_a_terminal_adds_the_shown_server_and_nothi
         assert (added.status_code, added.json()["is_in_force"]) == (201, True)
         made = ask(it, "POST", "/v1/knowledge/create_knowledge_base", {"arguments": {"name": "Documents"}}, key)
         assert made.status_code == 200, made.text
+
+
+@pytest.mark.parametrize("problem", ["", "there is no network"], ids=["fetched", "without a network"])
+def test_the_knowledge_server_is_added_with_the_embedding_model_or_says_why_it_is_missing(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, problem: str
+) -> None:
+    fetched = list[str]()
+
+    def pull(self: EmbedderSources, name: str, *_: object) -> None:
+        if problem:
+            raise UsageError(problem)
+        self.folders.folder(name).mkdir(parents=True)
+        self.choose(name)
+        fetched.append(name)
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setattr(EmbedderSources, "pull", pull)
+    with served(tmp_path / "home", model, extra=INSTALLS + KEYS) as it:
+        offered = ask(it, "GET", "/v1/servers/gallery").json()["embedder"]
+        assert offered == {"name": RECOMMENDED, "download_mb": 31, "memory_mb": 150, "installed": False}
+        added = ask(it, "POST", "/v1/servers", {"gallery": "knowledge", "embedder": True}).json()
+        assert (added["is_in_force"], added["embedder_problem"]) == (True, problem)
+        assert fetched == ([] if problem else [RECOMMENDED])
+        assert ask(it, "GET", "/v1/servers/gallery").json()["embedder"]["installed"] is not bool(problem)
 
 
 @contextmanager

@@ -927,6 +927,9 @@ def test_a_linked_phone_turns_documents_on_with_one_button(browser: Browser, tmp
         shown = page.locator(".panel-body pre").inner_text()
         assert "-m mcp_servers.knowledge" in shown
         assert "${PYTHON}" not in shown
+        by_meaning = page.get_by_label("単語だけでなく意味でも探せるようにします")
+        assert by_meaning.is_checked()
+        assert page.locator(".panel-body label", has_text="（31 MB、Apache-2.0、").is_visible()
         page.get_by_role("button", name="文書の機能をオンにする").click()
         page.wait_for_selector("#document-base option", state="attached")
         document = tmp_path / "rules.html"

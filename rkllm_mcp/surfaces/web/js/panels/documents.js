@@ -13,6 +13,8 @@ import { sentenceOf } from "../problems.js";
 
 const SHOWN = 8;
 const KNOWLEDGE = "knowledge";
+/** The installer of the service gives up after half an hour. */
+const FETCHING_MS = 1_800_000;
 
 export class DocumentsPanel {
   node = h("div", { class: "panel-body" });
@@ -96,27 +98,36 @@ export class DocumentsPanel {
 
   /** Offer to turn documents on: with one button, or where this key may not, with the command for a terminal. */
   async #offer() {
-    const { servers, can_add: canAdd } = await api.get("/v1/servers/gallery");
+    const { servers, embedder, can_add: canAdd } = await api.get("/v1/servers/gallery");
     const knowledge = servers.find((/** @type {any} */ server) => server.name === KNOWLEDGE);
     if (!canAdd || !knowledge) {
       this.#note.append(h("p", {}, say("documents.elsewhere")), typed("rkllm-mcp servers install knowledge"));
       return;
     }
     const shown = h("pre", { tabindex: 0 }, knowledge.command.join(" "));
-    const turnOn = button("documents.turn_on", () => this.#turnOn(knowledge), { class: "primary" });
+    const byMeaning = h("input", { type: "checkbox", id: "documents-by-meaning", checked: !embedder.installed });
+    const turnOn = button("documents.turn_on", () => this.#turnOn(knowledge, byMeaning.checked ? embedder.name : ""), { class: "primary" });
+    const sizes = { name: embedder.name, megabytes: figure(embedder.download_mb), memory: figure(embedder.memory_mb) };
     this.#note.append(
       h("p", {}, say("documents.what")),
+      h("p", { hidden: embedder.installed }, h("label", {}, byMeaning, " ", say("documents.by_meaning", sizes))),
       choices(turnOn),
       h("details", { class: "fold" }, h("summary", {}, say("servers.runs")), h("div", { class: "fold-body" }, shown)),
     );
   }
 
-  /** @param {{command: string[]}} knowledge */
-  async #turnOn({ command }) {
-    tell(this.#note, say("documents.turning_on"));
+  /**
+   * @param {{command: string[]}} knowledge
+   * @param {string} embedder the model to fetch before, empty for none
+   */
+  async #turnOn({ command }, embedder) {
+    tell(this.#note, say(embedder ? "documents.fetching" : "documents.turning_on"));
     try {
       const { STARTING_MS } = await import("./server_actions.js");
-      const { is_in_force: isInForce } = await api.post("/v1/servers", { gallery: KNOWLEDGE, command }, STARTING_MS);
+      const server = { gallery: KNOWLEDGE, command, embedder: embedder !== "" };
+      const patience = STARTING_MS + (embedder ? FETCHING_MS : 0);
+      const { is_in_force: isInForce, embedder_problem: problem } = await api.post("/v1/servers", server, patience);
+      if (problem) this.node.prepend(this.#withoutMeaning(embedder, problem));
       if (!isInForce) {
         tell(this.#note, say("servers.added_later", { name: KNOWLEDGE }));
         return;
@@ -128,6 +139,22 @@ export class DocumentsPanel {
     } catch (error) {
       tell(this.#note, sentenceOf(error));
     }
+  }
+
+  /**
+   * Return the notice that documents are found by their words alone, and what is missing.
+   *
+   * @param {string} embedder
+   * @param {string} problem
+   */
+  #withoutMeaning(embedder, problem) {
+    return h(
+      "div",
+      { class: "muted said", role: "status" },
+      h("p", {}, say("documents.words_only")),
+      typed(`rkllm-mcp knowledge model ${embedder}`),
+      h("p", { class: "small", dir: "auto" }, problem),
+    );
   }
 
   /**
