@@ -74,6 +74,13 @@ def test_a_later_turn_may_use_the_result_of_an_earlier_one() -> None:
     assert (outcome.called, outcome.right, outcome.useful) == (True, True, True)
 
 
+def test_a_fact_of_a_passage_is_right_in_a_conversation_without_a_call_unless_its_result_is_asked_for() -> None:
+    turns = (TrialTurn("When is the party?", answer="12月12日"), TrialTurn("Rain?", answer="yes", result="osaka"))
+    task = TrialTask("own", "dialogue", "en", turns)
+    assert judge(task, 0, [], "12月12日です。", "12月12日です。", NOW).useful
+    assert not judge(task, 1, [], "Yes.", "Yes.", NOW).useful
+
+
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [

@@ -93,6 +93,8 @@ _CLOCK_TIME = re.compile(
 _AFTERNOON = ("午後", "夕方", "夜")
 # Between a time and the place whose time it is: 3pm Berlin time, 9:30 in London; ロンドンの9時.
 _BELONGS_BEHIND = re.compile(r"(?:\s+(?:in|at))?\s*", re.IGNORECASE)
+# The place that was named: 10am their time, 現地時間の9時.
+_THEIR_TIME = re.compile(r"\b(?:their|local) time\b|\bover there\b|現地|向こう|あちら", re.IGNORECASE)
 _BELONGS_BEFORE = re.compile(r"(?:時間)?の?\s*(?:午前|午後|朝|昼|夕方|夜|深夜)?の?")
 
 
@@ -124,6 +126,8 @@ def _direction(question: str, time: _SaidTime) -> tuple[str, str]:
         if (start >= time.end and _BELONGS_BEHIND.fullmatch(text[time.end : start]))
         or (end <= time.start and _BELONGS_BEFORE.fullmatch(text[end : time.start]))
     ]
+    if not owners and _THEIR_TIME.search(text):
+        owners = [zone for zone, _, _ in found]
     source = owners[0] if owners else ""
     return source, next((zone for zone, _, _ in reversed(found) if zone != source), "")
 
@@ -142,6 +146,12 @@ def places_in(question: str) -> list[tuple[str, int, int]]:
         for match in _place_names().finditer(text)
         if not any(match.start() < end and start < match.end() for start, end in days)
     ]
+    found += [
+        (zone, *match.span())
+        for match in _INITIALS.finditer(text)
+        if (zone := _zones_by_initials().get(match[0]))
+        and not any(start <= match.start() < end for _, start, end in found)
+    ]
     return sorted(found, key=lambda place: place[1])
 
 
@@ -158,6 +168,21 @@ def _place_zones() -> dict[str, str]:
         for name, zone in {**cities, **_zones_by_city()}.items()
         if len(name) > _CODE_LETTERS or not name.isascii()
     }
+
+
+# Capitals that may be those of a place of several words: LA, NYC; not those of a time.
+_INITIALS = re.compile(r"(?<![\w.-])(?!AM|PM)[A-Z]{2,3}(?![\w.-])")
+
+
+@cache
+def _zones_by_initials() -> dict[str, str]:
+    """Return the zones by the initials of their places, of the known ones that share them with no other."""
+    zones: dict[str, set[str]] = {}
+    known = {zone for zone, _ in places()}
+    for name, zone in _place_zones().items():
+        if name.isascii() and " " in name and zone in known:
+            zones.setdefault("".join(word[0] for word in name.upper().split()), set()).add(zone)
+    return {initials: next(iter(each)) for initials, each in zones.items() if len(each) == 1}
 
 
 # Shorter names of zones are words: "est", "gb".

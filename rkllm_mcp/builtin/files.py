@@ -47,6 +47,7 @@ _MOST_SUGGESTED = 5
 _MOST_LINES = 3
 _MOST_LISTED_NAMES = 12
 _SHORT_CHARS = 600
+_EMPTY = "The folder is empty."
 _ENOUGH_WORDS = 2  # so many rare words of a question are sure to mean a file that has them
 
 # An entry of a folder: its name and its properties, of a link those of the link itself.
@@ -103,7 +104,8 @@ def list_of_question(folder: Path, question: str) -> str:
     """Return the list of the folder that a question names, else of the user's folder."""
     folders = sorted({tuple(parent.split("/")[:-1]) for _, parent, _ in _walk(folder) if parent}, key=len)
     named = [parts for parts in folders if _share_named(parts[-1], question) >= 1]
-    return _list(folder, "/".join(named[-1])) if named else _list(folder)
+    listed = _list(folder, "/".join(named[-1])) if named else _list(folder)
+    return listed if listed != _EMPTY else sentences_for(question)["no_files"]
 
 
 def read_of_question(folder: Path, question: str) -> str:
@@ -249,7 +251,7 @@ def _list(folder: Path, path: str = "") -> str:
         for name, status in entries[:MOST_LISTED]
     ]
     more = [f"… and {len(entries) - MOST_LISTED} more"] if len(entries) > MOST_LISTED else []
-    return "\n".join([*lines, *more]) or "The folder is empty."
+    return "\n".join([*lines, *more]) or _EMPTY
 
 
 def _read_file(folder: Path, path: str, first_line: int = 1) -> str:

@@ -45,8 +45,8 @@ _INTERNAL = re.compile(
     r"|\{\"\w+\": ?[\"\[{\d]"
 )
 _NO_ANSWERS = frozenset(translate("answer.no_answer_in_rounds", language) for language in LANGUAGES)
-# A fact that the model cannot guess is right however it came.
-_CHECKED_BY_ANSWER = {"calculator", "units", "documents"}
+# A fact that the model cannot guess is right however it came; in a conversation it may be of a passage too.
+_CHECKED_BY_ANSWER = {"calculator", "units", "documents", "dialogue"}
 _MOST_ROUNDS = 4
 MOST_NEW_TOKENS = 96
 GREEDY = AnswerOptions(

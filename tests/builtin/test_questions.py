@@ -152,6 +152,11 @@ def test_a_question_without_quantity_or_wanted_unit_is_not_converted(question: s
             "3pm Berlin time, when is that here?",
             "15:00 (3:00 pm) in Berlin is 23:00 (11:00 pm) in your place, on Sunday, 29 November 2026.",
         ),
+        ("time in LA?", "In LA it is 18:35 (6:35 pm) on Saturday, 28 November 2026."),
+        (
+            "call w/ LA at 10am their time, when is that for me",
+            "10:00 (10:00 am) in LA is 03:00 (3:00 am) in your place, on Sunday, 29 November 2026.",
+        ),
         (
             "こちらの夜8時はロンドンでは？",
             "こちらの午後8時00分(20:00)は、ロンドンでは2026年(令和8年)11月29日(日曜日)午前11時00分(11:00)です。",
