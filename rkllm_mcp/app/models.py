@@ -222,26 +222,13 @@ async def _open_on_npu(
         )
 
 
-# A second attempt reads the question again and writes 30 to 60 tokens, 3 to 6 seconds; beyond half of that a correction
-# is not worth its while.
-_DEAREST_CORRECTION_MS = 1500
-
-
 def held_limits(model: ModelFolder, profile: RuntimeProfile | None) -> HeldLimits | None:
-    """Return the limits for corrections of held answers and calls; None if nothing is held.
-
-    The extra ``held`` may be missing, the card may switch it off, and a correction may cost more than a second attempt.
-    """
-    is_held = model.has_weights or not model.card.emulated if model.card.held is None else model.card.held
-    if not is_held:
+    """Return the limits for corrections of held answers and calls; None if nothing is held."""
+    if not model.is_held or (profile is not None and profile.against_corrections):
         return None
     from rkllm_mcp.toolcalls.constraint import is_installed
 
-    if not is_installed():
-        return None
-    if profile is not None and (profile.reuses_prefix is False or (profile.restart_ms or 0) > _DEAREST_CORRECTION_MS):
-        return None
-    return HeldLimits()
+    return HeldLimits() if is_installed() else None
 
 
 def _image_line(model: ModelFolder) -> str:

@@ -252,7 +252,7 @@ def diagnose(config: Config, states: Mapping[str, ServerState] | None = None) ->
         findings = examine(Machine(), Subjects(source, library, report, servers))
         if model is not None:
             findings += checks.check_encoder(Machine(), model, report.file)
-        findings += [*_profile(config, model), *_held(model), *_models_beside(config)]
+        findings += [*_profile(config, model), *_held(config, model), *_models_beside(config)]
         findings += checks.check_programs()
     else:
         subjects = Subjects(source, LibraryReport("", "ok", emulated=True), ModelReport(""), servers)
@@ -349,16 +349,20 @@ def _profile(config: Config, model: ModelFolder | None) -> list[CheckResult]:
     return [CheckResult("runtime profile", "ok", f"measured {profile.measured_at}, {len(profile.facts)} facts")]
 
 
-def _held(model: ModelFolder | None) -> list[CheckResult]:
+def _held(config: Config, model: ModelFolder | None) -> list[CheckResult]:
     """Say if answers and calls are held to their schema while the model writes them; empty without a model."""
-    if model is None or (model.card.held is None and model.card.emulated):
+    if model is None or not (model.is_held or model.card.held is False):
         return []
-    if model.card.held is False:
+    if not model.is_held:
         return [CheckResult("held answers", "info", "switched off in the model's card; JSON is checked at its end")]
-    if is_installed():
-        return [CheckResult("held answers", "ok", "JSON answers and tool calls are held to their schema")]
     found = "JSON answers are checked at their end, and asked for again once"
-    return [CheckResult("held answers", "info", found, "Hold them while they are written.", "rkllm-mcp install held")]
+    if not is_installed():
+        command = "rkllm-mcp install held"
+        return [CheckResult("held answers", "info", found, "Hold them while they are written.", command)]
+    profile = find_profile(config.runtime.library, model.file)
+    if profile is not None and (reason := profile.against_corrections):
+        return [CheckResult("held answers", "info", f"{found}: as 'doctor --probe' found, {reason}")]
+    return [CheckResult("held answers", "ok", "JSON answers and tool calls are held to their schema")]
 
 
 def _other_libraries(chosen: Path) -> tuple[tuple[str, str], ...]:

@@ -228,6 +228,11 @@ class ModelFolder:
         return self.card.emulated and _names_weights(self.file)
 
     @property
+    def is_held(self) -> bool:
+        """True if JSON answers and calls are held to their schema, where the extra ``held`` and the runtime let it."""
+        return self.has_weights or not self.card.emulated if self.card.held is None else self.card.held
+
+    @property
     def can_be_pulled(self) -> bool:
         """True if a repository with its .rkllm file is known."""
         return self.card.source is not None and self.card.source.repository is not None

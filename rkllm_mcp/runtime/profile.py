@@ -24,6 +24,9 @@ FORMAT = 1
 # Models are identified by their size and both ends: header and last weights.
 _END_BYTES = 1 << 20
 _ID_CHARS = 16
+# A second attempt reads the question again and writes 30 to 60 tokens, 3 to 6 seconds; beyond half of that a correction
+# is not worth its while.
+_DEAREST_CORRECTION_MS = 1500
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,15 @@ class RuntimeProfile:
         """Time from the abort of a run to the first token of one that goes on with its tokens; None if unknown."""
         value = self.facts.get("restart_ms")
         return float(value) if isinstance(value, (int, float)) else None
+
+    @property
+    def against_corrections(self) -> str:
+        """Why correcting an answer costs more than asking again; empty if it does not, or if that is unknown."""
+        if self.reuses_prefix is False:
+            return "its runs do not reuse the KV cache"
+        if (restart_ms := self.restart_ms or 0) > _DEAREST_CORRECTION_MS:
+            return f"a correction takes {restart_ms / 1000:.1f} s"
+        return ""
 
     def prefill_s(self, tokens: int) -> float | None:
         """Return the prefill time of this many tokens, seconds; None if unknown.

@@ -10,14 +10,18 @@ from typing import Any
 
 import pytest
 
+from rkllm_mcp.app.models import held_limits
 from rkllm_mcp.diagnostics.findings import CheckResult
 from rkllm_mcp.diagnostics.probe.runner import FACTS
-from rkllm_mcp.runtime.profile import profile_folder
+from rkllm_mcp.models.cards import load_model
+from rkllm_mcp.runtime.library import fingerprint
+from rkllm_mcp.runtime.profile import RuntimeProfile, model_identity, profile_folder, save_profile
 from rkllm_mcp.surfaces.cli.doctor import report
 from rkllm_mcp.surfaces.cli.main import main
 from tests.support.demo_model import demo_with_wrong_tokenizer
 from tests.support.emulator import libraries
 from tests.support.rkllm_files import container
+from tests.support.served import scripted_model
 
 Doctor = Callable[..., tuple[int, str, str]]
 
@@ -70,6 +74,28 @@ def test_the_probe_reports_its_answers_and_stores_them(doctor: Doctor, tmp_path:
     assert named(out)["runtime profile"]["found"] == f"kept in {kept}"
     after = named(doctor("--json", *words)[1])["runtime profile"]
     assert (after["status"], after["found"].endswith(f", {len(facts)} facts")) == ("ok", True)
+
+
+@pytest.mark.parametrize(
+    ("facts", "status", "found"),
+    [
+        ({"reuses_prefix": True, "restart_ms": 360.0}, "ok", "are held to their schema"),
+        ({"reuses_prefix": True, "restart_ms": 1900.0}, "info", "a correction takes 1.9 s"),
+        ({"reuses_prefix": False}, "info", "its runs do not reuse the KV cache"),
+    ],
+)
+def test_it_says_whether_answers_are_held_as_the_model_holds_them(
+    doctor: Doctor, tmp_path: Path, facts: dict[str, Any], status: str, found: str
+) -> None:
+    pytest.importorskip("llguidance")
+    library, model = libraries()["1.2.3"], scripted_model(tmp_path / "model", "rule\nsay Hello.\n", is_held=True)
+    identity = model_identity(model / "model.rkllm")
+    profile = RuntimeProfile(fingerprint(library).git_blob, identity, "1.2.3", "1.2.1", True, "2026-11-29", facts)
+    save_profile(profile)
+    finding = named(doctor("--json", "--runtime", str(library), "--model", str(model))[1])["held answers"]
+    assert finding["status"] == status
+    assert found in finding["found"]
+    assert (held_limits(load_model(model), profile) is not None) == (status == "ok")
 
 
 def test_the_probe_finds_another_models_tokenizer(doctor: Doctor, tmp_path: Path) -> None:
