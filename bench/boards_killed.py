@@ -3,6 +3,7 @@
     .venv/bin/python -m bench.boards_killed [--minutes 10] [--people 16] [--think 18] [--seed 1]
     .venv/bin/python -m bench.boards_killed --outages 10,100,300
     .venv/bin/python -m bench.boards_killed --calm [--minutes 10] [--people 50] [--think 90]
+    … --long-answers 0.05
 
 People ask through the proxy in conversations of their own. A question is acknowledged when the proxy's answer to it
 begins. Every part in turn gets a SIGKILL and begins again a moment later. Whoever sees an answer break off asks again,
@@ -14,7 +15,8 @@ its asker has received it, else whole or marked as broken off.
 what is stored and nothing waits there for the database, at most ``BACK_S`` after the database's return.
 
 ``--calm`` kills nothing and compares waits for the first token with those of one common queue, computed from when the
-same questions came and how long the NPU worked for each. The exit code is 1 when anything was found.
+same questions came and how long the NPU worked for each. ``--long-answers`` is the share of answers of 2,000 tokens.
+The exit code is 1 when anything was found.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.served import scripted_model
 
 # The longest that a board which died makes anybody wait, and the share of a common queue's 95th percentile, at most.
-WAIT_S, SHARE = 15.0, 1.2
+WAIT_S, SHARE, MIXED_SHARE = 15.0, 1.2, 1.3
 # The longest that a board is away after the database has come back.
 BACK_S = 5.0
 # Between two kills, and how long a killed part stays away.
@@ -53,10 +55,16 @@ _PATIENCE_S = 90.0
 # Of an answer, and of a calm one: 4 s at 15 tokens per second, with which 50 people keep three boards busy for three
 # quarters of the time. With more both queues only grow; with less the wait is mostly the way there.
 _WORDS, _CALM_WORDS = 24, 10
+# Of 2,000 tokens, and the most time that one takes.
+_LONG_WORDS, _LONG_S = 306, 40.0
 _RULES = """
 rule
   user ask ([a-z0-9.]+)
   say {said}
+
+rule
+  user tell ([a-z0-9.]+)
+  say {told}
 """
 
 
@@ -66,9 +74,15 @@ class Asked:
 
     name: str
     conversation: str
+    words: int  # of its answer
     is_acknowledged: bool = False
     text: str = ""  # what its asker has received
     is_whole: bool = False  # with its end
+
+    @property
+    def message(self) -> str:
+        """The question."""
+        return f"{'tell' if self.words == _LONG_WORDS else 'ask'} {self.name}"
 
 
 @dataclass
@@ -125,6 +139,7 @@ class _People:
     seed: int
     think_s: float
     words: int  # of an answer
+    long_answers: float  # the share of those with 2,000 tokens
     works: list[tuple[float, float, float]] = field(default_factory=list[tuple[float, float, float]])
     _waits_since: dict[str, float | None] = field(default_factory=dict[str, "float | None"])  # by question
 
@@ -139,14 +154,14 @@ class _People:
                     return
                 turn += 1
                 name = f"n{number}.{turn}"
-                conversation = await self._ask(client, name, conversation)
+                words = _LONG_WORDS if dice.random() < self.long_answers else self.words
+                conversation = await self._ask(client, Asked(name, conversation, words))
                 if turn % 6 == 0:
                     conversation = ""
 
-    async def _ask(self, client: httpx2.AsyncClient, name: str, conversation: str) -> str:
+    async def _ask(self, client: httpx2.AsyncClient, asked: Asked) -> str:
         """Ask until there is an answer, and return the conversation."""
-        asked = Asked(name, conversation)
-        began = time.monotonic()
+        name, began = asked.name, time.monotonic()
         self._waits_since[name] = None
         while True:
             outcome = await self._attempt(client, asked, began)
@@ -162,7 +177,7 @@ class _People:
 
     async def _attempt(self, client: httpx2.AsyncClient, asked: Asked, began: float) -> str:
         """Ask, or ask again what was acknowledged and broken off; return what came of it."""
-        body: dict[str, Any] = {"again": True} if asked.is_acknowledged else {"message": f"ask {asked.name}"}
+        body: dict[str, Any] = {"again": True} if asked.is_acknowledged else {"message": asked.message}
         if asked.conversation:
             body["conversation"] = asked.conversation
         try:
@@ -277,7 +292,7 @@ async def _outages(several: Boards, database: PostgresServer, report: Report, le
             report.tally.find(f"after {length_s:g} s without the database a board was away for {back_s} s more")
 
 
-async def _read_back(several: Boards, report: Report, words: int) -> None:
+async def _read_back(several: Boards, report: Report) -> None:
     """Compare what each board has of every conversation with what was asked and received."""
     stored: dict[str, dict[str, tuple[str, str]]] = {}
     for board in several.boards.values():
@@ -287,7 +302,7 @@ async def _read_back(several: Boards, report: Report, words: int) -> None:
                 answer = await client.get(f"/v1/conversations/{conversation}")
                 turns: list[dict[str, str]] = answer.json()["messages"] if answer.is_success else []
                 stored[conversation] = {
-                    question["text"].removeprefix("ask "): (reply["ending"], reply["text"])
+                    question["text"].partition(" ")[2]: (reply["ending"], reply["text"])
                     for question, reply in zip(turns[::2], turns[1::2], strict=True)
                 }
         for asked in report.asked:
@@ -296,7 +311,9 @@ async def _read_back(several: Boards, report: Report, words: int) -> None:
                 report.tally.find(f"{case}: the question is not there")
                 continue
             ending, text = kept
-            report.tally.compare(case, text, said(asked.name, words), complete=asked.is_whole or ending == "answered")
+            report.tally.compare(
+                case, text, said(asked.name, asked.words), complete=asked.is_whole or ending == "answered"
+            )
             if asked.is_whole and ending != "answered":
                 report.tally.find(f"{case}: the whole answer was received, and is stored as {ending}")
             if board is next(iter(several.boards.values())):
@@ -318,7 +335,7 @@ async def _carry_out(
         is_over.set()
     report.tally.end()
     await _caught_up(crowd.several, report)
-    await _read_back(crowd.several, report, crowd.words)
+    await _read_back(crowd.several, report)
     report.common_queue_s = common_queue(crowd.works, len(NAMES))
     report.mean_work_s = sum(prefill + decode for _, prefill, decode in crowd.works) / max(len(crowd.works), 1)
 
@@ -347,6 +364,7 @@ def killed(
     *,
     is_calm: bool = False,
     outages_s: Sequence[float] = (),
+    long_answers: float = 0.0,
 ) -> Report:
     """Let people ask for this many minutes, and kill every part in turn unless it is calm, or outages are given."""
     report = Report(Tally("boards"))
@@ -354,15 +372,20 @@ def killed(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="boards-")))
         words = _CALM_WORDS if is_calm else _WORDS
         speed = "prefill 600 decode 60" if not is_calm else "prefill 600 decode 15"
-        model = scripted_model(folder / "parrot", _RULES.format(said=said("$1", words)), speed=speed)
+        model = scripted_model(
+            folder / "parrot", _RULES.format(said=said("$1", words), told=said("$1", _LONG_WORDS)), speed=speed
+        )
         database = stack.enter_context(postgres_server())
         several = stack.enter_context(boards(folder, model, store=database.new_database()))
-        crowd = _People(several, report, Budget(seconds=minutes * 60), seed, think_s, words)
+        crowd = _People(several, report, Budget(seconds=minutes * 60), seed, think_s, words, long_answers)
         anyio.run(_carry_out, crowd, people, None if is_calm else database, outages_s)
-    if not is_calm and not outages_s and max(report.waits_s, default=0.0) > WAIT_S:
+    # One that asks again may find a long answer at every board.
+    longest_s = WAIT_S + (_LONG_S if long_answers else 0.0)
+    if not is_calm and not outages_s and max(report.waits_s, default=0.0) > longest_s:
         report.tally.find(f"a client waited {max(report.waits_s):.1f} s for an answer to begin")
     first, common = percentile(report.first_token_s), percentile(report.common_queue_s)
-    if is_calm and first is not None and common is not None and first > SHARE * common:
+    share = MIXED_SHARE if long_answers else SHARE
+    if is_calm and first is not None and common is not None and first > share * common:
         report.tally.find(f"95 % waited less than {first} s, in a common queue than {common} s")
     return report
 
@@ -375,6 +398,7 @@ def main() -> int:
     parser.add_argument("--think", type=float, help="seconds between an answer and the next question; 18, or 90")
     parser.add_argument("--calm", action="store_true", help="kill nothing, and compare with a common queue")
     parser.add_argument("--outages", default="", help="seconds without the database, such as 10,100,300")
+    parser.add_argument("--long-answers", type=float, default=0.0, help="share of answers of 2,000 tokens")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     people, think_s = (50, 90.0) if given.calm else (16, 18.0)
@@ -382,7 +406,15 @@ def main() -> int:
     outages_s = [float(length) for length in given.outages.split(",") if length]
     # Each begins after a pause, and what waited is made up for.
     minutes = given.minutes if not outages_s else sum(outages_s, 30.0 * (1 + len(outages_s))) / 60
-    report = killed(minutes, people, think_s, given.seed, is_calm=given.calm, outages_s=outages_s)
+    report = killed(
+        minutes,
+        people,
+        think_s,
+        given.seed,
+        is_calm=given.calm,
+        outages_s=outages_s,
+        long_answers=given.long_answers,
+    )
     print(json.dumps(report.as_json(), indent=1))
     return 1 if report.tally.findings else 0
 

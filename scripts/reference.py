@@ -18,12 +18,14 @@ from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import SERVER_TYPES, ServerBase
 from rkllm_mcp.diagnostics.report import figures_of, settled_unknowns
-from rkllm_mcp.models.cards import ModelCard
+from rkllm_mcp.models.cards import ModelCard, list_models
+from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.sampling import OPTIONS, Api
 from rkllm_mcp.surfaces.cli.main import app
 from rkllm_mcp.surfaces.cli.options import examples, option_names, parameter_help, usage, value_name
 from rkllm_mcp.surfaces.http.app import ROUTES
 from rkllm_mcp.surfaces.http.errors import NOT_OFFERED, OLLAMA
+from rkllm_mcp.toolcalls.formats import SYNTAXES
 
 ENGLISH = read_catalogue("en")
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -226,6 +228,85 @@ def page_sampling() -> str:
     return f"/** @type {{[string, number, number, string][]}} */\nconst SAMPLING = [\n{lines}];"
 
 
+def templates() -> str:
+    """Every chat template in words."""
+    heads = ("template", "for", "turns", "tools are listed", "calls are written", "results come back", "thinking")
+    rows = [(f"`{name}`", *TEMPLATES.about(name).values()) for name in TEMPLATES]
+    return _table(heads, rows)
+
+
+def _cards() -> list[ModelCard]:
+    return [model.card for model in list_models([REPOSITORY / "models"])]
+
+
+def catalogue() -> str:
+    """Every model of the catalogue with what others measured of it."""
+    heads = ("name", "for", "template", "context", "tokens/s", "first token ms", "memory MB")
+    rows: list[Sequence[str]] = []
+    for card in _cards():
+        if card.source is None:
+            continue
+        speed, shares = card.published, card.tool_calls
+        measured = (speed.decode_tokens_per_second, speed.ttft_ms, speed.memory_mb) if speed else (None, None, None)
+        told = (shares.single_percent, shares.live_percent, shares.several_turns_percent) if shares else ()
+        file = f"`{card.source.repository}`" if card.source.repository else "convert it"
+        names = (f"`{card.name}`", card.task, f"`{card.template}`", str(card.context_tokens))
+        rows.append((*names, *map(_figure, measured), _figures(told), file))
+    return _table((*heads, "right calls: one turn / live / several turns", ".rkllm file"), rows)
+
+
+def gguf_files() -> str:
+    """Every model that there is as a GGUF file."""
+    cards = [(card.name, card.cpu) for card in _cards()]
+    rows = [(f"`{name}`", str(cpu.size_mb), cpu.licence, cpu.good_for) for name, cpu in cards if cpu is not None]
+    return _table(("name", "MB", "licence", "good for"), rows)
+
+
+def catalogue_sampling() -> str:
+    """The sampling of every card, those that are the same in one row, and where it was found."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for card in _cards():
+        if card.task == "chat" and not card.emulated:
+            own, thinking = card.sampling.model_dump(), card.sampling.thinking.model_dump()
+            names = ("temperature", "top_p", "top_k", "repeat_penalty", "presence_penalty")
+            told = [thinking[name] for name in names[:3] if thinking[name] is not None]
+            source = (card.sampling.source or "no recommendation found", card.sampling.read_in)
+            row = (*(_figure(own[name]) for name in names), _figures(told), *source)
+            rows.setdefault(row, []).append(f"`{card.name}`")
+    heads = ("models", "temperature", "top_p", "top_k", "repetition", "presence")
+    written = [(", ".join(models), *row) for row, models in rows.items()]
+    return _table((*heads, "thinking: temperature / top_p / top_k", "stated in", "read in"), written)
+
+
+def _figure(number: float | None) -> str:
+    return "" if number is None else f"{number:.10g}"
+
+
+def _figures(numbers: Sequence[float | None]) -> str:
+    return " / ".join(map(_figure, numbers))
+
+
+def syntaxes() -> str:
+    """Every syntax with an example of each of its forms."""
+    rows = [
+        (
+            f"`{name}`",
+            syntax.models,
+            "<br>".join(_code(form.example) for form in syntax.formats),
+            f"`{syntax.thinking}`",
+        )
+        for name, syntax in SYNTAXES.items()
+    ]
+    return _table(("syntax", "models", "a call", "thinking"), rows)
+
+
+def _code(text: str) -> str:
+    """Return a text on one line, as code; backticks in it need more around it, and a space at its ends."""
+    quotes = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    gap = " " if len(quotes) > 1 else ""
+    return f"{quotes}{gap}{' '.join(text.split())}{gap}{quotes}"
+
+
 # Generated parts: the file, the name in the marks around the part, and what writes it.
 # What the columns of the boards in docs/performance.md are called, and the keys of a report's board.
 _BOARD = {"board": "name", "SoC": "soc", "kernel": "kernel", "rknpu": "driver", "model": "model"}
@@ -276,6 +357,11 @@ def boards(folder: Path = BOARD_REPORTS) -> str:
 BLOCKS: Sequence[tuple[str, str, Callable[[], str]]] = (
     ("docs/configuration.md", "configuration", configuration),
     ("docs/models.md", "model card", model_card),
+    ("docs/models.md", "templates", templates),
+    ("docs/models.md", "catalogue", catalogue),
+    ("docs/models.md", "GGUF files", gguf_files),
+    ("docs/models.md", "sampling", catalogue_sampling),
+    ("docs/toolcalls.md", "syntaxes", syntaxes),
     ("docs/cli.md", "command line", command_line),
     ("docs/performance.md", "boards", boards),
     ("docs/openai.md", "parameters", parameters),

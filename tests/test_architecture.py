@@ -123,7 +123,7 @@ def _layers() -> Layers:
             "surfaces.tables": surface | {"surfaces.terminal"},
             "surfaces.invocation": surface | {"surfaces.terminal"},
             # surfaces.boards: what the boards of the configuration answer, for the command line and the page.
-            "surfaces.boards": known,
+            "surfaces.boards": known | {"surfaces.invitations"},
             # surfaces.invitations: how a new board gets what all share, for both sides of it.
             "surfaces.invitations": known,
             # surfaces.chat.host: the store that a conversation is read from, as a type.

@@ -32,8 +32,6 @@ from rkllm_mcp.text import collapse_whitespace
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TABLE = re.compile(r"^\s*\[")
-_SERVERS_TABLE = re.compile(r"^\s*\[\[\s*servers\s*\]\]")
-_SERVERS_SUBTABLE = re.compile(r"^\s*\[\[?\s*servers\s*\.")
 # An edit takes milliseconds; one that has not ended by then is stopped in a debugger, say.
 _LOCK_TIMEOUT_S = 10.0
 _LOCK_RETRY_S = 0.02
@@ -57,17 +55,29 @@ def _append_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
     _edit(path, before, after, lambda text: _with_block(text, blocks), f"add this by hand:\n{blocks}")
 
 
-def add_boards(path: Path, boards: Sequence[Mapping[str, Any]]) -> None:
-    """Append boards to a configuration file, creating it if necessary."""
+def set_boards(path: Path, boards: Sequence[Mapping[str, Any]]) -> None:
+    """Write the list of boards of a configuration file, creating it if necessary; ones that are there stay as they are.
+
+    A ConfigError for boards that cannot be in one list.
+    """
+    checked_servers({"boards": list(boards)}, "the list of boards", path)
     plain = [_plain(board) for board in boards]
-    blocks = "\n".join(f"[[boards]]\n{''.join(map(_line, board.items()))}" for board in plain)
     with _lock(path):
         before = _read_table(path)
-        after = {**before, "boards": [*before.get("boards", []), *plain]}
+        present: list[dict[str, Any]] = before.get("boards", [])
+        after = {**_without(before, "boards"), "boards": plain}
         if _is_json(path, before):
             _write_json(path, after)
             return
-        _edit(path, before, after, lambda text: _with_block(text, blocks), f"add this by hand:\n{blocks}")
+        added = plain[len(present) :] if plain[: len(present)] == present else plain
+        blocks = "\n".join(f"[[boards]]\n{''.join(map(_line, board.items()))}" for board in added)
+
+        def edit_text(text: str) -> str:
+            for _ in present if added is plain else ():
+                text = _without_block(text, 0, "boards")
+            return _with_block(text, blocks) if added else text
+
+        _edit(path, before, after, edit_text, f"write the boards by hand:\n{blocks}")
 
 
 def add_server(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,7 +93,7 @@ def add_server(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_servers(raw: Mapping[str, Any], source: str, path: Path) -> Config:
-    """Check servers that may be used on another day, with every variable set; ``path`` is their future file."""
+    """Check entries that may be used on another day, with every variable set; ``path`` is their future file."""
     names = re.findall(r"\$\{(?:env:)?([A-Za-z_]\w*)", json.dumps(raw))
     every_variable = {**dict.fromkeys(names, "http://unset.invalid"), **os.environ}
     return build_config(raw, every_variable, source, path.absolute())
@@ -306,15 +316,16 @@ def _names(before: Mapping[str, Any]) -> str:
     return ", ".join([*names, *before.get("mcpServers", {})]) or "none"
 
 
-def _without_block(text: str, index: int) -> str:
-    """Return the text without the ``index``-th ``[[servers]]``, the comment directly above it and its sub-tables."""
+def _without_block(text: str, index: int, section: str = "servers") -> str:
+    """Return the text without the ``index``-th ``[[section]]``, the comment directly above it and its sub-tables."""
+    table, subtable = rf"\s*\[\[\s*{section}\s*\]\]", rf"\s*\[\[?\s*{section}\s*\."
     lines = text.splitlines(keepends=True)
-    starts = [number for number, line in enumerate(lines) if _SERVERS_TABLE.match(line)]
+    starts = [number for number, line in enumerate(lines) if re.match(table, line)]
     if not 0 <= index < len(starts):
         return text
     start = starts[index]
     end = start + 1
-    while end < len(lines) and (not _TABLE.match(lines[end]) or _SERVERS_SUBTABLE.match(lines[end])):
+    while end < len(lines) and (not _TABLE.match(lines[end]) or re.match(subtable, lines[end])):
         end += 1
     # Comments and blank lines above the next table belong to that table.
     while end < len(lines) and end > start + 1 and lines[end - 1].lstrip().startswith("#"):

@@ -34,7 +34,7 @@ from rkllm_mcp.config.servers import ServerConfig, StdioServer, is_own
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.text import Language, language_of_setting
 
-_SPEECH_ADDRESS = r"^(wyoming://[^/\s#]+/?|https?://[^/\s]+\S*)$"
+_SPEECH_ADDRESS = r"^(wyoming://[^/\s#]+/?|https?://[^/\s]+\S*|sherpa:[^#]+(#[A-Za-z-]+)?)$"
 
 Occasion: TypeAlias = Literal["failed", "too_long", "no_answer", "busy"]
 
@@ -173,6 +173,10 @@ class ServiceSection(Section):
     agent_port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """Port at which HAProxy's agent-check learns how many requests this board takes at once: one, and one more for each
     answer that waits for a person. For `agent_port` of `[[boards]]`.
+    """
+    boards_secret: Annotated[str, Field(min_length=32)] | None = None
+    """What boards of one list prove to each other with: that a new list, or a question for their state, is a board's.
+    `rkllm-mcp boards invite` makes it, and `boards join` writes it.
     """
     queue: NotNegative = 32
     """Answers that may wait per key, and 32 times as many evaluations; further requests get a Retry-After."""
@@ -333,8 +337,13 @@ class BoardSection(Section):
     `https://board1.example.org:8443` for one that TLS protects; `http://` and the address when not given.
     """
     key: Annotated[str, Field(min_length=1)] | None = None
-    """Key with which they ask it, such as one of `rkllm-mcp service keys`; without it they pass on the key of the
-    caller, which the program at the address learns, over `https://` and on this machine, and ask without a key else.
+    """Key with which they ask it, such as one of `rkllm-mcp service keys`. Without it they prove themselves with
+    `[service] boards_secret`; without that, too, they pass on the key of the caller, which the program at the address
+    learns, over `https://` and on this machine, and ask without a key else.
+    """
+    ssh: Annotated[str, Field(pattern=r"^[A-Za-z0-9_\[][A-Za-z0-9._@:%\[\]-]*$")] | None = None
+    """Where `rkllm-mcp boards update` reaches it by ssh, such as `pi@192.168.1.11` or a host of `~/.ssh/config`; the
+    host of `address` when not given. No other board gives or changes it.
     """
 
     @property
@@ -499,11 +508,12 @@ class SpeechSection(Section):
     """Speech: the programs that make text of recordings and sound of texts."""
 
     stt: Annotated[str, Field(pattern=_SPEECH_ADDRESS)] | None = None
-    """The program that recognises speech: `wyoming://127.0.0.1:10300`, or `http://127.0.0.1:8000/v1#MODEL` for one with
+    """What recognises speech: `sherpa:FOLDER` for a model of sherpa-onnx in a process of its own (`sherpa:FOLDER#ja` if
+    only Japanese is spoken), `wyoming://127.0.0.1:10300` for a program, `http://127.0.0.1:8000/v1#MODEL` for one with
     OpenAI's API; none when not given.
     """
     tts: Annotated[str, Field(pattern=_SPEECH_ADDRESS)] | None = None
-    """The program that speaks, with an address like `stt`; none when not given."""
+    """What speaks, with an address like `stt`; none when not given."""
     voice: Annotated[str, Field(min_length=1)] | None = None
     """The voice of answers; the program's own choice when not given."""
     api_key: Annotated[str, Field(min_length=1)] | None = None

@@ -193,11 +193,11 @@ def _faults(config: Config) -> list[str]:
 
 
 def _keyless_boards(config: Config) -> Iterator[str]:
-    boards = enumerate(config.boards)
+    boards = enumerate(() if config.service.boards_secret else config.boards)
     if names := [config.board_name(index) for index, board in boards if not (board.key or board.is_private)]:
         yield (
             f"boards: {', '.join(names)} would be asked with the key of the caller over plain HTTP, so they are asked "
-            "without a key, and their models and queues are not shown; set key in their entries"
+            "without a key, and their models and queues are not shown; set key in their entries, or let them join"
         )
 
 

@@ -117,6 +117,8 @@ class SamplingCard(SamplingValues):
     """Of rounds that may call a tool."""
     source: str = ""
     """Publisher's document with the values for answers and thinking."""
+    read_in: Literal["", "original", "copy", "quoted"] = ""
+    """Where that document was read: in the publisher's repository, in a copy, or in what others quote from it."""
 
 
 class ModelCard(Section):

@@ -2,7 +2,7 @@
 
 A file has the fields of ``ChatTemplate``; ``[prefix]`` those of ``PrefixLayout``, and ``[tools]`` those of
 ``ToolForm``, without the texts that are empty. ``base`` names the template, and ``form`` the tool form, whose fields
-are the defaults.
+are the defaults. ``[about]`` is the row of docs/models.md.
 """
 
 from __future__ import annotations
@@ -61,8 +61,12 @@ class Templates(Mapping[str, ChatTemplate]):
         if name not in self._read:
             if name not in self._names:
                 raise KeyError(name)
-            self._read[name] = self._template(parse_toml((_FOLDER / f"{name}.toml").read_text("utf-8")))
+            self._read[name] = self._template(self._table(name))
         return self._read[name]
+
+    def about(self, name: str) -> Mapping[str, str]:
+        """Return in words what the form of a template is."""
+        return self._table(name)["about"]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -74,8 +78,12 @@ class Templates(Mapping[str, ChatTemplate]):
     def _names(self) -> list[str]:
         return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
+    def _table(self, name: str) -> dict[str, Any]:
+        return parse_toml((_FOLDER / f"{name}.toml").read_text("utf-8"))
+
     def _template(self, table: dict[str, Any]) -> ChatTemplate:
         base, prefix, tools = table.pop("base", None), table.pop("prefix", None), table.pop("tools", None)
+        del table["about"]
         values = _values(table)
         if prefix is not None:
             values["head_form"] = PrefixLayout(**_values(prefix))
@@ -100,4 +108,4 @@ def _values(table: Mapping[str, Any]) -> dict[str, Any]:
     return {**table, **lists, **constants}
 
 
-TEMPLATES: Mapping[str, ChatTemplate] = Templates()
+TEMPLATES = Templates()

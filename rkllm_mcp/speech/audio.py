@@ -116,9 +116,20 @@ def read_wav(data: bytes) -> Sound:
             content = file.readframes(MOST_SECONDS * rate + 1)
     except (wave.Error, EOFError, OSError) as error:
         raise SoundError(f"the WAV cannot be read ({error}); send whole numbers of 8 to 32 bits (PCM)") from None
+    return from_pcm(content, channels, width, rate)
+
+
+def from_pcm(content: bytes, channels: int, width: int, rate: int) -> Sound:
+    """Return samples of any channels, bytes and rate at ``RATE``.
+
+    Raises:
+        SoundError: there are none, too many, or their form is impossible.
+    """
+    if not (1 <= channels <= 64 and 1 <= width <= 4 and 1_000 <= rate <= 384_000):
+        raise SoundError(f"the recording has {channels} channels and {rate} samples a second; record again")
     frames = len(content) // (width * channels)
     _check_length(frames, rate)
-    samples = _from_pcm(content[: frames * width * channels], width).reshape(frames, channels)
+    samples = _to_16_bits(content[: frames * width * channels], width).reshape(frames, channels)
     mono = samples[:, 0] if channels == 1 else samples.mean(axis=1, dtype=_np.float32).astype(_np.int16)
     return Sound(_np.ascontiguousarray(mono, "<i2").tobytes(), rate).at(RATE)
 
@@ -130,7 +141,7 @@ def _check_length(frames: int, rate: int) -> None:
         raise SoundError(f"the recording is longer than {MOST_SECONDS // 60} minutes; send it in parts")
 
 
-def _from_pcm(content: bytes, width: int) -> Any:
+def _to_16_bits(content: bytes, width: int) -> Any:
     """Return samples of 8, 16, 24 or 32 bits as 16 bits: the two highest bytes of each."""
     if width == 1:
         return (_np.frombuffer(content, _np.uint8).astype(_np.int16) - 128) << 8

@@ -1,4 +1,4 @@
-"""The programs that recognise and speak: a Wyoming server, or a service with OpenAI's API.
+"""The programs that recognise and speak: a Wyoming server, a service with OpenAI's API, or a model in a process.
 
     recording ─▶ 16 kHz samples ─▶ Recogniser.transcribe ─▶ pieces of text
     text ─▶ sentences ─▶ Speaker.speak ─▶ sound
@@ -10,10 +10,11 @@ program that dies, hangs or answers something else costs one request.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
@@ -23,10 +24,11 @@ import httpx2
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.messages import as_list, as_mapping
 from rkllm_mcp.speech.audio import MOST_SECONDS, RATE, Sound, SoundError, blocks_of, read_recording, wav_of
+from rkllm_mcp.speech.process import process_of
 from rkllm_mcp.text import shorten
 
 if TYPE_CHECKING:
-    from wyoming.client import AsyncTcpClient
+    from wyoming.client import AsyncClient
     from wyoming.event import Event
 
     from rkllm_mcp.config.sections import SpeechSection
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 _CONNECT_S = 10.0
 _REASON_CHARS = 200
 _WYOMING_PORT = 10_300
+SHERPA = "sherpa:"
 # As much as ten minutes of sound at 48 kHz.
 _MOST_SOUND_BYTES = MOST_SECONDS * 48_000 * 2
 
@@ -83,6 +86,10 @@ class Recogniser(Protocol):
         """Yield the generator of the pieces of a recording; ``language`` is a code such as ``ja``, or empty."""
         ...
 
+    async def languages(self) -> tuple[str, ...]:
+        """Return the codes of the languages that the program names."""
+        ...
+
 
 class Speaker(Protocol):
     """Makes sound of text."""
@@ -100,7 +107,7 @@ def recogniser_of(section: SpeechSection) -> Recogniser | None:
     """Return the program that recognises speech; None if none is configured."""
     if section.stt is None:
         return None
-    if section.stt.startswith("wyoming:"):
+    if not section.stt.startswith("http"):
         return _Wyoming(section.stt, section.timeout_s)
     return _OpenAI(section.stt, section)
 
@@ -109,28 +116,47 @@ def speaker_of(section: SpeechSection) -> Speaker | None:
     """Return the program that speaks; None if none is configured."""
     if section.tts is None:
         return None
-    if section.tts.startswith("wyoming:"):
+    if not section.tts.startswith("http"):
         return _Wyoming(section.tts, section.timeout_s, section.voice)
     return _OpenAI(section.tts, section)
 
 
 class _Wyoming:
-    """A program that speaks Wyoming; one connection for each request, as Home Assistant does."""
+    """A program that speaks Wyoming, or a model in a process of this program; one connection for each request."""
 
     def __init__(self, address: str, timeout_s: float, voice: str | None = None) -> None:
         self._address, self._timeout_s, self._voice = address, timeout_s, voice
+        folder, _, language = address.removeprefix(SHERPA).partition("#")
+        self._process = process_of(Path(folder).expanduser(), language) if address.startswith(SHERPA) else None
+
+    async def _client(self) -> AsyncClient:
+        """Return a client that is connected; the process of a model is started for it."""
+        from wyoming.client import AsyncTcpClient, AsyncUnixClient  # an extra
+
+        if self._process is None:
+            parts = urlsplit(self._address)
+            client: AsyncClient = AsyncTcpClient(parts.hostname or "", parts.port or _WYOMING_PORT)
+        else:
+            path = await anyio.to_thread.run_sync(self._process.start, abandon_on_cancel=True)
+            client = AsyncUnixClient(path)
+        with anyio.fail_after(_CONNECT_S):
+            await client.connect()
+        return client
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[AsyncTcpClient, None]:
+    async def _connected(self) -> AsyncGenerator[AsyncClient, None]:
         if find_spec("wyoming") is None:
             raise SpeechError(self._address, "needs the library wyoming", "run 'rkllm-mcp install speech'")
-        from wyoming.client import AsyncTcpClient  # an extra
-
-        parts = urlsplit(self._address)
-        client = AsyncTcpClient(parts.hostname or "", parts.port or _WYOMING_PORT)
         try:
-            with anyio.fail_after(_CONNECT_S):
-                await client.connect()
+            try:
+                client = await self._client()
+            except OSError:
+                if self._process is None:
+                    raise
+                # It ended by itself in this moment.
+                client = await self._client()
+        except RuntimeError as error:
+            raise SpeechError(self._address, f"does not start: {shorten(str(error), _REASON_CHARS)}") from None
         except (OSError, TimeoutError) as error:
             raise SpeechError(self._address, f"cannot be reached ({error or 'no answer'})") from None
         try:
@@ -146,7 +172,7 @@ class _Wyoming:
             with anyio.CancelScope(shield=True), anyio.move_on_after(1), suppress(OSError):
                 await client.disconnect()
 
-    async def _events(self, client: AsyncTcpClient) -> AsyncGenerator[Event, None]:
+    async def _events(self, client: AsyncClient) -> AsyncGenerator[Event, None]:
         """Yield what the program sends; its error and its end are a SpeechError."""
         while True:
             event = await client.read_event()
@@ -173,22 +199,33 @@ class _Wyoming:
             await _send(client, "audio-stop", {})
             yield self._pieces(client)
 
-    async def _pieces(self, client: AsyncTcpClient) -> AsyncGenerator[SpokenText, None]:
+    async def _pieces(self, client: AsyncClient) -> AsyncGenerator[SpokenText, None]:
         is_streamed = False
         async for event in self._events(client):
             if event.type == "transcript-chunk":
                 is_streamed = True
-                yield SpokenText(str(event.data["text"]))
+                # The process of a model has the times, too.
+                end_s = event.data.get("end_s")
+                times = (0.0, None) if end_s is None else (float(event.data["start_s"]), float(end_s))
+                yield SpokenText(str(event.data["text"]), *times)
             elif event.type == "transcript-stop":
                 return
             elif event.type == "transcript" and not is_streamed:
                 yield SpokenText(str(event.data["text"]))
                 return
 
-    async def speak(self, text: str, voice: str = "", speed: float = 1.0) -> Sound:  # noqa: ARG002
-        """See ``Speaker.speak``; Wyoming has no speed."""
+    async def languages(self) -> tuple[str, ...]:
+        """See ``Recogniser.languages``."""
+        programs = await self._described("asr")
+        models = [as_mapping(model) for each in programs for model in as_list(each.get("models"))]
+        return tuple(dict.fromkeys(str(code) for model in models for code in as_list(model.get("languages"))))
+
+    async def speak(self, text: str, voice: str = "", speed: float = 1.0) -> Sound:
+        """See ``Speaker.speak``; Wyoming has no speed, which only the process of a model takes."""
         name = voice or self._voice
         wishes: dict[str, Any] = {"text": text, "voice": {"name": name}} if name else {"text": text}
+        if self._process is not None:
+            wishes["speed"] = speed
         samples, rate = bytearray(), 0
         async with self._connected() as client:
             await _send(client, "synthesize", wishes)
@@ -206,21 +243,26 @@ class _Wyoming:
 
     async def voices(self) -> tuple[NamedVoice, ...]:
         """See ``Speaker.voices``."""
+        voices = [
+            as_mapping(each) for program in await self._described("tts") for each in as_list(program.get("voices"))
+        ]
+        return tuple(
+            NamedVoice(str(voice["name"]), tuple(map(str, as_list(voice.get("languages")))))
+            for voice in voices
+            if voice.get("name")
+        )
+
+    async def _described(self, kind: str) -> list[Mapping[str, Any]]:
+        """Return the programs of a kind that the server names."""
         async with self._connected() as client:
             await _send(client, "describe", {})
             async for event in self._events(client):
                 if event.type == "info":
-                    programs = map(as_mapping, as_list(event.data.get("tts")))
-                    voices = [as_mapping(voice) for each in programs for voice in as_list(each.get("voices"))]
-                    return tuple(
-                        NamedVoice(str(voice["name"]), tuple(map(str, as_list(voice.get("languages")))))
-                        for voice in voices
-                        if voice.get("name")
-                    )
-        return ()
+                    return [as_mapping(program) for program in as_list(event.data.get(kind))]
+        return []
 
 
-async def _send(client: AsyncTcpClient, kind: str, data: dict[str, Any], payload: bytes | None = None) -> None:
+async def _send(client: AsyncClient, kind: str, data: dict[str, Any], payload: bytes | None = None) -> None:
     # Not the classes of wyoming.audio, which import a module that Python 3.13 no longer has.
     from wyoming.event import Event
 
@@ -281,6 +323,10 @@ class _OpenAI:
             yield SpokenText(str(body["text"]))
         except (KeyError, TypeError, ValueError) as error:
             raise SpeechError(self._address, f"answered something else than a transcription ({error})") from None
+
+    async def languages(self) -> tuple[str, ...]:
+        """See ``Recogniser.languages``; OpenAI's API names none."""
+        return ()
 
     async def speak(self, text: str, voice: str = "", speed: float = 1.0) -> Sound:
         """See ``Speaker.speak``."""

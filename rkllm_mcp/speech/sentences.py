@@ -61,6 +61,15 @@ def sentences_of(text: str) -> Iterator[str]:
         yield from _parts_of(waiting + end)
 
 
+def whole_sentences(text: str) -> str:
+    """Return the beginning of a text that still grows, up to the end of its last whole sentence."""
+    # A block of code that is still open ends later.
+    if text.count("```") % 2:
+        text = text[: text.rindex("```")]
+    ends = [match.end() for match in _END.finditer(text) if match.end() < len(text)]
+    return text[: ends[-1]] if ends else ""
+
+
 def _split(text: str) -> Iterator[str]:
     ends = [match.end() for match in _END.finditer(text)]
     for start, end in pairwise([0, *ends, len(text)]):

@@ -1,8 +1,9 @@
-"""The boards of ``[[boards]]``, asked over HTTP: how each is, and what models they have."""
+"""The boards of ``[[boards]]``, asked over HTTP: how each is, what models they have, and to take a new list."""
 
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,15 @@ from rkllm_base.answers import Answer, AnswerLimits, AnswerRefusedError, fetch, 
 from rkllm_mcp.config.sections import BoardSection, Config
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import as_list, as_mapping
+from rkllm_mcp.surfaces.invitations import NONCE_BYTES, JoinKeys, board_header
 
 # A board that takes longer to say how it is has lost its power or its network.
 _STATUS_LIMITS = AnswerLimits(total_s=5.0, size_bytes=256 * 1024)
 _LIST_LIMITS = AnswerLimits(total_s=2.0, size_bytes=4 * 2**20)
 # Clocks are asked for over a network.
 _SAME_CLOCK_S = 5.0
+# Of an entry, what each board has for itself.
+_OWN_KEYS = frozenset({"ssh"})
 # The most models of a board that are listed; a board has one loaded, and the rest is on its disk.
 _MOST_MODELS = 1000
 
@@ -91,12 +95,14 @@ class _Figures(_FromBoard):
     compared: _Compared | None = None
 
 
-async def board_statuses(boards: Mapping[str, BoardSection], headers: Mapping[str, str]) -> list[BoardStatus]:
-    """Return the state of each board, asked at the same time; ``headers`` are the caller's, see ``_ask_board``."""
+async def board_statuses(
+    boards: Mapping[str, BoardSection], headers: Mapping[str, str], secret: str | None = None
+) -> list[BoardStatus]:
+    """Return the state of each board, asked at the same time; for ``headers`` and ``secret`` see ``_ask_board``."""
     statuses: dict[str, BoardStatus] = {}
 
     async def ask(name: str, board: BoardSection) -> None:
-        statuses[name] = await _board_status(name, board, headers)
+        statuses[name] = await _board_status(name, board, headers, secret)
 
     async with anyio.create_task_group() as tasks:
         for name, board in boards.items():
@@ -104,9 +110,9 @@ async def board_statuses(boards: Mapping[str, BoardSection], headers: Mapping[st
     return [statuses[name] for name in boards]
 
 
-async def _board_status(name: str, board: BoardSection, headers: Mapping[str, str]) -> BoardStatus:
+async def _board_status(name: str, board: BoardSection, headers: Mapping[str, str], secret: str | None) -> BoardStatus:
     try:
-        ready, shown = await _ask_board(board, ("/readyz", "/v1/board"), headers, _STATUS_LIMITS)
+        ready, shown = await _ask_board(board, ("/readyz", "/v1/board"), headers, secret, _STATUS_LIMITS)
         answered_at = time.time()
         readiness = _read(_Readiness, ready)
         if not ready.is_success:
@@ -117,7 +123,9 @@ async def _board_status(name: str, board: BoardSection, headers: Mapping[str, st
         if behind := readiness.behind:
             state += f" ({behind.entries} changes wait for the database, {behind.seconds:.0f} s)"
         if not shown.is_success:
-            if not board.key and not board.is_private:
+            if not board.key and secret is not None:
+                state += " (it has another boards_secret, or its clock is wrong; 'rkllm-mcp boards join' there)"
+            elif not board.key and not board.is_private:
                 state += f" (set key in the [[boards]] entry of {name}: the caller's does not go over plain HTTP)"
             return BoardStatus(name, board.address, True, state)
         figures = _read(_Figures, shown)
@@ -174,15 +182,27 @@ def duration(seconds: float) -> str:
 
 
 async def _ask_board(
-    board: BoardSection, paths: Sequence[str], headers: Mapping[str, str], limits: AnswerLimits
+    board: BoardSection, paths: Sequence[str], headers: Mapping[str, str], secret: str | None, limits: AnswerLimits
 ) -> list[Answer]:
-    """Ask a board for some paths one after the other, with its key, or with the caller's if no one can read it."""
-    sent = dict(headers) if board.is_private else {}
-    if board.key:
-        sent = {"Authorization": f"Bearer {board.key}"}
-    client = httpx2.AsyncClient(headers=sent, timeout=limits.total_s, trust_env=False, verify=board.url is not None)
-    async with client:
-        return [await fetch(client, "GET", f"{board.base_url}{path}", limits) for path in paths]
+    """Ask a board for some paths one after the other.
+
+    With its key, or a proof of the secret that all boards share, or the caller's key if no one can read that.
+    """
+    answers: list[Answer] = []
+    for path in paths:
+        sent = dict(headers) if board.is_private else {}
+        if board.key or secret is not None:
+            sent = {"Authorization": f"Bearer {board.key}" if board.key else board_header(secret or "", path)}
+        client = _client_of(board, sent, limits)
+        async with client:
+            answers.append(await fetch(client, "GET", f"{board.base_url}{path}", limits))
+    return answers
+
+
+def _client_of(board: BoardSection, headers: Mapping[str, str], limits: AnswerLimits) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(
+        headers=dict(headers), timeout=limits.total_s, trust_env=False, verify=board.url is not None
+    )
 
 
 def _read(model: type[ModelT], answer: Answer) -> ModelT:
@@ -208,7 +228,12 @@ def named_boards(config: Config) -> dict[str, BoardSection]:
 
 
 async def models_of(
-    boards: Mapping[str, BoardSection], path: str, field: str, entry: type[ModelT], headers: Mapping[str, str]
+    boards: Mapping[str, BoardSection],
+    path: str,
+    field: str,
+    entry: type[ModelT],
+    headers: Mapping[str, str],
+    secret: str | None = None,
 ) -> dict[str, list[ModelT]]:
     """Return the entries of each board's list of models, by its name and in the order of boards.
 
@@ -218,7 +243,7 @@ async def models_of(
 
     async def ask(name: str, board: BoardSection) -> None:
         try:
-            [answer] = await _ask_board(board, (path,), headers, _LIST_LIMITS)
+            [answer] = await _ask_board(board, (path,), headers, secret, _LIST_LIMITS)
             listed = as_mapping(read_json(answer.content) if answer.is_success else None)
             if len(entries := as_list(listed.get(field))) <= _MOST_MODELS:
                 lists[name] = [_validate(entry, value) for value in entries]
@@ -229,3 +254,59 @@ async def models_of(
         for name, board in boards.items():
             tasks.start_soon(ask, name, board)
     return {name: lists[name] for name in boards if name in lists}
+
+
+def listed_boards(config: Config) -> list[dict[str, Any]]:
+    """Return the entries of ``[[boards]]`` as all boards have them: with their names, without what is this board's."""
+    boards = enumerate(config.boards)
+    return [
+        {**board.model_dump(mode="json", exclude_unset=True, exclude=set(_OWN_KEYS)), "name": config.board_name(number)}
+        for number, board in boards
+    ]
+
+
+def taken_boards(config: Config, raw: Sequence[Mapping[str, Any]], given: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return the entries of a board's file after it got a list; what is in it already is written as it was.
+
+    Args:
+        config: the configuration of the board.
+        raw: its entries as its file has them, before variables are put in.
+        given: the list.
+    """
+    here = {entry["address"]: (entry, dict(written)) for entry, written in zip(listed_boards(config), raw, strict=True)}
+    taken: list[dict[str, Any]] = []
+    for entry in given:
+        # What decides where this board's owner logs in is never another board's to give.
+        new = {name: part for name, part in entry.items() if name not in _OWN_KEYS}
+        old, written = here.get(str(entry.get("address")), ({}, {}))
+        own = {name: written[name] for name in _OWN_KEYS if name in written}
+        taken.append({"name": new.get("name"), **written} if old == new else {**new, **own})
+    return taken
+
+
+async def send_boards(
+    boards: Mapping[str, BoardSection], secret: str, listed: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """Give each of these boards the list; return why one did not take it, by its name."""
+    problems: dict[str, str] = {}
+
+    async def send(name: str, board: BoardSection) -> None:
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        box = JoinKeys.of_boards(secret, nonce).seal({"boards": list(listed), "at": time.time()})
+        body = {"nonce": nonce.hex(), "box": box.hex()}
+        try:
+            client = _client_of(board, {}, _STATUS_LIMITS)
+            async with client:
+                answer = await client.post(f"{board.base_url}/v1/boards:list", json=body)
+            if not answer.is_success:
+                message = as_mapping(as_mapping(read_json(answer.content)).get("error")).get("message")
+                problems[name] = str(message or f"HTTP {answer.status_code}")[:200]
+        except httpx2.HTTPError as error:
+            problems[name] = f"not reachable ({str(error) or type(error).__name__})"
+        except AnswerRefusedError as error:
+            problems[name] = f"unreadable: {error}"
+
+    async with anyio.create_task_group() as tasks:
+        for name, board in boards.items():
+            tasks.start_soon(send, name, board)
+    return {name: problems[name] for name in boards if name in problems}

@@ -1,10 +1,11 @@
-"""Invitations of a board to the boards that are there: a code opens the settings that all share, once.
+"""What boards of one list believe each other: a new board by a code, the others by the secret that all share.
 
     code ─▶ id, which is sent, and secret, which is not ─▶ scrypt with a number of the new board ─▶ two keys
     the new board's request has a proof made with one; the answer is encrypted with the other, and has a proof, too
+    boards_secret ─▶ HMAC with a number of the sender ─▶ two keys for a new list; or the proof of one GET
 
-The secret has 78 random bits, so that a recorded answer cannot be opened by trying: no certificate is needed. The
-cipher is HMAC-SHA256 in counter mode, encrypt-then-MAC, of the standard library; a pair of keys encrypts one answer.
+The secret of a code has 78 random bits, so that a recorded answer cannot be opened by trying: no certificate is needed.
+The cipher is HMAC-SHA256 in counter mode, encrypt-then-MAC, of the standard library; a pair of keys encrypts one text.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import hmac
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,11 @@ NONCE_BYTES = 16
 _LETTERS = "ABCDEFGHJKMNPQRSTVWXYZ23456789"
 _ID_LETTERS, _SECRET_LETTERS, _GROUP = 4, 16, 4
 _HASH_BYTES = 32
+
+
+# What a board proves is believed for so long, by its clock; the same list is not taken twice.
+FRESH_S = 600.0
+_SCHEME = "Board "
 
 
 class WrongCodeError(Exception):
@@ -77,9 +83,9 @@ def split_code(code: str) -> tuple[str, str]:
     return letters[:_ID_LETTERS], letters[_ID_LETTERS:]
 
 
-def join_message(number: str, nonce: bytes, address: str, port: int, model: str) -> bytes:
-    """Return what the proof of a request is made of."""
-    return json.dumps([number, nonce.hex(), address, port, model]).encode()
+def join_message(number: str, nonce: bytes, board: Sequence[str | int | bool]) -> bytes:
+    """Return what the proof of a request is made of; ``board`` is what it says of the new board."""
+    return json.dumps([number, nonce.hex(), *board]).encode()
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,12 @@ class JoinKeys:
 
     _cipher: bytes
     _mac: bytes
+
+    @classmethod
+    def of_boards(cls, secret: str, nonce: bytes) -> JoinKeys:
+        """Return the keys of ``[service] boards_secret``, which is too long to be tried, and of a random number."""
+        cipher, mac = (hmac.digest(secret.encode(), use + nonce, "sha256") for use in (b"cipher", b"mac"))
+        return cls(cipher, mac)
 
     @classmethod
     def derive(cls, secret: str, nonce: bytes) -> JoinKeys:
@@ -115,3 +127,28 @@ class JoinKeys:
         blocks = range(0, len(text), _HASH_BYTES)
         stream = b"".join(hmac.digest(self._cipher, start.to_bytes(8, "big"), "sha256") for start in blocks)
         return bytes(one ^ other for one, other in zip(text, stream, strict=False))
+
+
+def new_boards_secret() -> str:
+    """Return a new ``[service] boards_secret``."""
+    return secrets.token_urlsafe(_HASH_BYTES)
+
+
+def board_header(secret: str, path: str) -> str:
+    """Return the Authorization with which a board asks another one for ``path``: good for this GET, ten minutes."""
+    nonce, at = secrets.token_hex(NONCE_BYTES), f"{time.time():.0f}"
+    return f"{_SCHEME}{nonce} {at} {_proof_of_get(secret, path, nonce, at)}"
+
+
+def is_board(header: str, secret: str, path: str) -> bool:
+    """Return True if an Authorization was made with the secret, for this path and now."""
+    words = header.removeprefix(_SCHEME).split(" ") if header.startswith(_SCHEME) else []
+    if len(words) != 3 or not words[1].isdecimal():
+        return False
+    nonce, at, proof = words
+    is_made_with_it = hmac.compare_digest(_proof_of_get(secret, path, nonce, at).encode(), proof.encode())
+    return is_made_with_it and abs(time.time() - int(at)) <= FRESH_S
+
+
+def _proof_of_get(secret: str, path: str, nonce: str, at: str) -> str:
+    return hmac.digest(secret.encode(), f"GET {path} {nonce} {at}".encode(), "sha256").hex()

@@ -55,7 +55,7 @@ def _calls(text: str, tool: ToolSpec, names: Iterable[str]) -> Iterator[Mapping[
         (*DEFAULT_FORMATS, *(call_format for syntax in SYNTAXES.values() for call_format in syntax.formats))
     )
     tools = [replace(tool, name=name) for name in names]
-    detector = Detector(tools, [Syntax("any", tuple(formats), bare_anywhere=True)])
+    detector = Detector(tools, [Syntax("any", "", tuple(formats), bare_anywhere=True)])
     for event in (*detector.feed(text), *detector.finish()):
         if isinstance(event, ToolCallDetected):
             yield event.arguments

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
@@ -253,6 +254,90 @@ async def test_the_status_shows_each_board_and_which_is_gone(them: Boards, tmp_p
     lines = shown.stdout.decode().splitlines()
     assert (shown.returncode, len(lines)) == (1, 4)
     assert ["not reachable" in line for line in lines] == [False, False, True, False]
+
+
+# --- updating --------------------------------------------------------------------------------------------------------
+
+# In the place of ssh: it leaves a note, and ends with the code that the test writes when the board is back.
+SSH = """#!/bin/sh
+[ "$1" = -- ] || exit 64
+echo "$3" >"$ASKED/$2.new"
+mv "$ASKED/$2.new" "$ASKED/$2"
+while [ ! -s "$ASKED/$2.done" ]; do sleep 0.1; done
+exit "$(cat "$ASKED/$2.done")"
+"""
+
+
+@pytest.mark.parametrize("failing", ["", "board2"])
+async def test_an_update_takes_one_board_after_the_other_under_load_and_ends_with_the_first_that_fails(
+    them: Boards, tmp_path: Path, failing: str
+) -> None:
+    asked = tmp_path / "asked"
+    asked.mkdir()
+    (tmp_path / "ssh").write_text(SSH, "utf-8")
+    (tmp_path / "ssh").chmod(0o755)
+    entries = "".join(
+        f'[[boards]]\naddress = "{board.address}"\nssh = "{name}"\n' for name, board in them.boards.items()
+    )
+    file = tmp_path / "boards.toml"
+    file.write_text(entries, "utf-8")
+    command = [sys.executable, "-m", "rkllm_mcp", "--config", str(file), "boards", "update"]
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "ASKED": str(asked)}
+    answers: list[int] = []
+    order: list[str] = []
+    is_over = anyio.Event()
+
+    async def people() -> None:
+        while not is_over.is_set():
+            async with client_of(them) as client:
+                answer = await client.post("/v1/chat/completions", json=chat(f"echo u{len(answers)}"))
+                answers.append(answer.status_code)
+
+    async def logins() -> None:
+        for name in NAMES:
+            await until((asked / name).exists)
+            order.append(name)
+            assert (asked / name).read_text("utf-8").split()[1:] == ["rkllm-mcp", "update", "--restart"]
+            # It stops after its answers and is started again; where it failed, the old release.
+            them.boards[name].process.terminate()
+            await anyio.to_thread.run_sync(them.boards[name].process.wait)
+            await anyio.to_thread.run_sync(them.start, name)
+            (asked / f"{name}.done").write_text("1" if name == failing else "0", "utf-8")
+
+    code, told = 0, ""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(people)
+        tasks.start_soon(logins)
+        done = await anyio.run_process(command, check=False, env=environment)
+        code, told = done.returncode, " ".join(done.stderr.decode().split())
+        is_over.set()
+        if failing:
+            tasks.cancel_scope.cancel()
+    assert len(answers) >= 3
+    assert set(answers) == {200}
+    if failing:
+        assert (code, order) == (2, ["board1", "board2"]), told
+        assert "board2: 'rkllm-mcp update --restart' ended with exit code 1" in told
+        assert "Not updated: board3" in told
+        assert "board1: 0." in told
+    else:
+        assert (code, order) == (0, list(NAMES)), told
+        assert told.count("takes questions") == len(NAMES)
+
+
+async def test_no_board_is_updated_while_another_takes_no_questions(them: Boards, tmp_path: Path) -> None:
+    entries = "".join(f'[[boards]]\naddress = "{board.address}"\n' for board in them.boards.values())
+    file = tmp_path / "boards.toml"
+    file.write_text(entries, "utf-8")
+    command = [sys.executable, "-m", "rkllm_mcp", "--config", str(file), "boards", "update"]
+    them.kill("board3")
+    done = await anyio.run_process(command, check=False)
+    assert done.returncode == 2
+    told = " ".join(done.stderr.decode().split())
+    assert "board3 takes no questions (not reachable" in told
+    assert "rkllm-mcp boards update board1 board2" in told
+    nothing = await anyio.run_process([*command, "board4"], check=False)
+    assert "there is no board 'board4'" in nothing.stderr.decode()
 
 
 # --- leaving and waiting ---------------------------------------------------------------------------------------------

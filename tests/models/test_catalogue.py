@@ -47,20 +47,6 @@ def test_the_models_of_the_search_are_no_chat_models() -> None:
     }
 
 
-def test_the_page_about_getting_models_has_each_gguf_file_of_the_catalogue() -> None:
-    page = (
-        (REPOSITORY / "docs" / "models.md")
-        .read_text("utf-8")
-        .partition("### For the CPU of a PC\n")[2]
-        .partition("\n### ")[0]
-    )
-    rows = [line for line in page.splitlines() if re.match(r"\| `[\w.-]+` \| \d+ \|", line)]
-    cards = [(model.name, model.card.cpu) for model in list_models([REPOSITORY / "models"])]
-    assert rows == [
-        f"| `{name}` | {cpu.size_mb} | {cpu.licence} | {cpu.good_for} |" for name, cpu in cards if cpu is not None
-    ]
-
-
 def test_published_shares_of_right_calls_name_their_source() -> None:
     told = [model for model in CATALOGUE if model.card.tool_calls is not None]
     assert len(told) == 12
@@ -128,23 +114,6 @@ def test_sampling_suits_calls_and_no_marker_is_left_out(model: ModelFolder) -> N
     # Figures that are not the low ones for calls name their source.
     assert sampling.answer == sampling.tools or card.sampling.source or card.emulated
     assert not card.skip_special_token
-
-
-def test_the_documentation_lists_the_sampling_of_every_entry() -> None:
-    page = (REPOSITORY / "docs" / "models.md").read_text("utf-8")
-    lines = page.partition("### Sampling of the catalogue\n")[2].partition("\n## ")[0].splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
-    listed = {name.strip("`"): row[1:7] for row in rows for name in row[0].split(", ")}
-    in_cards: dict[str, list[str]] = {}
-    for model in CATALOGUE:
-        card = model.card.sampling.model_dump()
-        thinking = [card["thinking"][name] for name in ("temperature", "top_p", "top_k")]
-        answer = [card[name] for name in ("temperature", "top_p", "top_k", "repeat_penalty", "presence_penalty")]
-        in_cards[model.name] = [
-            *("" if value is None else f"{value:g}" for value in answer),
-            " / ".join(f"{value:g}" for value in thinking if value is not None),
-        ]
-    assert listed == in_cards
 
 
 @every_entry

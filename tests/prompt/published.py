@@ -7,6 +7,7 @@ to them) and which of our documented differences have to be applied to what come
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import jinja2
 
+from rkllm_base.settings import parse_toml
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.template import Before, ChatTemplate, before_next
@@ -113,6 +115,15 @@ class Family:
     @property
     def template(self) -> ChatTemplate:
         return TEMPLATES[self.name]
+
+
+def read_family(name: str, adjusted: Callable[[str], str] | None = None) -> Family:
+    """The family of a template, with what its file's line ``{#- Family: … -#}`` says."""
+    said = re.search(r"^\{#- Family: (.*)-#\}$", (FOLDER / f"{name}.jinja").read_text("utf-8"), re.MULTILINE)
+    assert said, f"{name}.jinja has no line '{{#- Family: … -#}}'"
+    fields: dict[str, Any] = parse_toml(f"family = {{ {said[1]} }}")["family"]
+    not_for = tuple(fields.pop("not_for", ()))
+    return Family(name, not_for=not_for, adjusted=adjusted or _same, **fields)
 
 
 def text_of(segments: Sequence[Segment]) -> str:

@@ -1,4 +1,5 @@
-"""Text models in ONNX that are small enough to be written here: an embedder and a cross-encoder of a dozen words.
+"""Models in ONNX that are small enough to be written here: an embedder and a cross-encoder of a dozen words, ears and
+voices that sherpa-onnx loads.
 
 ONNX is protobuf, and these models need only a few of its messages, so they are written field by field: nobody has to
 install a library that writes ONNX, or fetch a model.
@@ -9,7 +10,7 @@ Followed: onnx.proto3 of ONNX 1.16; the numbers are its field numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 MEANINGS = (("sea", "ocean", "海"), ("mountain", "peak", "山"), ("river", "stream", "川"))
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 WORDS = (*_SPECIAL, *(word for words in MEANINGS for word in words))
-_FLOAT, _INT64 = 1, 7
+_FLOAT, _INT32, _INT64 = 1, 6, 7
+# Sound of a voice for each letter or sign, samples; and the rate.
+VOICE_STEP, VOICE_RATE = 256, 22_050
 
 
 def write_embedder(
@@ -86,6 +89,78 @@ def write_reranker(folder: Path) -> Path:
     return _write(folder, "model.onnx", _model(nodes, constants, inputs, [_value("logits", _FLOAT, ("texts", 1))]))
 
 
+def write_recogniser(folder: Path, words: Sequence[str] = ("good", "morning")) -> Path:
+    """A SenseVoice that hears the same words in every recording."""
+    marks = ("<blank>", "<|en|>", "<|NEUTRAL|>", "<|Speech|>", "<|withitn|>")
+    tokens = (*marks, *(f"\u2581{word}" for word in words))
+    folder.mkdir(parents=True, exist_ok=True)
+    listed = "".join(f"{token} {number}\n" for number, token in enumerate(tokens))
+    (folder / "tokens.txt").write_text(listed, "utf-8")
+    features, heard = 560, np.eye(len(tokens), dtype=np.float32)[None, 1:] * 9
+    constants = [
+        _tensor("heard", heard),
+        _tensor("weights", np.zeros((features, len(tokens)), np.float32)),
+        _tensor("silence", np.eye(1, len(tokens), dtype=np.float32)[0]),
+    ]
+    nodes = [
+        _node("MatMul", ["x", "weights"], ["products"]),
+        _node("Add", ["products", "silence"], ["rest"]),
+        _node("Concat", ["heard", "rest"], ["logits"], axis=1),
+    ]
+    inputs = [_value("x", _FLOAT, ("one", "frames", features))]
+    inputs += [_value(name, _INT32, ("one",)) for name in ("x_length", "language", "text_norm")]
+    ones = ",".join(["1"] * features)
+    languages = {f"lang_{code}": 0 for code in ("auto", "zh", "en", "ja", "ko", "yue", "nospeech")}
+    properties = {
+        "lfr_window_size": 7,
+        "lfr_window_shift": 6,
+        "normalize_samples": 0,
+        "neg_mean": ones,
+        "inv_stddev": ones,
+        "model_type": "sense_voice_ctc",
+        "version": 2,
+        "vocab_size": len(tokens),
+        "comment": "iic/SenseVoiceSmall",
+        **languages,
+        "with_itn": 14,
+        "without_itn": 15,
+    }
+    outputs = [_value("logits", _FLOAT, ("one", "all", len(tokens)))]
+    (folder / "model.int8.onnx").write_bytes(_model(nodes, constants, inputs, outputs, properties))
+    return folder
+
+
+def write_voice(folder: Path, name: str = "en_US-tiny-low", speakers: int = 1) -> Path:
+    """A voice of Piper, in which each sign of the sounds is a click of ``VOICE_STEP`` samples."""
+    folder.mkdir(parents=True, exist_ok=True)
+    signs = "_^$ abcdefghijklmnopqrstuvwxyz\u02c8.,!?;:"
+    (folder / "tokens.txt").write_text("".join(f"{sign} {number}\n" for number, sign in enumerate(signs)), "utf-8")
+    click = np.linspace(0.01, -0.01, VOICE_STEP, dtype=np.float32)[None, None]
+    nodes = [
+        _node("Cast", ["input"], ["numbers"], to=_FLOAT),
+        _node("Unsqueeze", ["numbers", "last"], ["column"]),
+        _node("Mul", ["column", "click"], ["clicks"]),
+        _node("Reshape", ["clicks", "flat"], ["output"]),
+    ]
+    constants = [_tensor("last", np.array([-1])), _tensor("click", click), _tensor("flat", np.array([1, 1, -1]))]
+    inputs = [_value("input", _INT64, ("one", "signs")), _value("input_lengths", _INT64, ("one",))]
+    inputs.append(_value("scales", _FLOAT, (3,)))
+    if speakers > 1:
+        inputs.append(_value("sid", _INT64, ("one",)))
+    properties = {
+        "model_type": "vits",
+        "comment": "piper",
+        "language": "English",
+        "voice": "en-us",
+        "has_espeak": 1,
+        "n_speakers": speakers,
+        "sample_rate": VOICE_RATE,
+    }
+    outputs = [_value("output", _FLOAT, ("one", "one", "samples"))]
+    (folder / f"{name}.onnx").write_bytes(_model(nodes, constants, inputs, outputs, properties))
+    return folder
+
+
 def _write(folder: Path, file: str, network: bytes) -> Path:
     (folder / file).parent.mkdir(parents=True, exist_ok=True)
     (folder / file).write_bytes(network)
@@ -109,7 +184,11 @@ def _tokenizer() -> Tokenizer:
 
 
 def _model(
-    nodes: Sequence[bytes], constants: Sequence[bytes], inputs: Sequence[bytes], outputs: Sequence[bytes]
+    nodes: Sequence[bytes],
+    constants: Sequence[bytes],
+    inputs: Sequence[bytes],
+    outputs: Sequence[bytes],
+    properties: Mapping[str, object] | None = None,
 ) -> bytes:
     graph = b"".join(
         [
@@ -121,7 +200,9 @@ def _model(
         ]
     )
     ir_version, opset = 8, 13
-    return _number(1, ir_version) + _field(7, graph) + _field(8, _number(2, opset))
+    metadata = [_field(1, key.encode()) + _field(2, str(text).encode()) for key, text in (properties or {}).items()]
+    head = _number(1, ir_version) + _field(7, graph) + _field(8, _number(2, opset))
+    return head + b"".join(_field(14, entry) for entry in metadata)
 
 
 def _node(kind: str, inputs: Sequence[str], outputs: Sequence[str], **integers: int) -> bytes:

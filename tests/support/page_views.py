@@ -160,6 +160,13 @@ def busy_service() -> PageService:
 def views(visit: Visit, service: PageService) -> Iterator[str]:
     """The name of each view while the page shows it, everything in it unfolded."""
     yield "welcome"
+    visit.page.click("#microphone")
+    visit.page.wait_for_selector("#listening-line >> text=stt")
+    yield "microphone"
+    # The line of a microphone that hears, which the browser of these walks does not have.
+    visit.page.evaluate("for (const id of ['listening-level', 'converse']) document.getElementById(id).hidden = false")
+    yield "microphone, listening"
+    visit.page.click("#listening-close")
     yield from _conversations(visit, service)
     yield from _drawers(visit)
     yield from _new_server(visit, service)

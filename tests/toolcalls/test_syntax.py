@@ -32,7 +32,7 @@ ARROW = CallFormat(
     example="=>TOOL{…};",
     closers=(";",),
 )
-FAMILY = Syntax("arrow", (ARROW,))
+FAMILY = Syntax("arrow", "", (ARROW,))
 
 
 def _calls(text: str, syntaxes: list[str | Syntax]) -> list[tuple[str, object]]:
@@ -48,7 +48,7 @@ def test_an_unknown_family_is_one_declaration() -> None:
     assert events_of("a => b, x=", syntaxes=[FAMILY]) == [Text("a => b, x=")]
 
 
-BARE = Syntax("bare", (PYTHON_LIST,))
+BARE = Syntax("bare", "", (PYTHON_LIST,))
 
 
 def test_a_form_without_a_marker_is_a_call_only_where_the_answer_begins_and_names_a_tool() -> None:
@@ -115,7 +115,7 @@ def test_every_example_is_a_call_in_its_own_syntax(name: str) -> None:
         example = example.replace("{…}", "{}").replace("KEY", "k").replace("VALUE", "v")
         if form.read is read_named_json:
             assert "{}" in example
-        calls = _calls(example, [Syntax("one", (form,))])
+        calls = _calls(example, [Syntax("one", "", (form,))])
         assert [call for call, _ in calls] == ["anything"], (form.name, example)
 
 

@@ -10,28 +10,48 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
+import socket
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
+import anyio
 import httpx2
 import typer
+from anyio import to_thread
 
+from rkllm_base.addresses import is_loopback
 from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch, read_json
+from rkllm_base.installation import installed_extras
+from rkllm_mcp.app.preview import reached_host
+from rkllm_mcp.app.settings import EMULATOR
 from rkllm_mcp.config import editing
 from rkllm_mcp.config.loading import read_file
 from rkllm_mcp.config.secrets import is_hashed, redacted_text
-from rkllm_mcp.config.sections import BoardSection, Config
-from rkllm_mcp.errors import UsageError
+from rkllm_mcp.config.sections import BoardSection, Config, web_address
+from rkllm_mcp.errors import ConfigError, RuntimeUnusableError, UsageError
 from rkllm_mcp.messages import as_mapping
-from rkllm_mcp.surfaces.boards import board_statuses, differences, named_boards
+from rkllm_mcp.models.cards import ModelFolder, choose_model, model_directories
+from rkllm_mcp.surfaces.boards import (
+    BoardStatus,
+    board_statuses,
+    differences,
+    listed_boards,
+    named_boards,
+    send_boards,
+)
 from rkllm_mcp.surfaces.cli.files import filled_template, write_whole
 from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, option
+from rkllm_mcp.surfaces.cli.service import SYSTEM_STATE
 from rkllm_mcp.surfaces.invitations import NONCE_BYTES, JoinKeys, WrongCodeError, join_message, split_code
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
-from rkllm_mcp.surfaces.running_service import service_for
+from rkllm_mcp.surfaces.running_service import RunningService, running_services, service_for
 
 app = typer.Typer(no_args_is_help=True)
 # Text of a request with an image, by API: OpenAI's chat and responses, Anthropic's, Ollama's.
@@ -43,10 +63,13 @@ _BYTES_PER_TOKEN = 4
 # The board that had a chat or a conversation last, by its number.
 _THREAD = "var(txn.thread),table_server_id(threads)"
 _CONVERSATION = "var(txn.conversation),table_server_id(conversations)"
-_READABLE = 0o644
+_READABLE, _PRIVATE = 0o644, 0o600
+_POSTGRES_PORT = 5432
 _JOIN_LIMITS = AnswerLimits(total_s=20.0, size_bytes=256 * 1024)
-
-
+# A login by ssh runs no profile, which would have the folder of the user's programs.
+_UPDATE = 'PATH="$HOME/.local/bin:$PATH" rkllm-mcp update --restart'
+# From the start of its service until a board is asked in vain.
+_BACK_S, _LOOK_S = 60.0, 0.5
 KEY_VARIABLE = "RKLLM_MCP_KEY"
 
 
@@ -94,7 +117,7 @@ async def status_command(session: Session, as_json: AsJson = False) -> int:
     key = next(filter(None, keys), "")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     boards = named_boards(config)
-    statuses = await board_statuses(boards, headers)
+    statuses = await board_statuses(boards, headers, config.service.boards_secret)
     word = session.terminal.word
     rows = [
         (
@@ -125,7 +148,8 @@ async def invite_command(session: Session) -> None:
 
     The service of this board must be running; the new board asks it with 'rkllm-mcp boards join ADDRESS'.
     """
-    service = service_for(session.config())
+    config = session.config()
+    service = service_for(config) or _system_service(config)
     if service is None:
         raise UsageError("the service of this configuration is not running here; 'rkllm-mcp service start' starts it")
     headers = {"Authorization": f"Bearer {service.key}"}
@@ -136,7 +160,20 @@ async def invite_command(session: Session) -> None:
     if not answer.is_success:
         raise UsageError(str(as_mapping(told.get("error")).get("message")))
     sys.stdout.write(f"{told['code']}\n")
-    session.status("On the new board, within ten minutes: rkllm-mcp boards join ADDRESS (of this board)")
+    port = urlsplit(service.address).port or config.service.port
+    if is_loopback(config.service.host):
+        address = f"127.0.0.1:{port}"
+        session.status('Only this machine reaches this board: host = "0.0.0.0" in its [service] opens it to others')
+    else:
+        address = web_address(reached_host(config.service.host), port).removeprefix("http://")
+    session.status(f"On the new board, within ten minutes: rkllm-mcp boards join {address}")
+
+
+def _system_service(config: Config) -> RunningService | None:
+    """Return the service of this configuration that the system's systemd runs, if this account may ask it."""
+    with suppress(PermissionError):
+        return next((each for each in running_services(SYSTEM_STATE) if each.is_for(config)), None)
+    return None
 
 
 @command(app, "join")
@@ -144,51 +181,188 @@ async def join_command(
     session: Session,
     address: Annotated[str, argument("A board that is there, such as 192.168.1.11:8080.", "ADDRESS")],
     code: Annotated[str | None, option("The code of 'boards invite'; asked for when not given.", "CODE")] = None,
-    model: Annotated[str, option("The model that this board answers with.", "NAME", "--model-name")] = "",
-    port: Annotated[int, option("Port of the service of this board.", "PORT")] = 8080,
+    model: Annotated[
+        str, option("The model that this board answers with, if not its own.", "NAME", "--model-name")
+    ] = "",
+    port: Annotated[
+        int | None, option("Port of the service of this board, if not that of its configuration.", "PORT")
+    ] = None,
 ) -> None:
     """Get what the boards share from one of them, and write it into the configuration of this board."""
     target = session.target_file()
     before = read_file(target) if target.exists() else {}
+    config = session.config()
     if taken := [name for name in ("store", "boards") if name in before]:
         raise UsageError(f"{target} has [{taken[0]}] already; take it out, or write the new board into it by hand")
+    own = None if model else _own_model(config)
+    sees = own is not None and own.encoder is not None
+    model = own.name if own is not None else model
+    port = port or config.service.port
     number, secret = split_code(code if code is not None else typer.prompt("Code", err=True))
     nonce = secrets.token_bytes(NONCE_BYTES)
     keys = JoinKeys.derive(secret, nonce)
-    proof = keys.proof_of(join_message(number, nonce, "", port, model))
-    body = {"invitation": number, "nonce": nonce.hex(), "port": port, "model": model, "proof": proof.hex()}
+    proof = keys.proof_of(join_message(number, nonce, ("", port, model, sees)))
+    told = {"port": port, "model": model, "vision": sees}
+    body = {"invitation": number, "nonce": nonce.hex(), **told, "proof": proof.hex()}
     url = address if "://" in address else f"http://{address}"
     try:
         client = httpx2.AsyncClient(trust_env=False, timeout=_JOIN_LIMITS.total_s)
         async with client:
             answer = await client.post(f"{url}/v1/boards:join", json=body)
-        told = as_mapping(read_json(answer.content))
+        given = as_mapping(read_json(answer.content))
     except (httpx2.HTTPError, AnswerRefusedError) as error:
         raise UsageError(f"no board answers at {url} ({error}); give the host and port of one") from None
     if not answer.is_success:
-        raise UsageError(str(as_mapping(told.get("error")).get("message") or f"{url} does not let boards join"))
+        raise UsageError(str(as_mapping(given.get("error")).get("message") or f"{url} does not let boards join"))
     try:
-        shared = keys.open(bytes.fromhex(str(told.get("box", ""))))
+        shared = keys.open(bytes.fromhex(str(given.get("box", ""))))
     except (WrongCodeError, ValueError):
         raise UsageError(f"what {url} answered was not made with this code; make another one there") from None
-    _write_joined(session, target, shared)
+    if shared["store"]:
+        shared["store"] = _reached_from_here(shared["store"], urlsplit(url).hostname or "")
+    _write_joined(session, target, shared, port if port != config.service.port else None)
 
 
-def _write_joined(session: Session, target: Path, shared: Mapping[str, Any]) -> None:
+def _own_model(config: Config) -> ModelFolder:
+    """Return the model of a configuration; a UsageError if there is none."""
+    if config.provider.kind != "rkllm":
+        raise UsageError("a remote service answers here, by no model's name; give one with --model-name")
+    try:
+        return choose_model(config.model, model_directories(), emulated=config.runtime.library == EMULATOR)
+    except (RuntimeUnusableError, ConfigError) as error:
+        raise UsageError(f"{error}; or give the name of its model with --model-name") from None
+
+
+def _reached_from_here(store: str, host: str) -> str:
+    """Return the address of a database that is on the machine of the board that was asked, from this one."""
+    parts = urlsplit(store)
+    if is_loopback(host) or not (parts.hostname and is_loopback(parts.hostname)):
+        return store
+    login, at, _ = parts.netloc.rpartition("@")
+    there = web_address(host, parts.port or _POSTGRES_PORT).removeprefix("http://")
+    return parts._replace(netloc=f"{login}{at}{there}").geturl()
+
+
+def _write_joined(session: Session, target: Path, shared: Mapping[str, Any], port: int | None) -> None:
     """Write what a board has got into its configuration, and say what that is."""
     if not target.exists():
         write_whole(target, "")
-    editing.set_value(target, "service", "api_keys", shared["api_keys"])
-    editing.set_value(target, "service", "host", "0.0.0.0")  # noqa: S104  (the proxy and the other boards ask it)
+    # Another address than its own is what the owner chose for this board.
+    service: dict[str, Any] = {"api_keys": shared["api_keys"], "boards_secret": shared["boards_secret"]}
+    if is_loopback(session.config().service.host):
+        service["host"] = "0.0.0.0"  # noqa: S104  (the proxy and the other boards ask it)
+    if port is not None:
+        service["port"] = port
+    for key, setting in service.items():
+        editing.set_value(target, "service", key, setting)
     if shared["store"]:
         editing.set_value(target, "store", "url", shared["store"])
-    editing.add_boards(target, shared["boards"])
+    editing.set_boards(target, shared["boards"])
+    target.chmod(_PRIVATE)
     names = ", ".join(board["name"] for board in shared["boards"])
     session.status(f"Written to {target}, for this account alone: this board is {shared['name']}.")
-    session.status("  [service] host and api_keys")
+    session.status(f"  [service] {', '.join(service)}")
     session.status(f"  [store] url, {redacted_text(shared['store'])}" if shared["store"] else "  no shared database")
     session.status(f"  [[boards]]: {names}")
+    _say_missed(session, shared["missed"])
+    if shared["store"] and "postgres" not in installed_extras():
+        session.status("The database needs the library for it on this board: rkllm-mcp install postgres")
     session.status("Now start this board's service, and write HAProxy's file again: rkllm-mcp boards haproxy.")
+
+
+def _say_missed(session: Session, missed: Mapping[str, str]) -> None:
+    for name, problem in missed.items():
+        session.status(f"{name} has not got the list ({problem}); when it is back: rkllm-mcp boards share")
+
+
+@command(app, "share")
+async def share_command(session: Session) -> int:
+    """Give all boards the list of this one, after it was changed by hand; exit code 1 unless all took it."""
+    config = session.config()
+    secret = config.service.boards_secret
+    if secret is None:
+        raise UsageError("this board has no boards_secret, by which the others know it; 'boards invite' makes one")
+    boards = named_boards(config)
+    missed = await send_boards(boards, secret, listed_boards(config))
+    if taken := [name for name in boards if name not in missed]:
+        session.status(f"Their list is this one now: {', '.join(taken)}")
+    _say_missed(session, missed)
+    return EXIT_ANSWER_FAILED if missed else EXIT_DONE
+
+
+@command(app, "update")
+async def update_command(
+    session: Session,
+    names: Annotated[list[str] | None, argument("The boards to update. Default: all.", "NAME")] = None,
+) -> None:
+    """Update the program on one board after the other, by ssh; the first that fails is the last.
+
+    On each: its service finishes its answers and stops, 'rkllm-mcp update' runs, the service starts, and the board must
+    take questions again. It needs a login by ssh at each board and, there, sudo for systemctl.
+    """
+    config = session.config()
+    boards = named_boards(config)
+    if unknown := [name for name in names or () if name not in boards]:
+        raise UsageError(f"there is no board {unknown[0]!r}; there are {', '.join(boards)}")
+    chosen = [name for name in boards if name in (names or boards)]
+    # This machine last: this program imports what it needs of itself until its end.
+    chosen.sort(key=lambda name: _is_here(boards[name]))
+    secret = config.service.boards_secret
+    statuses = {each.name: each for each in await board_statuses(boards, {}, secret)}
+    if not names and (away := [each for each in statuses.values() if not each.is_ready]):
+        others = " ".join(name for name in chosen if statuses[name].is_ready)
+        advice = f"mend it first, or leave it out: rkllm-mcp boards update {others}"
+        raise UsageError(f"{away[0].name} takes no questions ({away[0].state}); {advice}")
+    for number, name in enumerate(chosen):
+        session.status(f"{name}: updating …")
+        problem = ""
+        if code := await to_thread.run_sync(_run_at, boards[name], _UPDATE):
+            problem = f"'rkllm-mcp update --restart' ended with exit code {code}"
+        after = await _status_once_ready(name, boards[name], secret)
+        if not after.is_ready:
+            problem = " and ".join(filter(None, [problem, f"it takes no questions ({after.state})"]))
+        if problem:
+            left = ", ".join(chosen[number + 1 :]) or "none"
+            raise UsageError(f"{name}: {problem}; mend it there, then go on. Not updated: {left}")
+        session.status(f"{name}: {_release(statuses[name])} → {_release(after)}, takes questions")
+
+
+async def _status_once_ready(name: str, board: BoardSection, secret: str | None) -> BoardStatus:
+    """Return the state of a board as soon as it takes questions, at the latest after a minute."""
+    until = anyio.current_time() + _BACK_S
+    while True:
+        [status] = await board_statuses({name: board}, {}, secret)
+        if status.is_ready or anyio.current_time() > until:
+            return status
+        await anyio.sleep(_LOOK_S)
+
+
+def _release(status: BoardStatus) -> str:
+    return (status.compared or {}).get("version") or "an unknown release"
+
+
+def _is_here(board: BoardSection) -> bool:
+    """Return True if a board is this machine, where no ssh is needed."""
+    if board.ssh is not None:
+        return False
+    host = urlsplit(f"//{board.address}").hostname or ""
+    with suppress(OSError), socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        # Only an address of this machine can be bound.
+        probe.bind((host, 0))
+        return True
+    return False
+
+
+def _run_at(board: BoardSection, line: str) -> int:
+    """Run a line of a shell on a board, at this terminal, and return its exit code."""
+    words = ["sh", "-c", line]
+    if not _is_here(board):
+        host = urlsplit(f"//{board.address}").hostname or ""
+        # With a terminal, sudo there can ask for a password; a host's name is never read as an option.
+        words = ["ssh", *(["-t"] if sys.stdin.isatty() else []), "--", board.ssh or host, line]
+        if shutil.which("ssh") is None:
+            raise UsageError("ssh is not installed; run 'rkllm-mcp update --restart' on each board in turn")
+    return subprocess.run(words, check=False, stdout=sys.stderr).returncode
 
 
 def haproxy_configuration(config: Config, certificate: str | None = None) -> str:

@@ -188,8 +188,29 @@ def _install(names: Sequence[str]) -> None:
 
 
 @command(app, "update")
-def update_command(session: Session) -> int:
+def update_command(
+    session: Session,
+    restart: Annotated[
+        bool, flag("Stop the service first, and start it again after that, also if nothing was updated.", "--restart")
+    ] = False,
+) -> int:
     """Update the program with what installed it: uv, pipx, pip or apt."""
+    words = _update_words()
+    if not restart:
+        return _update(session, words)
+    unit = service.find_installed("restart")
+    session.status("Stopping the service after the answers under way …")
+    # A program whose files are replaced while it runs imports parts of both releases.
+    unit.run("stop", service.UNIT_NAME, advice=unit.log_command, by_sudo=True)
+    try:
+        return _update(session, words)
+    finally:
+        unit.run("start", service.UNIT_NAME, advice=unit.log_command, by_sudo=True)
+        session.status("Started.")
+
+
+def _update_words() -> list[str]:
+    """Return the command that updates the program; a UsageError if it has to be updated by hand."""
     words = installer_command("upgrade")
     if is_debian_package() and not _has_apt_source():
         raise UsageError(
@@ -199,6 +220,10 @@ def update_command(session: Session) -> int:
     if words is None:
         folder = shlex.quote(str(Path(__file__).resolve().parents[3]))
         raise UsageError(f"this is a checkout; update it with: cd {folder} && git pull && scripts/setup")
+    return words
+
+
+def _update(session: Session, words: list[str]) -> int:
     session.status(" ".join(words))
     optional = installed_extras()
     code = _run_installer(words)

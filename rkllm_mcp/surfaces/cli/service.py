@@ -160,9 +160,12 @@ class UnitLocation:
         """The command line of systemctl."""
         return ["systemctl", *(["--user"] if self.is_user else []), *words]
 
-    def run(self, *words: str, advice: str = "") -> str:
-        """Run systemctl and return its output; if it fails, a ServiceControlError ends with ``advice``."""
-        command = self.systemctl(*words)
+    def run(self, *words: str, advice: str = "", by_sudo: bool = False) -> str:
+        """Run systemctl and return its output; if it fails, a ServiceControlError ends with ``advice``.
+
+        With ``by_sudo`` an account that is not root's uses sudo for the system's unit.
+        """
+        command = [*(["sudo"] if by_sudo and not self.is_user and os.geteuid() else []), *self.systemctl(*words)]
         see = f"; see: {advice}" if advice else ""
         began = int(time.time())
         try:
@@ -324,7 +327,7 @@ def restart(session: Session, is_user: _User = False) -> int:
 
 
 def _control(session: Session, verb: str, *, is_user: bool) -> int:
-    unit = _find_installed(verb, is_user=is_user)
+    unit = find_installed(verb, is_user=is_user)
     unit.run(verb, UNIT_NAME, advice=unit.log_command)
     session.status("Started." if verb == "start" else "Stopped." if verb == "stop" else "Restarted.")
     return EXIT_DONE
@@ -339,7 +342,7 @@ def logs(
 ) -> int:
     """Show the log of the service, from the journal."""
     del session
-    unit = _find_installed("logs", is_user=is_user)
+    unit = find_installed("logs", is_user=is_user)
     if shutil.which("journalctl") is None:
         raise UsageError("this machine has no journalctl; the log is where its system keeps that of services")
     words = ["journalctl", *unit.journal, "-n", str(lines), "--no-pager"]
@@ -348,7 +351,7 @@ def logs(
     return EXIT_DONE
 
 
-def _find_installed(verb: str, *, is_user: bool) -> UnitLocation:
+def find_installed(verb: str, *, is_user: bool = False) -> UnitLocation:
     """Return the installed unit: the user's with ``is_user`` or if only that exists; else a UsageError."""
     _need_systemctl(verb)
     locations = [UnitLocation(True)] if is_user else [UnitLocation(False), UnitLocation(True)]

@@ -1,4 +1,4 @@
-"""Speech on the command line: ``rkllm-mcp voice`` asks the programs of ``[speech]``."""
+"""Speech on the command line: ``rkllm-mcp voice`` asks the programs and models of ``[speech]``."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 import anyio
 import typer
 
+from rkllm_base.addresses import is_loopback
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.speech.audio import MOST_BYTES, Sound, read_recording, wav_of
 from rkllm_mcp.speech.engines import recogniser_of, speaker_of
 from rkllm_mcp.speech.sentences import sentences_of
 from rkllm_mcp.surfaces.cli.files import write_new
-from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, option
-from rkllm_mcp.surfaces.invocation import Session
+from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, option
+from rkllm_mcp.surfaces.invocation import Session, open_socket
 from rkllm_mcp.surfaces.terminal import printable
 
 if TYPE_CHECKING:
     from rkllm_mcp.speech.engines import Speaker
 
 app = typer.Typer(no_args_is_help=True)
+_WYOMING_PORT = 10_300
 
 
 def _missing(key: str, port: int) -> UsageError:
@@ -57,7 +59,7 @@ async def transcribe_command(
     """Print the text of a recording."""
     recogniser = recogniser_of(session.config().speech)
     if recogniser is None:
-        raise _missing("stt", 10_300)
+        raise _missing("stt", _WYOMING_PORT)
     sound = await read_recording(_content_of(file))
     async with recogniser.transcribe(sound, language) as pieces:
         text = "".join([piece.text async for piece in pieces]).strip()
@@ -100,3 +102,28 @@ async def list_command(session: Session, as_json: AsJson = False) -> None:
     rows = [(voice.name, ", ".join(voice.languages)) for voice in voices]
     listing = session.terminal.table(("NAME", "LANGUAGES"), rows) if rows else ""
     session.show(value, listing, as_json=as_json, none="The program names no voices; --voice takes any of its own.")
+
+
+@command(app, "serve")
+async def serve_command(
+    session: Session,
+    wyoming: Annotated[bool, flag("By Wyoming, Home Assistant's protocol; there is no other.", "--wyoming")] = False,
+    host: Annotated[
+        str, option("Address to listen on; every machine that reaches it may use it.", "ADDRESS")
+    ] = "127.0.0.1",
+    port: Annotated[int, option("Port to listen on; 0 for a free one.", "PORT", min=0, max=65_535)] = _WYOMING_PORT,
+) -> None:
+    """Serve what [speech] configures to Home Assistant: ears and a mouth, by Wyoming."""
+    del wyoming
+    from rkllm_mcp.speech.server import SpeechServer, listen
+
+    section = session.config().speech
+    server = SpeechServer(recogniser_of(section), speaker_of(section))
+    if server.recogniser is None and server.speaker is None:
+        raise _missing("stt", _WYOMING_PORT)
+    opened = open_socket(host, port)
+    async with await listen(server, opened):
+        session.status(f"Home Assistant may connect to {host}, port {opened.getsockname()[1]}")
+        if not is_loopback(host):
+            session.status("Wyoming has neither keys nor encryption: every machine that reaches it may use it")
+        await anyio.sleep_forever()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import Any, cast
 
 import anyio.to_thread
@@ -21,7 +20,7 @@ from rkllm_mcp.app.preview import Gauges, read_gauges
 from rkllm_mcp.app.settings import store_limits
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.errors import StoreError
-from rkllm_mcp.surfaces.boards import board_statuses, duration, named_boards
+from rkllm_mcp.surfaces.boards import duration
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
 from rkllm_mcp.surfaces.http.middleware import needs_key
@@ -32,7 +31,6 @@ from rkllm_mcp.surfaces.http.state import (
     MEBIBYTE,
     OWNER,
     ServiceState,
-    caller_headers,
     id_prefix,
     service_of,
     tenant_of,
@@ -243,38 +241,6 @@ class Me(DocumentedModel):
     listens: bool = Field(description="A program that recognises speech is configured.")
     speaks: bool = Field(description="A program that speaks is configured.")
     settings: dict[str, str] = Field(description="What the client has chosen on the page, by name.")
-
-
-class BoardOfSeveral(DocumentedModel):
-    """A board of `[[boards]]`, as it answered now; null for figures that it does not tell."""
-
-    name: str
-    address: str
-    is_ready: bool
-    state: str = Field(description="ready, or the reason why it takes no questions.")
-    model: str | None
-    running: int | None
-    waiting: int | None
-    temperature_c: float | None
-    uptime_s: float | None
-    compared: dict[str, Any] | None
-    """What the boards are compared by, with clock_ahead_s against the board that was asked."""
-
-
-class Boards(DocumentedModel):
-    """The boards of `[[boards]]`, in its order."""
-
-    boards: list[BoardOfSeveral] = Field(description="Empty where none are configured.")
-
-
-@Route("GET", "/v1/boards", answers=(RouteResponse(Boards),), problems=(403,))
-async def all_boards(request: Request) -> dict[str, Any]:
-    """State of every board."""
-    if request.state.tenant:
-        raise HTTPError(403, "the boards tell of everybody; only a key of the owner shows them")
-    config = service_of(request).config
-    statuses = await board_statuses(named_boards(config), caller_headers(request)) if config.boards else []
-    return {"boards": [asdict(status) for status in statuses]}
 
 
 @Route("GET", "/v1/board", answers=(RouteResponse(Board),))

@@ -14,7 +14,6 @@ from starlette.requests import Request
 
 from rkllm_base.addresses import is_loopback
 from rkllm_mcp.app.preview import reached_host
-from rkllm_mcp.config.editing import add_boards
 from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.config.sections import RIGHTS, web_address
 from rkllm_mcp.surfaces.http import bodies
@@ -22,7 +21,6 @@ from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.owner import check_own, refusal_of_adding
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
 from rkllm_mcp.surfaces.http.state import OWNER, service_of, tenant_of
-from rkllm_mcp.surfaces.invitations import WrongCodeError, join_message
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.tenants import Tenant
@@ -108,78 +106,6 @@ async def add_key(request: Request) -> dict[str, Any]:
         raise HTTPError(403, f"this key has no right to {', '.join(missing)}, so it grants none", code="key_purpose")
     device, key = await tenant.app.store.devices.add(body.name, body.allow, request.state.parent)
     return shown(NewDevice, device, key=key, allow=device.rights)
-
-
-class Invitation(DocumentedModel):
-    """A code for a new board."""
-
-    code: str = Field(description="For one board, ten minutes and five tries.")
-
-
-class JoinBody(bodies.RequestBody):
-    """A board that wants to join."""
-
-    invitation: str = Field(min_length=4, max_length=4, description="The first group of its code.")
-    nonce: str = Field(min_length=32, max_length=64, description="A random number of the board, in hexadecimal.")
-    address: str = Field("", max_length=256, description="Host and port of its service; its own when not given.")
-    port: int = Field(8080, ge=1, le=65535, description="Of its service, where it gives no address.")
-    model: str = Field("", max_length=256, description="The model that it answers with.")
-    proof: str = Field(min_length=64, max_length=64, description="Of invitation, nonce, address, port and model.")
-
-
-class Joined(DocumentedModel):
-    """What all boards share, encrypted with a key of the code."""
-
-    box: str = Field(description="In hexadecimal; surfaces.invitations opens it.")
-
-
-@Route("POST", "/v1/boards:invite", answers=(RouteResponse(Invitation),), problems=(403,))
-async def invite_board(request: Request) -> Invitation:
-    """Make a code by which a new board gets what the boards share: keys, database, and the list of boards."""
-    _owner(request)
-    check_own(request, "invite boards")
-    return Invitation(code=service_of(request).invitations.invite())
-
-
-@Route(
-    "POST",
-    "/v1/boards:join",
-    body=JoinBody,
-    answers=(RouteResponse(Joined),),
-    problems=(403,),
-    is_open=True,  # the proof replaces a key
-)
-async def join_board(request: Request) -> Joined:
-    """Give a new board what all share, and add it to the list of this board."""
-    body, service = await bodies.read(request, JoinBody), service_of(request)
-    try:
-        nonce, proof = bytes.fromhex(body.nonce), bytes.fromhex(body.proof)
-        message = join_message(body.invitation, nonce, body.address, body.port, body.model)
-        keys = await to_thread.run_sync(service.invitations.accept, body.invitation, nonce, message, proof)
-    except (WrongCodeError, ValueError):
-        sentence = "the code is wrong, was used, or is older than ten minutes; 'rkllm-mcp boards invite' makes another"
-        raise HTTPError(403, sentence, code="invitation") from None
-    config = service.config
-    listed = [
-        {**board.model_dump(mode="json", exclude_unset=True), "name": config.board_name(number)}
-        for number, board in enumerate(config.boards)
-    ]
-    is_first = not listed
-    if is_first:
-        listed.append(
-            {"name": "board1", "address": request.headers.get("host", ""), "models": [service.model_host.name]}
-        )
-    host = (request.client.host if request.client else "") or "127.0.0.1"
-    address = body.address or f"{f'[{host}]' if ':' in host else host}:{body.port}"
-    names = {board["name"] for board in listed}
-    name = next(name for number in range(1, len(names) + 2) if (name := f"board{number}") not in names)
-    added = {"name": name, "address": address, **({"models": [body.model]} if body.model else {})}
-    if service.config_file is not None:
-        await to_thread.run_sync(add_boards, service.config_file, [*(listed if is_first else ()), added])
-        if service.reload is not None:
-            await service.reload()
-    given = {"name": name, "store": config.store.url, "api_keys": list(config.service.api_keys)}
-    return Joined(box=keys.seal({**given, "boards": [*listed, added]}).hex())
 
 
 @Route("GET", "/v1/devices", answers=(RouteResponse(Devices),), problems=(403,))

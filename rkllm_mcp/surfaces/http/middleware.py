@@ -33,6 +33,7 @@ from rkllm_mcp.errors import ModelExchangeError, StoreError
 from rkllm_mcp.records import Device
 from rkllm_mcp.surfaces.http.errors import HEADER, HTTPError, begin_request, current_request_id, response_to
 from rkllm_mcp.surfaces.http.state import OWNER, SERVER_SEND, ServiceState, release_body
+from rkllm_mcp.surfaces.invitations import is_board
 from rkllm_mcp.surfaces.invocation import RefusalLog
 from rkllm_mcp.text import language_of_header
 
@@ -204,6 +205,9 @@ _PAGE = "/static/"
 # How long a browser may remember a preflight, seconds.
 _PREFLIGHT_S = "600"
 
+# What boards ask each other.
+_OF_BOARDS = frozenset({"/readyz", "/v1/board", "/v1/models", "/api/tags"})
+
 # Key of the scope for the declared route of a request, once it is known.
 ROUTE = "rkllm_mcp.route"
 
@@ -248,7 +252,7 @@ class RequestMiddleware:
             if origin is not None and "access-control-request-method" in headers and scope["method"] == "OPTIONS":
                 await _preflight(headers)(scope, receive, send_counted)
                 return
-            caller = await self._caller(scope["path"], headers)
+            caller = await self._caller(scope["method"], scope["path"], headers)
             scope["state"] = {**scope.get("state", {}), **vars(caller)}
             scope[SERVER_SEND] = send
             if not caller.key:
@@ -275,7 +279,11 @@ class RequestMiddleware:
             logger.info("%s %s %d %.0f ms", method, path, status, took_s * 1000, extra={"fields": figures})
             report(route, status, took_s)
 
-    async def _caller(self, path: str, headers: Headers) -> Principal:
+    async def _caller(self, method: str, path: str, headers: Headers) -> Principal:
+        secret = self._service.config.service.boards_secret
+        is_asked = secret is not None and method == "GET" and path in _OF_BOARDS
+        if is_asked and is_board(headers.get("authorization", ""), secret or "", path):
+            return Principal(OWNER, "", ("chat",))
         try:
             return await principal_of(headers, self._service)
         except (HTTPError, ModelExchangeError):

@@ -36,6 +36,7 @@ TABLE: Mapping[tuple[str, str], Row] = {
     ("GET", "/v1/boards"): ANY_KEY,
     ("GET", "/v1/queue"): ANY_KEY,
     ("POST", "/v1/boards:join"): OPEN,
+    ("POST", "/v1/boards:list"): OPEN,
     ("GET", "/v1/models"): ANY_KEY,
     ("GET", "/v1/models/{model:path}"): ANY_KEY,
     ("GET", "/api/tags"): ANY_KEY,

@@ -280,6 +280,7 @@ class ServiceState:
     quota: Quota = field(default_factory=Quota)  # daily quotas
     admission: Admission = field(default_factory=Admission)  # memory and processor time of requests
     invitations: Invitations = field(default_factory=Invitations)  # of boards that join
+    boards_listed_at: float = 0.0  # when the latest list of boards was made that another board sent, Unix time
     open_keys: OpenKeys = field(default_factory=OpenKeys)  # keys of open requests
     metrics: Metrics = field(default_factory=Metrics)  # counters for Prometheus
     traces: Traces = field(default_factory=Traces)  # spans for OpenTelemetry
@@ -441,7 +442,8 @@ async def lists_elsewhere(request: Request, path: str, field: str, entry: type[M
     if not board_name or not config.boards:
         return {}
     others = {name: board for name, board in named_boards(config).items() if name != board_name}
-    return await models_of(others, path, field, entry, caller_headers(request))
+    secret = config.service.boards_secret
+    return await models_of(others, path, field, entry, caller_headers(request), secret)
 
 
 def chosen_model(request: Request) -> str:

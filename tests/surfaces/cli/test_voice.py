@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 import wave
 from pathlib import Path
 
 import pytest
+from wyoming.client import AsyncTcpClient
+from wyoming.info import Describe, Info
 
 from tests.support.outcome import Command, run_here
 from tests.support.speech_programs import WyomingProgram, wav
@@ -43,3 +48,35 @@ def test_without_a_program_or_a_recording_the_remedy_is_named(tmp_path: Path, co
     assert "no program for this is configured" in said["say", "Hello."]
     assert "cannot be read (No such file or directory)" in said["transcribe", str(tmp_path / "none.wav")]
     assert "the recording cannot be read" in said["transcribe", str(config)]
+
+
+@pytest.mark.anyio
+async def test_home_assistant_is_served_on_this_machine_until_a_signal(tmp_path: Path, command: Command) -> None:
+    del command
+    config = tmp_path / "config.toml"
+    with WyomingProgram() as program:
+        config.write_text(f'[speech]\nstt = "{program.address}"\n', "utf-8")
+        words = ["--config", str(config), "voice", "serve", "--wyoming", "--port", "0"]
+        with subprocess.Popen(  # noqa: ASYNC220  # it is read as it starts
+            [sys.executable, "-m", "rkllm_mcp", *words], stderr=subprocess.PIPE, text=True
+        ) as served:
+            assert served.stderr is not None
+            line = served.stderr.readline()
+            found = re.fullmatch(r"Home Assistant may connect to 127\.0\.0\.1, port (\d+)\n", line)
+            assert found, line
+            async with AsyncTcpClient("127.0.0.1", int(found[1]), read_timeout=60) as client:
+                await client.write_event(Describe().event())
+                event = await client.read_event()
+            served.terminate()
+            assert (served.wait(), served.stderr.read()) == (143, "")
+    assert event is not None
+    info = Info.from_event(event)
+    assert (len(info.asr), len(info.tts)) == (1, 0)
+
+
+def test_there_is_nothing_to_serve_without_a_program(tmp_path: Path, command: Command) -> None:
+    del command
+    config = tmp_path / "config.toml"
+    config.write_text("", "utf-8")
+    done = run_here(os.environ, "--config", str(config), "voice", "serve", "--wyoming")
+    assert (done.returncode, "under [speech] in the configuration" in done.stderr) == (2, True)

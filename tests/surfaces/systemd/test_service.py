@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from tests.support.demo_app import Demo, make_demo
+from tests.support.shared import REPOSITORY
 
 SYSTEMCTL = """#!/bin/sh
 if [ "$*" = is-system-running ]; then [ ! -e "$OFFLINE" ] || echo offline; exit; fi
@@ -211,3 +215,43 @@ def test_a_machine_without_systemd_gets_instructions(tmp_path: Path) -> None:
     done = Demo(tmp_path, {**demo.environment, "PATH": str(tmp_path)}).run_here("service", "start")
     assert done.returncode == 2
     assert "rkllm-mcp serve" in done.stderr
+
+
+PIPX = """#!/bin/sh
+echo "pipx $1" >>"$NOTES"
+[ ! -e "$BROKEN_PIPX" ]
+"""
+
+
+@pytest.mark.parametrize(("is_broken", "code"), [(False, 0), (True, 1)])
+def test_an_update_with_restart_replaces_the_program_while_no_service_runs_and_starts_it_again(
+    machine: Machine, is_broken: bool, code: int
+) -> None:
+    machine.unit.parent.mkdir(parents=True)
+    machine.unit.touch()
+    pipx, broken = machine.folder / "bin" / "pipx", machine.folder / "broken-pipx"
+    pipx.write_text(PIPX, "utf-8")
+    pipx.chmod(0o755)
+    if is_broken:
+        broken.touch()
+    # An environment that pipx made, with the libraries of this one.
+    prefix = machine.folder / "environment"
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix) / 'bin'}\n", "utf-8")
+    (prefix / "pipx_metadata.json").touch()
+    (prefix / "bin" / "python").symlink_to(Path(sys.executable).resolve())
+    environment = {
+        **machine.demo.environment,
+        "PYTHONPATH": f"{REPOSITORY}:{sysconfig.get_path('purelib')}",
+        "BROKEN_PIPX": str(broken),
+    }
+    command = [str(prefix / "bin" / "python"), *machine.demo.command("update", "--restart")[1:]]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == code, done.stderr
+    order = [line for line in machine.told() if line.startswith(("pipx upgrade", "--user st"))]
+    assert order == ["--user stop rkllm-mcp.service", "pipx upgrade", "--user start rkllm-mcp.service"]
+
+
+def test_an_update_with_restart_of_what_is_no_service_changes_nothing(machine: Machine) -> None:
+    done = machine.demo.run_here("update", "--restart")
+    assert (done.returncode, machine.told()) == (2, [])

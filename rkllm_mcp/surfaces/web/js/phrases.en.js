@@ -557,6 +557,7 @@ export default {
   "mic.title": "Speak the question",
   "mic.listening": "Listening. It ends when you are silent; Esc leaves it out.",
   "mic.writing": "Making text of it…",
+  "mic.level": "Level of the microphone",
   "mic.converse": "Spoken conversation",
   "mic.answering": "Answering. Esc ends the conversation.",
   "mic.reading": "Reading aloud. Press the microphone to speak at once; Esc ends the conversation.",

@@ -557,6 +557,7 @@ export default {
   "mic.title": "声で質問する",
   "mic.listening": "聞いています。話し終えると止まります。Esc で取り消します。",
   "mic.writing": "文字にしています…",
+  "mic.level": "マイクの音量",
   "mic.converse": "声で会話",
   "mic.answering": "回答しています。Esc で会話を終えます。",
   "mic.reading": "読み上げています。すぐに話すときはマイクのボタンを押します。Esc で会話を終えます。",

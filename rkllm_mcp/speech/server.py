@@ -1,0 +1,212 @@
+"""A Wyoming server: what Home Assistant asks is answered by a recogniser and a speaker.
+
+    audio-start, audio-chunk …, audio-stop ─▶ transcript-start, transcript-chunk …, transcript, transcript-stop
+    synthesize, or synthesize-start, -chunk …, -stop ─▶ audio-start, audio-chunk …, audio-stop (synthesize-stopped)
+
+Wyoming 1.10 has neither keys nor encryption. What a client sends is bounded; what fails is an ``error`` event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.messages import as_mapping
+from rkllm_mcp.speech.audio import MOST_BYTES, MOST_SECONDS, RATE, SAMPLE_BYTES, blocks_of, from_pcm
+from rkllm_mcp.speech.engines import Recogniser, Speaker
+from rkllm_mcp.speech.sentences import sentences_of, whole_sentences
+
+_MOST_LINE_BYTES = 65_536
+_MOST_BLOCK_BYTES = 1_048_576
+_MOST_TEXT_CHARS = 20_000
+# Ten minutes of 16 kHz are 19 MB; satellites may send other forms.
+_MOST_SAMPLE_BYTES = 2 * MOST_BYTES
+_MOST_CONNECTIONS = 32
+_PROJECT = {"name": "rkllm-mcp", "url": "https://pypi.org/project/rkllm-mcp/"}
+
+
+@dataclass
+class SpeechServer:
+    """The programs that are served; each may be missing.
+
+    Args:
+        languages: those of the recogniser, where it does not name any.
+    """
+
+    recogniser: Recogniser | None = None
+    speaker: Speaker | None = None
+    languages: tuple[str, ...] = ("en", "ja")
+    _connections: int = field(default=0, init=False)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the events of one connection until it ends."""
+        self._connections += 1
+        try:
+            if self._connections <= _MOST_CONNECTIONS:
+                await _Connection(self, reader, writer).run()
+        finally:
+            self._connections -= 1
+            writer.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """True while no client is connected."""
+        return not self._connections
+
+    async def describe(self) -> dict[str, Any]:
+        """Return the ``info`` of these programs."""
+        described: dict[str, Any] = {kind: [] for kind in ("asr", "tts", "handle", "intent", "wake", "mic", "snd")}
+        if self.recogniser is not None:
+            languages = await self.recogniser.languages() or self.languages
+            model = _artifact("speech", languages=[*languages])
+            described["asr"] = [_artifact("rkllm-mcp", models=[model], supports_transcript_streaming=True)]
+        if self.speaker is not None:
+            voices = [_artifact(each.name, languages=[*each.languages]) for each in await self.speaker.voices()]
+            described["tts"] = [_artifact("rkllm-mcp", voices=voices, supports_synthesize_streaming=True)]
+        return described
+
+
+def _artifact(name: str, **further: Any) -> dict[str, Any]:
+    common = {"attribution": _PROJECT, "installed": True, "description": name, "version": version("rkllm-mcp")}
+    return {"name": name, **common, **further}
+
+
+class _Connection:
+    def __init__(self, server: SpeechServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._server, self._reader, self._writer = server, reader, writer
+        self._wishes: dict[str, Any] = {}
+        self._form: dict[str, Any] = {}
+        self._samples = bytearray()
+        self._text: str | None = None  # of a synthesis whose text still comes
+        self._spoken_rate = 0
+
+    async def run(self) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            try:
+                while (event := await self._read()) is not None:
+                    await self._answer_or_refuse(*event)
+            except (KeyError, TypeError, ValueError) as error:
+                await self._send("error", {"text": f"this is no event of Wyoming ({error})", "code": "protocol"})
+
+    async def _answer_or_refuse(self, kind: str, data: dict[str, Any], payload: bytes) -> None:
+        try:
+            await self._answer(kind, data, payload)
+        except RkllmMcpError as error:
+            self._text, self._spoken_rate = None, 0
+            self._samples.clear()
+            await self._send("error", {"text": str(error), "code": "speech"})
+
+    async def _read(self) -> tuple[str, dict[str, Any], bytes] | None:
+        line = await self._reader.readline()
+        if not line:
+            return None
+        head = as_mapping(json.loads(line))
+        data, kind = dict(as_mapping(head.get("data"))), str(head["type"])
+        data_bytes, payload_bytes = int(head.get("data_length") or 0), int(head.get("payload_length") or 0)
+        if not (0 <= data_bytes <= _MOST_BLOCK_BYTES and 0 <= payload_bytes <= _MOST_BLOCK_BYTES):
+            raise ValueError(f"more than {_MOST_BLOCK_BYTES} bytes at once")
+        if data_bytes:
+            data.update(as_mapping(json.loads(await self._reader.readexactly(data_bytes))))
+        return kind, data, await self._reader.readexactly(payload_bytes)
+
+    async def _send(self, kind: str, data: dict[str, Any], payload: bytes = b"") -> None:
+        content = json.dumps(data, ensure_ascii=False).encode()
+        head = {"type": kind, "version": "1.10.0", "data_length": len(content)}
+        if payload:
+            head["payload_length"] = len(payload)
+        self._writer.write(json.dumps(head).encode() + b"\n" + content + payload)
+        await self._writer.drain()
+
+    async def _answer(self, kind: str, data: dict[str, Any], payload: bytes) -> None:
+        match kind:
+            case "describe":
+                await self._send("info", await self._server.describe())
+            case "ping":
+                await self._send("pong", data)
+            case "transcribe":
+                self._wishes = data
+            case "audio-start":
+                self._form = data
+                self._samples.clear()
+            case "audio-chunk":
+                self._form = self._form or data
+                self._samples += payload
+                if len(self._samples) > _MOST_SAMPLE_BYTES:
+                    raise UsageError(f"the recording is longer than {MOST_SECONDS // 60} minutes; send it in parts")
+            case "audio-stop":
+                await self._transcribe()
+            case "synthesize" if self._text is None:
+                self._wishes = data
+                await self._speak(sentences_of(str(data["text"])[:_MOST_TEXT_CHARS]))
+                await self._end_sound()
+            case "synthesize-start":
+                self._wishes, self._text = data, ""
+            case "synthesize-chunk" if self._text is not None:
+                self._text = (self._text + str(data["text"]))[:_MOST_TEXT_CHARS]
+                whole = whole_sentences(self._text)
+                self._text = self._text[len(whole) :]
+                await self._speak(sentences_of(whole))
+            case "synthesize-stop" if self._text is not None:
+                text, self._text = self._text, None
+                await self._speak(sentences_of(text))
+                await self._end_sound()
+                await self._send("synthesize-stopped", {})
+            case _:
+                pass  # of a later version, or not for a program that hears and speaks
+
+    async def _transcribe(self) -> None:
+        if self._server.recogniser is None:
+            raise UsageError("no program that recognises speech is configured here")
+        form, samples = self._form or {"rate": RATE, "width": SAMPLE_BYTES, "channels": 1}, bytes(self._samples)
+        self._form, wishes, self._wishes = {}, self._wishes, {}
+        self._samples.clear()
+        sound = from_pcm(samples, int(form["channels"]), int(form["width"]), int(form["rate"]))
+        terms = ", ".join(map(str, wishes.get("transcript_terms") or ()))
+        texts: list[str] = []
+        language = {"language": wishes["language"]} if wishes.get("language") else {}
+        await self._send("transcript-start", language)
+        async with self._server.recogniser.transcribe(sound, str(wishes.get("language") or ""), terms) as pieces:
+            async for piece in pieces:
+                texts.append(piece.text)
+                await self._send(
+                    "transcript-chunk", {"text": piece.text, "start_s": piece.start_s, "end_s": piece.end_s}
+                )
+        await self._send("transcript", {"text": "".join(texts).strip(), **language})
+        await self._send("transcript-stop", {})
+
+    async def _speak(self, sentences: Iterable[str]) -> None:
+        if self._server.speaker is None:
+            raise UsageError("no program that speaks is configured here")
+        voice = as_mapping(self._wishes.get("voice"))
+        name, speed = str(voice.get("speaker") or voice.get("name") or ""), float(self._wishes.get("speed") or 1.0)
+        for sentence in sentences:
+            sound = await self._server.speaker.speak(sentence, name, speed)
+            if not self._spoken_rate:
+                self._spoken_rate = sound.rate
+                await self._send("audio-start", _form_of(sound.rate))
+            for block in blocks_of(sound.at(self._spoken_rate)):
+                await self._send("audio-chunk", _form_of(self._spoken_rate), block)
+
+    async def _end_sound(self) -> None:
+        if not self._spoken_rate:  # nothing in the text can be spoken
+            await self._send("audio-start", _form_of(RATE))
+        self._spoken_rate = 0
+        await self._send("audio-stop", {})
+
+
+def _form_of(rate: int) -> dict[str, Any]:
+    return {"rate": rate, "width": SAMPLE_BYTES, "channels": 1}
+
+
+async def listen(server: SpeechServer, place: socket.socket | str) -> asyncio.Server:
+    """Serve on a listening socket, or on a Unix socket that is made at a path; return the listener."""
+    if isinstance(place, str):
+        return await asyncio.start_unix_server(server.serve, place, limit=_MOST_LINE_BYTES)
+    return await asyncio.start_server(server.serve, sock=place, limit=_MOST_LINE_BYTES)
