@@ -116,6 +116,8 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/test_installation.py::test_a_part_is_installed_by_pip_",
         "tests/scripts/test_packages.py::test_a_registry_that_takes_a_connection_",
         "tests/surfaces/cli/test_killed_commands.py",
+        "tests/surfaces/test_invitations.py::test_boards_that_join_",
+        "tests/surfaces/test_invitations.py::test_a_board_that_cannot_join_",
         "tests/surfaces/cli/test_main.py::test_tools_are_listed_called_and_fail_without_a_model",
         "tests/surfaces/cli/test_servers_new.py::test_a_new_server_passes_its_own_tests_and_is_called_through_the_host",
     ),

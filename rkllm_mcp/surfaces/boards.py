@@ -27,6 +27,7 @@ _LIST_LIMITS = AnswerLimits(total_s=2.0, size_bytes=4 * 2**20)
 _SAME_CLOCK_S = 5.0
 # Of an entry, what each board has for itself.
 _OWN_KEYS = frozenset({"ssh"})
+_DIGEST_CHARS = 12
 # The most models of a board that are listed; a board has one loaded, and the rest is on its disk.
 _MOST_MODELS = 1000
 
@@ -82,6 +83,7 @@ class _Compared(_FromBoard):
     time: float
     version: _Text
     model_bytes: int
+    model_digest: Annotated[str, Field(max_length=64)] = ""
     template: _Text
     servers: Annotated[list[_Text], Field(max_length=100)]
     limits: Annotated[dict[_Text, _Text], Field(max_length=20)]
@@ -147,16 +149,20 @@ def differences(statuses: Sequence[BoardStatus]) -> list[tuple[str, str, str]]:
 
     File and template are compared between boards with the same model.
     """
+    told: list[tuple[BoardStatus, Mapping[str, Any]]]
     told = [(status, status.compared) for status in statuses if status.compared is not None]
     usual = median(compared["clock_ahead_s"] for _, compared in told) if told else 0.0
     values: dict[tuple[str, str], dict[str, list[str]]] = {}
+    # A board that is still reading its file is compared by the file's size.
+    if not all(compared.get("model_digest") for _, compared in told):
+        told = [(status, {**compared, "model_digest": ""}) for status, compared in told]
     for status, compared in told:
         ahead = compared["clock_ahead_s"] - usual
         clock = "" if abs(ahead) < _SAME_CLOCK_S else f"{duration(abs(ahead))} {'ahead' if ahead > 0 else 'behind'}"
         aspects = {
             ("clock", ""): clock,
             ("version", ""): compared["version"],
-            ("model file", status.model or ""): f"{compared['model_bytes']:,} bytes",
+            ("model file", status.model or ""): _shown_file(compared),
             ("template", status.model or ""): compared["template"],
             ("servers", ""): ", ".join(compared["servers"]) or "none",
             **{(name, ""): value for name, value in compared["limits"].items()},
@@ -169,6 +175,11 @@ def differences(statuses: Sequence[BoardStatus]) -> list[tuple[str, str, str]]:
         if len(by_value) > 1
         for value, names in by_value.items()
     ]
+
+
+def _shown_file(compared: Mapping[str, Any]) -> str:
+    digest = str(compared.get("model_digest") or "")
+    return f"{compared['model_bytes']:,} bytes{f', SHA-256 {digest[:_DIGEST_CHARS]}…' if digest else ''}"
 
 
 def duration(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import subprocess
@@ -136,6 +137,13 @@ def test_boards_that_join_have_one_list_and_know_each_other_without_a_key_of_the
                     assert [(each["name"], each["model"], each["running"]) for each in shown] == [
                         (f"board{number}", names[0], 0) for number in (1, 2, 3)
                     ]
+                # Each has read its model's file, which it began when it was first asked.
+                digest = hashlib.sha256((model / "model.rkllm").read_bytes()).hexdigest()
+                read: set[str] = set()
+                while read != {digest}:
+                    shown = json.loads(done(first, "status", "--json").stdout)
+                    read = {each["compared"]["model_digest"] for each in shown}
+                    assert read <= {"", digest}
             refused = third.run_here("boards", "join", address, "--code", code)
             assert (refused.returncode, "has [boards] already" in refused.stderr) == (2, True)
             # One that is set up anew keeps its place, and one that is off is named.

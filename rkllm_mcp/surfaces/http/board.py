@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 
 import anyio.to_thread
@@ -38,6 +42,7 @@ from rkllm_mcp.surfaces.http.state import (
 
 # A board without a battery for its clock starts in the past; dates and certificates are wrong there.
 _CLOCK_BEHIND_S = 300.0
+_PIECE_BYTES = 1 << 20
 
 
 class Health(DocumentedModel):
@@ -188,6 +193,8 @@ class BoardCompared(DocumentedModel):
     time: float = Field(description="Of its clock, Unix time.")
     version: str = Field(description="The release of rkllm-mcp.")
     model_bytes: int = Field(description="The size of the model's files; 0 where a remote service answers.")
+    model_digest: str
+    """SHA-256 of the model's file; empty until it has been read, which begins with the first request for it."""
     template: str = Field(description="The model's prompt form.")
     servers: list[str] = Field(description="The names of the configured servers that are on.")
     limits: dict[str, str] = Field(description="How long it stores data by its own configuration, by key.")
@@ -268,13 +275,44 @@ async def board(request: Request) -> dict[str, Any]:
     )
 
 
+class FileDigests:
+    """SHA-256 of files of gigabytes, each read once by a thread of its own."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Path, int, int], str] = {}
+
+    def find(self, file: Path) -> str:
+        """Return the digest of a file as it is now; empty while it is read, or if it cannot be."""
+        try:
+            status = file.stat()
+        except OSError:
+            return ""
+        version = (file, status.st_size, status.st_mtime_ns)
+        if version not in self._found:
+            self._found[version] = ""
+            threading.Thread(target=self._read, args=version, daemon=True).start()
+        return self._found[version]
+
+    def _read(self, file: Path, size: int, changed_ns: int) -> None:
+        digest = hashlib.sha256()
+        with suppress(OSError), file.open("rb") as content:
+            while piece := content.read(_PIECE_BYTES):
+                digest.update(piece)
+            self._found[file, size, changed_ns] = digest.hexdigest()
+
+
+_DIGESTS = FileDigests()
+
+
 async def _compared(service: ServiceState) -> BoardCompared:
+    npu = service.model_host.npu
     listed = (await anyio.to_thread.run_sync(service.tenants.list_models, OWNER)).get(service.model_host.name)
     limits, _ = store_limits(service.config)
     return BoardCompared(
         time=time.time(),
         version=__version__,
         model_bytes=listed.size_bytes if listed is not None else 0,
+        model_digest=_DIGESTS.find(npu.model.file.resolve()) if npu is not None else "",
         template=listed.family if listed is not None else "",
         servers=sorted(server.name for server in service.config.active_servers),
         limits={name: json.dumps(value) for name, value in limits.as_settings().items()},

@@ -334,6 +334,13 @@ def test_what_is_not_the_same_at_all_boards_is_named_with_who_has_it() -> None:
     assert differences(boards(alike, ("qwen3-1.7b", compared(clock_ahead_s=-1.5)), ("gone", None))) == []
     # Another model has another file and another form.
     assert differences(boards(alike, alike, ("gemma", compared(model_bytes=5, template="gemma")))) == []
+    # A file of the same size is another one, once all boards have read theirs.
+    one, two = compared(model_digest="a" * 64), compared(model_digest="b" * 64)
+    assert differences(boards(("m", one), ("m", two), ("m", one))) == [
+        ("model file m", "2,000,000,000 bytes, SHA-256 aaaaaaaaaaaa…", "board1, board3"),
+        ("model file m", "2,000,000,000 bytes, SHA-256 bbbbbbbbbbbb…", "board2"),
+    ]
+    assert differences(boards(("m", one), ("m", compared()))) == []
     odd = compared(version="0.2.0", clock_ahead_s=-259_199.8, servers=[], limits={"service.history_days": "2"})
     assert differences(boards(alike, alike, ("qwen3-1.7b", {**odd, "model_bytes": 7}))) == [
         ("clock", "the same", "board1, board2"),

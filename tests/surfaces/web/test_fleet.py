@@ -79,6 +79,25 @@ def test_without_one_store_the_page_names_the_board_that_sees_and_offers_its_own
         assert visit.page.get_by_role("menuitemradio").count() == 0
 
 
+def test_a_panel_names_its_board_where_each_board_has_its_own(browser: Browser) -> None:
+    with running(fleet()) as service, visiting(browser, service.url, DESKTOP) as visit:
+        said = {"servers": "own servers", "models": "own downloads", "documents": "own documents", "board": "others"}
+        for name, part in said.items():
+            visit.open_panel(name)
+            visit.page.wait_for_selector(f".panel-board >> text=Of board1 >> text={part}")
+        visit.open_panel("settings")
+        visit.page.wait_for_selector(".panel-board", state="hidden")
+    # One knowledge server for all has the same documents at each; and where there is one board nothing is said.
+    knowledge = {"name": "knowledge", "transport": "http", "status": "ready"}
+    alone, shared = PageService({}), fleet()
+    shared.servers = [*shared.servers, knowledge]
+    for service, name in ((shared, "documents"), (alone, "models")):
+        with running(service) as served, visiting(browser, served.url, DESKTOP) as visit:
+            visit.open_panel(name)
+            visit.page.wait_for_load_state("networkidle")
+            assert visit.page.is_hidden(".panel-board")
+
+
 def test_who_waits_in_the_proxy_sees_how_many_wait_before(browser: Browser) -> None:
     service = fleet()
     service.waiting = 3

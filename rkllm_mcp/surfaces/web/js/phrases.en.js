@@ -327,6 +327,10 @@ export default {
   "panel.models": "Models",
   "panel.board": "Board",
   "panel.settings": "Settings",
+  "panel.of_board.servers": "Of {board}. Each board has its own servers.",
+  "panel.of_board.documents": "Of {board}. Each board has its own documents.",
+  "panel.of_board.models": "Of {board}. Each board has its own downloads.",
+  "panel.of_board.board": "Of {board}; the others are below.",
 
   "tools.none": "No server is configured. Add one with: rkllm-mcp servers add",
   "tools.cost": "Tools take {tokens} of the model's {size} tokens.",

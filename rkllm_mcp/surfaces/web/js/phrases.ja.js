@@ -327,6 +327,10 @@ export default {
   "panel.models": "モデル",
   "panel.board": "ボード",
   "panel.settings": "設定",
+  "panel.of_board.servers": "{board} のものです。サーバーはボードごとに違います。",
+  "panel.of_board.documents": "{board} のものです。文書はボードごとに違います。",
+  "panel.of_board.models": "{board} のものです。ダウンロードはボードごとに違います。",
+  "panel.of_board.board": "{board} の値です。ほかのボードは下にあります。",
 
   "tools.none": "サーバーが設定されていません。rkllm-mcp servers add で追加できます。",
   "tools.cost": "ツールの説明はモデルの {size} トークンのうち {tokens} を使います。",

@@ -4,9 +4,14 @@
  *
  * @typedef {{node: HTMLElement, load: () => unknown, leave?: () => void, reveal?: (part: string) => void}} Tab
  */
+import { api } from "../access.js";
 import { tabs } from "../buttons.js";
-import { byId, h } from "../dom.js";
+import { byId, h, hide, tell } from "../dom.js";
+import { say } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
+
+// Tabs whose contents each board of several has for itself.
+const PER_BOARD = new Set(["servers", "documents", "models", "board"]);
 
 /**
  * A tab whose script is fetched when it is first shown.
@@ -40,6 +45,7 @@ export function lateTab(make) {
 
 export class Panel {
   #node = byId("panel");
+  #board = h("p", { class: "panel-board muted", hidden: true });
   #tabs;
   #markTab;
   #shown = "";
@@ -114,11 +120,26 @@ export class Panel {
     this.#shown = name;
     this.#node.hidden = false;
     const tab = /** @type {Tab} */ (this.#tabs[name]);
-    byId("panel-content").replaceChildren(tab.node);
+    byId("panel-content").replaceChildren(this.#board, tab.node);
     const loaded = tab.load();
+    void this.#nameBoard(name);
     this.#mark();
     this.#changed();
     return loaded;
+  }
+
+  /**
+   * Say whose the contents are, where each board has its own.
+   *
+   * @param {string} name
+   */
+  async #nameBoard(name) {
+    hide(this.#board, true);
+    if (!PER_BOARD.has(name)) return;
+    const { board } = await api.get("/v1/me").catch(() => ({ board: "" }));
+    if (!board || (name === "documents" && (await hasSharedDocuments())) || name !== this.#shown) return;
+    tell(this.#board, say(`panel.of_board.${name}`, { board }));
+    hide(this.#board, false);
   }
 
   #leave() {
@@ -137,4 +158,13 @@ export class Panel {
     tab?.scrollIntoView({ block: "nearest", inline: "nearest" });
     return tab;
   }
+}
+
+/** A knowledge server with an address serves every board that names it; one that a board starts is that board's. */
+async function hasSharedDocuments() {
+  const { servers } = await api.get("/v1/servers").catch(() => ({ servers: [] }));
+  return servers.some(
+    (/** @type {{name: string, transport: string}} */ { name, transport }) =>
+      name === "knowledge" && transport !== "stdio",
+  );
 }
