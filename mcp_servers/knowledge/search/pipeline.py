@@ -441,13 +441,7 @@ class Pipeline:
         for row, at in enumerate(best):
             chunk, share = chunks[at], float(shares[at])
             shared = (share, float(covered[row]), weights.absent, float(in_heading[row]), size)
-            figures = PassageFigures(
-                *shared,
-                rivals=rivals,
-                words=float(in_words[row]),
-                terms=weights.terms,
-                absent_words=weights.absent_words,
-            )
+            figures = PassageFigures(*shared, rivals=rivals, words=float(in_words[row]), terms=weights.terms)
             if deviations is not None:
                 deviations_behind = float(deviations.max() - deviations[at])
                 figures = replace(figures, deviation=float(deviations[at]), behind=deviations_behind)

@@ -20,11 +20,10 @@ FILE = Path(__file__).with_name("probability.json")
 # The exponential of more overflows nothing and changes nothing.
 _MAX_LOGIT = 30.0
 _LEAST_SHARE = 0.05
-_MOST_ABSENT = 2
-# Score of a passage below which nothing is likely to answer a question, with a cross-encoder and with vectors.
-NO_ANSWER, _NO_ANSWER_BY_VECTORS = 0.15, 0.08
-# With words alone a passage of at least this score may be the answer.
-_UNSURE = 0.3
+# Score of a passage below which nothing is likely to answer a question, with a cross-encoder and with vectors; with
+# words alone the share of the best possible BM25, unless the score is not so low: docs/knowledge.md.
+NO_ANSWER, _NO_ANSWER_BY_VECTORS = 0.15, 0.03
+_NO_ANSWER_SHARE, _UNSURE = 0.25, 0.3
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class PassageFigures:
     terms: int = 1  # different terms of the question
     deviation: float | None = None  # cosine in standard deviations above the mean of the base; None without vectors
     behind: float = 0.0  # deviations behind the nearest passage
-    absent_words: int = 0  # words of the question that no passage has, nor an alternative of them
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -52,12 +50,6 @@ class PassageFigures:
             return share, self.words, self.heading, self.size, rivals, terms
         # With vectors it is the distance to the nearest passage that says how many others are as likely.
         return share, covered, self.absent, self.heading, self.size, self.deviation, self.behind
-
-    @property
-    def warning_values(self) -> tuple[float, ...]:
-        """The numbers that tell a question without an answer from one whose answer is among the first results."""
-        share, absent = math.log(self.share + _LEAST_SHARE), min(self.absent_words, _MOST_ABSENT)
-        return share, float(absent), math.log1p(self.terms)
 
 
 @dataclass(frozen=True)
@@ -74,15 +66,11 @@ def _coefficients() -> dict[str, _Coefficients]:
 def is_unanswered(figures: PassageFigures, score: float) -> bool:
     """Return True if a question whose best passage has these figures and this score is not likely to have an answer.
 
-    With words alone at most 1 in 20 of the questions whose answer is among the first three results is beyond the line,
-    on each set: docs/knowledge.md.
+    At most 1 in 20 of the questions whose answer is among the first three results is beyond these lines.
     """
     if figures.deviation is not None:
         return score < _NO_ANSWER_BY_VECTORS
-    if score >= _UNSURE:
-        return False
-    line = _coefficients()["warning"]
-    return line.bias + sum(w * value for w, value in zip(line.weights, figures.warning_values, strict=True)) < 0
+    return score < _UNSURE and figures.share < _NO_ANSWER_SHARE
 
 
 def probability(figures: PassageFigures, embedder: str = "") -> float:

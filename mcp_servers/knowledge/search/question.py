@@ -2,8 +2,8 @@
 
     "ホテル代はいくらまで？" -> terms of "ホテル代", and the concept ホテル代 with 宿泊費, 宿代, …
 
-A concept is a word of the question that has synonyms, another spelling in kana, or other okurigana. The re-rank counts
-an alternative of a concept below its exact words, and a concept only once.
+A concept is a word of the question that has synonyms. The re-rank counts an alternative of a concept below its exact
+words, and a concept only once.
 
 ``synonyms.txt`` is our own; ``sudachi_synonyms.txt`` is made from SudachiDict (notice at its head).
 """
@@ -33,19 +33,8 @@ _ASKING = re.compile(
 )
 _HIRAGANA = "\u3041-\u3096"
 _WORD = re.compile(f"[{KANJI}]+|[{KATAKANA}]{{2,}}|[^\\W_{KANJI}{KATAKANA}{_HIRAGANA}]{{2,}}")
-# Hiragana after kanji are an ending: した in 消した.
-_KANA_WORD = re.compile(
-    "[\u30a1-\u30faー]{2,}"
-    f"|(?<![{KANJI}{_HIRAGANA}])(?![はがをにでとのもへや])[{_HIRAGANA}][{_HIRAGANA}ー]{{1,6}}?(?=[のはをがにでと ]|$)"
-)
 _ONLY_HIRAGANA = re.compile(f"[{_HIRAGANA}]+")
-# Words that nearly every document of an office has.
-_GENERIC = re.compile(
-    "会社|方法|必要|お金|連絡|手続き?|書類|もの|こと|時間|利用|使用|使[いうえっわ]|ルール|人|物|日|サービス"
-)
 _OKURIGANA = re.compile("[\u3005\u4e00-\u9fff](?:[いきしちひみりぎじびえけせねめれげぜべっわ]{1,2}[\u4e00-\u9fff])+")
-# Hiragana for katakana, and the other way round.
-_OTHER_KANA = {code + 0x60 * side: code + 0x60 * (1 - side) for code in range(0x3041, 0x3097) for side in (0, 1)}
 # The concepts of a question of up to 10,000 characters need memory for each.
 _LONGEST_WORD, _MAX_ALTERNATIVES, _MAX_CONCEPTS = 12, 32, 40
 _INSIDE_RUN = re.compile("[ァ-ヺー]{2}|[a-z0-9]{2}")
@@ -84,7 +73,6 @@ class Alternative:
 
     terms: tuple[str, ...]
     kanji: tuple[str, ...] = ()  # of a word of one kanji
-    is_spelling: bool = False  # the same word, written in another way
 
 
 @dataclass(frozen=True)
@@ -101,7 +89,6 @@ class UnderstoodQuery:
 
     analysis: Analysis
     concepts: tuple[Concept, ...] = ()
-    generic: frozenset[str] = frozenset()  # terms that say little
     words: tuple[Analysis, ...] = ()  # runs of kanji or katakana, and words of other scripts
 
 
@@ -112,9 +99,8 @@ def understand(text: str) -> UnderstoodQuery:
     analysis = analyze_query(bare)
     if not analysis.terms:
         bare, analysis = plain, analyze_query(plain)
-    generic = {term for match in _GENERIC.finditer(bare) for term in analyze(match.group()).terms}
     words = tuple(_word_analysis(word) for word in islice(dict.fromkeys(_WORD.findall(bare)), _MAX_CONCEPTS))
-    return UnderstoodQuery(analysis, tuple(islice(_concepts(bare), _MAX_CONCEPTS)), frozenset(generic), words)
+    return UnderstoodQuery(analysis, tuple(islice(_concepts(bare), _MAX_CONCEPTS)), words)
 
 
 def is_follow_up(text: str) -> bool:
@@ -158,17 +144,13 @@ def _concepts(text: str) -> Iterator[Concept]:
                 alternatives = [_alternative(other) for other in dict.fromkeys(words)]
                 if _ONLY_HIRAGANA.fullmatch(word):
                     # Its bigrams are not among the terms of the query.
-                    alternatives.insert(0, _alternative(word, is_spelling=True))
+                    alternatives.insert(0, _alternative(word))
                 # Those of function words alone have no terms.
                 usable = [alternative for alternative in alternatives if alternative.terms or alternative.kanji]
                 own = analyze(word)
                 if own.terms or not word.isascii():
                     yield Concept(own, tuple(usable[:_MAX_ALTERNATIVES]))
                 break
-    spelled = [(word, word.translate(_OTHER_KANA)) for word in _KANA_WORD.findall(text)]
-    spelled += [(word, re.sub(f"[{_HIRAGANA}]", "", word)) for word in _OKURIGANA.findall(text)]
-    for word, other in spelled:
-        yield Concept(analyze(word), (_alternative(other, is_spelling=True),))
 
 
 def _cuts_run(text: str, at: int) -> bool:
@@ -188,13 +170,13 @@ def _word_analysis(word: str) -> Analysis:
 
 
 @lru_cache(maxsize=8_192)
-def _alternative(word: str, *, is_spelling: bool = False) -> Alternative:
+def _alternative(word: str) -> Alternative:
     """Return the bigrams or words of an alternative; whole runs depend on their neighbours."""
     skeleton = [re.sub(f"[{_HIRAGANA}]", "", match.group()) for match in _OKURIGANA.finditer(word)]
     analysis = analyze(skeleton[0] if skeleton else word)
     if len(word) == 1:
-        return Alternative((), tuple(analysis.kanji), is_spelling)
-    return Alternative(tuple(term for term in analysis.terms if len(term) == 2 or term.isascii()), (), is_spelling)
+        return Alternative((), tuple(analysis.kanji))
+    return Alternative(tuple(term for term in analysis.terms if len(term) == 2 or term.isascii()))
 
 
 def _forms(word: str) -> list[str]:

@@ -125,11 +125,9 @@ SURROUNDING_CHUNKS = 200  # chosen: words in a base of ten chunks must not look 
 KANJI_WEIGHT = 0.5  # Weights; own words: 1.0 for a kanji that is a word by itself
 _LONE_KANJI_SHARE = 0.01  # chosen: a kanji outside all bigrams is treated as a word in 1 % of the chunks
 PARTICLE_WEIGHT = 0.5  # Search quality measured 0.4; 0.5 was not measured by itself
-GENERIC_WEIGHT = 0.5  # chosen
 MIXED_SHARE = 0.3  # chosen: of a bigram of a word and its particle, which a chunk need not have for a full score
 ABSENT_WORD, ABSENT_BIGRAM = 0.5, 0.8  # chosen: of terms that no chunk has; every example query finds its document
 SYNONYM_WEIGHT = 0.85  # own words: of the word's weight; 0.8 and 0.6 are worse
-SPELLING_WEIGHT, LONE_KANJI_WEIGHT = 0.95, 0.35  # chosen: the same for spellings, and for a synonym of one kanji
 KNOWN_SHARE = 0.7  # own words: of the weight of an alternative, if chunks have the word itself
 # Own words: of the best chunk of the same document for each term, so that a passage of a page on the subject comes
 # before a passing mention.
@@ -172,7 +170,6 @@ class QueryWeights:
     absent: float = 0.0  # share of the weights of terms that no chunk has, nor an alternative of them
     words: Sequence[WordWeight] = ()
     terms: int = 0  # different terms of the query
-    absent_words: int = 0  # words that no chunk has, nor an alternative of them
 
 
 def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks: int) -> QueryWeights:
@@ -207,9 +204,6 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
         absent=absent / max(total, _EPSILON),
         words=[_word(word, concepts, indices, weights, rarity) for word in query.words if word.terms],
         terms=len(rarity),
-        absent_words=sum(
-            _is_absent(word, frequencies) and replaced.keys().isdisjoint(word.terms) for word in query.words
-        ),
     )
 
 
@@ -234,8 +228,7 @@ def _term_weights(
             # The bigrams of a run that no chunk has as a whole count instead of it.
             unknown = rarity[term] * (ABSENT_WORD if term.isascii() else ABSENT_BIGRAM * (len(term) <= _BIGRAM))
             weight = rarity[term] if frequencies[term] else replaced.get(term, unknown)
-            weight *= math.sqrt(count) * (PARTICLE_WEIGHT if _PARTICLE.search(term) else 1.0)
-            weights[term] = weight * (GENERIC_WEIGHT if term in query.generic else 1.0)
+            weights[term] = weight * math.sqrt(count) * (PARTICLE_WEIGHT if _PARTICLE.search(term) else 1.0)
     return weights
 
 
@@ -252,11 +245,6 @@ def _kanji_weights(analysis: Analysis, rarity: Mapping[str, float], size: int) -
     return weights
 
 
-def _is_absent(word: Analysis, frequencies: Mapping[str, int]) -> bool:
-    """Return True if no chunk has a part of a word; one of a single kanji is part of others."""
-    return any(not frequencies.get(term) for term in word.terms if len(term) > 1 or term.isascii())
-
-
 def _frequency(alternatives: Sequence[Alternative], frequencies: Mapping[str, int], size: int) -> int:
     """Return about how many chunks have any of the alternatives."""
     lone_kanji = round(size * _LONE_KANJI_SHARE)
@@ -264,12 +252,6 @@ def _frequency(alternatives: Sequence[Alternative], frequencies: Mapping[str, in
         sum(min(map(frequencies.__getitem__, alternative.terms), default=lone_kanji) for alternative in alternatives),
         size // 2,
     )
-
-
-def _share(alternative: Alternative) -> float:
-    if alternative.is_spelling:
-        return SPELLING_WEIGHT
-    return SYNONYM_WEIGHT if alternative.terms else LONE_KANJI_WEIGHT
 
 
 def _keys(alternative: Alternative) -> list[int]:
@@ -292,7 +274,7 @@ def _concept(
         value = _rarity(_frequency(alternatives_found, frequencies, size), size)
     share = KNOWN_SHARE if all(frequencies.get(term) for term in concept.own.terms) else 1.0
     alternatives = [
-        (np.array([indices[key] for key in _keys(alternative)], np.intp), share * _share(alternative))
+        (np.array([indices[key] for key in _keys(alternative)], np.intp), share * SYNONYM_WEIGHT)
         for alternative in alternatives_found
     ]
     return ConceptWeights(own_indices, value, alternatives)
