@@ -132,7 +132,7 @@ class App:
         self._titles = Titles(tools.store.conversations, tenant, usage, is_on=writes_titles)
         self._proposals = Proposals(tools.store.memories, usage, lambda: self.wants_proposals)
         requests = (self._titles.write, self._proposals.propose)
-        self._idle_requests = IdleRequests(tasks, lambda: not self.answers, requests, self._renew_beginning)
+        self._idle_requests = IdleRequests(tasks, lambda: not self.answers, requests, self.renew_beginning)
         self._server_wait = ServerWait(tools.toolbox, config.agent.wait_for_servers_s)
         self.pending = PendingRequests(config.security.question_timeout_s, tools.store.leases, tenant)
         self._prepare_turns()
@@ -167,9 +167,11 @@ class App:
         """Prepare the beginning of every prompt once the model is loaded; see ``app.warmup.WarmUp``."""
         if (npu := self.model_host.npu) is not None:
             self._warm_up = self._new_warm_up(npu.model, npu.engine, comes_back=comes_back)
-            self._tasks.start_soon(self._warm_up.run, self._ready_to_warm_up, self.prompt_prefix)
+            servers_ready = self._server_wait.before_question
+            self._tasks.start_soon(self._warm_up.run, self.model_host.ready, servers_ready, self.prompt_prefix)
 
-    async def _renew_beginning(self) -> None:
+    async def renew_beginning(self) -> None:
+        """Save what prompts begin with now for the next start, if the tools have changed since this one."""
         if self._warm_up is not None:
             await self._warm_up.renew(self.prompt_prefix())
 
@@ -346,10 +348,6 @@ class App:
         await self.model_host.ready()
         await self.toolbox.wait_until_connected()
 
-    async def _ready_to_warm_up(self) -> None:
-        await self.model_host.ready()
-        await self._server_wait.before_question()
-
     async def servers_ready(self, text: str, options: AnswerOptions, sink: EventSink) -> frozenset[str]:
         """Wait for the servers that are starting; return the names of those left out, see ``ServerWait``."""
         return await self._server_wait.for_question(text, options, self._preparation.fitting, sink)
@@ -364,10 +362,14 @@ class App:
         allowed = {spec.name for spec in map(self.toolbox.resolve, options.allowed_tools) if spec is not None}
         return tuple(tool for tool in self.toolbox.tools() if tool.name in allowed)
 
-    def prompt_prefix(self) -> list[int]:
-        """Return the token ids that every prompt begins with: system text and current tools."""
+    def prompt_prefix(self, *, is_remembered: bool = False) -> list[int]:
+        """Return the token ids that every prompt begins with: system text and current tools.
+
+        With ``is_remembered`` a server that is starting has the tools of its last time.
+        """
         conversation = self.new_conversation()
-        lists = self._preparation.beginnings(conversation, self.tools())
+        tools = self.toolbox.remembered_tools() if is_remembered else self.tools()
+        lists = self._preparation.beginnings(conversation, tools)
         return self.model_host.board.chat_model.head(conversation, lists)
 
     def _open_answer(

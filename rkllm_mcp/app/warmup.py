@@ -1,7 +1,8 @@
 """Warm-up: system text and tools in the KV cache before the first question.
 
-It starts when the model is loaded and the servers are connected, since the tool list is complete only then. A question
-waits for it as long as that saves time. A failure here is never an error of an answer.
+It starts when the model is loaded and the servers are connected, since the tool list is complete only then; a file of
+the tools that they had the last time is read before. A question waits for it as long as that saves time. A failure here
+is never an error of an answer.
 """
 
 from __future__ import annotations
@@ -50,13 +51,22 @@ class WarmUp:
     _renewed: set[int] = field(default_factory=set[int])
     _is_over: anyio.Event = field(default_factory=anyio.Event)
 
-    async def run(self, ready: Callable[[], Awaitable[None]], prefix: Callable[[], list[int]]) -> None:
-        """Wait until ``ready``, then prefill the ids that every prompt begins with."""
+    async def run(
+        self,
+        model_ready: Callable[[], Awaitable[None]],
+        servers_ready: Callable[[], Awaitable[None]],
+        prefix: Callable[..., list[int]],
+    ) -> None:
+        """Prefill the ids that every prompt begins with; a file of them is read before the servers are there."""
         try:
             with self._scope:
-                await ready()
+                await model_ready()
                 self._warm_up = await self._prepare()
-                if self._warm_up is not None:
+                saved: list[int] = []
+                if self._warm_up is not None and await self._warm_up.load(ids := prefix(is_remembered=True)):
+                    saved = ids
+                await servers_ready()
+                if self._warm_up is not None and not (saved and saved == prefix(is_remembered=True)):
                     if self._is_awaited:
                         self._warm_up.give_way()
                     ids = prefix()

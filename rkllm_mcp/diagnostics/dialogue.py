@@ -6,6 +6,7 @@ conversation again needs longer with every turn.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from anyio import to_thread
 
 from rkllm_base.folders import STATE_VARIABLE
 from rkllm_mcp.app.assistant import App
@@ -24,8 +26,11 @@ from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.editing import checked_servers
 from rkllm_mcp.config.sections import Config, StoreSection
 from rkllm_mcp.diagnostics.trial import GREEDY, ask_with_six_tools
-from rkllm_mcp.errors import RuntimeUnusableError, UsageError
+from rkllm_mcp.errors import RkllmMcpError, RuntimeUnusableError, UsageError
 from rkllm_mcp.events import Text, Thinking, ToolCallDetected, Usage
+from rkllm_mcp.runtime.prompt_cache import prompts_folder
+
+logger = logging.getLogger(__name__)
 
 DIALOGUE = (
     "こんにちは",
@@ -59,12 +64,23 @@ class QuestionFigures:
 
 
 @dataclass(frozen=True)
+class StartFigures:
+    """The first question after a start: its prompt evaluated, or its system text and tools read from a file."""
+
+    head_tokens: int  # of system text and tools
+    file_mb: float
+    evaluated_ms: float  # from the question to the first token, with an empty KV cache
+    from_file_ms: float  # the same with the file, which is not in the memory before
+
+
+@dataclass(frozen=True)
 class Dialogue:
     """The ten questions to this product, and to another host if one was named."""
 
     here: tuple[QuestionFigures, ...]  # empty if the model could not be loaded next to the other host
     beside: tuple[QuestionFigures, ...] = ()
     problem: str = ""  # why ``here`` is empty
+    start: StartFigures | None = None  # None where the runtime or the model keeps no prompts
 
     @property
     def read_in_advance(self) -> int:
@@ -82,7 +98,7 @@ async def play_dialogue(config: Config, beside: str = "", on_step: OnStep = lamb
     there = await play_beside(beside, on_step) if beside else ()
     try:
         async with open_trial(config) as app:
-            return Dialogue(await play_here(app, on_step), there)
+            return Dialogue(await play_here(app, on_step), there, start=await measure_start(app))
     except RuntimeUnusableError as error:
         if not beside:
             raise
@@ -120,7 +136,9 @@ async def open_trial(config: Config) -> AsyncGenerator[App, None]:
     servers = checked_servers({"servers": [server]}, "the six tools", Path("six.toml")).servers
     agent = config.agent.model_copy(update={"wait_for_servers_s": _SERVERS_WAIT_S, "system_prompt": None})
     security = config.security.model_copy(update={"allowed_commands": None, "sandbox": False})
-    changes = {"servers": servers, "agent": agent, "security": security, "store": StoreSection()}
+    # The list of six tools is no person's own, and no start reads a file of it.
+    model = config.model.model_copy(update={"prompt_cache": False})
+    changes = {"servers": servers, "agent": agent, "security": security, "store": StoreSection(), "model": model}
     with _unnoticed():
         async with open_app(config.model_copy(update=changes).with_origin(mcp_enabled=True)) as app:
             await app.ready()
@@ -150,6 +168,49 @@ async def play_here(app: App, on_step: OnStep = lambda _: None) -> tuple[Questio
         prompt, read = (sum(getattr(each, name) for each in usages) for name in ("prompt_tokens", "prefilled_tokens"))
         figures.append(QuestionFigures(question, calls, prompt, read, first_ms, time.monotonic() - began))
     return tuple(figures)
+
+
+async def measure_start(app: App) -> StartFigures | None:
+    """Ask the first question after an empty KV cache, and after system text and tools were read from a file.
+
+    The assistant has answered before, so nothing is prefilled in advance any more.
+
+    None where the model, or the runtime (before 1.3.0), keeps no prompts in a run of one token, or fails at it.
+    """
+    engine, head = app.engine, app.prompt_prefix()
+    if not (head and app.model.keeps_prompts and engine.limits_each_run):
+        return None
+    folder = prompts_folder().parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as name:
+            file = Path(name) / "prompt.bin"
+            await engine.clear_cache()
+            evaluated_ms = await _first_token_ms(app)
+            await engine.save_prompt_cache(head, file)
+            await engine.clear_cache()
+            await to_thread.run_sync(_leave_memory, file)
+            began = time.monotonic()
+            await engine.load_prompt_cache(file, tokens=head)
+            from_file_ms = (time.monotonic() - began) * 1000 + await _first_token_ms(app)
+            await engine.release_prompt_cache()
+            return StartFigures(len(head), file.stat().st_size / 1e6, evaluated_ms, from_file_ms)
+    except (RkllmMcpError, OSError) as error:
+        logger.info("the first question after a start is not measured: %s", error)
+        return None
+
+
+async def _first_token_ms(app: App) -> float:
+    async with aclosing(app.reply(app.new_conversation(), DIALOGUE[0], GREEDY)) as events:
+        usages = [event async for event in events if isinstance(event, Usage)]
+    return usages[0].time_to_first_token_ms
+
+
+def _leave_memory(file: Path) -> None:
+    """Let the next read of a file come from the disk, as after a start of the machine."""
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 async def play_beside(address: str, on_step: OnStep = lambda _: None) -> tuple[QuestionFigures, ...]:

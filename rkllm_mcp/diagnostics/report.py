@@ -333,8 +333,9 @@ def figures_of(values: Mapping[str, Any]) -> dict[str, str]:
     # The longest up to 512 tokens, as publishers measure.
     short = sorted((each for each in lengths if each["prompt_tokens"] <= 512), key=lambda one: one["prompt_tokens"])
     length: dict[str, Any] = short[-1] if short else {}
-    dialogue: Mapping[str, list[dict[str, Any]]] = bench.get("dialogue") or {}
-    questions = dialogue.get("here", [])
+    dialogue: Mapping[str, Any] = bench.get("dialogue") or {}
+    questions: list[dict[str, Any]] = dialogue.get("here", [])
+    start: Mapping[str, float] = dialogue.get("start") or {}
     counts: Mapping[str, float] = trial.get("counts") or {}
     asked = int(counts.get("with a tool", 0) + counts.get("without", 0))
     useful = int(counts.get("useful", 0) + counts.get("answered", 0))
@@ -344,6 +345,8 @@ def figures_of(values: Mapping[str, Any]) -> dict[str, str]:
         "prefill tokens/s": _rate(length.get("prefill_tokens_per_s")),
         "decode tokens/s": _rate(length.get("decode_tokens_per_s")),
         "load s": _rate(loading["load_ms"] / 1000 if loading else None),
+        "first question after a start, first token ms": _rate(start.get("evaluated_ms")),
+        "the same with the file of its tools, ms": _rate(start.get("from_file_ms")),
         "second turn, first token ms": _rate(questions[1]["first_token_ms"] if len(questions) > 1 else None),
         "ten questions read": f"{read:,} of {prompt:,} tokens" if questions else "-",
         "abort ms": _rate(facts.get("abort_in_decode_ms")),

@@ -438,6 +438,10 @@ class CacheWarmUp:
         if self._postponable is not None:
             self._postponable.cancel()
 
+    async def load(self, head: Sequence[int]) -> bool:
+        """Load the head if there is a file of it; return False if there is none, or none that can be used."""
+        return self._caches is not None and self._caches.has(head) and await self._caches.load(head)
+
     async def renew(self, head: Sequence[int]) -> None:
         """Save another head than that of the start, for the next start; fails with the errors of ``Engine.prefill``."""
         caches = self._caches

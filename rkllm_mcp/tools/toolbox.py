@@ -169,6 +169,12 @@ class Toolbox:
         tools = self._current().tools.values()
         return tuple(tool for tool in tools if self.is_on(tool) != disabled)
 
+    def remembered_tools(self) -> tuple[ToolSpec, ...]:
+        """Return the enabled tools as they will be if each server that is starting has those of its last time."""
+        sources = (server.remembered_tools if server.is_starting else server.tools for server in self.connections)
+        tools = self._indexed([tool for source in sources for tool in source], self._offering()).tools.values()
+        return tuple(tool for tool in tools if self.is_on(tool))
+
     def is_on(self, tool: ToolSpec) -> bool:
         """Return True if a tool is enabled."""
         return self.switches.is_on(tool.server, tool.wire_name)
@@ -279,12 +285,13 @@ class Toolbox:
         offering = self._offering()
         if self._index is None or self._indexed_resources != offering:
             tools = [tool for connection in self.connections for tool in connection.tools]
-            tools += self._resource_tools.tools if offering else ()
-            for own in self._own:
-                if own.spec.name not in self._connections:
-                    tools += own.tools
-            self._index, self._indexed_resources = _index([self._present(tool) for tool in tools]), offering
+            self._index, self._indexed_resources = self._indexed(tools, offering), offering
         return self._index
+
+    def _indexed(self, tools: Sequence[ToolSpec], offering: Mapping[str, Sequence[str]]) -> _Index:
+        others = [*(self._resource_tools.tools if offering else ())]
+        others += [tool for own in self._own if own.spec.name not in self._connections for tool in own.tools]
+        return _index([self._present(tool) for tool in (*tools, *others)])
 
     def _offering(self) -> dict[str, tuple[str, ...]]:
         """Return names of resources by server, of the enabled servers that have any."""

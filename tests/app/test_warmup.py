@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -57,9 +58,9 @@ class Started:
 
 @asynccontextmanager
 async def started(
-    folder: Path, model: str = "", *, one_shot: bool = False, servers: bool = True
+    folder: Path, model: str = "", *, one_shot: bool = False, servers: bool = True, extra: str = ""
 ) -> AsyncGenerator[Started, None]:
-    demo = make_demo(folder, [], extra=TOOLS if servers else "")
+    demo = make_demo(folder, [], extra=(TOOLS if servers else "") + extra)
     text = demo.config.read_text("utf-8")
     if model:
         demo.config.write_text(text.replace('name = "demo"\n', model, 1), encoding="utf-8")
@@ -96,6 +97,42 @@ async def test_other_tools_are_another_prefix_and_both_are_stored(tmp_path: Path
             assert usage.cached_tokens == len(opened.app.prompt_prefix())
     assert "are loaded from a file" in opened.about_prompts[0]
     assert len(list((tmp_path / ".cache/rkllm-mcp/prompts").glob("*/prompt.bin"))) == 2
+
+
+LATE = """
+import os, runpy, sys, time
+gate = sys.argv.pop()
+while not os.path.exists(gate):
+    time.sleep(0.05)
+runpy.run_module("mcp_server_time", run_name="__main__")
+"""
+
+
+async def test_a_file_of_the_tools_of_the_last_time_is_read_before_a_slow_server_is_there(tmp_path: Path) -> None:
+    script, gate = tmp_path / "late.py", tmp_path / "gate"
+    script.write_text(LATE, "utf-8")
+    gate.touch()
+    late = (
+        f'[[servers]]\nname = "late"\ncommand = "{sys.executable}"\nargs = ["{script}", "{gate}"]\n'
+        "[agent]\nwait_for_servers_s = 0.1\n"
+    )
+    async with started(tmp_path, KEPT, extra=late) as first:
+        await first.app.toolbox.wait_until_connected()
+        await first.ask()
+        head = first.app.prompt_prefix()
+        assert any(tool.server == "late" for tool in first.app.tools())
+        # As after the test of setup, which waits for the servers.
+        await first.app.renew_beginning()
+    gate.unlink()
+    async with started(tmp_path, KEPT, extra=late) as again:
+        while len(again.about_prompts) < 1:
+            await anyio.lowlevel.checkpoint()
+        assert again.app.prompt_prefix() != head == again.app.prompt_prefix(is_remembered=True)
+        gate.touch()
+        await again.app.toolbox.wait_until_connected()
+        usage = await again.ask()
+    assert again.about_prompts == [f"[NPU: {len(head)} tokens of system text and tools are loaded from a file]"]
+    assert usage.prefilled_tokens == usage.prompt_tokens - len(head)
 
 
 async def test_after_a_change_of_tools_the_next_start_reads_a_file_and_each_beginning_is_saved_once(

@@ -15,10 +15,21 @@ import pytest
 from rkllm_base.folders import STATE_VARIABLE
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.diagnostics.dialogue import DIALOGUE, Dialogue, QuestionFigures, play_beside, play_dialogue
+from rkllm_mcp.diagnostics.dialogue import (
+    DIALOGUE,
+    Dialogue,
+    QuestionFigures,
+    StartFigures,
+    measure_start,
+    open_trial,
+    play_beside,
+    play_dialogue,
+    play_here,
+)
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.cli.bench import dialogue_text
 from rkllm_mcp.surfaces.terminal import Terminal
+from tests.support.served import scripted_model
 
 pytestmark = pytest.mark.anyio
 
@@ -101,6 +112,31 @@ async def test_each_question_reads_its_own_words_and_nothing_is_stored(config: C
     assert sum(row.prompt_tokens for row in dialogue.here) > 10_000
     assert dialogue.read_in_advance > 400
     assert not (tmp_path / "state").exists()
+    start = dialogue.start
+    assert start is not None
+    assert (start.head_tokens, start.file_mb > 0) == (dialogue.read_in_advance, True)
+
+
+@pytest.mark.parametrize(("script", "is_measured"), [("", True), ("prompt_cache refused\n", False)])
+async def test_the_first_question_after_a_start_reads_a_file_where_there_can_be_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, *, is_measured: bool
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("RKLLM_EMULATOR_SPEED", raising=False)
+    # Two thousand tokens in a second, as a small model on a board.
+    speed = f"prefill 2000 decode 100\n{script}"
+    path = scripted_model(tmp_path / "model", "rule\n  say Good morning.\n", speed=speed)
+    (tmp_path / "c.toml").write_text(f'[model]\npath = "{path}"\n[runtime]\nlibrary = "emulator"\n', "utf-8")
+    async with open_trial(load_config(str(tmp_path / "c.toml"))) as app:
+        await play_here(app)
+        start = await measure_start(app)
+        head = app.prompt_prefix()
+    assert (start is not None) is is_measured
+    if start is not None:
+        assert start.head_tokens == len(head)
+        # The emulated runtime reads a file at once.
+        assert start.evaluated_ms > 0.9 * len(head) / 2000 * 1000 > 4 * start.from_file_ms
+    assert list((tmp_path / "cache").rglob("prompt.bin")) == []
 
 
 @pytest.mark.parametrize(("handler", "read"), [(_Host, 10), (_SilentHost, None)])
@@ -140,7 +176,9 @@ async def test_a_host_that_does_not_answer_is_one_sentence(address: str, sentenc
 def test_the_table_says_what_each_host_read() -> None:
     row = QuestionFigures("Good.", 0, 4_895, 15, 60.0, 1.25)
     there = QuestionFigures("Good.", 0, 4_895, None, 7_600.0, 9.0)
-    assert dialogue_text(Dialogue((row, row), (there, there), ""), Terminal()) == (
+    assert dialogue_text(
+        Dialogue((row, row), (there, there), "", StartFigures(1_305, 149.2, 2_100, 480)), Terminal()
+    ) == (
         "QUESTION  HERE tokens read  HERE first token ms  HERE s  BESIDE tokens read  BESIDE first token ms  BESIDE s\n"
         "Good.     15 / 4,895        60                   1.2     ? / 4,895           7600                   9.0\n"
         "Good.     15 / 4,895        60                   1.2     ? / 4,895           7600                   9.0\n"
@@ -148,4 +186,6 @@ def test_the_table_says_what_each_host_read() -> None:
         "HERE: 30 of 9,790 tokens read, 0.1 s until first tokens, 2.5 s in all\n"
         "BESIDE: ? of 9,790 tokens read, 15.2 s until first tokens, 18.0 s in all\n"
         "HERE read 4,880 tokens of system text and tools before the first one\n"
+        "The first question after a start has its first token after 2100 ms; after 480 ms if 1,305 tokens are read "
+        "from a file (149 MB)\n"
     )

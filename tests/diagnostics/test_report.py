@@ -75,7 +75,11 @@ def test_two_fault_profiles_are_two_rows_with_what_each_settles(configured: Conf
     # Without reuse every prompt is read whole.
     read, prompt = (int(text.replace(",", "")) for text in re.findall(r"[\d,]+", figures["ten questions read"]))
     assert read >= prompt - 10
-    assert orange[6:-1] == ["-", "-", "-", "-", "-", *orange[11:12], *orange[12:13], "-", "-", "-"]
+    # A file saves nothing where runs do not reuse the KV cache, and both times are there.
+    for name in ("first question after a start, first token ms", "the same with the file of its tools, ms"):
+        assert float(figures[name]) > 0
+    unmeasured = {name for name, text in zip(heads, orange, strict=True) if text == "-"}
+    assert {*heads[6:-1]} - unmeasured <= {"abort ms", "logits step ms"}
     rows = dict(line.strip("| ").split(" | ", 1) for line in asked.splitlines()[2:])
     assert set(rows) <= set(UNKNOWNS)
     assert "Radxa ROCK 5B, 1.3.0: who calls back: library" in rows["Which thread runs the callback"]

@@ -148,6 +148,12 @@ def dialogue_text(dialogue: Dialogue, terminal: Terminal) -> str:
     lines = [f"{name}: {_total(figures)}" for name, figures in asked.items()]
     if dialogue.here:
         lines.append(f"HERE read {dialogue.read_in_advance:,} tokens of system text and tools before the first one")
+    if (start := dialogue.start) is not None:
+        evaluated, read = _figure(start.evaluated_ms), _figure(start.from_file_ms)
+        lines.append(
+            f"The first question after a start has its first token after {evaluated} ms; "
+            f"after {read} ms if {start.head_tokens:,} tokens are read from a file ({_figure(start.file_mb)} MB)"
+        )
     lines += [f"Note: {dialogue.problem}."] if dialogue.problem else []
     return "\n".join([terminal.table(heading, rows), *map(terminal.word, lines), ""])
 
