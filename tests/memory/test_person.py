@@ -21,6 +21,7 @@ from rkllm_mcp.events import End, Event, MemoriesUsed, Text, ToolFinished, Usage
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.memory.person import MOST_KNOWN_TOKENS, MOST_RECALLED_TOKENS
 from rkllm_mcp.messages import Conversation, Picture
+from rkllm_mcp.runtime.prompt_cache import tokens_in_file
 from tests.support.demo_app import make_demo, reply_of, running
 from tests.support.demo_model import DEMO_TOKENIZER
 from tests.support.pictures import RED_ABOVE_BLUE
@@ -55,9 +56,9 @@ class Board:
 
 @asynccontextmanager
 async def board(
-    folder: Path, rules: str = RULES, extra: str = "", model: str = "warm_up = false"
+    folder: Path, rules: str = RULES, extra: str = "", model: str = "warm_up = false", speed: str = "flat"
 ) -> AsyncGenerator[Board]:
-    path = scripted_model(folder / "model", rules)
+    path = scripted_model(folder / "model", rules, speed=speed)
     demo = make_demo(folder, (), extra=extra, speed="flat")
     text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{path}"\n{model}', 1)
     demo.config.write_text(text, "utf-8")
@@ -195,6 +196,27 @@ async def test_after_erasing_no_file_has_the_words_and_no_saved_prompt_their_tok
     ]
     text = Tokenizer.from_file(str(DEMO_TOKENIZER)).decode(head, skip_special_tokens=False)
     assert not any(word in text for word in words)
+
+
+async def test_no_file_of_a_long_prompt_that_another_replaces_names_tokens_of_a_row(tmp_path: Path) -> None:
+    """The files of a board are in its own cache, where no other board can remove any."""
+    fact, wish = "my dog's name is Hachinosuke", "I always want news of Wakkanai"
+    systems = [f"You help with {work} and nothing else. " * 60 for work in ("code", "letters")]
+    async with board(tmp_path, speed="flat\nfault cache-file reported") as it:
+        await it.app.store.memories.add(fact, "en")
+        await it.app.store.memories.add(wish, "en", is_pinned=True)
+        conversations = [it.app.new_conversation(system) for system in systems]
+        for conversation in (*conversations, *conversations):
+            await it.ask("What is my dog's name?", conversation)
+            assert wish in conversation.messages[0].context
+            assert fact in conversation.messages[1].context
+    files = [*(tmp_path / "cache").rglob("prompt.bin")]
+    assert len(files) == len(systems)
+    tokenizer = Tokenizer.from_file(str(DEMO_TOKENIZER))
+    for file in files:
+        text = tokenizer.decode(tokens_in_file(file) or (), skip_special_tokens=False)
+        assert "and nothing else." in text
+        assert not any(word in text for word in ("Hachinosuke", "Wakkanai"))
 
 
 async def test_what_another_board_or_command_erases_is_gone_from_an_open_conversation_at_its_next_question(

@@ -15,6 +15,7 @@ import pytest
 
 from rkllm_mcp.errors import WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, RunStats
+from rkllm_mcp.runtime import prompt_cache
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.prompt_cache import CacheWarmUp, PromptCaches, PromptFiles, subject_of
 from tests.support.emulator import IM_END, IM_START, Emulator, prompt_of
@@ -145,6 +146,23 @@ async def test_a_file_that_is_refused_or_saves_nothing_is_dropped_and_not_tried_
 def _now_belongs_to(manifest: Path, opened: Start) -> None:
     fields = {**json.loads(manifest.read_text()), **asdict(opened.caches.subject)}
     manifest.write_text(json.dumps(fields))
+
+
+async def test_a_file_that_takes_longer_to_read_than_its_prompt_to_evaluate_is_not_read_again(
+    newest: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with start(newest) as first:
+        await first.warm_up()
+    # As with a slow card, each read takes longer than it saves.
+    monkeypatch.setattr(prompt_cache, "_SLOW_BY_MS", -1e9)
+    async with start(newest) as second:
+        await second.warm_up()
+        assert (await second.ask()).prefilled_tokens == new_tokens()
+    reason = "[NPU: prompt caches are not tried again with this model and runtime: reading a file took "
+    assert [line.startswith(reason) for line in second.said] == [True]
+    async with start(newest) as third:
+        await third.warm_up()
+    assert (third.said, list(newest.folder.rglob("prompt.bin"))) == ([], [])
 
 
 async def test_a_file_of_another_model_is_dropped_with_the_reason_and_saved_anew(emulator: Emulator) -> None:
