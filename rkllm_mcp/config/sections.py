@@ -277,6 +277,8 @@ class TenantSection(Section):
     """If different from service.mcp."""
     daily_tokens: Positive | None = None
     """Maximum tokens per day."""
+    daily_audio_s: Positive | None = None
+    """Maximum seconds per day of recordings that are recognised and texts that are spoken."""
 
     def named_to(self, server: ServerConfig) -> ServerConfig:
         """Return a server whose program is told the tenant, as the knowledge server needs it for access."""

@@ -24,7 +24,7 @@ import httpx2
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.messages import as_list, as_mapping
 from rkllm_mcp.speech.audio import MOST_SECONDS, RATE, Sound, SoundError, blocks_of, read_recording, wav_of
-from rkllm_mcp.speech.process import process_of
+from rkllm_mcp.speech.process import EngineProcess, process_of
 from rkllm_mcp.text import shorten
 
 if TYPE_CHECKING:
@@ -121,13 +121,30 @@ def speaker_of(section: SpeechSection) -> Speaker | None:
     return _OpenAI(section.tts, section)
 
 
+def _process_of_address(address: str) -> EngineProcess | None:
+    """Return the process of ``sherpa:FOLDER#LANGUAGE``; None of the address of a program."""
+    if not address.startswith(SHERPA):
+        return None
+    folder, _, language = address.removeprefix(SHERPA).partition("#")
+    return process_of(Path(folder).expanduser(), language)
+
+
+def process_memory_mb(address: str) -> float | None:
+    """Return the memory of the process of a model, while it runs; None of a program."""
+    process = _process_of_address(address)
+    pid = process.pid if process is not None else None
+    if pid is None:
+        return None
+    lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 / 10**6 for line in lines if line.startswith("VmRSS:"))
+
+
 class _Wyoming:
     """A program that speaks Wyoming, or a model in a process of this program; one connection for each request."""
 
     def __init__(self, address: str, timeout_s: float, voice: str | None = None) -> None:
         self._address, self._timeout_s, self._voice = address, timeout_s, voice
-        folder, _, language = address.removeprefix(SHERPA).partition("#")
-        self._process = process_of(Path(folder).expanduser(), language) if address.startswith(SHERPA) else None
+        self._process = _process_of_address(address)
 
     async def _client(self) -> AsyncClient:
         """Return a client that is connected; the process of a model is started for it."""

@@ -210,7 +210,7 @@ def write_limits(limits: StoreLimits, transaction: Transaction) -> None:
 
 
 class DailyUsage:
-    """Token usage per day."""
+    """Token usage per day, and of what else is counted per day, whose days have a name before the date."""
 
     def __init__(self, database: Database, outbox: Outbox | None = None) -> None:
         self._database = database

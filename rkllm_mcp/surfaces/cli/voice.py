@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,25 +11,32 @@ import anyio
 import typer
 
 from rkllm_base.addresses import is_loopback
+from rkllm_mcp.config.editing import set_value
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.speech.audio import MOST_BYTES, Sound, read_recording, wav_of
-from rkllm_mcp.speech.engines import recogniser_of, speaker_of
+from rkllm_mcp.speech.audio import MOST_BYTES, RATE, Sound, read_recording, wav_of
+from rkllm_mcp.speech.engines import SHERPA, recogniser_of, speaker_of
 from rkllm_mcp.speech.sentences import sentences_of
 from rkllm_mcp.surfaces.cli.files import write_new
+from rkllm_mcp.surfaces.cli.models import download_progress
 from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, option
 from rkllm_mcp.surfaces.invocation import Session, open_socket
 from rkllm_mcp.surfaces.terminal import printable
 
 if TYPE_CHECKING:
+    from rkllm_mcp.diagnostics.voice import VoiceFigures
     from rkllm_mcp.speech.engines import Speaker
 
 app = typer.Typer(no_args_is_help=True)
 _WYOMING_PORT = 10_300
+_DOES = {"stt": "recognises", "tts": "speaks"}
 
 
 def _missing(key: str, port: int) -> UsageError:
     line = f'{key} = "wyoming://127.0.0.1:{port}"'
-    return UsageError(f"no program for this is configured; write {line} under [speech] in the configuration")
+    return UsageError(
+        f"no program for this is configured; 'rkllm-mcp voice install' shows models, or write {line} under [speech] "
+        "in the configuration"
+    )
 
 
 def _speaker(session: Session) -> Speaker:
@@ -127,3 +135,118 @@ async def serve_command(
         if not is_loopback(host):
             session.status("Wyoming has neither keys nor encryption: every machine that reaches it may use it")
         await anyio.sleep_forever()
+
+
+@command(app, "install")
+async def install_command(
+    session: Session,
+    name: Annotated[str, argument("Model to download and use; none to list them.", "NAME")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """List the models for speech, or download one, try it, and write it into the configuration."""
+    from rkllm_mcp.models.speech import CATALOGUE, SpeechSources
+
+    sources = SpeechSources()
+    if not name:
+        cards = CATALOGUE.values()
+        rows = [{**asdict(card), "downloaded": sources.folders.has(card.name)} for card in cards]
+        heads = ("NAME", "DOES", "LANGUAGES", "MB", "LICENCE", "SPEED", "STATE")
+        cells = [
+            (
+                card.name,
+                _DOES[card.key],
+                ", ".join(card.languages),
+                str(card.download_mb),
+                card.licence,
+                card.speed or "not published",
+                "downloaded" if sources.folders.has(card.name) else "",
+            )
+            for card in cards
+        ]
+        table = session.terminal.table(heads, [list(map(session.terminal.word, row)) for row in cells])
+        session.show(rows, table, as_json=as_json)
+        session.status("SPEED is seconds of the processor for a second of sound, as others published it.")
+        session.status("For Japanese, no voice that may be used commercially is known here; name a program as tts.")
+        return
+    with download_progress(session) as report:
+        folder = await anyio.to_thread.run_sync(sources.pull, name, report)
+    card = CATALOGUE[name]
+    session.status(f"licence of {card.name}: {card.licence} ({card.attribution})")
+    address = f"{SHERPA}{folder}"
+    section = session.config().speech.model_copy(update={card.key: address})
+    if card.key == "tts" and (speaker := speaker_of(section)) is not None:
+        seconds = (await speaker.speak("This is a trial.")).seconds
+        session.status(f"tried: {seconds:.1f} s of sound")
+    elif card.key == "stt" and (recogniser := recogniser_of(section)) is not None:
+        async with recogniser.transcribe(Sound(bytes(2 * RATE))) as pieces:
+            _ = [piece async for piece in pieces]
+        session.status("tried: it was loaded, and heard nothing in silence")
+    target = session.target_file()
+    set_value(target, "speech", card.key, address)
+    session.result(f'{card.key} = "{address}" written to {target}; a running service takes it with its next start')
+
+
+@command(app, "bench")
+async def bench_command(
+    session: Session,
+    recording: Annotated[str, option("Recognise this instead of what the voice says.", "FILE")] = "",
+    recordings: Annotated[
+        str,
+        option("Compare the recordings of a folder with the texts of the same names: a.wav, a.txt.", "FOLDER", "--set"),
+    ] = "",
+    language: Annotated[str, option("The language that is spoken, such as ja.", "CODE")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Measure speech: real-time factor, time to the text and to the first sound, memory, its cost for an answer."""
+    from rkllm_mcp.diagnostics.voice import measure_set, measure_voice
+
+    config = session.config()
+    if recordings:
+        found = await measure_set(config, recordings, language, on_step=session.status)
+        lines = [
+            ("recordings", f"{found.recordings}, {found.seconds:.1f} s"),
+            ("character error rate", f"{found.error_rate:.3f} ({found.errors} of {found.characters})"),
+            ("most errors", found.worst),
+            ("real-time factor", f"{found.text_s / found.seconds:.2f}"),
+        ]
+        value = {**asdict(found), "error_rate": found.error_rate}
+    else:
+        if config.speech.stt is None and config.speech.tts is None:
+            raise _missing("stt", _WYOMING_PORT)
+        sound = await read_recording(_content_of(recording)) if recording else None
+        figures = await measure_voice(config, sound, language, on_step=session.status)
+        lines, value = _bench_lines(figures), asdict(figures)
+        for note in figures.notes:
+            session.status(note)
+    word = session.terminal.word
+    session.show(
+        value, session.terminal.table(("MEASURED", "FIGURE"), [(word(a), b) for a, b in lines]), as_json=as_json
+    )
+
+
+def _bench_lines(figures: VoiceFigures) -> list[tuple[str, str]]:
+    lines: list[tuple[str, str]] = []
+    if (heard := figures.recognition) is not None:
+        lines += [
+            ("recording", f"{heard.recording_s:.1f} s"),
+            ("end of speech to text", f"{heard.text_s:.2f} s"),
+            ("recognition, real-time factor", f"{heard.real_time_factor:.2f}"),
+            ("recognition, memory", _megabytes(heard.memory_mb)),
+            ("text", printable(heard.text)),
+        ]
+    if (spoken := figures.speaking) is not None:
+        lines += [
+            ("text to first sound", f"{spoken.first_sound_s:.2f} s"),
+            ("speaking, real-time factor", f"{spoken.real_time_factor:.2f}"),
+            ("speaking, memory", _megabytes(spoken.memory_mb)),
+        ]
+    if (answer := figures.answer) is not None:
+        lines += [
+            ("answer, alone", f"{answer.alone_tps:.1f} tokens/s"),
+            ("answer, with recognition beside it", f"{answer.beside_tps:.1f} tokens/s"),
+        ]
+    return lines
+
+
+def _megabytes(memory_mb: float | None) -> str:
+    return "not known" if memory_mb is None else f"{memory_mb:.0f} MB"

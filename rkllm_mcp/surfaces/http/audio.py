@@ -172,9 +172,12 @@ async def _form(request: Request) -> AsyncGenerator[tuple[TranscriptionForm, byt
 async def transcribe(request: Request) -> Response:
     """Make text of a recording."""
     recogniser = _recogniser(request)
-    await service_of(request).quota.check(tenant_of(request))
+    quota, tenant = service_of(request).quota, tenant_of(request)
+    await quota.check(tenant)
+    await quota.check_sound(tenant)
     async with _form(request) as (fields, data):
         sound = await _read(data)
+    await quota.spend_sound(tenant, sound.seconds)
     if fields.stream == "true":
         return EventStream(partial(_stream_text, service_of(request), recogniser, sound, fields))
     pieces = await while_connected(request, partial(_recognise, service_of(request), recogniser, sound, fields))
@@ -273,7 +276,9 @@ async def speak(request: Request) -> Response:
     """Make sound of a text."""
     body = await bodies.read(request, SpeechBody)
     service, speaker = service_of(request), _speaker(request)
-    await service.quota.check(tenant_of(request))
+    tenant = tenant_of(request)
+    await service.quota.check(tenant)
+    await service.quota.check_sound(tenant)
     if body.stream_format != "audio":
         raise HTTPError(400, "stream_format: only audio is sent; leave it out", param="stream_format")
     form = body.response_format or "wav"
@@ -289,11 +294,14 @@ async def speak(request: Request) -> Response:
     voice = "" if body.voice in _OPENAI_VOICES else body.voice
     # The first sentence is made before the headers are sent, so that a program that fails has a status.
     first = await while_connected(request, partial(_speak, service, speaker, sentences[0], voice, body.speed))
+    await service.quota.spend_sound(tenant, first.seconds)
 
     async def send(stream: EventStream) -> None:
         await stream.write(writer.write(first))
         for sentence in sentences[1:]:
-            await stream.write(writer.write(await _speak(service, speaker, sentence, voice, body.speed)))
+            sound = await _speak(service, speaker, sentence, voice, body.speed)
+            await service.quota.spend_sound(tenant, sound.seconds)
+            await stream.write(writer.write(sound))
         await stream.write(writer.end())
 
     return EventStream(send, media=MEDIA[form], heartbeat=b"", failure=lambda _error: b"")

@@ -7,6 +7,7 @@ while the service runs.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -55,6 +56,7 @@ _BOARD = "X-Board"
 _BOARD_NAME = re.compile(r"[A-Za-z0-9-]{1,32}")
 _MOST_TESTS = 2
 _MOST_SPEECH = 2
+_SOUND = "sound:"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # The model keeps the token ids of each (providers.rkllm); one more conversation costs some kilobytes, unless its texts
 # are longer than all are together.
@@ -167,11 +169,11 @@ def _characters(message: Message) -> int:
 
 
 class Quota:
-    """Daily token quotas of all tenants."""
+    """Daily quotas of all tenants: tokens, and seconds of sound."""
 
     def __init__(self) -> None:
-        # By tenant and day: tokens counted in this process.
-        self._tokens_of_day = Counter[tuple[str, str]]()
+        # By tenant and day: tokens counted in this process; of sound, its seconds, where the day begins with _SOUND.
+        self._spent_of_day = Counter[tuple[str, str]]()
         # By tenant: parts of a token that its work has cost.
         self._fractions = defaultdict[str, float](float)
 
@@ -184,10 +186,19 @@ class Quota:
         limit = self.limit(tenant)
         if limit is not None and await self._add(tenant) >= limit:
             message = f"the {limit} tokens of today are used up; ask again tomorrow, or have daily_tokens raised"
-            now = datetime.now().astimezone()
-            midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-            wait_s = (midnight - now).total_seconds()
-            raise HTTPError(429, message, code="daily_tokens_exceeded", retry_after_s=wait_s)
+            raise HTTPError(429, message, code="daily_tokens_exceeded", retry_after_s=_until_midnight_s())
+
+    async def check_sound(self, tenant: Tenant) -> None:
+        """Refuse a tenant that has no seconds of sound left today, as ``check`` does."""
+        limit = tenant.section.daily_audio_s if tenant.section else None
+        if limit is not None and await self._add(tenant, is_sound=True) >= limit:
+            message = f"the {limit} s of sound of today are used up; ask again tomorrow, or have daily_audio_s raised"
+            raise HTTPError(429, message, code="daily_audio_exceeded", retry_after_s=_until_midnight_s())
+
+    async def spend_sound(self, tenant: Tenant, seconds: float) -> None:
+        """A recording or an answer that is spoken has so many seconds; parts of one count as a whole."""
+        if tenant.section and tenant.section.daily_audio_s is not None:
+            await self._add(tenant, math.ceil(seconds), is_sound=True)
 
     async def spend(self, tenant: Tenant, tokens: int) -> None:
         """An answer has cost so many tokens."""
@@ -202,15 +213,21 @@ class Quota:
         if tokens:
             await self._add(tenant, int(tokens))
 
-    async def _add(self, tenant: Tenant, tokens: int = 0) -> int:
-        day = datetime.now().date().isoformat()
+    async def _add(self, tenant: Tenant, count: int = 0, *, is_sound: bool = False) -> int:
+        day = f"{_SOUND if is_sound else ''}{datetime.now().date().isoformat()}"
         key = (tenant.name, day)
-        self._tokens_of_day[key] += tokens
+        self._spent_of_day[key] += count
         # Where nothing can be remembered the owner has been told so, and what is known here has to do.
         with suppress(StoreError):
-            total = await tenant.app.store.tally.add(day, tokens)
-            self._tokens_of_day[key] = max(self._tokens_of_day[key], total)
-        return self._tokens_of_day[key]
+            total = await tenant.app.store.tally.add(day, count)
+            self._spent_of_day[key] = max(self._spent_of_day[key], total)
+        return self._spent_of_day[key]
+
+
+def _until_midnight_s() -> float:
+    now = datetime.now().astimezone()
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    return (midnight - now).total_seconds()
 
 
 # A rate is told of so many rounds, and of none that was shorter than this: those are mostly fixed cost.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -80,3 +81,40 @@ def test_there_is_nothing_to_serve_without_a_program(tmp_path: Path, command: Co
     config.write_text("", "utf-8")
     done = run_here(os.environ, "--config", str(config), "voice", "serve", "--wyoming")
     assert (done.returncode, "under [speech] in the configuration" in done.stderr) == (2, True)
+
+
+def test_the_models_are_listed_with_their_licence_size_and_published_speed(command: Command) -> None:
+    listed = command("voice", "install", "--json")
+    assert listed.code == 0, listed.err
+    rows = {row["name"]: row for row in json.loads(listed.out)}
+    assert rows["sense-voice"]["licence"] == "FunASR Model License 1.1"
+    assert (rows["sense-voice"]["download_mb"], rows["sense-voice"]["downloaded"]) == (240, False)
+    assert "0.11 on an RK3588" in command("voice", "install").out
+
+
+def test_speech_is_measured_with_what_it_costs_an_answer(tmp_path: Path, command: Command) -> None:
+    del command
+    config = tmp_path / "config.toml"
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "a.wav").write_bytes(wav(500))
+    (tmp_path / "set" / "a.txt").write_text("Heard five hundred Ms!", "utf-8")
+    (tmp_path / "set" / "b.wav").write_bytes(wav(500))
+    with WyomingProgram() as program:
+        config.write_text(f'[speech]\nstt = "{program.address}"\ntts = "{program.address}"\n', "utf-8")
+        done = run_here(os.environ, "--config", str(config), "voice", "bench", "--json")
+        compared = run_here(
+            os.environ, "--config", str(config), "voice", "bench", "--set", str(tmp_path / "set"), "--json"
+        )
+    figures = json.loads(done.stdout)
+    assert figures["recognition"]["text"] == "heard 819 ms"
+    assert figures["speaking"]["sound_s"] == pytest.approx(0.82, abs=0.01)
+    # In this home there is no model.
+    assert (figures["answer"], len(figures["notes"])) == (None, 1)
+    assert {
+        name: json.loads(compared.stdout)[name] for name in ("recordings", "errors", "characters", "error_rate")
+    } == {
+        "recordings": 1,
+        "errors": 0,
+        "characters": 10,
+        "error_rate": 0.0,
+    }

@@ -148,3 +148,27 @@ def test_without_a_program_the_line_of_the_configuration_is_named(tmp_path: Path
     assert [each.status_code for each in (heard, said, listed, translated)] == [501] * 4
     assert 'stt = "wyoming://127.0.0.1:10300"' in heard.json()["error"]["message"]
     assert 'tts = "wyoming://127.0.0.1:10200"' in said.json()["error"]["message"]
+
+
+def test_a_key_has_so_many_seconds_of_sound_a_day(program: WyomingProgram, tmp_path: Path) -> None:
+    program.behaviour = "answers"
+    extra = f'[speech]\nstt = "{program.address}"\ntts = "{program.address}"\n'
+    extra += '[[tenants]]\nname = "ann"\napi_key = "ann"\ndaily_audio_s = 3\n'
+    extra += '[[tenants]]\nname = "bea"\napi_key = "bea"\n'
+    with served(tmp_path / "home", scripted_model(tmp_path / "chat", "rule\n  say Hello.\n"), extra=extra) as service:
+
+        def post(key: str, path: str, **content: Any) -> httpx2.Response:
+            headers = {"Authorization": f"Bearer {key}"}
+            return httpx2.post(f"{service.url}/v1/audio/{path}", headers=headers, timeout=60, **content)
+
+        # 1.25 s count as 2, and the sentence of .22 s as one.
+        statuses = [post("ann", "transcriptions", files={"file": RECORDING}).status_code]
+        statuses.append(post("ann", "speech", json={"input": "This is the sentence."}).status_code)
+        refused = [post("ann", "transcriptions", files={"file": RECORDING})]
+        refused.append(post("ann", "speech", json={"input": "This is the sentence."}))
+        assert statuses == [200, 200]
+        assert [(each.status_code, each.json()["error"]["code"]) for each in refused] == [
+            (429, "daily_audio_exceeded")
+        ] * 2
+        assert int(refused[0].headers["Retry-After"]) <= 86_400
+        assert post("bea", "transcriptions", files={"file": RECORDING}).status_code == 200
