@@ -171,7 +171,7 @@ def _place_zones() -> dict[str, str]:
 
 
 # Capitals that may be those of a place of several words: LA, NYC; not those of a time.
-_INITIALS = re.compile(r"(?<![\w.-])(?!AM|PM)[A-Z]{2,3}(?![\w.-])")
+_INITIALS = re.compile(r"(?<![A-Za-z0-9.-])(?!AM|PM)[A-Z]{2,3}(?![A-Za-z0-9.-])")
 
 
 @cache
@@ -194,7 +194,8 @@ def _place_names() -> re.Pattern[str]:
     names = sorted(_place_zones(), key=len, reverse=True)
     latin = "|".join(re.escape(name) for name in names if name.isascii())
     japanese = "|".join(re.escape(name) for name in names if not name.isascii())
-    return re.compile(rf"\b(?:{latin})\b|{japanese}", re.IGNORECASE)
+    # Kana follow a Latin name without a space: LAの時間.
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{latin})(?![A-Za-z0-9])|{japanese}", re.IGNORECASE)
 
 
 @cache

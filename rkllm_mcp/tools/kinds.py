@@ -10,16 +10,13 @@ from __future__ import annotations
 import calendar
 import re
 import unicodedata
-import zoneinfo
 from collections.abc import Mapping
 from datetime import date
-from functools import cache
-from itertools import pairwise
 
 from rkllm_base.days import days_in
 from rkllm_base.numbers import with_digits
 from rkllm_base.ranges import HIRAGANA, KANJI
-from rkllm_mcp.builtin.clock import places, places_in
+from rkllm_mcp.builtin.clock import places_in
 from rkllm_mcp.builtin.units import names_conversion
 from rkllm_mcp.builtin.worded_sums import expression_of
 from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
@@ -64,19 +61,7 @@ _DISTRICT = re.compile(rf"[{KANJI}]+(?:都|道|府|県|市|区|町|村)(?![{KANJ
 _TIME = re.compile(r"\d{1,2}:\d\d|\d{1,2} ?(?:am|pm|a\.m\.|p\.m\.|o'clock)|(?<![\d.])\d{1,2}時(?!間)", re.IGNORECASE)
 _ANY_DAY = date(2026, 1, 1)
 _SHORT_TEXT = 2  # words: "Place name" says the kind of a parameter
-_LONGEST_CODE = 3  # shorter names of zones are words: "est", "usa"
 _MOST_CHARS = 400  # a longer text is material, whose values say nothing about what is asked
-
-
-@cache
-def _cities() -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return the names of cities in Latin letters, and those in Japanese."""
-    known = {name for _, names in places() for name in names}
-    zones = (
-        zone.rpartition("/")[2].replace("_", " ").lower() for zone in zoneinfo.available_timezones() if "/" in zone
-    )
-    latin = {name for name in known if name.isascii() and len(name) > 3} | {zone for zone in zones if len(zone) > 3}
-    return frozenset(latin), tuple(name for name in known if not name.isascii())
 
 
 def kinds_in(question: str) -> frozenset[str]:
@@ -95,12 +80,8 @@ def kinds_in(question: str) -> frozenset[str]:
         kinds.add("quantity")
     elif _ARITHMETIC.search(text) or expression_of(text):
         kinds.add("arithmetic")
-    latin, japanese = _cities()
-    lowered = text.lower()
-    words = re.findall(r"[a-z]+", lowered)
-    pairs = {*words, *map(" ".join, pairwise(words))}
     is_named = any(name not in _CALENDAR for name in _NAMED.findall(text)) or _DISTRICT.search(text) is not None
-    if is_named or not latin.isdisjoint(pairs) or any(name in text for name in japanese):
+    if is_named or places_in(text):
         kinds.add("place")
     return frozenset(kinds)
 

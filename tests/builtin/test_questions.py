@@ -152,6 +152,7 @@ def test_a_question_without_quantity_or_wanted_unit_is_not_converted(question: s
             "3pm Berlin time, when is that here?",
             "15:00 (3:00 pm) in Berlin is 23:00 (11:00 pm) in your place, on Sunday, 29 November 2026.",
         ),
+        ("NYCは何時", "NYCは今、2026年(令和8年)11月28日(土曜日)午後9時35分(21:35)です。"),
         ("time in LA?", "In LA it is 18:35 (6:35 pm) on Saturday, 28 November 2026."),
         (
             "call w/ LA at 10am their time, when is that for me",

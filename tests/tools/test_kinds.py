@@ -64,6 +64,18 @@ def test_files_and_folders_are_named_by_their_form(text: str, names: list[str]) 
     assert files_in(text) == names
 
 
+@pytest.mark.parametrize(
+    "text", ["time in LA", "NYCは今何時", "Asia/Tokyoの時刻", "大阪は？", "Is it cold in Kushiro?"]
+)
+def test_a_place_is_known_by_its_name_its_initials_or_its_form(text: str) -> None:
+    assert "place" in kinds_in(text)
+
+
+@pytest.mark.parametrize("text", ["how many days till christmas", "in May", "at 3 PM"])
+def test_days_and_times_are_no_places(text: str) -> None:
+    assert "place" not in kinds_in(text)
+
+
 def test_a_number_of_hours_is_no_time_of_day() -> None:
     assert kinds_in("2.5時間は何分") == {"number", "quantity"}
     assert "time" in kinds_in("日本の9時はパリで何時")
