@@ -189,6 +189,7 @@ class TrialOutcome:
     first_prompt: int = 0  # tokens of the first prompt of the turn
     prefilled: int = 0
     new: int = 0  # tokens of prompts that were never read before
+    corrections: int = 0  # of tokens in held calls
     seconds: float = 0.0
     text: str = ""
     calls: list[Any] = field(default_factory=list[Any])
@@ -258,6 +259,7 @@ async def ask(
     outcome.first_prompt = usages[0].prompt_tokens if usages else 0
     for usage in usages:
         outcome.prefilled += usage.prefilled_tokens
+        outcome.corrections += usage.corrections
         outcome.new += max(0, usage.prompt_tokens - progress.longest)
         progress.longest = max(progress.longest, usage.prompt_tokens + usage.generated_tokens)
     return outcome
@@ -405,6 +407,7 @@ def figures(outcomes: Sequence[TrialOutcome]) -> dict[str, float]:
         "answered": sum(outcome.useful for outcome in without),
         "calls shown": sum(outcome.call_shown for outcome in outcomes),
         "internal texts": sum(outcome.internal_shown for outcome in outcomes),
+        "corrections": sum(outcome.corrections for outcome in outcomes),
         "rounds": round(sum(outcome.rounds for outcome in outcomes) / max(1, len(outcomes)), 2),
         "first prompt": round(sum(outcome.first_prompt for outcome in first) / max(1, len(first))),
         "read, first": round(sum(outcome.prefilled for outcome in first) / max(1, len(first))),
