@@ -107,7 +107,6 @@ class Holding:
         named = "|".join(re.escape(text) for text in sorted(markers, key=len, reverse=True) if text.strip())
         self._markers = re.compile(f"({named})") if named else None
         self._may_call = may_call
-        self._can_heat = can_heat
         self._phase = _Phase.FREE if answer is None else _Phase.WAITING
         self._held: HeldText | None = None
         # Of the held part: the place of its first token among the ids, and the text of each.
@@ -116,6 +115,7 @@ class Holding:
         self._lead = ""  # written by the host before the first token, and not shown yet
         self._waited = ""  # what may begin thinking
         self._tries = 0
+        self._most_tries = HOT_TRIES if can_heat else 0  # none once a choice stayed wrong
         self._heard: list[str] | None = None  # the model's own continuation, which is not shown
 
     @property
@@ -268,11 +268,11 @@ class Holding:
         more = held.structure()
         held.feed(more)
         written += more
-        if not written and rejected and held.has_tool and self._can_heat and self._tries < HOT_TRIES:
+        if not written and rejected and held.has_tool and self._tries < self._most_tries:
             self.is_hot = True
             self._tries += 1
         elif not written and self._phase is _Phase.ANSWER and rejected:
-            self._heard = []
+            self._heard, self._most_tries = [], 0
         elif not written and self._phase is _Phase.ANSWER:
             written = held.shortest()
             held.feed(written)

@@ -192,20 +192,26 @@ class HeldText:
         return ""
 
     def first_value(self, text: str) -> str:
-        """Return the first whole value in ``text`` that can follow here, such as a word of an enum; empty if none."""
+        """Return the first whole value in ``text`` that can follow here, such as a word of an enum; empty if none.
+
+        None can follow a word or a number, which it would make another one.
+        """
+        if "".join(self._parts)[-1:].isalnum():
+            return ""
         for written in (text, text.lower()):
             for start in range(len(written)):
-                if start and _is_in_word(written, start):
+                if written[start].isspace() or (start and _is_in_word(written, start)):
                     continue
                 part = written[start : start + _LONGEST_VALUE]
                 probe = HeldText(self._matcher.deep_copy(), has_space=self._has_space)
                 for end in range(probe.feed(part), 0, -1):
-                    if not _is_in_word(part, end) and self._ends_value(part[:end]):
-                        return part[:end]
+                    found = part[:end].rstrip()
+                    if not _is_in_word(part, end) and self._ends_value(found):
+                        return found
         return ""
 
     def _ends_value(self, text: str) -> bool:
-        if not text.strip():
+        if not any(map(str.isalnum, text)):
             return False
         probe = HeldText(self._matcher.deep_copy(), has_space=self._has_space)
         probe.feed(text)

@@ -42,23 +42,24 @@ RIGHT = '{"place": "居間 A", "lit": true, "lamps": ["one", "two"]}'
 FORMAT = AnswerGrammar("json", json.dumps(ROOM))
 LIGHT = ToolSpec("switch_light", "Light", {**ROOM, "additionalProperties": True})
 PLACES = len(demo_vocabulary().encode([ControlText(RIGHT)]))
-# A token, and how the abort goes that it brings about.
+# A token, how often it comes, and how the abort goes that it brings about. After four times the model is heard.
 STUMBLES = [
-    ('\\"}', "abort-late 1"),
-    ("<|im_end|>", "abort-late 3"),
-    ("Well", "abort-late 100"),
-    ("\\n", "after-abort nothing"),
-    ("'", "after-abort error"),
-    ("9", "abort-return -1"),
+    ('\\"}', 1, "abort-late 1"),
+    ("<|im_end|>", 1, "abort-late 3"),
+    ("Well", 1, "abort-late 100"),
+    ("\\n", 1, "after-abort nothing"),
+    ("'", 1, "after-abort error"),
+    ("9", 1, "abort-return -1"),
+    ("Well", 5, "abort-late 2"),
 ]
 
 
 def script() -> str:
     rules = [
         f"rule\nuser ^{kind} {index}\\.{place}$\n{says}\n"
-        f'fault wrong-token "{wrong}" after {place + shift}\nfault {how}\n'
+        f'fault wrong-token "{wrong}" after {place + shift} times {times}\nfault {how}\n'
         for kind, says, shift in (("answer", f"say {RIGHT}", 0), ("call", f"call switch_light {RIGHT}", 12))
-        for index, (wrong, how) in enumerate(STUMBLES)
+        for index, (wrong, times, how) in enumerate(STUMBLES)
         for place in range(PLACES)
     ]
     head = "RKLLM-EMULATOR 1\nvocabulary tokenizer.json\neos <|im_end|>\ncontext 4096\nspeed flat\n"

@@ -236,3 +236,18 @@ def test_the_grammars_of_llama_cpp_and_of_lark_are_read(grammar: str, right: lis
     constraint = answer_constraint(AnswerGrammar("grammar", grammar))
     assert [constraint.allows(text) for text in right] == [True] * len(right)
     assert [constraint.allows(text) for text in wrong] == [False] * len(wrong)
+
+
+@pytest.mark.parametrize(
+    ("begun", "heard", "value"),
+    [
+        ('{"name": "a", "size": "', "It is a Large one.", "large"),
+        ('{"name": "a", "size": "', "smaller ones, largely", ""),
+        ('{"name": "a", "size": "small", "age": ', " of about 34 years", "34"),
+        ('{"name": "a", "size": "small", "age": 34', '", "b": 1', ""),
+    ],
+)
+def test_the_first_value_of_a_text_is_one_that_can_follow_here(begun: str, heard: str, value: str) -> None:
+    held = json_constraint(PERSON).begin()
+    assert held.feed(begun) == len(begun)
+    assert held.first_value(heard) == value
