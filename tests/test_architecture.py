@@ -126,9 +126,13 @@ def _layers() -> Layers:
             "surfaces.boards": known | {"surfaces.invitations"},
             # surfaces.invitations: how a new board gets what all share, for both sides of it.
             "surfaces.invitations": known,
-            # surfaces.chat.host: the store that a conversation is read from, as a type.
+            # surfaces.chat.host: the store that a conversation is read from, as a type; surfaces.chat.speech.
             "surfaces.chat": surface
-            | {"store", *(f"surfaces.{name}" for name in ("terminal", "tables", "invocation", "running_service"))},
+            | {
+                "store",
+                "speech",
+                *(f"surfaces.{name}" for name in ("terminal", "tables", "invocation", "running_service")),
+            },
             # /api/pull and /api/delete change model folders.
             "surfaces.http": surface
             | {"models", "speech", "surfaces.invitations"}

@@ -78,6 +78,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/runtime/test_library.py::test_defaults_that_look_like_no_family_",
     ),
     "system": (
+        "tests/speech/test_real_speech.py",
         "tests/scripts/test_packages.py::test_what_a_stopped_script_",
         "tests/surfaces/cli/test_boards.py::test_haproxy_accepts_",
         "tests/surfaces/cli/test_servers_new.py::test_a_server_of_the_gallery_is_installed_pinned_",
@@ -107,6 +108,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/test_packaging.py",
     ),
     "long": (
+        "tests/speech/test_hostile_recordings.py",
         "tests/surfaces/cli/test_languages.py",
         "tests/end_to_end/test_load.py",
         "tests/app/test_slow_servers.py",

@@ -593,6 +593,35 @@ async def _chosen_model(state: ChatState) -> str:
     return "" if chosen == current else chosen
 
 
+async def _listen(state: ChatState, _argument: str) -> None:
+    """Ask what the person says into the board's microphone."""
+    from rkllm_mcp.surfaces.chat.speech import listen  # loads numpy
+
+    def say_so() -> None:
+        state.terminal.note(state.phrases.sentence("chat.listening"))
+
+    with state.interruptible() as scope:
+        text = await listen(state.host.config.speech, say_so)
+    if scope.cancel_called:
+        return
+    if not text:
+        state.terminal.note(state.phrases.sentence("chat.heard_nothing"))
+        return
+    state.terminal.note(f"❯ {text}")
+    await state.ask(text)
+
+
+async def _speak(state: ChatState, argument: str) -> None:
+    """Read answers aloud from now on, or no longer."""
+    if argument not in _SWITCH:
+        state.need("/speak")
+        return
+    from rkllm_mcp.surfaces.chat.speech import speaker_in  # loads numpy
+
+    state.speaker = speaker_in(state.host.config.speech) if _SWITCH[argument] else None
+    state.terminal.note(state.phrases.sentence("chat.speaks" if state.speaker else "chat.is_silent"))
+
+
 async def _quit(state: ChatState, _argument: str) -> None:
     state.is_over = True
 
@@ -625,6 +654,8 @@ COMMANDS: Mapping[str, _Action] = {
     "/memories": _memories,
     "/forget": _forget_memory,
     "/temporary": _temporary,
+    "/listen": _listen,
+    "/speak": _speak,
     "/stats": _stats,
     "/new": _start_anew,
     "/save": _save,

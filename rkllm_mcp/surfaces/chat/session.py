@@ -44,12 +44,14 @@ def chat(
     open_host: Callable[[], AbstractAsyncContextManager[ChatHost]],
     read_file: Callable[[str], Awaitable[str]],
     resumed: str | None = None,
+    *,
+    is_spoken: bool = False,
 ) -> int:
     """Hold a conversation and return the exit code.
 
     ``open_host`` opens the assistant, and ``read_file`` returns the text of a file for a question. ``resumed`` is the
     beginning of a stored conversation's id, ``LATEST``, or ``CHOICE`` for one that the person chooses from a list; None
-    for a new one.
+    for a new one. ``is_spoken`` reads answers aloud, and listens for a question after an empty line.
     """
     tokens = session.tokens
     ready: list[tuple[ChatState, LineReader]] = []
@@ -97,6 +99,10 @@ def chat(
                 take_up(state, stored)
             elif resumed == LATEST:
                 session.status(state.phrases.sentence("chat.none_kept_yet"))
+            if is_spoken:
+                await obey(state, "/speak on")
+                state.listens = True
+                session.status(state.phrases.sentence("chat.enter_listens"))
             await converse(state, lines)
             if line := farewell(state):
                 session.status(line)
@@ -120,6 +126,8 @@ async def converse(state: ChatState, lines: LineReader) -> None:
         if line is None:
             return
         text = line.strip()
+        if not text and state.listens:
+            text = line = "/listen"
         if not text:
             continue
         if text in _LEAVING:

@@ -11,7 +11,7 @@ import anyio
 
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.errors import RkllmMcpError, UsageError
-from rkllm_mcp.events import Event, ToolFinished, Usage
+from rkllm_mcp.events import Event, Text, ToolFinished, Usage
 from rkllm_mcp.messages import Conversation, Picture, is_picture
 from rkllm_mcp.protocols import DENY_ALL, CallContext
 from rkllm_mcp.sampling import OPTIONS
@@ -21,10 +21,12 @@ from rkllm_mcp.surfaces.chat.input import Console
 from rkllm_mcp.surfaces.chat.render import Answering
 from rkllm_mcp.surfaces.chat.screen import renderer_for
 from rkllm_mcp.surfaces.terminal import Terminal
+from rkllm_mcp.tasks import open_task_group
 from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
     from rkllm_mcp.generation import AnswerOptions
+    from rkllm_mcp.speech.engines import Speaker
     from rkllm_mcp.surfaces.chat.host import ChatHost
 
 
@@ -116,6 +118,8 @@ class ChatState:
     read_file: Callable[[str], Awaitable[str]] = _read_no_files
     console: Console | None = None  # the terminal; None if the input is a pipe
     is_over: bool = False  # the person has left
+    speaker: Speaker | None = None  # reads answers aloud
+    listens: bool = False  # an empty line is a question that is spoken
     _command: anyio.CancelScope | None = None
 
     @property
@@ -133,7 +137,23 @@ class ChatState:
 
         self.stats.questions += 1
         answering = Answering(self.host, self.terminal, self.inquirer, phrases=self.phrases)
-        await answering.follow(self.conversation.id, events, show_event)
+        if self.speaker is None:
+            await answering.follow(self.conversation.id, events, show_event)
+            return
+        from rkllm_mcp.surfaces.chat.speech import SpokenAnswer  # loads numpy
+
+        spoken = SpokenAnswer(self.speaker)
+
+        def show_and_speak(event: Event) -> None:
+            show_event(event)
+            if isinstance(event, Text):
+                spoken.feed(event.text)
+
+        with self.interruptible():
+            async with open_task_group() as tasks:
+                tasks.start_soon(spoken.play)
+                await answering.follow(self.conversation.id, events, show_and_speak)
+                spoken.finish()
 
     async def ask(self, words: str) -> None:
         """Answer a question, with the files that it mentions and what was attached to it.
@@ -202,8 +222,10 @@ class ChatState:
     @contextmanager
     def interruptible(self) -> Generator[anyio.CancelScope]:
         """Let ``interrupt`` end what runs inside this block."""
-        with anyio.CancelScope() as self._command:
-            yield self._command
-        if self._command.cancelled_caught:
+        before = self._command
+        with anyio.CancelScope() as scope:
+            self._command = scope
+            yield scope
+        self._command = before
+        if scope.cancelled_caught:
             self.terminal.note(self.phrases.table("answer.endings")["cancelled"])
-        self._command = None

@@ -309,13 +309,19 @@ def chat_command(
 ) -> int:
     """Check the options of ``chat`` and start it."""
     from rkllm_mcp.surfaces.chat.commands import CHOICE, LATEST
-    from rkllm_mcp.surfaces.chat.host import open_here
-    from rkllm_mcp.surfaces.chat.session import chat
 
     if resume is not None and go_on:
         raise UsageError("--resume and --continue exclude each other; leave one of the two out")
     if resume == CHOICE and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("--resume needs an id; 'rkllm-mcp conversations list' shows them")
+    return hold_chat(session, LATEST if go_on else resume, alone=alone)
+
+
+def hold_chat(session: Session, resumed: str | None = None, *, alone: bool = False, is_spoken: bool = False) -> int:
+    """Open the assistant of a running service, or of this process, and hold a conversation; see ``chat``."""
+    from rkllm_mcp.surfaces.chat.host import open_here
+    from rkllm_mcp.surfaces.chat.session import chat
+
     config = session.config()
     service = service_to_use(session, config, alone=alone)
     open_host: Callable[[], AbstractAsyncContextManager[ChatHost]] = partial(open_here, config, session.status)
@@ -325,7 +331,7 @@ def chat_command(
         for line in attached_lines(session, config, service):
             session.status(line)
         open_host = partial(open_remote, config, service, session.language(config), session.model)
-    return chat(session, open_host, partial(read_named_file, session=session), LATEST if go_on else resume)
+    return chat(session, open_host, partial(read_named_file, session=session), resumed, is_spoken=is_spoken)
 
 
 @command(app, "run")

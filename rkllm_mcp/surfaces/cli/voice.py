@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,17 +13,21 @@ from rkllm_base.addresses import is_loopback
 from rkllm_mcp.config.editing import set_value
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.speech.audio import MOST_BYTES, RATE, Sound, read_recording, wav_of
+from rkllm_mcp.speech.device import play
 from rkllm_mcp.speech.engines import SHERPA, recogniser_of, speaker_of
 from rkllm_mcp.speech.sentences import sentences_of
+from rkllm_mcp.surfaces.cli.attached import Alone
 from rkllm_mcp.surfaces.cli.files import write_new
 from rkllm_mcp.surfaces.cli.models import download_progress
 from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, option
+from rkllm_mcp.surfaces.cli.run import hold_chat
 from rkllm_mcp.surfaces.invocation import Session, open_socket
 from rkllm_mcp.surfaces.terminal import printable
 
 if TYPE_CHECKING:
     from rkllm_mcp.diagnostics.voice import VoiceFigures
-    from rkllm_mcp.speech.engines import Speaker
+    from rkllm_mcp.speech.device import play
+from rkllm_mcp.speech.engines import Speaker
 
 app = typer.Typer(no_args_is_help=True)
 _WYOMING_PORT = 10_300
@@ -83,10 +86,6 @@ async def say_command(
 ) -> None:
     """Speak a text, on the board's loudspeaker or into a file."""
     speaker = _speaker(session)
-    player = shutil.which("aplay")
-    if output is None and player is None:
-        message = "aplay is missing, which plays sound; install it (sudo apt install alsa-utils), or give --output"
-        raise UsageError(message)
     sounds = [await speaker.speak(sentence, voice) for sentence in sentences_of(text)]
     if not sounds:
         raise UsageError("there is nothing to say in this text; code, tables and addresses are left out")
@@ -96,10 +95,13 @@ async def say_command(
         write_new(output, wav_of(sound))
         session.status(f"{sound.seconds:.1f} s written to {output}")
         return
-    done = await anyio.run_process([str(player), "-q"], input=wav_of(sound), check=False)
-    if done.returncode:
-        reason = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
-        raise UsageError(f"the sound cannot be played ({printable(reason)}); give --output to write it to a file")
+    await play(sound)
+
+
+@command(app, "chat")
+def chat_command(session: Session, alone: Alone = False) -> int:
+    """Talk with the assistant by the board's microphone and loudspeaker: Enter listens, a typed line is asked, too."""
+    return hold_chat(session, alone=alone, is_spoken=True)
 
 
 @command(app, "list")
