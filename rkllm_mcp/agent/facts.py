@@ -217,6 +217,8 @@ def _replacing(conversation: Conversation, messages: Sequence[Message]) -> Conve
 
 
 def _successes(messages: Sequence[Message]) -> Iterator[ToolResult]:
-    """Yield the results that can be facts: those of calls, without errors."""
+    """Yield the results that can be facts: those of calls, without errors and searches that found nothing."""
     for message in messages:
-        yield from (result for result in message.results if result.call_id and not result.is_error)
+        yield from (
+            result for result in message.results if result.call_id and not result.is_error and result.sources != ()
+        )

@@ -143,8 +143,8 @@ class RunCalls:
     async def call_known(self, conversation: Conversation, options: ModelOptions) -> str:
         """Make the likely calls whose arguments the question gives, one by one, until one succeeds.
 
-        A call that fails leaves no trace in the conversation: the model writes one. The text is that of a result that
-        answers the question as it is; empty for none.
+        A call that fails or finds nothing leaves no trace in the conversation: the model writes one. The text is that
+        of a result that answers the question as it is; empty for none.
         """
         if self.offer is None or options.tool_choice != "auto" or options.continues:
             return ""
@@ -152,7 +152,7 @@ class RunCalls:
             call = ToolCall(conversation.next_call_id(), tool.name, arguments)
             self._sink.feed([ToolCallDetected(call.name, arguments, id=call.id, server=tool.server)])
             results = await self._runner.run([call])
-            if not any(result.is_error for result in results):
+            if not any(result.is_error or result.sources == () for result in results):
                 conversation.add(Message("assistant", calls=(call,)))
                 notes = "\n".join(self._instructions.after([tool]))
                 conversation.add(Message("tool", notes, results=tuple(results)))

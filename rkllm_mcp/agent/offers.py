@@ -36,6 +36,7 @@ WEIGHTS: Mapping[str, float] = {
 NO_TOOL = 0.7  # the same for no tool at all
 # Kinds that are read from the question as a whole, and not only found in it.
 _READ = frozenset({"arithmetic", "quantity", "file"})
+# Kinds of values that may be of any tool; without words they speak for none.
 _LOOSE = frozenset({"place", "time", "number"})
 BEGINS = 0.35  # from this probability on the host begins the call of the best tool
 BEGINS_BY_WORDS = 0.5  # the same where the question has no value that the tool takes, and no words of its data
@@ -60,8 +61,8 @@ class Guess:
 
     @property
     def has_value(self) -> bool:
-        """True if the question has a value for the tool, or words of its data; a place alone may be of any tool."""
-        return bool(set(self.reasons) - ({"words"} if "words" in self.reasons else {"words", *_LOOSE}))
+        """True if the question has a value for the tool, or words of its data."""
+        return bool(set(self.reasons) - {"words"})
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,8 @@ def _lacks(evidence: ToolEvidence) -> bool:
 def _needed_probability(guess: Guess) -> float:
     """Return the probability from which on the host begins a call: more where words alone speak for the tool."""
     if guess.lacks and "followed" not in guess.reasons:
+        return math.inf
+    if not set(guess.reasons) - _LOOSE:
         return math.inf
     return BEGINS if guess.has_value else BEGINS_BY_WORDS
 

@@ -65,6 +65,9 @@ def clock_of_question(now: Now = _system_now) -> Callable[[str], str]:
             moment = here.astimezone(_zone(source, here)).replace(hour=time.hour, minute=time.minute, second=0)
             return _converted_sentence(question, (moment, source), (moment.astimezone(_zone(target, here)), target))
         there = here.astimezone(_zone(found[-1] if found else "", here))
+        if not found and _OF_A_PLACE.search(_plain(question)):
+            # The time of another place would be wrong.
+            raise LocalToolError(sentences_for(question)["no_place"], "unclear", question)
         days = days_in(question, there.date())
         other = next((day for day in days if day != there.date()), None)
         if other is not None and not found:
@@ -93,6 +96,10 @@ _CLOCK_TIME = re.compile(
 _AFTERNOON = ("午後", "夕方", "夜")
 # Between a time and the place whose time it is: 3pm Berlin time, 9:30 in London; ロンドンの9時.
 _BELONGS_BEHIND = re.compile(r"(?:\s+(?:in|at))?\s*", re.IGNORECASE)
+# A place that is not known.
+_OF_A_PLACE = re.compile(
+    r"\btime (?:is it |now )?in (?!the\b|my\b|this\b|\d|here\b|an?\b|japanese\b)[a-z]", re.IGNORECASE
+)
 # The place that was named: 10am their time, 現地時間の9時.
 _THEIR_TIME = re.compile(r"\b(?:their|local) time\b|\bover there\b|現地|向こう|あちら", re.IGNORECASE)
 _BELONGS_BEFORE = re.compile(r"(?:時間)?の?\s*(?:午前|午後|朝|昼|夕方|夜|深夜)?の?")
@@ -149,7 +156,7 @@ def places_in(question: str) -> list[tuple[str, int, int]]:
     found += [
         (zone, *match.span())
         for match in _INITIALS.finditer(text)
-        if (zone := _zones_by_initials().get(match[0]))
+        if (zone := _zones_by_initials().get(match[0].upper()))
         and not any(start <= match.start() < end for _, start, end in found)
     ]
     return sorted(found, key=lambda place: place[1])
@@ -170,8 +177,8 @@ def _place_zones() -> dict[str, str]:
     }
 
 
-# Capitals that may be those of a place of several words: LA, NYC; not those of a time.
-_INITIALS = re.compile(r"(?<![A-Za-z0-9.-])(?!AM|PM)[A-Z]{2,3}(?![A-Za-z0-9.-])")
+# Letters that may be those of a place of several words: LA, NYC, nyc; not those of a time.
+_INITIALS = re.compile(r"(?<![A-Za-z0-9.-])(?:(?!AM|PM)[A-Z]{2,3}|[a-z]{3})(?![A-Za-z0-9.-])")
 
 
 @cache

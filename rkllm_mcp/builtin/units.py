@@ -35,6 +35,7 @@ _DEGREES = re.compile(r"何度|\bdegrees\b", re.IGNORECASE)
 _ROMAJI = frozenset(["shaku", "sun", "ken", "cho", "ri", "kan", "tan", "jo", "sho", "go", "to", "koku", "kin"])
 # Half a litre; 華氏100度, 時速60マイル, 大さじ3杯: what is said before the number.
 _SAID_BEFORE = (
+    (rf"(?:マイナス|氷点下|零下|\bminus |\bnegative )(?={_NUMBER})", "-"),
     (r"\bhalf an? ", "0.5 "),
     (r"\b(?:a )?quarter (?:of )?an? ", "0.25 "),
     (r"\bdegrees? (?=fahrenheit|celsius|[fc]\b)", ""),

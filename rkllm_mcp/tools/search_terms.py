@@ -151,10 +151,10 @@ _SHAPES = tuple(
 # "show me the issues" is not about the person who asks.
 _TO_THE_SPEAKER = re.compile(r"\b(tell|give|show|let|find|get|send|bring|help|remind) (?:me|us)\b", re.IGNORECASE)
 _STOP_WORDS = (
-    "a about an and any anything are as at be been but by called can could did do does done everything for from give "
-    "had has have here how i if in into is it its just let like may me more most my named no not of on only or other "
-    "our out over please so some such than that the their them then there these they this those to tool tools up us "
-    "use used using very want was we were what when where which who will with within would you your"
+    "a about an and another any anything are as at be been but by called can could did do does done everything for "
+    "from give had has have here how i if in into is it its just let like may me more most my named no not of on only "
+    "or other our out over please so some such than that the their them then there these they this those to tool "
+    "tools up us use used using very want was we were what when where which who will with within would you your"
 )
 _STOP = frozenset(_STOP_WORDS.split())
 # The meaning of a stop word or a pronoun says little: "who" may be any person.

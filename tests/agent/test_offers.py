@@ -276,6 +276,17 @@ async def test_the_card_is_in_the_language_of_the_question() -> None:
     )
 
 
+async def test_a_search_that_finds_nothing_is_no_fact_and_leaves_no_trace() -> None:
+    search = takes("search_documents", "Search documents for passages.", "knowledge", read_only=True, query="string")
+    toolbox = ScriptedToolbox({"search_documents": 'No results found.\n{"results":[]}'}, specs=(search, *TOOLS))
+    toolbox.sources["search_documents"] = ()
+    table = Table(toolbox=toolbox, settings=LoopSettings(answers_from="facts"))
+    events = await table.ask("Search the documents for passages about trains.", text("I do not know."))
+    assert [made.name for made in toolbox.calls] == ["search_documents"]
+    assert said(events) == "I do not know."
+    assert all(not message.calls for message in table.model.asked[0][0])
+
+
 async def test_a_short_passage_is_shown_after_the_answer_from_it() -> None:
     search = takes("search_documents", "Search documents for passages.", "knowledge", read_only=True, query="string")
     passage = "A hotel may cost 9,000 yen."

@@ -122,6 +122,9 @@ def test_the_calculator_takes_words_and_percents_of_a_sum() -> None:
     ("question", "line"),
     [
         ("72 f in c", "72 f = 22.22222 c"),
+        ("マイナス10℃は華氏でなんぼ", "-10 °c = 14 華氏"),
+        ("what is minus 40 c in f", "-40 c = -40 f"),
+        ("体温98.6Fって何度", "98.6 f = 37 °C"),
         ("how many grams is a pound?", "1 pound = 453.5924 grams"),
         ("half a mile in m", "0.5 mile = 804.672 m"),
         ("minutes in a quarter of an hour", "0.25 hour = 15 minutes"),
@@ -152,6 +155,7 @@ def test_a_question_without_quantity_or_wanted_unit_is_not_converted(question: s
             "3pm Berlin time, when is that here?",
             "15:00 (3:00 pm) in Berlin is 23:00 (11:00 pm) in your place, on Sunday, 29 November 2026.",
         ),
+        ("whats the time in nyc", "In nyc it is 21:35 (9:35 pm) on Saturday, 28 November 2026."),
         ("NYCは何時", "NYCは今、2026年(令和8年)11月28日(土曜日)午後9時35分(21:35)です。"),
         ("time in LA?", "In LA it is 18:35 (6:35 pm) on Saturday, 28 November 2026."),
         (
@@ -175,6 +179,12 @@ def test_a_question_without_quantity_or_wanted_unit_is_not_converted(question: s
 )
 def test_the_clock_answers_a_question_in_a_sentence_of_its_language(question: str, sentence: str) -> None:
     assert clock_of_question(lambda: NOW)(question) == sentence
+
+
+@pytest.mark.parametrize("question", ["what time is it in Narnia", "time in kushiro"])
+def test_the_time_here_is_no_answer_about_a_place_that_is_not_known(question: str) -> None:
+    with pytest.raises(LocalToolError, match="does not name two places"):
+        clock_of_question(lambda: NOW)(question)
 
 
 def test_a_time_is_not_converted_where_no_other_place_is_known() -> None:
