@@ -1,17 +1,23 @@
-"""What is remembered, as JSON that can be imported again and as Markdown for people."""
+"""What is remembered, as JSON that can be imported again and as Markdown for people, and what other products export."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rkllm_mcp.errors import UsageError
+from rkllm_mcp.messages import as_mapping
 from rkllm_mcp.records import LONGEST_ROW, MOST_ROWS, MemoryRow
-from rkllm_mcp.text import moment, stamp
+from rkllm_mcp.text import moment, shorten, stamp
 
+_BULLET = re.compile(r"^(?:[-*+•・]|\d+[.)])\s+")
+# A line goes on in the next one.
+_WRAPPED = re.compile(r"[^\s.!?:]\n[a-z]")
+_HEADING = re.compile(r"^(?:#|-{3,}$|\*\*[^*]+\*\*:?$)")
 _LAZY = ConfigDict(defer_build=True)
 
 
@@ -66,3 +72,47 @@ def memories_from_json(text: str | bytes) -> list[ImportedRow]:
         where = ".".join(map(str, first["loc"])) or "the whole"
         remedy = "'rkllm-mcp memory export' writes one"
         raise UsageError(f"this is no export of a memory: {where}: {first['msg']}; {remedy}") from None
+
+
+def memories_from_file(content: bytes) -> list[ImportedRow]:
+    """Return the rows of an export of this product or of another one.
+
+    Others' are the JSON of mem0, the file of the MCP server ``memory``, and a list with a row on each line, as text or
+    Markdown, as it is copied from a page; a UsageError names what is wrong.
+    """
+    text = content.decode("utf-8", "replace").lstrip("\ufeff")
+    texts = _texts_of_others(text)
+    if texts is None:
+        return memories_from_json(text)
+    if len(texts) > MOST_ROWS:
+        raise UsageError(f"a memory has at most {MOST_ROWS} rows, and this file has {len(texts)}")
+    if long := next((each for each in texts if len(each) > LONGEST_ROW), ""):
+        raise UsageError(f"a row has at most {LONGEST_ROW} characters; shorten {shorten(long, 60)!r}")
+    return [ImportedRow(text=each) for each in texts]
+
+
+def _texts_of_others(text: str) -> list[str] | None:
+    """Return the rows of another product's export; None if it looks like JSON of this one, or of none that is known."""
+    if not text.lstrip().startswith(("{", "[")):
+        if _WRAPPED.search(text):
+            raise UsageError("this is a running text, and a list has a row on each line")
+        lines = (
+            _BULLET.sub("", line.strip()).strip() for line in text.splitlines() if not _HEADING.match(line.strip())
+        )
+        return [line for line in lines if line]
+    try:
+        values: Any = [json.loads(text)]
+    except ValueError:
+        try:
+            values = [json.loads(line) for line in text.splitlines() if line.strip()]
+        except ValueError:
+            return None
+    entries = as_mapping(values[0]).get("results", values[0]) if len(values) == 1 else values
+    found: list[str] = []
+    for entry in map(as_mapping, cast("list[Any]", entries) if isinstance(entries, list) else [entries]):
+        if isinstance(entry.get("memory"), str):
+            found.append(entry["memory"])
+        elif entry.get("type") == "entity":
+            name = str(entry.get("name", "")).replace("_", " ")
+            found += [f"{name}: {each}" for each in cast("list[Any]", entry.get("observations", []))]
+    return found or None

@@ -12,7 +12,7 @@ import typer
 
 from rkllm_mcp.app.preview import open_stored
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.memory.exports import memories_as_json, memories_as_markdown, memories_from_json, row_dict
+from rkllm_mcp.memory.exports import memories_as_json, memories_as_markdown, memories_from_file, row_dict
 from rkllm_mcp.memory.person import find_rows, keep_row
 from rkllm_mcp.surfaces.cli.files import read_export, write_new
 from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, in_loop, may_remove, option
@@ -102,11 +102,14 @@ async def export_command(
 @command(app, "import")
 def import_command(
     session: Session,
-    source: Annotated[str, argument("JSON export to import; - reads standard input.", "FILE")],
+    source: Annotated[str, argument("Export to import; - reads standard input.", "FILE")],
 ) -> int:
-    """Import what 'rkllm-mcp memory export' wrote; what is remembered already stays."""
+    """Import what 'rkllm-mcp memory export' wrote; what is remembered already stays.
+
+    It also reads the JSON of mem0, the file of the MCP server memory, and a list with a row on each line.
+    """
     text = read_export(source)
-    entries = memories_from_json(text)
+    entries = memories_from_file(text)
 
     async def import_all() -> None:
         async with open_stored(session.config()) as store:

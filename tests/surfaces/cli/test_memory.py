@@ -7,6 +7,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.memory.exports import memories_from_file
 from tests.support.demo_app import make_demo
 
 
@@ -36,6 +40,55 @@ def test_rows_are_added_listed_exported_imported_removed_and_cleared(tmp_path: P
     assert json.loads(demo.run_here("memory", "list", "--json").stdout) == []
     wrong = demo.run_here("memory", "import", "-", stdin='{"format": "x"}')
     assert (wrong.returncode, "no export of a memory" in wrong.stderr) == (2, True)
+
+
+# As the documentation of mem0 (get_all), the MCP server memory's file and pages that list memories have them.
+MEM0 = {
+    "results": [
+        {
+            "id": "ea925981-272f-40dd-b576-be64e4871429",
+            "memory": "Likes to play cricket and plays cricket on weekends.",
+            "metadata": {"category": "hobbies"},
+            "created_at": "2024-07-26T08:44:41.039788-07:00",
+        }
+    ],
+    "count": 1,
+}
+SERVER_MEMORY = (
+    '{"type":"entity","name":"John_Smith","entityType":"person","observations":["Speaks fluent Spanish","Is 31"]}\n'
+    '{"type":"relation","from":"John_Smith","to":"Anthropic","relationType":"works_at"}\n'
+)
+LISTED = "\ufeff# Memories\n\n- Lives in Graz\n* Likes trains\n1. 紅茶が好き\n**Home**\n---\nHas a dog named Luna.\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        (json.dumps(MEM0), ["Likes to play cricket and plays cricket on weekends."]),
+        (json.dumps(MEM0["results"]), ["Likes to play cricket and plays cricket on weekends."]),
+        (SERVER_MEMORY, ["John Smith: Speaks fluent Spanish", "John Smith: Is 31"]),
+        (LISTED, ["Lives in Graz", "Likes trains", "紅茶が好き", "Has a dog named Luna."]),
+    ],
+)
+def test_exports_of_other_products_are_read(content: str, rows: list[str]) -> None:
+    assert [row.text for row in memories_from_file(content.encode())] == rows
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("a line\n" * 201, "at most 200 rows, and this file has 201"),
+        ("word " * 60, "at most 160 characters; shorten 'word word"),
+        ("All rights are kept, with or without\nmodification, as follows.\n", "a running text"),
+        ("[1, 2]", "no export of a memory"),
+        ('{"memory": 5}', "no export of a memory"),
+        ('{"a"', "no export of a memory"),
+        ("[]", "no export of a memory"),
+    ],
+)
+def test_what_is_no_list_of_rows_is_refused(content: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        memories_from_file(content.encode())
 
 
 def test_a_person_says_it_in_the_chat_and_asks_in_another_conversation(tmp_path: Path) -> None:
