@@ -15,8 +15,8 @@ from rkllm_mcp.records import LONGEST_ROW, MOST_ROWS, MemoryRow
 from rkllm_mcp.text import moment, shorten, stamp
 
 _BULLET = re.compile(r"^(?:[-*+•・]|\d+[.)])\s+")
-# A line goes on in the next one.
-_WRAPPED = re.compile(r"[^\s.!?:]\n[a-z]")
+# A long line goes on in the next one.
+_WRAPPED = re.compile(r"^.{50,}[^\s.!?:]\n[a-z]", re.MULTILINE)
 _HEADING = re.compile(r"^(?:#|-{3,}$|\*\*[^*]+\*\*:?$)")
 _LAZY = ConfigDict(defer_build=True)
 

@@ -79,7 +79,7 @@ def test_exports_of_other_products_are_read(content: str, rows: list[str]) -> No
     [
         ("a line\n" * 201, "at most 200 rows, and this file has 201"),
         ("word " * 60, "at most 160 characters; shorten 'word word"),
-        ("All rights are kept, with or without\nmodification, as follows.\n", "a running text"),
+        ("All rights are kept and given in every form, with or without\nmodification, as follows.\n", "a running text"),
         ("[1, 2]", "no export of a memory"),
         ('{"memory": 5}', "no export of a memory"),
         ('{"a"', "no export of a memory"),
