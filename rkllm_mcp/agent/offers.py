@@ -5,8 +5,8 @@ with the question, and begins the call where the best of them is probable enough
 answer. The guess is made here and nowhere else. It acts only above thresholds, and its call is checked like a call of
 the model's own.
 
-The weights and thresholds are the output of ``python -m bench.offers``, for the tasks of bench/own that are read while
-something is built: ``tuning.txt`` and ``kept_back.txt``.
+The weights and thresholds are from ``python -m bench.offers``, for the tasks of bench/own that are read while something
+is built: all but ``fresh3.txt``.
 """
 
 from __future__ import annotations
