@@ -63,6 +63,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/surfaces/web/test_memory.py",
         "tests/surfaces/web/test_panels.py",
         "tests/surfaces/web/test_schedules.py",
+        "tests/surfaces/web/test_spoken_conversation.py",
         "tests/surfaces/web/test_tour.py",
         "tests/surfaces/web/test_voice.py",
     ),

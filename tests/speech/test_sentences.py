@@ -9,6 +9,7 @@ import pytest
 
 from rkllm_mcp.speech.sentences import sentences_of
 
+# After the first twenty: passages of the documentation of Node.js, kuroshiro, WanaKana and encoding.js, all MIT.
 # The page cuts answers by the same cases: tests/surfaces/web/spoken.test.mjs.
 CASES: dict[str, list[str]] = json.loads((Path(__file__).parent / "sentences.json").read_text("utf-8"))
 
