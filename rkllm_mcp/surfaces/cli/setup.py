@@ -41,7 +41,7 @@ from rkllm_mcp.config.servers import is_knowledge
 from rkllm_mcp.diagnostics import checks
 from rkllm_mcp.diagnostics.doctor import gallery_server
 from rkllm_mcp.diagnostics.programs import missing_programs
-from rkllm_mcp.errors import GenerationError, ModelDownloadError, RuntimeUnusableError, UsageError
+from rkllm_mcp.errors import GenerationError, ModelDownloadError, RkllmMcpError, RuntimeUnusableError, UsageError
 from rkllm_mcp.events import End, Text, ToolFinished
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.models.downloads import by_recommendation, figures
@@ -464,7 +464,7 @@ class _Setup:
         try:
             with download_progress(self.session) as report:
                 sources.pull(card.name, None, None, report)
-        except (UsageError, ModelDownloadError) as error:
+        except (RkllmMcpError, OSError) as error:
             self.say(f"! {error}")
             self.tell("setup.no_embedder", name=card.name)
             return

@@ -28,7 +28,7 @@ from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.diagnostics.doctor import gallery_server
 from rkllm_mcp.diagnostics.programs import missing_programs, needed_programs
-from rkllm_mcp.errors import ConfigError, ModelDownloadError, RkllmMcpError, ServerUnavailableError, UsageError
+from rkllm_mcp.errors import ConfigError, RkllmMcpError, ServerUnavailableError
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.owner import refusal_of_adding, refusal_of_key
@@ -346,7 +346,7 @@ def _fetch_embedder() -> str:
         return ""
     try:
         sources.pull(RECOMMENDED, None, None, lambda _name, _received, _total: None)
-    except (UsageError, ModelDownloadError, OSError) as error:
+    except (RkllmMcpError, OSError) as error:
         return str(error)
     return ""
 

@@ -123,8 +123,13 @@ def test_files_changed_since_then_stay_and_are_named(home: Home) -> None:
         file.write(
             f'[[servers]]\nname = "knowledge"\ncommand = "{sys.executable}"\nargs = ["-m", "mcp_servers.knowledge"]\n'
         )
-    code, _, err = home.run("setup", "--yes", "--emulated", "--no-service")
     embedders = home.path / ".local/share/rkllm-mcp/embedders"
+    embedders.parent.mkdir(parents=True, exist_ok=True)
+    embedders.touch()
+    code, _, err = home.run("setup", "--yes", "--emulated", "--no-service")
+    assert (code, "until it is there, they are found by their words" in err) == (0, True), err
+    embedders.unlink()
+    code, _, err = home.run("setup", "--yes", "--emulated", "--no-service")
     assert (code, (embedders / "default").resolve()) == (0, embedders / "universal-sentence-encoder"), err
     code, _, err = home.run("setup", "--undo")
     assert (code, (embedders / "universal-sentence-encoder").exists()) == (0, False), err

@@ -16,7 +16,7 @@ import pytest
 
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.servers import RemoteServer, StdioServer
-from rkllm_mcp.errors import UsageError
+from rkllm_mcp.errors import ModelFileError
 from rkllm_mcp.models.embedders import RECOMMENDED, EmbedderSources
 from tests.support.feature_demo import NOTES
 from tests.support.mcp_servers.protected import Protected
@@ -307,7 +307,7 @@ def test_the_knowledge_server_is_added_with_the_embedding_model_or_says_why_it_i
 
     def pull(self: EmbedderSources, name: str, *_: object) -> None:
         if problem:
-            raise UsageError(problem)
+            raise ModelFileError(problem, "Free some space.")
         self.folders.folder(name).mkdir(parents=True)
         self.choose(name)
         fetched.append(name)
@@ -318,7 +318,7 @@ def test_the_knowledge_server_is_added_with_the_embedding_model_or_says_why_it_i
         offered = ask(it, "GET", "/v1/servers/gallery").json()["embedder"]
         assert offered == {"name": RECOMMENDED, "download_mb": 31, "memory_mb": 150, "installed": False}
         added = ask(it, "POST", "/v1/servers", {"gallery": "knowledge", "embedder": True}).json()
-        assert (added["is_in_force"], added["embedder_problem"]) == (True, problem)
+        assert (added["is_in_force"], added["embedder_problem"]) == (True, problem and f"{problem} Free some space.")
         assert fetched == ([] if problem else [RECOMMENDED])
         assert ask(it, "GET", "/v1/servers/gallery").json()["embedder"]["installed"] is not bool(problem)
 
