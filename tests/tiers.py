@@ -106,6 +106,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/docs/test_python.py",
         "tests/docs/test_readme.py::test_a_printed_",
         "tests/docs/test_walk.py::test_the_walk_",
+        "tests/docs/test_deploy_walk.py",
         "tests/test_packaging.py",
     ),
     "long": (

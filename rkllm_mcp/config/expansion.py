@@ -11,10 +11,12 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeGuard
+from urllib.parse import quote
 
 from rkllm_mcp.errors import ConfigError
 
 UNTOUCHED_KEYS = frozenset({"headers", "headers_template", "tools"})
+_DATABASE = "store.url"
 # Other hosts write "env:" before environment variables.
 _VARIABLE = re.compile(r"(\$?)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\}")
 
@@ -26,7 +28,13 @@ def expand(value: Any, env: Mapping[str, str], *, source: str, key: str = "") ->
     """
 
     def expand_text(text: str, where: str) -> str:
-        return _VARIABLE.sub(lambda match: _value_of(match, env, source, where), text)
+        def replaced(match: re.Match[str]) -> str:
+            inserted = _value_of(match, env, source, where)
+            # A password may have any character, which ends it in an address.
+            is_part = where == _DATABASE and "://" in text[: match.start()]
+            return quote(inserted, safe="") if is_part else inserted
+
+        return _VARIABLE.sub(replaced, text)
 
     return _with_texts(value, key, expand_text)
 

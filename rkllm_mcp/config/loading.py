@@ -133,15 +133,17 @@ def load_config(
     Args:
         path: the file to use; it must exist. None searches for one and uses the defaults if none exists.
         env: the environment: variables in values, ``RKLLM_MCP_<SECTION>__<KEY>``, ``MCP_ENABLED``, ``XDG_CONFIG_HOME``;
-            the files in ``CREDENTIALS_DIRECTORY``, where systemd puts secrets, also count as variables of their names.
+            the files in ``CREDENTIALS_DIRECTORY``, where systemd puts secrets, and in ``credentials`` next to the file
+            also count as variables of their names.
         cwd: the folder for relative paths and the search; the process's own by default.
 
     Raises:
         ConfigError: the configuration is invalid.
     """
     enabled = _mcp_enabled(env)
-    env = {**_credentials(env), **env}
-    source = _find(path, env, cwd)
+    given = _credentials(env)
+    source = _find(path, {**given, **env}, cwd)
+    env = {**(_saved_credentials(source) if source else {}), **given, **env}
     name = str(source) if source else "the environment"
     raw = read_file(source) if source else {}
     try:
@@ -157,6 +159,20 @@ def _credentials(env: Mapping[str, str]) -> dict[str, str]:
     folder = env.get("CREDENTIALS_DIRECTORY", "")
     files = sorted(Path(folder).iterdir()) if folder and Path(folder).is_dir() else ()
     return {path.name: _credential(path) for path in files}
+
+
+def credentials_folder(source: Path) -> Path:
+    """Return where 'service install' writes the secrets that a configuration file refers to, by name."""
+    return source.absolute().parent / "credentials"
+
+
+def _saved_credentials(source: Path) -> dict[str, str]:
+    """Return those that this account may read: the owner's commands need what the service gets from systemd."""
+    folder = credentials_folder(source)
+    if not os.access(folder, os.R_OK | os.X_OK):
+        return {}
+    readable = (path for path in sorted(folder.iterdir()) if path.is_file() and os.access(path, os.R_OK))
+    return {path.name: _credential(path) for path in readable}
 
 
 def _credential(path: Path) -> str:

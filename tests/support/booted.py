@@ -29,6 +29,8 @@ mkdir -p /run/systemd/system
 for target in {targets}; do
     printf '[Unit]\\nDefaultDependencies=no\\n' >"/usr/lib/systemd/system/$target.target"
 done
+# systemd makes a service's credentials in namespaces of its own, and shows them by propagation.
+mount --make-rshared /
 export container=other
 exec {systemd} --system --unit=test.target --log-target=null --show-status=0
 """

@@ -33,11 +33,12 @@ from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now, read
 from rkllm_base.folders import user_folder
 from rkllm_mcp.app.preview import model_files, npu_devices, open_stored, reached_host
 from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.config.loading import credentials_folder
 from rkllm_mcp.config.sections import Config, own_web_address, web_address
 from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.models.cards import model_directories, user_root
-from rkllm_mcp.surfaces.cli.files import filled_template, write_whole
+from rkllm_mcp.surfaces.cli.files import filled_template, make_folder, write_whole
 from rkllm_mcp.surfaces.cli.options import AsJson, System, command, flag, option
 from rkllm_mcp.surfaces.cli.service_account import Account, account_of, open_to_service, starts_without_login
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
@@ -221,7 +222,9 @@ def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptio
         raise UsageError("there is no configuration file; 'rkllm-mcp setup' makes one")
     source = config.origin.source.absolute()
     unsaved = _unsaved_variables(source, dict(pairs))
-    pairs += tuple((name, source.parent / "credentials" / name) for name in unsaved)
+    saved = ((name, credentials_folder(source) / name) for name in _REFERENCE.findall(source.read_text("utf-8")))
+    kept = {name: path for name, path in saved if name in unsaved or (name not in dict(pairs) and path.is_file())}
+    pairs += tuple(kept.items())
     devices = npu_devices()
     account = account_of(source)
     script = Path(sys.executable).parent / "rkllm-mcp"
@@ -269,7 +272,7 @@ def install(
     _need_systemctl("install")
     for name, file in wishes.credentials:
         if name in wishes.unsaved:
-            write_whole(file, f"{os.environ[name]}\n", unit.advice)
+            _write_secret(wishes.config, file, os.environ[name], unit.advice)
             session.status(f"Wrote {file}: the service reads {name} there, and no other account can")
     if not is_user:
         open_to_service(account_of(wishes.config), wishes.config, wishes.readable)
@@ -382,6 +385,16 @@ def status(session: Session, is_user: _User = False, as_json: AsJson = False) ->
         return EXIT_DONE
     session.status(f"Its log: {unit.log_command}")
     return EXIT_ANSWER_FAILED
+
+
+def _write_secret(config: Path, file: Path, secret: str, advice: str) -> None:
+    """Write a secret for root and the owner of the configuration, whose commands need it, too."""
+    owner = config.stat()
+    with suppress(OSError):
+        make_folder(file.parent)
+    write_whole(file, f"{secret}\n", advice)
+    if os.geteuid() == 0:
+        os.chown(file, owner.st_uid, owner.st_gid)
 
 
 def _credential(text: str) -> tuple[str, Path]:
