@@ -35,8 +35,8 @@ _DAYS_OF = {"day": 1, "week": 7}
 
 def day_in(text: str, today: date) -> date | None:
     """Return the first day that a text names, seen from ``today``; None without one."""
-    found = days_in(text, today)
-    return found[0] if found else None
+    days = days_in(text, today)
+    return days[0] if days else None
 
 
 def days_in(text: str, today: date) -> list[date]:
@@ -47,17 +47,17 @@ def days_in(text: str, today: date) -> list[date]:
 def day_spans(text: str, today: date) -> list[tuple[int, int, date]]:
     """Return the days that a text names with their beginning and end in the text with its numbers in digits."""
     plain = with_digits(text).lower().replace("’", "'")
-    taken: list[tuple[int, int, date]] = []
+    spans: list[tuple[int, int, date]] = []
     for pattern, read in _patterns():
         for match in re.finditer(pattern, plain):
-            if any(match.start() < end and start < match.end() for start, end, _ in taken):
+            if any(match.start() < end and start < match.end() for start, end, _ in spans):
                 continue
             try:
                 day = read(match, today)
             except (ValueError, OverflowError):
                 continue  # a 31st of February
-            taken.append((match.start(), match.end(), day))
-    return sorted(taken)
+            spans.append((match.start(), match.end(), day))
+    return sorted(spans)
 
 
 def without_days(text: str) -> str:
@@ -85,13 +85,13 @@ def _of_year(today: date, month: int, day: int, year: str | None) -> date:
     """Return a day of the named year, or the next one of its kind."""
     if year:
         return date(int(year), month, day)
-    found = date(today.year, month, day)
-    return found if found >= today else found.replace(year=today.year + 1)
+    day_of_year = date(today.year, month, day)
+    return day_of_year if day_of_year >= today else day_of_year.replace(year=today.year + 1)
 
 
-def _count_of(said: str) -> int:
+def _count_of(words: str) -> int:
     """Return the number of "2 weeks" and "a week"."""
-    return int(said) if said.isdigit() else 1
+    return int(words) if words.isdigit() else 1
 
 
 def _month_of(name: str) -> int:

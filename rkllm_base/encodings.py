@@ -37,7 +37,7 @@ _ESCAPED = re.compile(rb"\x1b(\$[@B]|\([BJI])([^\x1b]*)")
 _TABLE: dict[str, Any] = json.loads(Path(__file__).with_name("encodings.json").read_text("utf-8"))
 # Several codecs per name: the first one that decodes every byte is used. CP932 has the Windows additions to Shift_JIS
 # (①, ㈱, 髙), the second codec those of Macintosh and JIS X 0213.
-_CODECS: dict[str, list[str]] = {name: each["codecs"] for name, each in _TABLE["japanese"].items()}
+_CODECS: dict[str, list[str]] = {name: entry["codecs"] for name, entry in _TABLE["japanese"].items()}
 _LABELS: dict[str, str] = {
     declared: name
     for name, every in (
@@ -131,9 +131,9 @@ class Decoded:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences about losses and guesses."""
-        others = f"Lines that are not {self.encoding} ({self.other_lines}) were read as {self.other_encoding}."
+        other_lines = f"Lines that are not {self.encoding} ({self.other_lines}) were read as {self.other_encoding}."
         damage = f"{self.damaged} places could not be read as {self.encoding} and are shown as \ufffd."
-        return (*([others] if self.other_lines else []), *([damage] if self.damaged else []))
+        return (*([other_lines] if self.other_lines else []), *([damage] if self.damaged else []))
 
 
 def decode(content: bytes, declared: str = "") -> Decoded:
@@ -181,15 +181,15 @@ def _decode_by_line(content: bytes) -> Decoded | None:
     good = [line for line in wide if _is_valid(line, "utf-8")]
     if not good or (max(map(max, good)) < 0xE0 and len(set(good)) < _MIN_UTF_8_LINES):
         return None
-    others = [line for line in wide if not _is_valid(line, "utf-8") and not _is_damaged_utf_8(line)]
-    second = _likely_second(others)
+    mixed = [line for line in wide if not _is_valid(line, "utf-8") and not _is_damaged_utf_8(line)]
+    second = _likely_second(mixed)
     sample = b"".join(good)[:_SAMPLE_BYTES]
     # Short lines of EUC-JP may be UTF-8 by chance: then the whole file makes better text in the other encoding.
     if second and _is_valid(sample, second) and _cost(sample, second) < _cost(sample, "utf-8"):
         return None
-    is_other = {line for line in others if second and _is_valid(line, second)}
+    is_other = {line for line in mixed if second and _is_valid(line, second)}
     text = "".join(line.decode(second) if line in is_other else line.decode("utf-8", "replace") for line in lines)
-    other_lines = sum(line in is_other for line in others)
+    other_lines = sum(line in is_other for line in mixed)
     return Decoded(
         _with_plain_line_ends(text), "utf-8", text.count("\ufffd"), second if other_lines else "", other_lines
     )
@@ -204,7 +204,7 @@ def _likely_second(lines: list[bytes]) -> str:
     """Return the encoding of the lines that are not UTF-8; empty without such lines."""
     if not lines:
         return ""
-    fitting = [each for each in _LINE_ENCODINGS if all(_is_valid(line, each) for line in lines)]
+    fitting = [codec for codec in _LINE_ENCODINGS if all(_is_valid(line, codec) for line in lines)]
     sample = b"".join(lines)[:_SAMPLE_BYTES]
     return min(fitting or _LINE_ENCODINGS, key=lambda encoding: _cost(sample, encoding))
 
@@ -217,7 +217,7 @@ def _is_short_japanese(content: bytes) -> bool:
     if not _USUAL_JAPANESE.fullmatch(text):
         return False
     half = _HALF_WIDTH.findall(text)
-    full = "".join(each for each in text if each > "\x7f" and not "｡" <= each <= "ﾟ")
+    full = "".join(character for character in text if character > "\x7f" and not "｡" <= character <= "ﾟ")
     runs: list[str] = _KANA_RUN.findall(text)
     # Single half-width katakana are letters of European languages.
     if sum(map(len, runs)) < len(half) or any(map(_IMPOSSIBLE_KANA.search, runs)):
@@ -267,9 +267,9 @@ def _from_marks(content: bytes) -> str:
 def _count_damage(text: str) -> int:
     """Return the number of characters that no text has: control, unassigned, private and replacement ones."""
     counts = Counter(text)
-    return sum(n for each, n in counts.items() if each == "\ufffd" or unicodedata.category(each) in _NO_TEXT) - sum(
-        counts[each] for each in "\t\n\r\f"
-    )
+    return sum(
+        n for letter, n in counts.items() if letter == "\ufffd" or unicodedata.category(letter) in _NO_TEXT
+    ) - sum(counts[letter] for letter in "\t\n\r\f")
 
 
 def _most_likely(content: bytes, declared: str) -> str:
@@ -297,7 +297,7 @@ def _most_likely(content: bytes, declared: str) -> str:
 
 
 def _is_japanese(sample: bytes, encoding: str) -> bool:
-    text = "".join(each for each in _read(sample, encoding)[0] if each > "\x7f")
+    text = "".join(character for character in _read(sample, encoding)[0] if character > "\x7f")
     # Letters of other scripts look like half-width katakana.
     is_plain = not _HALF_WIDTH.search(text) and mean_cost(text) <= _MAX_JAPANESE_COST
     is_usual = is_plain or len(_KANA.findall(text)) >= len(text) * _MIN_KANA
@@ -310,11 +310,11 @@ def _foreign(sample: bytes) -> str:
         import chardet
     except ImportError:
         return ""
-    found = _python_name(chardet.detect(sample).get("encoding") or "")
-    if _NEVER_DETECTED.fullmatch(found):
+    encoding = _python_name(chardet.detect(sample).get("encoding") or "")
+    if _NEVER_DETECTED.fullmatch(encoding):
         return ""
     # A character may be cut at the end of the sample.
-    return found if found and _read(sample, found)[0].count("\ufffd") <= 1 else ""
+    return encoding if encoding and _read(sample, encoding)[0].count("\ufffd") <= 1 else ""
 
 
 def _is_valid(content: bytes, encoding: str) -> bool:
@@ -343,25 +343,25 @@ def _as_cp932(escaped: re.Match[bytes]) -> bytes:
         return bytes(byte | 0x80 if byte > 0x20 else byte for byte in written)
     if not kind.startswith(b"$"):
         return written
-    made = bytearray()
+    converted = bytearray()
     at = 0
     while at < len(written):
         row, cell = written[at], written[at + 1] if at + 1 < len(written) else 0
         if not (0x20 < row < 0x7F and 0x20 < cell < 0x7F):
-            made.append(row)
+            converted.append(row)
             at += 1
             continue
         lead = (row + 1) // 2 + (0x70 if row < 0x5F else 0xB0)
-        made += bytes((lead, cell + (0x7E if row % 2 == 0 else 0x1F if cell < 0x60 else 0x20)))
+        converted += bytes((lead, cell + (0x7E if row % 2 == 0 else 0x1F if cell < 0x60 else 0x20)))
         at += 2
-    return bytes(made)
+    return bytes(converted)
 
 
 def _cost(sample: bytes, encoding: str) -> float:
     # A character cut at the end costs every candidate about the same.
     text, _ = _read(sample, encoding)
     singles = sum(1 for _ in _SINGLE_KANA.finditer(text))
-    return sum(n * _character_cost(each) for each, n in Counter(text).items()) + singles * _SINGLE_KANA_COST
+    return sum(n * _character_cost(character) for character, n in Counter(text).items()) + singles * _SINGLE_KANA_COST
 
 
 @lru_cache(maxsize=16_384)
@@ -383,11 +383,11 @@ def _python_name(declared: str) -> str:
     """Return Python's name of a declared text encoding, or an empty string."""
     name = declared.strip().strip("\"'").lower()
     # Names of programs and of registries begin with these.
-    for known in (name, name.removeprefix("x-"), name.removeprefix("cs")):
-        if known in _LABELS:
-            return _LABELS[known]
+    for candidate in (name, name.removeprefix("x-"), name.removeprefix("cs")):
+        if candidate in _LABELS:
+            return _LABELS[candidate]
         with suppress(LookupError, ValueError):
-            found = codecs.lookup(known).name
-            if _TEXT_CODECS.fullmatch(found):
-                return _SUPERSETS.get(found, found)
+            codec = codecs.lookup(candidate).name
+            if _TEXT_CODECS.fullmatch(codec):
+                return _SUPERSETS.get(codec, codec)
     return ""

@@ -57,7 +57,9 @@ def own_uv_folder() -> Path:
 def find_uv(name: str = "uv") -> str | None:
     """Return the path of ``uv`` or ``uvx``: on the PATH, or where install.sh puts it; None if none exists."""
     usual = (own_uv_folder() / "bin", Path.home() / ".local" / "bin", Path(sys.executable).parent)
-    return shutil.which(name) or next((found for each in usual if (found := shutil.which(name, path=str(each)))), None)
+    return shutil.which(name) or next(
+        (found_uv for folder in usual if (found_uv := shutil.which(name, path=str(folder)))), None
+    )
 
 
 def program() -> str:
@@ -88,34 +90,38 @@ def extras() -> dict[str, tuple[str, ...]]:
         about = metadata.metadata(PACKAGE)
     except metadata.PackageNotFoundError:
         return {}
-    requirements = [Requirement(each) for each in about.get_all("Requires-Dist") or ()]
-    found: dict[str, tuple[str, ...]] = {}
+    requirements = [Requirement(requirement) for requirement in about.get_all("Requires-Dist") or ()]
+    by_extra: dict[str, tuple[str, ...]] = {}
     for name in sorted(about.get_all("Provides-Extra") or ()):
         chosen: list[str] = []
-        for each in requirements:
-            if each.marker and "extra" in str(each.marker) and each.marker.evaluate({"extra": name}):
-                each_alone = Requirement(str(each))
+        for requirement in requirements:
+            if (
+                requirement.marker
+                and "extra" in str(requirement.marker)
+                and requirement.marker.evaluate({"extra": name})
+            ):
+                each_alone = Requirement(str(requirement))
                 each_alone.marker = None
                 chosen.append(str(each_alone))
-        found[name] = tuple(chosen)
-    return found
+        by_extra[name] = tuple(chosen)
+    return by_extra
 
 
 def is_installed(requirement: str) -> bool:
     """Return whether a requirement is met in this environment, with the extras that it names."""
     from packaging.requirements import Requirement
 
-    wanted = Requirement(requirement)
+    required = Requirement(requirement)
     try:
-        about = metadata.distribution(wanted.name)
+        about = metadata.distribution(required.name)
     except metadata.PackageNotFoundError:
         return False
-    if not wanted.specifier.contains(about.version, prereleases=True):
+    if not required.specifier.contains(about.version, prereleases=True):
         return False
     further = [Requirement(each) for each in about.requires or ()]
     return all(
         is_installed(f"{each.name}{each.specifier}")
-        for extra in wanted.extras
+        for extra in required.extras
         for each in further
         if each.marker and "extra" in str(each.marker) and each.marker.evaluate({"extra": extra})
     )
@@ -156,18 +162,20 @@ def install_extra(name: str) -> None:
 
     An InstallationError if no such extra exists, or if it cannot be installed.
     """
-    known = extras()
-    if name not in known:
-        raise InstallationError(f"there is nothing to install with the name {name!r}; choose from {', '.join(known)}")
-    if all(map(is_installed, known[name])):
+    available = extras()
+    if name not in available:
+        raise InstallationError(
+            f"there is nothing to install with the name {name!r}; choose from {', '.join(available)}"
+        )
+    if all(map(is_installed, available[name])):
         return
-    words = install_words(known[name])
+    words = install_words(available[name])
     line = shlex.join(words)
     try:
         # With -m, Python would import from the current folder, which others may write.
-        done = subprocess.run(words, check=False, stdout=sys.stderr, timeout=_INSTALL_LIMIT_S, cwd="/")
+        process = subprocess.run(words, check=False, stdout=sys.stderr, timeout=_INSTALL_LIMIT_S, cwd="/")
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InstallationError(f"{name} could not be installed ({error}); run: {line}") from None
-    if done.returncode:
+    if process.returncode:
         raise InstallationError(f"{name} could not be installed, for the reason above; run: {line}")
     importlib.invalidate_caches()

@@ -26,10 +26,10 @@ class Lines:
     async def read(self) -> str | None:
         """Return the next line; None at the end."""
         while not self._lines and not self._has_ended:
-            head, *others = (await self._read_bytes()).split(b"\n")
-            self._has_ended = not head and not others
+            head, *remaining = (await self._read_bytes()).split(b"\n")
+            self._has_ended = not head and not remaining
             self._parts.append(head)
-            for other in others:
+            for other in remaining:
                 self._end_line()
                 self._parts.append(other)
             if self._has_ended and any(self._parts):

@@ -70,17 +70,17 @@ class Catalogue:
             problem, suggestion = _SUGGESTION.split(text, 1)
             return f"{self.phrase(problem)}。{self.phrase(f'did you mean {suggestion}')}"
         if len(sentences := _SENTENCES.split(text)) > 1:
-            told = [self.phrase(sentence) for sentence in sentences]
+            phrases = [self.phrase(sentence) for sentence in sentences]
             return (
                 text
-                if told == sentences
-                else "".join(part if part[-1] in "。?" else f"{part} " for part in told).rstrip()
+                if phrases == sentences
+                else "".join(part if part[-1] in "。?" else f"{part} " for part in phrases).rstrip()
             )
         if text.endswith(".") and (told_text := self.phrase(text[:-1])) != text[:-1]:
             return f"{told_text}。"
         for mark, sign in (("; ", "。"), (": ", ": "), ("\n", "\n")):
-            before, found, after = text.partition(mark)
-            if found:
+            before, separator, after = text.partition(mark)
+            if separator:
                 parts = self.phrase(before), self.phrase(after)
                 if parts != (before, after):
                     return f"{parts[0]}{sign}{parts[1]}"

@@ -65,7 +65,7 @@ class SamplingOption:
 
 def _option(least: float, most: float, help_: str, **names: str) -> Any:
     """Return the field of an option; ``names`` are one or several, with spaces between, by API."""
-    by_api: dict[Any, tuple[str, ...]] = {api: tuple(each.split()) for api, each in names.items()}
+    by_api: dict[Any, tuple[str, ...]] = {api: tuple(names_of_api.split()) for api, names_of_api in names.items()}
     return field(default=None, metadata={"option": SamplingOption(least, most, help_, by_api)})
 
 
@@ -145,19 +145,21 @@ class SamplingOverrides:
         return sampling
 
 
-OPTIONS: Mapping[str, SamplingOption] = {each.name: each.metadata["option"] for each in fields(SamplingOverrides)}
+OPTIONS: Mapping[str, SamplingOption] = {
+    option_field.name: option_field.metadata["option"] for option_field in fields(SamplingOverrides)
+}
 
 
 def names_in(api: Api) -> dict[str, str]:
     """Return the options of an API by their names there."""
-    return {name: option for option, each in OPTIONS.items() for name in each.names.get(api, ())}
+    return {name: option for option, details in OPTIONS.items() for name in details.names.get(api, ())}
 
 
 def overrides_of(source: object, apis: Iterable[Api] = ()) -> SamplingOverrides:
     """Return the options among the attributes of a body of the APIs; without any, of settings or a card."""
     values: dict[str, Any] = {}
-    for option, each in OPTIONS.items():
-        names = [name for api in apis for name in each.names.get(api, ())] if apis else [option]
-        given = (getattr(source, name, None) for name in names)
-        values[option] = next((value for value in given if value is not None), None)
+    for option, details in OPTIONS.items():
+        names = [name for api in apis for name in details.names.get(api, ())] if apis else [option]
+        candidates = (getattr(source, name, None) for name in names)
+        values[option] = next((value for value in candidates if value is not None), None)
     return SamplingOverrides(**values)

@@ -70,10 +70,10 @@ def with_closed_fence(text: str) -> str:
         match = _FENCE.match(line)
         if match is None:
             continue
-        before, signs, behind = match.groups()
-        if not fence and (signs[0] == "~" or "`" not in behind):
+        before, signs, after = match.groups()
+        if not fence and (signs[0] == "~" or "`" not in after):
             fence, indent = signs, len(before)
-        elif fence and signs.startswith(fence) and not before.strip() and not behind.strip():
+        elif fence and signs.startswith(fence) and not before.strip() and not after.strip():
             fence, indent = "", 0
     return f"{text}\n{' ' * indent}{fence}" if fence else text
 

@@ -113,12 +113,12 @@ class Gazetteer:
                 self._by_sound[key].append(place)
             if place.kind == "prefecture":
                 self._prefectures.update(dict.fromkeys(names | sounds, place.prefecture))
-        whole = {place.full_name: place for place in self.places if place.kind in {"prefecture", "city", "town"}}
+        by_full_name = {place.full_name: place for place in self.places if place.kind in {"prefecture", "city", "town"}}
         self._landmarks: dict[str, tuple[Place, ...]] = {
-            key: tuple(whole[target] for target in targets if target in whole)
+            key: tuple(by_full_name[target] for target in targets if target in by_full_name)
             for name, targets in _LANDMARKS.items()
             for key in (fold(name), romaji_key(name))
-            if key and targets[0] in whole
+            if key and targets[0] in by_full_name
         }
 
     @classmethod
@@ -151,13 +151,13 @@ class Gazetteer:
 
     def find_in(self, text: str) -> PlaceMatch:
         """Return the place that a question names somewhere; none if it names none."""
-        named = self._contained_names(fold(text))
+        names = self._contained_names(fold(text))
         words = [
             word for word in _LATIN_WORD.findall(unicodedata.normalize("NFKC", text)) if len(word) >= _LEAST_LETTERS
         ]
         # A place is after a preposition, or is at least written as a name.
         spoken = sorted(words, key=lambda word: (not re.search(rf"\b(?:in|at|for|of) {word}\b", text), word.islower()))
-        for name in (*named, *spoken):
+        for name in (*names, *spoken):
             match = self.find(name)
             if match.places:
                 return match

@@ -211,17 +211,17 @@ class WeatherService:
         # The clock of a board without a battery starts in 1970; the agency's publication time is right.
         today = max(now.date(), forecast.report_time.date())
         coming = [day for day in forecast.days if day.date >= today]
-        asked = _days_asked(location, [day.date for day in coming])
+        days_wanted = _days_asked(location, [day.date for day in coming])
         if not coming or coming[0].date > today:
             raise OldForecastError(place.area.name, f"{forecast.report_time:%Y-%m-%d %H:%M}", stale)
         # In the evening the first day has no temperatures left.
         default_days = 2 if coming[0].high_c is None and coming[0].low_c is None else 1
         stale_since = forecast.report_time if stale else None
         sample_of = forecast.report_time if self._is_sample else None
-        shown = [day for day in coming if day.date in asked] or coming[: days or default_days]
-        summary = ForecastSummary(place, shown, today, now, stale_since, sample_of)
-        answer = _weather_answer(summary, forecast, detailed=days is None and len(shown) <= default_days)
-        return answer.in_words_of(location) if in_words or asked else answer
+        chosen = [day for day in coming if day.date in days_wanted] or coming[: days or default_days]
+        summary = ForecastSummary(place, chosen, today, now, stale_since, sample_of)
+        answer = _weather_answer(summary, forecast, detailed=days is None and len(chosen) <= default_days)
+        return answer.in_words_of(location) if in_words or days_wanted else answer
 
     async def _gazetteer(self) -> Gazetteer:
         return (await self._jma.document(AREA_TABLE, Gazetteer.read, max_age_s=_TABLE_AGE_S)).value
@@ -265,8 +265,8 @@ def _days_asked(text: str, coming: Sequence[date]) -> Sequence[date]:
         return coming[: int(several[1] or several[2])]
     if _WEEKEND.search(text):
         return [day for day in coming if day.weekday() >= _SATURDAY][:2]
-    named = days_in(text, coming[0]) if coming else []
-    return coming if _WEEK.search(text) and not named else [day for day in coming if day in named]
+    dates = days_in(text, coming[0]) if coming else []
+    return coming if _WEEK.search(text) and not dates else [day for day in coming if day in dates]
 
 
 _SATURDAY = 5

@@ -65,31 +65,33 @@ class CallCheck:
         if not self._is_repeated(name, arguments):
             texts += [message.text for message in before if message.role != "system"]
             texts += [result.text for message in before for result in message.results]
-        said = plain("\n".join(texts)[:_COMPARED_CHARS])
-        return not any(word in said for word in words) and not self._compare_scripts(said, values)
+        conversation_text = plain("\n".join(texts)[:_COMPARED_CHARS])
+        return not any(word in conversation_text for word in words) and not self._compare_scripts(
+            conversation_text, values
+        )
 
     async def fits_none(self) -> bool:
         """Return True if no tool has to do with the question or with those before it."""
         if self._accepts_calls:
             return False
-        *earlier, asked = [message.text for message in self._conversation.messages if message.role == "user"] or [""]
-        return not await self._fitting(with_earlier_words(asked, earlier), self._tool_set.tools)
+        *earlier, question = [message.text for message in self._conversation.messages if message.role == "user"] or [""]
+        return not await self._fitting(with_earlier_words(question, earlier), self._tool_set.tools)
 
     async def are_unasked(self, calls: Sequence[ToolCall]) -> bool:
         """Return True if the question asks for none of these calls."""
         if not calls or not all(self.is_doubtful(call.name, call.arguments) for call in calls):
             return False
-        *earlier, asked = [message.text for message in self._conversation.messages if message.role == "user"] or [""]
+        *earlier, question = [message.text for message in self._conversation.messages if message.role == "user"] or [""]
         if not all(self._is_repeated(call.name, call.arguments) for call in calls):
-            asked = with_earlier_words(asked, earlier)
-        return not await self._fitting(asked, self._tool_set.tools)
+            question = with_earlier_words(question, earlier)
+        return not await self._fitting(question, self._tool_set.tools)
 
     def _is_repeated(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Return True if the same call was made before the last question."""
         tool = self._tool_set.tool(name)
         key = call_key(name, arguments, tool)
-        made = (call for message in self._before_question() for call in message.calls)
-        return any(call.name == name and call_key(name, call.arguments, tool) == key for call in made)
+        calls = (call for message in self._before_question() for call in message.calls)
+        return any(call.name == name and call_key(name, call.arguments, tool) == key for call in calls)
 
     def _before_question(self) -> Sequence[Message]:
         messages = self._conversation.messages

@@ -64,9 +64,11 @@ def facts_of(conversation: Conversation) -> str:
     """Return the results since the last question; an error is none."""
     messages = conversation.messages
     start = max((index for index, message in enumerate(messages) if message.role == "user"), default=0)
-    found = list(_successes(messages[start:]))
+    successes = list(_successes(messages[start:]))
     arguments = {call.id: call.arguments for message in messages[start:] for call in message.calls}
-    return "\n".join(dict.fromkeys(_fact(result.text.strip(), arguments.get(result.call_id, {})) for result in found))
+    return "\n".join(
+        dict.fromkeys(_fact(result.text.strip(), arguments.get(result.call_id, {})) for result in successes)
+    )
 
 
 def _fact(text: str, arguments: Mapping[str, Any]) -> str:
@@ -127,15 +129,18 @@ def may_differ(answer: str, facts: str, question: str) -> bool:
         return True
     words, question_words = ({*_WORD.findall(text), *_NUMBER.findall(text)} for text in (plain(facts), plain(question)))
     answer_words = {*_WORD.findall(answer_text), *_NUMBER.findall(answer_text)} - question_words
-    said = (_is_said(word, answer_words) for word in words - question_words)
-    return bool(words - question_words) and not any(said)
+    are_said = (_is_said(word, answer_words) for word in words - question_words)
+    return bool(words - question_words) and not any(are_said)
 
 
 def _is_said(word: str, answer_words: set[str]) -> bool:
     """Return True if an answer has a word, or kanji with others after it: 大阪府 has 大阪, 東京都 not 京都."""
     if word in answer_words or not _KANJI_WORD.fullmatch(word):
         return word in answer_words
-    return any(said.startswith(word) or word.startswith(said) for said in filter(_KANJI_WORD.fullmatch, answer_words))
+    return any(
+        answer_word.startswith(word) or word.startswith(answer_word)
+        for answer_word in filter(_KANJI_WORD.fullmatch, answer_words)
+    )
 
 
 def _numbers(text: str) -> set[str]:
@@ -197,7 +202,7 @@ def words_conversation(conversation: Conversation) -> Conversation:
     """
     messages = conversation.messages
     end = max((index for index, message in enumerate(messages, 1) if message.role == "user"), default=len(messages))
-    said = [
+    spoken = [
         replace(message, calls=())
         for message, following in zip_longest(messages[:end], messages[1:end])
         if message.role == "user"
@@ -207,7 +212,7 @@ def words_conversation(conversation: Conversation) -> Conversation:
             and (message.calls or following is None or following.role != "tool")
         )
     ]
-    return _replacing(conversation, said)
+    return _replacing(conversation, spoken)
 
 
 def _replacing(conversation: Conversation, messages: Sequence[Message]) -> Conversation:

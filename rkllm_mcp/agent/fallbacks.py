@@ -75,15 +75,15 @@ async def answer_without_tools(
     """
     if calls.shows_with_question:
         hand_over(conversation, facts_of(conversation) if kind == "facts" else "")
-        asked = conversation
+        reduced = conversation
     else:
-        asked = facts_conversation(conversation) if kind == "facts" else words_conversation(conversation)
+        reduced = facts_conversation(conversation) if kind == "facts" else words_conversation(conversation)
     begun = begun.strip()
     options = replace(options, tool_choice="auto", others=(*calls.tool_set.listed, *calls.tool_set.others()))
     text = ""
     try:
         sink.feed([status_line(kind), *([Text("\n\n")] if begun else [])])
-        turn = await model.respond(asked, (), options, ShownEvents(calls, sink, may_call=False))
+        turn = await model.respond(reduced, (), options, ShownEvents(calls, sink, may_call=False))
         if not turn.has_text and not turn.is_cut:
             facts = shorten(facts_of(conversation), _MOST_RESULT_CHARS)
             key = "answer.only_results" if facts else "answer.no_answer_in_rounds"
@@ -94,9 +94,9 @@ async def answer_without_tools(
             sink.feed([Text(more)])
             await sink.drain()
     finally:
-        conversation.unpaid_tokens = asked.unpaid_tokens
-        last = asked.messages[-1] if asked.messages[-1].role == "assistant" else Message("assistant")
-        if asked is conversation and last is conversation.messages[-1]:
+        conversation.unpaid_tokens = reduced.unpaid_tokens
+        last = reduced.messages[-1] if reduced.messages[-1].role == "assistant" else Message("assistant")
+        if reduced is conversation and last is conversation.messages[-1]:
             conversation.messages.pop()
         text = "\n\n".join(filter(None, (begun, text or last.text)))
         conversation.add(replace(last, text=text, calls=()))
@@ -130,10 +130,10 @@ def _results_behind(turn: Turn, conversation: Conversation) -> str:
 
 def passages_behind(passages: Sequence[str], conversation: Conversation) -> str:
     """Return the best passages for a person: a small model takes the number of another one."""
-    first, *others = passages[:_FEW_PASSAGES]
+    first, *further = passages[:_FEW_PASSAGES]
     is_short = sum(map(len, passages[:_FEW_PASSAGES])) <= _MOST_SHOWN_CHARS
-    shown = [first, *others] if is_short else [shorten(first, _MOST_SHOWN_CHARS)]
-    return translate_for("answer.result", conversation, facts="\n".join(shown))
+    passages_shown = [first, *further] if is_short else [shorten(first, _MOST_SHOWN_CHARS)]
+    return translate_for("answer.result", conversation, facts="\n".join(passages_shown))
 
 
 def translate_for(key: str, conversation: Conversation, **values: str) -> str:

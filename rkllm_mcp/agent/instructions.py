@@ -129,10 +129,10 @@ class TurnPreparation:
             ]
             search, asked = self._selection.search, request.asked.text
             before, followed, answers = self._earlier(conversation) if offer is not None else ("", "", [])
-            said = search.continue_question(before, asked)
-            if not said and (said := search.continue_value(answers, asked)):
+            continued = search.continue_question(before, asked)
+            if not continued and (continued := search.continue_value(answers, asked)):
                 followed = ""
-            words = said or with_earlier_words(request.asked.text, earlier_questions)
+            words = continued or with_earlier_words(request.asked.text, earlier_questions)
             allowed = {tool.name for tool in request.tools}
             context_tools = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
             findings = await gather_context(context_tools, words, self._tools, context) if context_tools else []
@@ -140,9 +140,9 @@ class TurnPreparation:
             news = await self._tell_tools(conversation, request)
             if offer is not None:
                 found = [finding.tool.name for finding in findings]
-                offer = await self._offer(request, words, followed, found, is_whole=bool(said))
+                offer = await self._offer(request, words, followed, found, is_whole=bool(continued))
                 language = language_of_text(asked)
-                offer = replace(offer, language=language, words=said or asked)
+                offer = replace(offer, language=language, words=continued or asked)
             standing = instruct(conversation, self._tools.system_instructions())
             server_instructions = instructions.after(finding.tool for finding in findings)
             parts = [
@@ -203,8 +203,8 @@ class TurnPreparation:
         offered = [tool for tool in tools if tool.name not in asked and not tool.on_demand]
         evidence = await self._evidence(words, offered)
         if choice == "required":
-            ranked = sorted(evidence, key=lambda each: -each.words)
-            return offer_of_all([each.tool for each in ranked])
+            ranked = sorted(evidence, key=lambda candidate: -candidate.words)
+            return offer_of_all([candidate.tool for candidate in ranked])
         offer = offer_of(evidence, followed)
         if followed and words.endswith(f"\n{text}"):
             # It only looks like a follow-up if its own words and values ask for another tool.

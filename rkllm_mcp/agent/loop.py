@@ -64,9 +64,9 @@ async def run_agent(
         if settings.answers_from != "conversation" and calls_with_results(conversation, calls.tool_set.tool):
             turn = await answer_without_tools("facts", model, conversation, calls, later, sink)
             return end_of(turn), turn
-        shown = ShownEvents(calls, sink)
+        shown_events = ShownEvents(calls, sink)
         options = replace(options, others=calls.tool_set.others())
-        turn = await model.respond(conversation, calls.tool_set.listed, options, shown)
+        turn = await model.respond(conversation, calls.tool_set.listed, options, shown_events)
         await sink.drain()
         is_cut = turn.is_cut and not turn.calls
         outcome = RoundOutcome() if is_cut else await calls.resolve(turn)
@@ -120,8 +120,8 @@ async def answer_with_tools(
             conversation.add(Message("assistant", sentence))
             sink.feed([Text(sentence)])
             return End("answered")
-        begun = options if _has_results(conversation, start) else calls.begun(options)
-        reason, turn = await run_agent(model, conversation, calls, begun, settings, sink)
+        round_options = options if _has_results(conversation, start) else calls.begun(options)
+        reason, turn = await run_agent(model, conversation, calls, round_options, settings, sink)
         if settings.answers_from == "sentences" and turn.has_text and not _has_results(conversation, start):
             # Not in the conversation, where small models copy its form into their next answers.
             sink.feed([Text(passages_behind(calls.passages, conversation))] if calls.passages else [])

@@ -84,8 +84,8 @@ class Offer:
     @property
     def cards(self) -> tuple[ToolSpec, ...]:
         """The tools to show: the one whose call is begun, or those that the model chooses from."""
-        shown = self.guesses[: 1 if self.begins else MOST_SHOWN]
-        return tuple(card_of(guess.tool.in_language(self.language)) for guess in shown)
+        guesses = self.guesses[: 1 if self.begins else MOST_SHOWN]
+        return tuple(card_of(guess.tool.in_language(self.language)) for guess in guesses)
 
     def has(self, name: str) -> bool:
         """Return True if the tool is one of those that may be needed."""
@@ -107,15 +107,17 @@ class Offer:
         for guess in self.guesses if self.begins else ():
             tool = guess.tool
             if guess.probability >= IS_LIKELY and tool.read_only is True:
-                asked = {tool.question_argument: self.words} if tool.question_argument else None
-                known = asked or known_arguments(tool, self.words, guess.known, takes_more=guess.takes_more)
-                if known is not None:
-                    yield tool, known
+                arguments_of_words = {tool.question_argument: self.words} if tool.question_argument else None
+                arguments = arguments_of_words or known_arguments(
+                    tool, self.words, guess.known, takes_more=guess.takes_more
+                )
+                if arguments is not None:
+                    yield tool, arguments
 
     def after(self, tried: Sequence[str]) -> ToolSpec | None:
         """Return the tool to call after those that were ``tried`` and failed: a likely other one, else the last."""
-        others = (guess for guess in self.guesses if guess.tool.name not in tried)
-        likely = (guess.tool for guess in others if guess.probability >= IS_LIKELY)
+        untried = (guess for guess in self.guesses if guess.tool.name not in tried)
+        likely = (guess.tool for guess in untried if guess.probability >= IS_LIKELY)
         again = (guess.tool for guess in self.guesses if guess.tool.name == tried[-1]) if tried else iter(())
         return next(likely, None) or next(again, None)
 
@@ -149,24 +151,24 @@ def probabilities(parts: Sequence[Mapping[str, float]], weights: Mapping[str, fl
         for each in parts
     ]
     total = sum(odds) + math.exp(no_tool)
-    return [each / total for each in odds]
+    return [odds_of_tool / total for odds_of_tool in odds]
 
 
 def offer_of(evidence: Sequence[ToolEvidence], followed: str = "") -> Offer:
     """Return the offer for a question; ``followed`` is the tool of the question that it continues."""
-    parts = [parts_of(each, is_followed=each.tool.name == followed) for each in evidence]
-    found = zip(evidence, probabilities(parts, WEIGHTS, NO_TOOL), parts, strict=True)
+    parts = [parts_of(candidate, is_followed=candidate.tool.name == followed) for candidate in evidence]
+    rated = zip(evidence, probabilities(parts, WEIGHTS, NO_TOOL), parts, strict=True)
     guesses = [
         Guess(
-            each.tool,
+            candidate.tool,
             probability,
-            _reasons(each, is_followed=bool(named["followed"])),
-            _lacks(each),
-            bool(each.optional),
-            not each.strange,
-            each.known,
+            _reasons(candidate, is_followed=bool(reasons["followed"])),
+            _lacks(candidate),
+            bool(candidate.optional),
+            not candidate.strange,
+            candidate.known,
         )
-        for each, probability, named in found
+        for candidate, probability, reasons in rated
         if probability >= IS_LIKELY
     ]
     best = sorted(guesses, key=lambda guess: -guess.probability)
@@ -207,8 +209,8 @@ def card_of(tool: ToolSpec) -> ToolSpec:
     """Return a tool as a small model reads it: with its required parameters, or its first one if none is required."""
     properties = as_mapping(tool.input_schema.get("properties"))
     required = [name for name in map(str, as_list(tool.input_schema.get("required"))) if name in properties]
-    shown = {name: _plain(as_mapping(properties[name])) for name in required or list(properties)[:1]}
-    schema = {**tool.input_schema, "properties": shown, "required": required}
+    fields = {name: _plain(as_mapping(properties[name])) for name in required or list(properties)[:1]}
+    schema = {**tool.input_schema, "properties": fields, "required": required}
     return replace(tool, input_schema=schema)
 
 

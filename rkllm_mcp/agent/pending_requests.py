@@ -108,9 +108,9 @@ class PendingRequests:
                 if not is_shown:
                     await shared.ask(self._tenant, question.id, event_to_dict(question), limit_s)
                     is_shown = True
-                if (given := await shared.answer_to(self._tenant, question.id)) is not None:
+                if (answer := await shared.answer_to(self._tenant, question.id)) is not None:
                     is_form = isinstance(question, Elicitation)
-                    value = ElicitationAnswer(given["action"], given["content"]) if is_form else given
+                    value = ElicitationAnswer(answer["action"], answer["content"]) if is_form else answer
                     self._set_response(question.id, type(question), value)
             await shared.wait_for_change(question.id)
 

@@ -57,11 +57,11 @@ def _is_none(value: Any, name: str, schema: Mapping[str, Any]) -> bool:
 
 def required_arguments(arguments: Mapping[str, Any], tool: ToolSpec, question: str) -> dict[str, Any]:
     """Return the arguments of a call that its tool requires, and those whose value a person has said."""
-    required, said = as_list(tool.input_schema.get("required")), question.casefold()
+    required, words = as_list(tool.input_schema.get("required")), question.casefold()
     return {
         key: value
         for key, value in arguments.items()
-        if key in required or any(word in said for word in str(value).casefold().split())
+        if key in required or any(word in words for word in str(value).casefold().split())
     }
 
 

@@ -233,29 +233,29 @@ class ToolSelection:
         """Return the tool list of a new conversation that begins with ``request``; it contains the ``forced`` tool."""
         if self.settings.with_question:
             return ()
-        standing = self._standing(tools, forced)
-        if not self._has_to_choose(standing):
-            return self._beginning(tools, standing) + tuple(standing)
+        permanent = self._standing(tools, forced)
+        if not self._has_to_choose(permanent):
+            return self._beginning(tools, permanent) + tuple(permanent)
         find = find_tools_spec(tools)
         room = self.settings.budget_tokens - self._cost(find)
         chosen: set[str] = set()
-        candidates = (await self._candidates(request, standing, forced))[:_MOST_CONSIDERED]
+        candidates = (await self._candidates(request, permanent, forced))[:_MOST_CONSIDERED]
         costs = await run_costly(lambda: [self._cost(tool) for tool in candidates])
         for tool, cost in zip(candidates, costs, strict=True):
             if tool.name == forced or (cost <= room and len(chosen) < MOST_CHOSEN):
                 chosen.add(tool.name)
                 room -= cost
-        return (find, *(tool for tool in standing if tool.name in chosen))
+        return (find, *(tool for tool in permanent if tool.name in chosen))
 
     def beginnings(self, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, ...]]:
         """The list of a new conversation, or lists that between them show what every such list begins with."""
         if self.settings.with_question:
             return [()]
-        standing = self._standing(tools)
-        if not self._has_to_choose(standing):
-            return [self._beginning(tools, standing) + tuple(standing)]
+        permanent = self._standing(tools)
+        if not self._has_to_choose(permanent):
+            return [self._beginning(tools, permanent) + tuple(permanent)]
         find = find_tools_spec(tools)
-        return [(find,), (find, standing[0]), (find, standing[-1])]
+        return [(find,), (find, permanent[0]), (find, permanent[-1])]
 
     async def news(
         self, conversation: Conversation, request: str, tools: Sequence[ToolSpec], forced: str | None = None
@@ -267,10 +267,10 @@ class ToolSelection:
         new = [tool for tool in tools if tool.name not in known_tools]
         revealed = [*changed, *(tool for tool in new if tool.name == forced)]
         find = self.finder_of(conversation)
-        standing = self._standing(new)
-        if find is None and self._fits([*known_tools.values(), *standing]):
-            revealed += [tool for tool in standing if tool not in revealed]
-            revealed += self._beginning(tools, standing) if len(standing) < len(new) else ()
+        permanent = self._standing(new)
+        if find is None and self._fits([*known_tools.values(), *permanent]):
+            revealed += [tool for tool in permanent if tool not in revealed]
+            revealed += self._beginning(tools, permanent) if len(permanent) < len(new) else ()
         elif new:
             best = (await self.search.search(request, tools))[:_TOLD_AT_ONCE]
             revealed += [tool for tool, score in best if score >= _FITS_WELL and tool in new and tool not in revealed]
@@ -294,9 +294,9 @@ class ToolSelection:
         all_stand = self.settings.auto_select is False
         return [tool for tool in tools if all_stand or not tool.on_demand or tool.name == forced]
 
-    def _beginning(self, tools: Sequence[ToolSpec], standing: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+    def _beginning(self, tools: Sequence[ToolSpec], permanent: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
         """What comes before a list that has all the ``standing`` tools: ``find_tools`` if there are others."""
-        return (find_tools_spec(tools),) if len(standing) < len(tools) else ()
+        return (find_tools_spec(tools),) if len(permanent) < len(tools) else ()
 
     async def _candidates(self, request: str, tools: Sequence[ToolSpec], forced: str | None) -> list[ToolSpec]:
         """The tools to list, the most wanted first."""

@@ -55,7 +55,7 @@ def clock_of_question(now: Now = _system_now) -> Callable[[str], str]:
 
     def tell(question: str) -> str:
         here = now()
-        found = [zone for zone, _, _ in places_in(question)]
+        zones = [zone for zone, _, _ in places_in(question)]
         time = _time_in(question)
         if time is not None:
             source, target = _direction(question, time)
@@ -64,15 +64,15 @@ def clock_of_question(now: Now = _system_now) -> Callable[[str], str]:
                 raise LocalToolError(sentences_for(question)["no_place"], "unclear", question)
             moment = here.astimezone(_zone(source, here)).replace(hour=time.hour, minute=time.minute, second=0)
             return _converted_sentence(question, (moment, source), (moment.astimezone(_zone(target, here)), target))
-        there = here.astimezone(_zone(found[-1] if found else "", here))
-        if not found and _OF_A_PLACE.search(_plain(question)):
+        there = here.astimezone(_zone(zones[-1] if zones else "", here))
+        if not zones and _OF_A_PLACE.search(_plain(question)):
             # The time of another place would be wrong.
             raise LocalToolError(sentences_for(question)["no_place"], "unclear", question)
         days = days_in(question, there.date())
         other = next((day for day in days if day != there.date()), None)
-        if other is not None and not found:
+        if other is not None and not zones:
             return _day_sentence(question, other, there)
-        return _now_sentence(question, there, found[-1] if found else "")
+        return _now_sentence(question, there, zones[-1] if zones else "")
 
     return tell
 
@@ -126,17 +126,17 @@ def _time_in(question: str) -> _SaidTime | None:
 def _direction(question: str, time: _SaidTime) -> tuple[str, str]:
     """Return the zone that a time is of, and the one in which it is wanted; empty for here."""
     text = _plain(question)
-    found = places_in(question)
+    places_named = places_in(question)
     owners = [
         zone
-        for zone, start, end in found
+        for zone, start, end in places_named
         if (start >= time.end and _BELONGS_BEHIND.fullmatch(text[time.end : start]))
         or (end <= time.start and _BELONGS_BEFORE.fullmatch(text[end : time.start]))
     ]
     if not owners and _THEIR_TIME.search(text):
-        owners = [zone for zone, _, _ in found]
+        owners = [zone for zone, _, _ in places_named]
     source = owners[0] if owners else ""
-    return source, next((zone for zone, _, _ in reversed(found) if zone != source), "")
+    return source, next((zone for zone, _, _ in reversed(places_named) if zone != source), "")
 
 
 def _plain(question: str) -> str:
@@ -148,18 +148,18 @@ def places_in(question: str) -> list[tuple[str, int, int]]:
     text = _plain(question)
     # Christmas is an island too.
     days = [(start, end) for start, end, _ in day_spans(text, _ANY_DAY)]
-    found = [
+    spans = [
         (_place_zones()[match[0].lower()], *match.span())
         for match in _place_names().finditer(text)
         if not any(match.start() < end and start < match.end() for start, end in days)
     ]
-    found += [
+    spans += [
         (zone, *match.span())
         for match in _INITIALS.finditer(text)
         if (zone := _zones_by_initials().get(match[0].upper()))
-        and not any(start <= match.start() < end for _, start, end in found)
+        and not any(start <= match.start() < end for _, start, end in spans)
     ]
-    return sorted(found, key=lambda place: place[1])
+    return sorted(spans, key=lambda place: place[1])
 
 
 @cache
@@ -300,8 +300,8 @@ def _now_sentence(question: str, moment: datetime, zone: str) -> str:
 
 def _place_name(question: str, zone: str) -> str:
     """Return a place in the words of the question."""
-    found = [(start, end) for each, start, end in places_in(question) if each == zone]
-    return _plain(question)[slice(*found[-1])].strip() if found else zone
+    spans = [(start, end) for zone_named, start, end in places_in(question) if zone_named == zone]
+    return _plain(question)[slice(*spans[-1])].strip() if spans else zone
 
 
 def _converted_sentence(question: str, said: tuple[datetime, str], wanted: tuple[datetime, str]) -> str:

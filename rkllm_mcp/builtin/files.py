@@ -65,15 +65,19 @@ def file_tools(folder: Path, *, write: bool) -> Iterator[LocalFunction]:
     # A question that has the name of a file is about it.
     names = normalize("NFC", " ".join(Path(entry[0]).stem for _, _, entry in islice(_walk(folder), MOST_LISTED)))
     for name, (function, of_question) in functions.items():
-        asked = partial(_run_tool, of_question, folder) if of_question is not None else None
-        tool = replace(definitions()[name], question_argument=QUESTION if asked is not None else "")
+        run_question = partial(_run_tool, of_question, folder) if of_question is not None else None
+        tool = replace(definitions()[name], question_argument=QUESTION if run_question is not None else "")
         if name in ("read_text_file", "search_files"):
             tool = replace(tool, keywords=f"{tool.keywords} {names}".strip())
         share = partial(_SHARES[name], folder) if name in _SHARES else None
         # A list is what was asked for; of a text the model says what answers the question.
         is_answer = name == "list_directory"
         yield LocalFunction(
-            tool, partial(_run_tool, function, folder), of_question=asked, is_answer=is_answer, share_in_data=share
+            tool,
+            partial(_run_tool, function, folder),
+            of_question=run_question,
+            is_answer=is_answer,
+            share_in_data=share,
         )
 
 
@@ -103,8 +107,8 @@ def _missing(folder: Path, name: str) -> LocalToolError:
 def list_of_question(folder: Path, question: str) -> str:
     """Return the list of the folder that a question names, else of the user's folder."""
     folders = sorted({tuple(parent.split("/")[:-1]) for _, parent, _ in _walk(folder) if parent}, key=len)
-    named = [parts for parts in folders if _share_named(parts[-1], question) >= 1]
-    listed = _list(folder, "/".join(named[-1])) if named else _list(folder)
+    matching = [parts for parts in folders if _share_named(parts[-1], question) >= 1]
+    listed = _list(folder, "/".join(matching[-1])) if matching else _list(folder)
     return listed if listed != _EMPTY else sentences_for(question)["no_files"]
 
 
@@ -114,16 +118,18 @@ def read_of_question(folder: Path, question: str) -> str:
     Raises:
         LocalToolError: it names several.
     """
-    found = [(f"{parent}{entry[0]}", _share_named(Path(entry[0]).stem, question)) for _, parent, entry in _walk(folder)]
-    best = max((share for _, share in found), default=0.0)
-    named = [name for name, share in found if share == best and share >= _IS_NAMED]
-    if not named:
+    shares = [
+        (f"{parent}{entry[0]}", _share_named(Path(entry[0]).stem, question)) for _, parent, entry in _walk(folder)
+    ]
+    best = max((share for _, share in shares), default=0.0)
+    best_names = [name for name, share in shares if share == best and share >= _IS_NAMED]
+    if not best_names:
         return search_of_question(folder, question)
-    if len(named) > 1:
-        names = named[:_MOST_SUGGESTED]
+    if len(best_names) > 1:
+        names = best_names[:_MOST_SUGGESTED]
         text = sentences_for(question)["which_file"].format(names=normalize("NFC", ", ".join(names)))
         raise LocalToolError(text, "unclear", question, names)
-    return normalize("NFC", f"{named[0]}:\n") + _read_file(folder, named[0])
+    return normalize("NFC", f"{best_names[0]}:\n") + _read_file(folder, best_names[0])
 
 
 def search_of_question(folder: Path, question: str) -> str:
@@ -136,8 +142,8 @@ def search_of_question(folder: Path, question: str) -> str:
         weights[word] = len(word) * log(1 + len(texts) / count)
 
     def weight(text: str) -> float:
-        said = _comparable(text)
-        return sum(weight for word, weight in weights.items() if _has_word(said, word))
+        comparable = _comparable(text)
+        return sum(weight for word, weight in weights.items() if _has_word(comparable, word))
 
     name = max(texts, key=lambda name: weight(f"{name}\n{texts[name]}"), default="")
     if not weights:
@@ -166,9 +172,9 @@ def _share_in_texts(folder: Path, question: str) -> float:
     for word in words:
         count = sum(_has_word(text, word) for text in texts)
         weights[word] = (1.0 if word.isascii() else len(word) / 2) * log(1 + len(texts) / max(1, count))
-    found = (sum(weight for word, weight in weights.items() if _has_word(text, word)) for text in texts)
+    weights_found = (sum(weight for word, weight in weights.items() if _has_word(text, word)) for text in texts)
     # One common word is not evidence.
-    return max(found, default=0.0) / max(sum(weights.values()), _ENOUGH_WORDS * log(1 + len(texts)), 1.0)
+    return max(weights_found, default=0.0) / max(sum(weights.values()), _ENOUGH_WORDS * log(1 + len(texts)), 1.0)
 
 
 def _has_word(text: str, word: str) -> bool:
@@ -200,15 +206,15 @@ def _known_texts(folder: Path) -> Iterator[tuple[str, str]]:
         if left_bytes <= 0:
             continue
         key, version = (str(folder), f"{parent}{name}"), (status.st_mtime_ns, status.st_size)
-        known = _TEXTS.get(key)
-        if known is None or known[0] != version:
+        cached = _TEXTS.get(key)
+        if cached is None or cached[0] != version:
             text = ""
             with suppress(LocalToolError, OSError):
                 text = _text_of(opened, name)[0]
             if len(_TEXTS) >= _MOST_SEARCHED:
                 _TEXTS.clear()
-            known = _TEXTS[key] = (version, text)
-        yield f"{parent}{name}", known[1]
+            cached = _TEXTS[key] = (version, text)
+        yield f"{parent}{name}", cached[1]
 
 
 _TEXTS: dict[tuple[str, str], tuple[tuple[int, int], str]] = {}
@@ -230,15 +236,15 @@ def _searched_words(question: str, texts: Sequence[str]) -> Iterator[str]:
 
 def _share_named(name: str, question: str) -> float:
     """Return which part of a file's name is in a question, from 0 to 1; the extension does not count."""
-    said, words = _comparable(question), _WORD.findall(_comparable(name))
+    text, words = _comparable(question), _WORD.findall(_comparable(name))
     # 買い物リスト, 2026-11-20: said as it is, or 11月20日.
-    if _comparable(name) in said:
+    if _comparable(name) in text:
         return 1 + len(name) / _MOST_NAME
     day = _DAY_NAME.fullmatch(name)
-    if day is not None and re.search(rf"(?<!\d)0?{int(day[1])}月0?{int(day[2])}日", said):
+    if day is not None and re.search(rf"(?<!\d)0?{int(day[1])}月0?{int(day[2])}日", text):
         return 1
-    found = sum(len(word) for word in words if word in said)
-    return found / sum(map(len, words)) if words else 0
+    letters = sum(len(word) for word in words if word in text)
+    return letters / sum(map(len, words)) if words else 0
 
 
 def _list(folder: Path, path: str = "") -> str:

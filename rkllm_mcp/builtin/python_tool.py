@@ -51,7 +51,9 @@ def python_tool(function: Callable[..., Any]) -> PythonTool:
     if not description:
         raise UsageError(f"{name} cannot be a tool without a docstring; the model reads there when to call it")
     nameless = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
-    if unusable := [each for each in inspect.signature(function).parameters.values() if each.kind in nameless]:
+    if unusable := [
+        parameter for parameter in inspect.signature(function).parameters.values() if parameter.kind in nameless
+    ]:
         raise UsageError(f"{name} cannot be a tool: its argument {unusable[0]} has no name for the model to give")
     try:
         schema = _without_titles(TypeAdapter[Any](cast("Any", function)).json_schema())
@@ -76,9 +78,11 @@ def _argument_texts(documentation: str) -> dict[str, str]:
 def _without_titles(value: Any) -> Any:
     """Return a schema without the titles that pydantic makes of names, which would only cost tokens."""
     if isinstance(value, list):
-        return [_without_titles(each) for each in cast("list[Any]", value)]
+        return [_without_titles(entry) for entry in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     schema = cast("dict[str, Any]", value)
     # A property that is named "title" is a schema, not a text.
-    return {key: _without_titles(each) for key, each in schema.items() if key != "title" or not isinstance(each, str)}
+    return {
+        key: _without_titles(entry) for key, entry in schema.items() if key != "title" or not isinstance(entry, str)
+    }

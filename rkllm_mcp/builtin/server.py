@@ -93,11 +93,11 @@ class LocalTools:
 
     async def shares_in_data(self, question: str) -> dict[str, float]:
         """Return by tool which part of a question's own words its data has, from 0 to 1, of tools that have data."""
-        found: dict[str, float] = {}
+        shares: dict[str, float] = {}
         for name, function in self._functions.items():
             if function.share_in_data is not None:
-                found[name] = await function.threads.run(partial(function.share_in_data, question))
-        return found
+                shares[name] = await function.threads.run(partial(function.share_in_data, question))
+        return shares
 
 
 @asynccontextmanager

@@ -65,14 +65,14 @@ def convert_question(question: str) -> str:
     Raises:
         LocalToolError: a quantity or the unit that is wanted is missing, or several are wanted.
     """
-    quantities, wanted = _read(without_days(question))
-    if not quantities or len(wanted) != 1:
+    quantities, target_unit = _read(without_days(question))
+    if not quantities or len(target_unit) != 1:
         raise LocalToolError(sentences_for(question)["no_quantity"], "unclear", question)
-    (target,) = wanted
+    (target,) = target_unit
     first = quantities[0][1]
     total = sum(_convert(value, unit, first) for value, unit in quantities)
-    said = " ".join(f"{value:{_DIGITS}} {unit}" for value, unit in quantities)
-    return f"{said} = {_readable(_convert(total, first, target))} {target}"
+    amount = " ".join(f"{value:{_DIGITS}} {unit}" for value, unit in quantities)
+    return f"{amount} = {_readable(_convert(total, first, target))} {target}"
 
 
 def continued_conversion(said: str, question: str) -> str:
@@ -95,16 +95,16 @@ def continued_conversion(said: str, question: str) -> str:
 
 def names_conversion(question: str) -> bool:
     """Return True if a question names a quantity, which is not a day (3週間後), and another unit."""
-    quantities, wanted = _read(without_days(question))
-    return bool(quantities) and bool(wanted)
+    quantities, target = _read(without_days(question))
+    return bool(quantities) and bool(target)
 
 
 def units_in(text: str) -> list[tuple[int, int]]:
     """Return where a text names the units that it wants."""
-    found = [match.span() for match in _spellings().finditer(text)]
+    spans = [match.span() for match in _spellings().finditer(text)]
     return [
         (start, end)
-        for start, end in found
+        for start, end in spans
         if not re.search(rf"{_NUMBER}[ -]?$", text[:start])
         and (not _is_word(text[start:end]) or _WANTED.search(text[:start]))
         and text[start:end].lower() not in _NEVER_WANTED
@@ -122,7 +122,7 @@ def _read(question: str) -> tuple[list[tuple[float, str]], list[str]]:
     for pattern, form in _SAID_BEFORE:
         text = re.sub(pattern, form, text)
     quantities: list[tuple[float, str]] = []
-    others: list[str] = []
+    targets: list[str] = []
     for match in _spellings().finditer(text):
         unit, before = match[0], text[: match.start()]
         is_word = _is_word(unit)
@@ -131,14 +131,14 @@ def _read(question: str) -> tuple[list[tuple[float, str]], list[str]]:
         elif _ONE.search(before) and not is_word:
             quantities.append((1.0, unit))
         elif not is_word or (_WANTED.search(before) and unit.lower() not in _NEVER_WANTED):
-            others.append(unit)
-    given = {unit for _, unit in quantities}
+            targets.append(unit)
+    sources = {unit for _, unit in quantities}
     # 98.6Fって何度, how many degrees is 98.6 f: those that are not of an angle, nor the same.
     if _DEGREES.search(question) and quantities and _TEMPERATURE in _meanings_of(quantities[0][1]):
-        others = [unit for unit in others if _TEMPERATURE in _meanings_of(unit)] or ["°C"]
+        targets = [unit for unit in targets if _TEMPERATURE in _meanings_of(unit)] or ["°C"]
         celsius = _meanings_of("°C")[_TEMPERATURE]
-        given |= {"°C" for unit in given if _meanings_of(unit)[_TEMPERATURE] == celsius}
-    return quantities, [*dict.fromkeys(unit for unit in others if unit not in given)]
+        sources |= {"°C" for unit in sources if _meanings_of(unit)[_TEMPERATURE] == celsius}
+    return quantities, [*dict.fromkeys(unit for unit in targets if unit not in sources)]
 
 
 @cache

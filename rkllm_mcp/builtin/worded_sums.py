@@ -81,19 +81,19 @@ def expression_of(text: str) -> str:
 
 def _of_prices(text: str) -> str:
     """Read prices with their counts, if every number of the text is one of these."""
-    found = [(name, match[name]) for match in _GOODS.finditer(text) if (name := match.lastgroup or "") != "one"]
+    goods = [(name, match[name]) for match in _GOODS.finditer(text) if (name := match.lastgroup or "") != "one"]
     if len(re.findall(_NUMBER, text)) != sum(1 for _ in _GOODS.finditer(text)) or _has(_NOT_BOUGHT, text):
         return ""
     terms: list[str] = []
-    while found:
-        roles, values = zip(*found[:2], strict=True)
+    while goods:
+        roles, values = zip(*goods[:2], strict=True)
         if roles[0] == "single":
             terms.append(values[0])
-            del found[0]
+            del goods[0]
         elif set(roles) in ({"yen", "items"}, {"things", "at"}, {"things", "each"}):
             price, count = values if roles[0] in {"yen", "at", "each"} else reversed(values)
             terms.append(f"{price}*{count}")
-            del found[:2]
+            del goods[:2]
         else:
             return ""
     return "+".join(terms) if any("*" in term for term in terms) else ""
@@ -104,19 +104,19 @@ def _with_percent(text: str, numbers: Sequence[str]) -> str:
     if len(percents) != 1 or len(numbers) != 2:
         return ""
     (percent,) = percents
-    rest = list(numbers)
-    rest.remove(percent)
+    remaining = list(numbers)
+    remaining.remove(percent)
     for pattern, form in ((_OFF, "{0}*(1-{1}/100)"), (_LESS_TAX, "{0}/(1+{1}/100)"), (_WITH_TAX, "{0}*(1+{1}/100)")):
         if _has(pattern, text):
-            return form.format(rest[0], percent)
+            return form.format(remaining[0], percent)
     return ""
 
 
 def _of_several(text: str, numbers: Sequence[str]) -> str:
     if len(numbers) == 2 and _has(_WHICH_SHARE, text):
         # 120人のうち45人は何%, "36 of 48" but 45は120の何%.
-        part, whole = reversed(numbers) if _has(r"うち|\bout of .* (?:are|is)\b|^\D*\bof \d", text) else numbers
-        return f"{part}/{whole}*100"
+        part, total = reversed(numbers) if _has(r"うち|\bout of .* (?:are|is)\b|^\D*\bof \d", text) else numbers
+        return f"{part}/{total}*100"
     if len(numbers) == 2 and _has(_SPLIT, text):
         return "/".join(numbers)
     is_list = len(numbers) > 1 and re.search(rf"{_NUMBER}\s*[-+*/^(]", text) is None

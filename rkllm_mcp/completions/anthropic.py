@@ -304,8 +304,8 @@ def _tools(tools: Sequence[MessagesTool]) -> tuple[tuple[ToolSpec, ...], list[st
 
 def _offered_tools(tools: Sequence[MessagesTool], messages: Sequence[MessagesMessage]) -> list[MessagesTool]:
     """Return the tools of a request with those that its messages add, and without those that they take away."""
-    known = {tool.name or f"{tool.type} {tool.mcp_server_name}": tool for tool in tools}
-    offered = dict(known)
+    by_name = {tool.name or f"{tool.type} {tool.mcp_server_name}": tool for tool in tools}
+    offered = dict(by_name)
     blocks = (block for message in messages if not isinstance(message.content, str) for block in message.content)
     for block in blocks:
         if block.type not in _TOOL_CHANGES:
@@ -317,9 +317,9 @@ def _offered_tools(tools: Sequence[MessagesTool], messages: Sequence[MessagesMes
         elif change.get("type") == "tool_definition":
             with suppress(ValidationError):
                 tool = MessagesTool.model_validate(change.get("definition"))
-                known[tool.name or name] = offered[tool.name or name] = tool
-        elif name in known:
-            offered[name] = known[name]
+                by_name[tool.name or name] = offered[tool.name or name] = tool
+        elif name in by_name:
+            offered[name] = by_name[name]
     return list(offered.values())
 
 

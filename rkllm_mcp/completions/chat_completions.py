@@ -633,7 +633,7 @@ def joined_completions(completions: Sequence[Json]) -> Json:
                 usage[name] = {key: usage[name][key] + count for key, count in cast("dict[str, int]", value).items()}
             else:
                 usage[name] += value
-    choices = [{**each["choices"][0], "index": index} for index, each in enumerate(completions)]
+    choices = [{**completion["choices"][0], "index": index} for index, completion in enumerate(completions)]
     return {**first, "choices": choices, "usage": usage}
 
 

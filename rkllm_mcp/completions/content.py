@@ -126,7 +126,7 @@ def without_media(text: str) -> tuple[str, list[Picture]]:
     def shown_text(words: str) -> str:
         if "data:" not in words:
             return words
-        return _DATA_URL.sub(lambda found: line_about(_medium_word(found[1]), {"data": found[0]}), words)
+        return _DATA_URL.sub(lambda match: line_about(_medium_word(match[1]), {"data": match[0]}), words)
 
     def shown(value: Any) -> Any:
         if isinstance(value, str):
@@ -167,10 +167,10 @@ def _medium_of(block: Mapping[str, Any]) -> str | None:
         return "image"
     if not isinstance(inner, str):
         return None
-    named = next((block[name] for name in _TYPE_FIELDS if isinstance(block.get(name), str)), "")
-    if named:
-        word = _medium_word(named.partition("/")[0])
-        return None if word == "file" and named.startswith("text/") and "blob" not in block else word
+    medium = next((block[name] for name in _TYPE_FIELDS if isinstance(block.get(name), str)), "")
+    if medium:
+        word = _medium_word(medium.partition("/")[0])
+        return None if word == "file" and medium.startswith("text/") and "blob" not in block else word
     if isinstance(block.get("blob"), str):
         return word if word in _MEDIA else "file"
     return word if word in _MEDIA else None

@@ -303,7 +303,7 @@ def _with_latest_pictures(messages: Sequence[Message]) -> list[Message]:
 
     A program sends the pictures of its history with each request, so too many of them must not end the conversation.
     """
-    left, kept = MOST_PICTURES, list[Message]()
+    left, messages_kept = MOST_PICTURES, list[Message]()
 
     def of_last(text: str, pictures: tuple[Picture, ...]) -> tuple[str, tuple[Picture, ...]]:
         nonlocal left
@@ -317,8 +317,8 @@ def _with_latest_pictures(messages: Sequence[Message]) -> list[Message]:
             text, pictures = of_last(result.text, result.pictures)
             results.insert(0, replace(result, text=text, pictures=pictures))
         text, pictures = of_last(message.text, message.pictures)
-        kept.insert(0, replace(message, text=text, pictures=pictures, results=tuple(results)))
-    return kept
+        messages_kept.insert(0, replace(message, text=text, pictures=pictures, results=tuple(results)))
+    return messages_kept
 
 
 class MessageHistory:
@@ -416,12 +416,12 @@ class MessageHistory:
             before = Message("assistant")
         if self._rules:
             self._messages.append(Message("user", self._joined_rules()))
-        known = list(before.calls)
+        earlier_calls = list(before.calls)
         for call in calls:
-            known.append(self._call(call, len(known)))
+            earlier_calls.append(self._call(call, len(earlier_calls)))
         text = content_text(content)
         text = "\n".join(filter(None, (before.text, text))) if before.text else text
-        self._messages.append(Message("assistant", text, calls=tuple(known)))
+        self._messages.append(Message("assistant", text, calls=tuple(earlier_calls)))
 
     def add_result(
         self, content: object, call_id: str | None, *, tool_name: str | None = None, prefix: str = ""

@@ -232,18 +232,18 @@ class InputItems(api.ResponsePart):
 def page_of(items: Sequence[Json], response_id: str, *, newest_first: bool, limit: int, after: str) -> InputItems:
     """Return a page of the items of a request; one without an id gets one by its place."""
     name = response_id.removeprefix(_PREFIX)
-    known = [{"id": f"in_{name}_{index}", **item} for index, item in enumerate(items)]
-    known = known[::-1] if newest_first else known
-    start = next((index + 1 for index, item in enumerate(known) if item["id"] == after), 0)
-    page = known[start : start + limit]
+    entries = [{"id": f"in_{name}_{index}", **item} for index, item in enumerate(items)]
+    entries = entries[::-1] if newest_first else entries
+    start = next((index + 1 for index, item in enumerate(entries) if item["id"] == after), 0)
+    page = entries[start : start + limit]
     first, last = (page[0]["id"], page[-1]["id"]) if page else (None, None)
-    return InputItems(object="list", data=page, first_id=first, last_id=last, has_more=len(known) > start + limit)
+    return InputItems(object="list", data=page, first_id=first, last_id=last, has_more=len(entries) > start + limit)
 
 
 def events_of(response: Json) -> list[str]:
     """Return the events of a stored response: its beginning, its items as wholes, and its end."""
-    begun: Json = {**response, "status": "in_progress", "output": [], "usage": None}
-    events: list[Json] = [{"type": "response.created", "response": begun}]
+    started: Json = {**response, "status": "in_progress", "output": [], "usage": None}
+    events: list[Json] = [{"type": "response.created", "response": started}]
     for index, item in enumerate(response["output"]):
         events += ({"type": f"response.output_item.{kind}", "output_index": index, "item": item} for kind in _WHOLE)
     events.append({"type": f"response.{response['status']}", "response": response})
@@ -355,8 +355,8 @@ def _named_tools(tools: Sequence[ResponsesTool]) -> Iterator[tuple[str, Response
         if tool.type != "namespace":
             yield where, tool, tool.name or ""
             continue
-        for inner, each in enumerate(tool.tools or ()):
-            yield f"{where}.tools[{inner}]", each, _join_name(tool.name, each.name) if each.name else ""
+        for inner, member in enumerate(tool.tools or ()):
+            yield f"{where}.tools[{inner}]", member, _join_name(tool.name, member.name) if member.name else ""
 
 
 def _server(tool: ResponsesTool, where: str) -> str:
@@ -372,7 +372,7 @@ def _server(tool: ResponsesTool, where: str) -> str:
 def _allowed_names(tools: Sequence[str] | Mapping[str, Any] | None) -> Sequence[str] | None:
     if isinstance(tools, Mapping):
         tools = tools.get("tool_names")
-    return None if tools is None else [str(each) for each in tools]
+    return None if tools is None else [str(tool) for tool in tools]
 
 
 def _choice(
@@ -398,11 +398,11 @@ def _items(body: ResponsesBody, stored: StoredItems) -> Iterator[tuple[InputItem
     for index, item in enumerate(body.items()):
         param = f"input[{index}]"
         if item.type == "item_reference":
-            found = stored.output.get(item.id or "")
-            if found is None:
+            output = stored.output.get(item.id or "")
+            if output is None:
                 message = f"no item {item.id!r} is stored here; send the item itself, as with store = false"
                 raise RequestRefusedError(message, f"{param}.id", "item_not_found")
-            item = InputItem.model_validate(found)
+            item = InputItem.model_validate(output)
         yield item, param
 
 
@@ -469,8 +469,8 @@ class ResponsesShape(ReplyShape):
 
     def begin(self) -> str:
         """Return the events before the first item."""
-        made = self._response("in_progress", output=[])
-        return self._event("created", response=made) + self._event("in_progress", response=made)
+        response = self._response("in_progress", output=[])
+        return self._event("created", response=response) + self._event("in_progress", response=response)
 
     def opening(self, part: Part) -> str:
         """Return the events before the first piece of an item."""
@@ -563,27 +563,27 @@ class ResponsesShape(ReplyShape):
             content = [] if is_open else [_content_part(part.kind, text)]
             return {**head, "type": "message", **status, "role": "assistant", "content": content}
         name, space = self._split_name(part.call.name)
-        called = {**head, **status, "name": name, **space, shape.done[1]: text}
+        call_item = {**head, **status, "name": name, **space, shape.done[1]: text}
         if part.result is None:
             kind = "custom_tool_call" if shape is _CUSTOM else "function_call"
-            return {**called, "type": kind, "call_id": part.call.id}
+            return {**call_item, "type": kind, "call_id": part.call.id}
         outcome: Json = {"output": None, "error": None}
         if not is_open:
             outcome["error" if part.result.is_error else "output"] = part.result.text
         return {
-            **called,
+            **call_item,
             "type": _SERVER_CALL,
             "server_label": part.call.server,
             **outcome,
             "approval_request_id": None,
         }
 
-    def _split_name(self, shown: str) -> tuple[str, Json]:
+    def _split_name(self, full_name: str) -> tuple[str, Json]:
         """Return the name of a call and its namespace, if it has one."""
-        tool = self._tools.get(shown)
-        if tool is None or tool.name is None or tool.name == shown:
-            return shown, {}
-        return tool.name, {"namespace": shown.removesuffix(f"__{tool.name}")}
+        tool = self._tools.get(full_name)
+        if tool is None or tool.name is None or tool.name == full_name:
+            return full_name, {}
+        return tool.name, {"namespace": full_name.removesuffix(f"__{tool.name}")}
 
     def _id(self, part: Part) -> str:
         return f"{self._shape(part).prefix}_{self._reply.id.removeprefix(_PREFIX)}_{part.index}"

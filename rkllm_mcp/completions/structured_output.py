@@ -98,9 +98,9 @@ class ResponseFormat:
     def _read_text(self, text: str, grammar: AnswerGrammar) -> str:
         if grammar.kind == "choice":
             choices = cast("list[str]", json.loads(grammar.text))
-            if (known := next((choice for choice in choices if choice.casefold() == text.casefold()), None)) is None:
+            if (chosen := next((choice for choice in choices if choice.casefold() == text.casefold()), None)) is None:
                 raise FormatMismatchError(f"it is none of {grammar.text}"[:_LONGEST_REASON])
-            return known
+            return chosen
         if not answer_constraint(grammar).allows(text):
             raise FormatMismatchError(f"it is not {_KINDS[grammar.kind]}")
         return text

@@ -205,7 +205,7 @@ def _add_tenant(path: Path, name: str, entry: str, label: str) -> None:
 def _lock(path: Path) -> Generator[None]:
     """Keep other edits in the folder of a configuration file waiting; a ConfigError if one of them does not end."""
     # The folder is locked because the file is replaced; a folder that does not exist yet is made by the first edit.
-    folder = next((each for each in path.absolute().parents if each.is_dir()), Path("/"))
+    folder = next((parent for parent in path.absolute().parents if parent.is_dir()), Path("/"))
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:

@@ -242,7 +242,7 @@ def add_line(error: ConfigError, source: Path) -> ConfigError:
 
 def line_of(text: str, key: str) -> int:
     """Return the line of a TOML text, from 1, that sets a dotted key, or begins the nearest table of it; 0 for none."""
-    wanted = _parts_of(key)
+    key_parts = _parts_of(key)
     counts: dict[tuple[str, ...], int] = {}  # of the tables of each array
     table: list[str] = []
     depth, line = 0, 0
@@ -259,8 +259,8 @@ def line_of(text: str, key: str) -> int:
             table = path
         elif assignment := _ASSIGNMENT.match(row):
             path = [*table, *_parts_of(assignment[1])]
-        shared = min(len(path), len(wanted))
-        if shared > depth and path[:shared] == wanted[:shared]:
+        shared = min(len(path), len(key_parts))
+        if shared > depth and path[:shared] == key_parts[:shared]:
             depth, line = shared, number
     return line
 

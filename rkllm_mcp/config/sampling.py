@@ -23,14 +23,14 @@ def with_sampling(
         apis: the options by their names in these APIs; by their own names without any.
         read: returns a sent number as one that is in the range of the option, or None.
     """
-    made: dict[str, Any] = {}
-    for option, each in OPTIONS.items():
-        kind: Any = int if each.is_whole else float
-        bounded: Any = Annotated[kind, Field(ge=each.least, le=each.most)]
+    fields: dict[str, Any] = {}
+    for option, details in OPTIONS.items():
+        kind: Any = int if details.is_whole else float
+        bounded: Any = Annotated[kind, Field(ge=details.least, le=details.most)]
         annotation: Any = bounded | None
         if read is not None:
-            before = BeforeValidator(partial(read, each), json_schema_input_type=kind | None)
+            before = BeforeValidator(partial(read, details), json_schema_input_type=kind | None)
             annotation = Annotated[annotation, before]
-        for name in [name for api in apis for name in each.names.get(api, ())] if apis else [option]:
-            made[name] = (annotation, Field(None, description=each.help))
-    return create_model(base.__name__, __base__=base, __module__=base.__module__, __doc__=base.__doc__, **made)
+        for name in [name for api in apis for name in details.names.get(api, ())] if apis else [option]:
+            fields[name] = (annotation, Field(None, description=details.help))
+    return create_model(base.__name__, __base__=base, __module__=base.__module__, __doc__=base.__doc__, **fields)

@@ -542,18 +542,22 @@ class Sections(Section):
     @model_validator(mode="after")
     def _check_names(self) -> Sections:
         entries = {"servers": self.servers, "tenants": self.tenants}
-        named = {key: [entry.name for entry in entries[key]] for key in entries}
-        named["boards"] = [self.board_name(number) for number in range(len(self.boards))]
-        for key, names in named.items():
+        names_by_key = {key: [entry.name for entry in entries[key]] for key in entries}
+        names_by_key["boards"] = [self.board_name(number) for number in range(len(self.boards))]
+        for key, names in names_by_key.items():
             for index, name in enumerate(names):
                 if name in names[:index]:
                     advice = "another entry has this name; give it one of its own"
                     raise combination(f"{key}[{index}].name", repr(name), advice)
         for index, board in enumerate(self.boards):
             if board.fallback is not None:
-                others = {model for other in self.boards for model in other.models} - {*board.models}
-                if board.fallback not in others:
-                    has = f"other entries have {', '.join(sorted(others))}" if others else "no other entry has models"
+                other_models = {model for other in self.boards for model in other.models} - {*board.models}
+                if board.fallback not in other_models:
+                    has = (
+                        f"other entries have {', '.join(sorted(other_models))}"
+                        if other_models
+                        else "no other entry has models"
+                    )
                     raise combination(f"boards[{index}].fallback", repr(board.fallback), has)
         server_names = sorted(server.name for server in self.servers)
         there = f"the servers are {', '.join(server_names)}" if server_names else "no servers are configured"

@@ -124,11 +124,11 @@ class _FilteredRead(AsyncResource):
 
     async def _retry_handshake(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         """Return the item; for the refusal of a revision, the answer to a handshake with one that the server names."""
-        asked = self.requests.handshake
-        if asked is None or isinstance(item, Exception) or getattr(item.message, "id", None) != _id_of(asked):
+        handshake = self.requests.handshake
+        if handshake is None or isinstance(item, Exception) or getattr(item.message, "id", None) != _id_of(handshake):
             return item
         self.requests.handshake = None
-        if (again := _with_own_revision(asked, item)) is None:
+        if (again := _with_own_revision(handshake, item)) is None:
             return item
         await self.requests.send(again)
         self.requests.handshake = None
@@ -172,14 +172,14 @@ def _id_of(item: SessionMessage) -> str | int | None:
     return item.message.id if isinstance(item.message, sdk.types.JSONRPCRequest) else None
 
 
-def _with_own_revision(asked: SessionMessage, refusal: SessionMessage) -> SessionMessage | None:
+def _with_own_revision(handshake: SessionMessage, refusal: SessionMessage) -> SessionMessage | None:
     """Return a handshake with the newest revision that a refusal names and this client speaks; None without one."""
-    request, message = asked.message, refusal.message
+    request, message = handshake.message, refusal.message
     if not isinstance(request, sdk.types.JSONRPCRequest) or not isinstance(message, sdk.types.JSONRPCError):
         return None
     params = dict(request.params or {})
-    named = _REVISION.findall(f"{message.error.message} {to_json(message.error.data)}"[:_WORDS_CHARS])
-    spoken = set(named) & set(sdk.versions.HANDSHAKE_PROTOCOL_VERSIONS) - {params.get("protocolVersion")}
+    revisions = _REVISION.findall(f"{message.error.message} {to_json(message.error.data)}"[:_WORDS_CHARS])
+    spoken = set(revisions) & set(sdk.versions.HANDSHAKE_PROTOCOL_VERSIONS) - {params.get("protocolVersion")}
     if not spoken:
         return None
     again = request.model_copy(update={"params": {**params, "protocolVersion": max(spoken)}})
@@ -254,12 +254,12 @@ def mend_handshake(result: dict[str, Any], note: Callable[[str], None]) -> dict[
         note(f"the handshake states no protocol version; {min(spoken)} is assumed")
     elif version not in spoken:
         # MCP lets a client end the connection here; the tools of a server with its own date work all the same.
-        assumed = max((each for each in spoken if each <= version), default=min(spoken))
+        assumed = max((revision for revision in spoken if revision <= version), default=min(spoken))
         mended["protocolVersion"] = assumed
         note(f"the handshake states the protocol version {shorten(version, 40)}; {assumed} is assumed")
     stated = as_mapping(result.get("serverInfo"))
-    known = {key: value for key, value in stated.items() if isinstance(value, str) or key in {"icons", "_meta"}}
-    mended["serverInfo"] = {"name": "", "version": "", **_clean_item(known)}
+    known_fields = {key: value for key, value in stated.items() if isinstance(value, str) or key in {"icons", "_meta"}}
+    mended["serverInfo"] = {"name": "", "version": "", **_clean_item(known_fields)}
     capabilities: dict[str, Any] = {}
     for name, value in as_mapping(result.get("capabilities")).items():
         # Languages with one type for lists and objects write an empty object as [].
@@ -315,8 +315,8 @@ def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
     execution = tool.get("execution")
     if _is_object(execution) and execution.get("taskSupport") in _TASK_SUPPORT:
         good["execution"] = {"taskSupport": execution["taskSupport"]}
-    if _is_object(meta := tool.get("_meta")) and (known := {key: meta[key] for key in _OWN_META if key in meta}):
-        good["_meta"] = known
+    if _is_object(meta := tool.get("_meta")) and (own_meta := {key: meta[key] for key in _OWN_META if key in meta}):
+        good["_meta"] = own_meta
     return good
 
 
@@ -440,7 +440,7 @@ def _limit_items(
     note: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """Return the first items, repaired, up to the limits of a list; ``mend`` returns None for one that is dropped."""
-    kept: list[dict[str, Any]] = []
+    accepted: list[dict[str, Any]] = []
     room = MOST_LIST_BYTES
     for item in items[:MOST_ITEMS]:
         good = mend(item)
@@ -448,12 +448,12 @@ def _limit_items(
             continue
         room -= size_of(good, room + 1)
         if room < 0:
-            note(f"its {what} have more than {MOST_LIST_BYTES // 1024**2} MB; the first {len(kept)} are used")
-            return kept
-        kept.append(good)
+            note(f"its {what} have more than {MOST_LIST_BYTES // 1024**2} MB; the first {len(accepted)} are used")
+            return accepted
+        accepted.append(good)
     if len(items) > MOST_ITEMS:
         note(f"it has more than {MOST_ITEMS} {what}; the first are used")
-    return kept
+    return accepted
 
 
 def _mend_list(

@@ -95,21 +95,21 @@ async def list_tools(
             raise NotOfThisEraError
         return page
 
-    listed = await all_pages(fetch, lambda page: page.tools, note, "tools")
+    tools = await all_pages(fetch, lambda page: page.tools, note, "tools")
     notes: list[str] = []
-    if is_long([[tool.description, tool.input_schema] for tool in listed]):
-        offered = await run_costly(_offered_tools, listed, spec, notes.append)
+    if is_long([[tool.description, tool.input_schema] for tool in tools]):
+        offered = await run_costly(_offered_tools, tools, spec, notes.append)
     else:
-        offered = _offered_tools(listed, spec, notes.append)
+        offered = _offered_tools(tools, spec, notes.append)
     for line in notes:
         note(line)
     return offered
 
 
-def _offered_tools(listed: Sequence[Tool], spec: MCPServerConfig, note: Callable[[str], None]) -> tuple[ToolSpec, ...]:
+def _offered_tools(tools: Sequence[Tool], spec: MCPServerConfig, note: Callable[[str], None]) -> tuple[ToolSpec, ...]:
     offered: dict[str, ToolSpec] = {}
     room = MOST_LIST_BYTES
-    for tool in listed:
+    for tool in tools:
         if not is_offered(spec, tool.name):
             continue
         if tool.name in offered:
@@ -183,15 +183,15 @@ def _tuning(tool: Tool) -> tuple[str, ...]:
 
 def _texts(meta: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the texts of a tool by language, as ``ToolSpec.texts`` has them, without what is not a text."""
-    found: dict[str, dict[str, Any]] = {}
+    by_language: dict[str, dict[str, Any]] = {}
     for language in LANGUAGES:
         entry = as_mapping(as_mapping(meta.get(TEXTS)).get(language))
         texts = {name: entry[name] for name in ("title", "description") if isinstance(entry.get(name), str)}
         words = as_mapping(entry.get("parameters"))
         parameters = {name: text for name, text in words.items() if isinstance(text, str)}
         if texts or parameters:
-            found[language] = {**texts, "parameters": parameters}
-    return found
+            by_language[language] = {**texts, "parameters": parameters}
+    return by_language
 
 
 # Our knowledge server returns to such a call only what probably answers the question; other servers may do the same.
@@ -230,8 +230,8 @@ async def call_tool(
     }
     if result.structured_content is not None:
         answer["structuredContent"] = result.structured_content
-    if own := {key: value for key, value in (result.meta or {}).items() if key in (ANSWER, TEXTS)}:
-        answer["_meta"] = own
+    if own_meta := {key: value for key, value in (result.meta or {}).items() if key in (ANSWER, TEXTS)}:
+        answer["_meta"] = own_meta
     return answer
 
 

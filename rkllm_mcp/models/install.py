@@ -475,13 +475,13 @@ def _encoder(sources: ModelSources, options: Addition, model: RkllmFile) -> Rknn
         if not path.is_file():
             raise UsageError(f"{path} does not exist; --encoder names a .rknn file")
     else:
-        beside = sorted(model.path.parent.glob("*.rknn"))
-        if len(beside) > 1:
-            names = ", ".join(path.name for path in beside)
+        encoders = sorted(model.path.parent.glob("*.rknn"))
+        if len(encoders) > 1:
+            names = ", ".join(path.name for path in encoders)
             raise UsageError(f"several encoders are beside {model.path.name}: {names}; name one with --encoder")
-        if not beside:
+        if not encoders:
             return None
-        path = beside[0]
+        path = encoders[0]
     encoder = read_rknn_file(path)
     sources.check_platform(encoder.platform, any_platform=options.any_platform)
     check_pair(encoder, model)

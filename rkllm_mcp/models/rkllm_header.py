@@ -296,7 +296,7 @@ def _extended_mask(mask: bytes, pairs: list[_Pair], names: Mapping[int, Sequence
     masks = sorted({_xor(key.head, plain) for key, plain in candidates if len(plain) > len(mask)}, key=len)[
         :_MOST_MASKS
     ]
-    votes = [sum(not any(_xor(one, other)) for other in masks) for one in masks]
+    votes = [sum(not any(_xor(candidate, other)) for other in masks) for candidate in masks]
     best = max(range(len(masks)), key=votes.__getitem__, default=None)
     return None if best is None or (len(masks) > 1 and votes[best] * 2 <= len(masks)) else masks[best]
 

@@ -134,9 +134,9 @@ class ConversationPrompt:
             notice = self._compact(body, budget, len(opening))
         self._ledger.extend(opening)
         ids = list(self._ledger)
-        seen = (picture for turn in self._turns for picture in turn.message.all_pictures)
-        shown = tuple(picture for picture in seen if picture.digest in pictures.digests)
-        return Prompt(ids, budget.new_tokens_after(len(ids)), self._shared_end, shown, notice)
+        all_pictures = (picture for turn in self._turns for picture in turn.message.all_pictures)
+        used_pictures = tuple(picture for picture in all_pictures if picture.digest in pictures.digests)
+        return Prompt(ids, budget.new_tokens_after(len(ids)), self._shared_end, used_pictures, notice)
 
     def aside(self, question: Message, last: Message, budget: Budget) -> Prompt | None:
         """Return the prompt for a question after the answer ``last`` that does not become part of the conversation.
@@ -164,8 +164,8 @@ class ConversationPrompt:
             return
         before, self._pictures = self._pictures, pictures
         for index, turn in enumerate(self._turns):
-            seen = turn.message.all_pictures
-            if seen and before.segments(seen) != pictures.segments(seen):
+            turn_pictures = turn.message.all_pictures
+            if turn_pictures and before.segments(turn_pictures) != pictures.segments(turn_pictures):
                 del self._turns[index:]
                 return
 
@@ -200,8 +200,8 @@ class ConversationPrompt:
         shared = self._tokenizer.encode(self._template.head(system, tools, thinking=self._thinking))
         if not person:
             return shared
-        own = self._tokenizer.encode(self._template.head(system, tools, thinking=self._thinking, person=person))
-        return shared[: common_prefix(shared, own)]
+        head_ids = self._tokenizer.encode(self._template.head(system, tools, thinking=self._thinking, person=person))
+        return shared[: common_prefix(shared, head_ids)]
 
     def parts(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], pictures: PictureText = NO_PICTURES
@@ -234,12 +234,14 @@ class ConversationPrompt:
         """Split the prefix into system text, tool list and text about the person, where prefixes begin to differ."""
         if person:
             shared = self.head([Message("system", system, context=person)], tools)
-            whole = self._tokenizer.encode(self._template.head(system, tools, thinking=self._thinking, person=person))
+            head_ids = self._tokenizer.encode(
+                self._template.head(system, tools, thinking=self._thinking, person=person)
+            )
             parts = self._prefix_parts(system, "", tools)
             end = sum(len(ids) for _, ids in parts)
             # Without the closing, which stands after the person.
             cut = [(label, ids[: len(ids) - max(0, end - len(shared))]) for label, ids in parts[-1:]]
-            return [*parts[:-1], *cut, ("person", whole[len(shared) :])]
+            return [*parts[:-1], *cut, ("person", head_ids[len(shared) :])]
         bare = self._tokenizer.encode(self._template.head(system, (), thinking=self._thinking))
         with_tools = self._tokenizer.encode(self._template.head(system, tools, thinking=self._thinking))
         if not tools:

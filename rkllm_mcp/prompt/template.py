@@ -155,8 +155,8 @@ class ChatTemplate:
         else:
             is_turn = form.layout == "tools_turn"
             opening, closing = (form.tools_opening, form.tools_closing) if is_turn else (self.user_opening, "")
-            behind = [*after, PlainText("\n\n")] if after and not is_turn else after
-            tool_turn = [ControlText(opening), *leading, *behind, ControlText(closing)] if listing else []
+            ending = [*after, PlainText("\n\n")] if after and not is_turn else after
+            tool_turn = [ControlText(opening), *leading, *ending, ControlText(closing)] if listing else []
             turns = [*self._system_turn(preface, words if listing else [*words, *after]), *tool_turn]
         return self._clean_segments([ControlText(form.beginning), *turns] if form.beginning else turns)
 
@@ -183,12 +183,12 @@ class ChatTemplate:
             words = f"{message.context}\n\n{message.text}" if message.context else message.text
             words += message.facts or ""
             cards = self.tool_form.cards(message.cards)
-            seen = pictures.segments(message.pictures)
-            if seen or cards:
+            picture_segments = pictures.segments(message.pictures)
+            if picture_segments or cards:
                 # Where a space separates the name of a role from its words, a picture follows without one.
                 opening = opening.rstrip(" ")
             return self._clean_segments(
-                [ControlText(opening), *seen, *cards, PlainText(words), ControlText(self.user_closing)]
+                [ControlText(opening), *picture_segments, *cards, PlainText(words), ControlText(self.user_closing)]
             )
         if message.role == "tool":
             results = [

@@ -270,9 +270,9 @@ class ToolForm:
         """Return the block before the words of a question, empty without tools; as the list, without blank lines."""
         if not tools:
             return []
-        first, *others, last = self.listing(tools)
+        first, *middle, last = self.listing(tools)
         introduction, conclusion = first.text.lstrip("\n"), last.text.rstrip("\n")
-        return [ControlText(introduction), *others, ControlText(f"{conclusion}\n\n")]
+        return [ControlText(introduction), *middle, ControlText(f"{conclusion}\n\n")]
 
     def list_entry(self, tool: ToolSpec, separator: str = "") -> list[Segment]:
         """Return one tool as it is in the list."""

@@ -46,8 +46,8 @@ def request_of(
         body["system"] = [{"type": "text", "text": model_round.system, "cache_control": _CACHED}]
     if model_round.options.stop:
         body["stop_sequences"] = list(model_round.options.stop)
-    given = model_round.options.sampling.values_by_option()
-    body |= {name: given[option] for name, option in names_in("anthropic").items() if option in given}
+    sampling = model_round.options.sampling.values_by_option()
+    body |= {name: sampling[option] for name, option in names_in("anthropic").items() if option in sampling}
     if "temperature" in body:
         body["temperature"] = min(body["temperature"], 1.0)  # the interface's maximum
     if model_round.tools:

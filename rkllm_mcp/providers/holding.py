@@ -129,9 +129,9 @@ class Holding:
         ``begun`` is the text that an earlier response has left.
         """
         if self._answer is not None:
-            held = self._answer.begin()
-            if held.feed(begun) == len(begun):
-                self._hold(held, _Phase.ANSWER, ids)
+            answer_text = self._answer.begin()
+            if answer_text.feed(begun) == len(begun):
+                self._hold(answer_text, _Phase.ANSWER, ids)
                 self._write_lead(ids)
             else:
                 self._phase = _Phase.FREE
@@ -141,9 +141,9 @@ class Holding:
         constraint = self._calls(call_format, body) if self._calls is not None else None
         if constraint is None:
             return
-        held = constraint.begin()
-        if held.feed(body) == len(body) and not held.is_over:
-            self._hold(held, _Phase.CALL, ids)
+        call_text = constraint.begin()
+        if call_text.feed(body) == len(body) and not call_text.is_over:
+            self._hold(call_text, _Phase.CALL, ids)
             if writes:
                 self._write_lead(ids)
 

@@ -123,8 +123,8 @@ def _limit(service: RemoteSettings, model_round: Round, refused: frozenset[str])
 
 
 def _sampling(model_round: Round) -> dict[str, float]:
-    given = model_round.options.sampling.values_by_option()
-    return {name: given[option] for name, option in names_in("openai").items() if option in given}
+    values = model_round.options.sampling.values_by_option()
+    return {name: values[option] for name, option in names_in("openai").items() if option in values}
 
 
 def _thinking(service: RemoteSettings, model_round: Round) -> dict[str, Any]:

@@ -404,8 +404,8 @@ class RkllmModel:
             return Detector(callable_tools, form.syntaxes, thinking=mode)
         # The prompt ends inside the call, so the detector is fed the beginning of the call and emits nothing for it.
         detector = Detector(callable_tools, form.syntaxes)
-        begun = form.template.tool_form.call_beginning(forced, opens_arguments=options.opens_arguments)
-        detector.feed("".join(segment.text for segment in begun))
+        beginning = form.template.tool_form.call_beginning(forced, opens_arguments=options.opens_arguments)
+        detector.feed("".join(segment.text for segment in beginning))
         return detector
 
     def _new_run(
@@ -498,13 +498,13 @@ class RkllmModel:
     def _begun_call(self, options: ModelOptions) -> tuple[CallFormat, str] | None:
         """Return format and beginning of the body of the call that the prompt ends with."""
         form = self._form.template.tool_form
-        begun = "".join(
+        beginning = "".join(
             part.text for part in form.call_beginning(options.forced_tool, opens_arguments=options.opens_arguments)
         )
         for call_format in select_syntaxes(self._form.syntaxes).first:
-            opener = next((text for text in call_format.openers if begun.startswith(text)), None)
+            opener = next((text for text in call_format.openers if beginning.startswith(text)), None)
             if opener is not None:
-                return call_format, begun[call_format.body_begins(opener, 0) :]
+                return call_format, beginning[call_format.body_begins(opener, 0) :]
         return None
 
     async def _generate(self, run: _PromptRun, sink: EventSink) -> Turn:

@@ -78,29 +78,29 @@ def _shown(vision: Vision, tokens: int) -> str:
 
 def image_input(prompt: Prompt, sight: Sight, vision: Vision, tokenizer: ModelTokenizer) -> ImageInput:
     """Return a prompt with pictures as the input of a run."""
-    seen = [sight.embeddings[picture.digest] for picture in prompt.pictures]
+    embeddings = [sight.embeddings[picture.digest] for picture in prompt.pictures]
     values: array[float] = array("f")
-    for embedding in seen:
+    for embedding in embeddings:
         values.extend(embedding.values)
     return ImageInput(
         text=tokenizer.as_text(prompt.ids, tokenizer.encode([ControlText(sight.text.shown)]), IMAGE_MARK),
         values=values,
-        tokens_per_image=seen[0].tokens,
-        images=len(seen),
-        width=seen[0].width,
-        height=seen[0].height,
+        tokens_per_image=embeddings[0].tokens,
+        images=len(embeddings),
+        width=embeddings[0].width,
+        height=embeddings[0].height,
         tags=vision.tags,
         digests=tuple(picture.digest for picture in prompt.pictures),
     )
 
 
-def _with_shown_results(message: Message, seen: Container[str]) -> Message:
+def _with_shown_results(message: Message, digests: Container[str]) -> Message:
     """Return a message whose results say of their pictures that they are shown."""
     if not any(result.pictures for result in message.results):
         return message
     results = (
         replace(result, text=result.text.replace(NOT_SHOWN, SHOWN))
-        if any(picture.digest in seen for picture in result.pictures)
+        if any(picture.digest in digests for picture in result.pictures)
         else result
         for result in message.results
     )
@@ -109,16 +109,16 @@ def _with_shown_results(message: Message, seen: Container[str]) -> Message:
 
 def _with_last_picture(messages: Sequence[Message]) -> list[Message]:
     """Return the messages with a line in place of every picture but the last one."""
-    kept: list[Message] = []
+    reversed_messages: list[Message] = []
     has_last = False
     for message in reversed(messages):
         pictures = message.all_pictures
         if not pictures:
-            kept.append(message)
+            reversed_messages.append(message)
             continue
         last = () if has_last else pictures[-1:]
         text = f"{IMAGE_LINE * (len(pictures) - len(last))}{message.text}"
         results = tuple(replace(result, pictures=()) for result in message.results)
-        kept.append(replace(message, text=text, pictures=last, results=results))
+        reversed_messages.append(replace(message, text=text, pictures=last, results=results))
         has_last = True
-    return kept[::-1]
+    return reversed_messages[::-1]

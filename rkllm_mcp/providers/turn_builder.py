@@ -107,8 +107,8 @@ class TurnBuilder:
         if self._reads_thoughts is not None and not (self.calls or self._has_text or self._failures or self._is_cut):
             # A model that answers with nothing has made its call where it thought; one that goes on to answer has not.
             detector = self._reads_thoughts()
-            found = [*detector.feed("".join(self._thinking)), *detector.finish()]
-            events += self._collect([event for event in found if isinstance(event, ToolCallDetected)][-1:])
+            thought_events = [*detector.feed("".join(self._thinking)), *detector.finish()]
+            events += self._collect([event for event in thought_events if isinstance(event, ToolCallDetected)][-1:])
         if self._matcher is not None and (tail := self._matcher.finish()):
             events.append(self._add_text(Text(tail)))
         if self._call_parts is not None:

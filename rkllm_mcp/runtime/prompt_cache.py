@@ -149,9 +149,9 @@ class PromptFiles:
     def keep(self, draft: Path, subject: CacheSubject, ids: Sequence[int], prefill_ms: float) -> SavedPrompt | Dropped:
         """Make ``draft`` the entry of a prefix, delete the oldest above the limit; an OSError if it is not stored."""
         size = draft.stat().st_size
-        named = tokens_in_file(draft)
+        stored_tokens = tokens_in_file(draft)
         # ``PromptCaches.save`` evaluates one token more where the prefix is cached already.
-        if named is not None and (named[: len(ids)] != tuple(ids) or len(named) > len(ids) + 1):
+        if stored_tokens is not None and (stored_tokens[: len(ids)] != tuple(ids) or len(stored_tokens) > len(ids) + 1):
             return Dropped("the runtime wrote other tokens into it")
         if size > self._limit_bytes:
             return Dropped(f"{size / _MB:.0f} MB are more than prompt_cache_mb allows")
@@ -166,7 +166,7 @@ class PromptFiles:
             "sha256": _file_digest(draft),
             "prefill_ms": prefill_ms,
             # What names its tokens need not be tried with one of them.
-            "is_proven": named is not None,
+            "is_proven": stored_tokens is not None,
         }
         write_json(draft.with_name(_MANIFEST), manifest)
         entry = self._entry(subject, ids)
@@ -174,7 +174,7 @@ class PromptFiles:
         draft.parent.rename(entry)
         self._verified[entry / _DATA] = (entry / _DATA).stat().st_mtime_ns
         self._trim(spare=entry)
-        return SavedPrompt(entry / _DATA, size, prefill_ms, is_proven=named is not None)
+        return SavedPrompt(entry / _DATA, size, prefill_ms, is_proven=stored_tokens is not None)
 
     def prove(self, saved: SavedPrompt) -> None:
         """Record that loading the prompt saved time."""

@@ -54,8 +54,8 @@ class Rule:
 
     def __str__(self) -> str:
         if self.every_s:
-            hours, rest = divmod(self.every_s, _UNITS_S["h"])
-            return f"every {hours}h" if not rest else f"every {self.every_s // _UNITS_S['m']}m"
+            hours, seconds = divmod(self.every_s, _UNITS_S["h"])
+            return f"every {hours}h" if not seconds else f"every {self.every_s // _UNITS_S['m']}m"
         at = self.at.strftime("%H:%M")
         match self.kind:
             case "once":
@@ -88,26 +88,26 @@ def read_rule(text: str) -> Rule:
     return rule
 
 
-def _rule_of(given: dict[str, str | None]) -> Rule | None:
+def _rule_of(parts: dict[str, str | None]) -> Rule | None:
     """Return the rule of the groups of ``_RULE``; None if a value does not exist, such as a 13th month."""
     try:
-        ats = (given[name] for name in ("once_at", "simple_at", "weekly_at", "monthly_at", "every_at"))
+        ats = (parts[name] for name in ("once_at", "simple_at", "weekly_at", "monthly_at", "every_at"))
         written = next((at for at in ats if at), "00:00")
         at = time.fromisoformat(written)
-        if given["once"]:
-            return Rule("once", at, day=date.fromisoformat(given["day"] or ""))
-        if given["simple"]:
-            return Rule("daily" if given["simple"] == "daily" else "weekdays", at)
-        if given["days"]:
-            return Rule("weekly", at, tuple(sorted({WEEKDAYS.index(day) for day in given["days"].split(",")})))
-        if given["month_day"]:
-            day = int(given["month_day"])
+        if parts["once"]:
+            return Rule("once", at, day=date.fromisoformat(parts["day"] or ""))
+        if parts["simple"]:
+            return Rule("daily" if parts["simple"] == "daily" else "weekdays", at)
+        if parts["days"]:
+            return Rule("weekly", at, tuple(sorted({WEEKDAYS.index(day) for day in parts["days"].split(",")})))
+        if parts["month_day"]:
+            day = int(parts["month_day"])
             return Rule("monthly", at, (day,)) if 1 <= day <= monthrange(2000, 1)[1] else None
-        if given["unit"]:
-            seconds = int(given["count"] or 0) * _UNITS_S[given["unit"]]
+        if parts["unit"]:
+            seconds = int(parts["count"] or 0) * _UNITS_S[parts["unit"]]
             is_usable = _SHORTEST_S <= seconds <= _LONGEST_DAYS * 86400
             return Rule("every", every_s=seconds) if is_usable else None
-        every, since = int(given["every_days"] or 0), given["since"]
+        every, since = int(parts["every_days"] or 0), parts["since"]
         first = date.fromisoformat(since) if since else None
         return Rule("every", at, day=first, every_days=every) if 1 <= every <= _LONGEST_DAYS else None
     except ValueError:
@@ -137,8 +137,8 @@ def next_moment(rule: Rule, zone: tzinfo, after: float, *, previous: float | Non
 def moments(rule: Rule, zone: tzinfo, after: float, *, previous: float | None = None) -> Iterator[float]:
     """Yield the moments of a rule later than ``after``; see ``next_moment``."""
     if rule.every_s:
-        begun = after if previous is None else min(previous, after)
-        moment = begun + ((after - begun) // rule.every_s + 1) * rule.every_s
+        start = after if previous is None else min(previous, after)
+        moment = start + ((after - start) // rule.every_s + 1) * rule.every_s
         while True:
             yield moment
             moment += rule.every_s
@@ -165,8 +165,8 @@ def _days(rule: Rule, today: date) -> Iterator[date]:
     step = timedelta(days=1)
     first = rule.day
     if rule.every_days and first is not None:
-        behind = max(0, -(-(today - first).days // rule.every_days))
-        day, step = first + timedelta(days=behind * rule.every_days), timedelta(days=rule.every_days)
+        periods = max(0, -(-(today - first).days // rule.every_days))
+        day, step = first + timedelta(days=periods * rule.every_days), timedelta(days=rule.every_days)
     while day.year < date.max.year:
         if rule.kind == "monthly":
             length = monthrange(day.year, day.month)[1]
@@ -203,8 +203,8 @@ def describe_rule(rule: Rule, language: Language) -> str:
     words = read_catalogue(language).table("schedules.rules")
     at = f"{rule.at.hour}:{rule.at.minute:02}"
     if rule.every_s:
-        hours, rest = divmod(rule.every_s, _UNITS_S["h"])
-        unit, count = ("minutes", rule.every_s // _UNITS_S["m"]) if rest else ("hours", hours)
+        hours, seconds = divmod(rule.every_s, _UNITS_S["h"])
+        unit, count = ("minutes", rule.every_s // _UNITS_S["m"]) if seconds else ("hours", hours)
         return words[unit if count != 1 else unit[:-1]].format(count=count)
     if rule.kind == "every":
         return words["days"].format(count=rule.every_days, at=at)

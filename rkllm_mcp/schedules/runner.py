@@ -193,8 +193,8 @@ class ScheduleRunner:
             await self._schedules.change(self._tenant, schedule.id, state="paused", next_at=None)
             await self._schedules.add_notice(self._tenant, schedule.id, "paused", result.text)
         if schedule.webhook and result.outcome != "quiet":
-            done = replace(run, outcome=result.outcome, text=result.text, conversation=result.conversation)
-            delivery = await self._deliver(schedule, done, notice_of(schedule, done, schedule.language))
+            finished_run = replace(run, outcome=result.outcome, text=result.text, conversation=result.conversation)
+            delivery = await self._deliver(schedule, finished_run, notice_of(schedule, finished_run, schedule.language))
             await self._schedules.note_delivery(self._tenant, run.id, delivery)
 
 
@@ -275,11 +275,11 @@ def new_schedule(
     words = prompt.strip()
     if not words:
         raise UsageError("a schedule needs words: what is to be asked or said at its times")
-    known, where = read_rule(rule), read_zone(zone)
-    known = known.begin_on(datetime.fromtimestamp(now, where).date())
-    first = next_moment(known, where, now)
+    parsed_rule, where = read_rule(rule), read_zone(zone)
+    parsed_rule = parsed_rule.begin_on(datetime.fromtimestamp(now, where).date())
+    first = next_moment(parsed_rule, where, now)
     if first is None:
-        raise UsageError(f"{describe_rule(known, 'en')} is over already; choose a later time")
+        raise UsageError(f"{describe_rule(parsed_rule, 'en')} is over already; choose a later time")
     if webhook and not re.match(r"https?://[^\s/]", webhook):
         raise UsageError(f"{webhook!r} is no address of a webhook; it begins with http:// or https://")
     if webhook_form not in ("json", "text"):
@@ -287,7 +287,7 @@ def new_schedule(
     return Schedule(
         id="",
         prompt=words,
-        rule=str(known),
+        rule=str(parsed_rule),
         zone=where.key,
         language=language or language_of_text(words) or "en",
         is_reminder=is_reminder,
@@ -302,10 +302,10 @@ def new_schedule(
 
 def schedule_of_sentence(sentence: str, zone: str, now: float) -> Schedule | None:
     """Return the schedule in a sentence, not stored yet; None if there is none."""
-    said = read_sentence(sentence, datetime.fromtimestamp(now, read_zone(zone)))
-    if said is None:
+    sentence_read = read_sentence(sentence, datetime.fromtimestamp(now, read_zone(zone)))
+    if sentence_read is None:
         return None
-    return new_schedule(said.prompt, str(said.rule), zone, now, is_reminder=said.is_reminder)
+    return new_schedule(sentence_read.prompt, str(sentence_read.rule), zone, now, is_reminder=sentence_read.is_reminder)
 
 
 def upcoming(schedule: Schedule, now: float, language: Language, count: int = _SHOWN_TIMES) -> list[str]:
@@ -319,11 +319,11 @@ def upcoming(schedule: Schedule, now: float, language: Language, count: int = _S
 
 async def find_schedule(schedules: Schedules, tenant: str, prefix: str) -> Schedule:
     """Return the schedule whose id begins with ``prefix``; a UsageError for none or several."""
-    found = await schedules.matching(tenant, prefix) if prefix else []
-    if len(found) == 1:
-        return found[0]
-    if found:
-        several = "\n".join(f"  {schedule.id}  {schedule.prompt}" for schedule in found)
+    matches = await schedules.matching(tenant, prefix) if prefix else []
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        several = "\n".join(f"  {schedule.id}  {schedule.prompt}" for schedule in matches)
         raise UsageError(f"several schedules begin with {prefix!r}; type more of the id:\n{several}")
     raise UsageError(f"there is no schedule {prefix!r}; 'rkllm-mcp schedules list' shows them")
 

@@ -89,8 +89,8 @@ class _Reader:
                 continue
             self.is_led = self.is_led or not self.text[:begin].strip(" ,、\x00")
             # The search leaves 日 of 月曜日.
-            rest = self.text[end:].removeprefix("日") if self.text[:end].endswith("曜") else self.text[end:]
-            self.text, self.day = f"{self.text[:begin]}\x00{rest}", day
+            following = self.text[end:].removeprefix("日") if self.text[:end].endswith("曜") else self.text[end:]
+            self.text, self.day = f"{self.text[:begin]}\x00{following}", day
             return
 
     def belongs(self, before: str) -> bool:
@@ -270,8 +270,8 @@ class _EnglishReader(_Reader):
             rf"\b(?:(?:{_EVERY}(?: week on)?|on) )?((?:{_DAY})s?(?:(?:, and|, ?| and | & | or )(?:{_DAY})s?)*){part}\b"
             rf"(?<=s)|\b{_EVERY} (?:week on )?((?:{_DAY})(?:(?:, and|, ?| and | & )(?:{_DAY}))*){part}\b"
         ):
-            named = (match[1] or match[3]).lower()
-            days = sorted({WEEKDAYS.index(day[:3]) for day in re.findall(_DAY, named)})
+            name = (match[1] or match[3]).lower()
+            days = sorted({WEEKDAYS.index(day[:3]) for day in re.findall(_DAY, name)})
             self.rule, self.part = Rule("weekly", days=tuple(days)), (match[2] or match[4] or "").lower()
         elif match := self.take(rf"\b{_EVERY} (day|morning|noon|afternoon|evening|night)\b|\b(daily)\b|\b(nightly)\b"):
             part = (match[1] or ("night" if match[3] else "day")).lower()
@@ -293,9 +293,9 @@ class _EnglishReader(_Reader):
             # "Could you …?" asks for it as "…" does.
             words = words.strip(" ,?" if count else " ,")
         if match := re.match(_REMIND, words, re.IGNORECASE):
-            rest = re.sub(r"^(?:to|that|about|for) ", "", words[match.end() :].strip(" ,.!"), flags=re.IGNORECASE)
-            rest = re.sub(r"^(?:please)$", "", rest, flags=re.IGNORECASE)
-            return SaidSchedule(rule, rest or words[: match.end()].strip(), is_reminder=True)
+            task = re.sub(r"^(?:to|that|about|for) ", "", words[match.end() :].strip(" ,.!"), flags=re.IGNORECASE)
+            task = re.sub(r"^(?:please)$", "", task, flags=re.IGNORECASE)
+            return SaidSchedule(rule, task or words[: match.end()].strip(), is_reminder=True)
         if _REQUEST.match(words):
             return SaidSchedule(rule, words.rstrip(".") if not words.endswith("...") else words)
         if self.is_led and rule.is_repeated and _QUESTION.match(words):
@@ -422,8 +422,8 @@ class _JapaneseReader(_Reader):
             rf"毎週の?((?:[{_WEEK_JA}](?:曜日?)?(?:と|、|・|,|および)?)+)(?<=[曜日{_WEEK_JA}])(?:の?(朝|昼|夕方|晩|夜)(?!\d))?"
         ):
             # 日曜日 has two characters that name a day.
-            named = re.findall(rf"([{_WEEK_JA}])(?:曜日?)?", match[1])
-            self.rule = Rule("weekly", days=tuple(sorted({_WEEK_JA.index(name) for name in named})))
+            days = re.findall(rf"([{_WEEK_JA}])(?:曜日?)?", match[1])
+            self.rule = Rule("weekly", days=tuple(sorted({_WEEK_JA.index(name) for name in days})))
             self._set_part(match[2])
         elif match := self.take(r"毎月の?(?:(\d{1,2})日|(末日?|最終日))|月末(?=の?\d|に)"):
             day = 31 if match[1] is None else int(match[1])
@@ -449,30 +449,30 @@ class _JapaneseReader(_Reader):
         return not before.strip(" 、\x00")
 
     def _said(self, rule: Rule, original: str) -> SaidSchedule | None:
-        *before, rest = self.text.split("\x00")
+        *before, task = self.text.split("\x00")
         head = "".join(re.sub(r"[のにはも、。\s]", "", part) for part in before)
-        particle = re.match(r"\s*(には|に|は|の|、|も|から)?", rest)
-        if head and not re.sub(r"[。、に\s]", "", rest):
-            rest, particle = head, None
+        particle = re.match(r"\s*(には|に|は|の|、|も|から)?", task)
+        if head and not re.sub(r"[。、に\s]", "", task):
+            task, particle = head, None
         elif head:
             return None
         particle_word = particle[1] if particle is not None else None
-        words = rest[particle.end() :] if particle is not None else rest
+        words = task[particle.end() :] if particle is not None else task
         words = words.strip(" 、。")
         if self.delay is not None and particle_word == "の":
             return None
         if _HABIT_JA.match(words):
             return None
         if match := _REMIND_JA.search(words):
-            rest = words[: match.start()]
-            rest = f"{rest}する" if words[match.start() :].startswith("する") else rest
-            return SaidSchedule(rule, rest or words.rstrip("。"), is_reminder=True)
+            task = words[: match.start()]
+            task = f"{task}する" if words[match.start() :].startswith("する") else task
+            return SaidSchedule(rule, task or words.rstrip("。"), is_reminder=True)
         if _REQUEST_JA.search(words):
             is_asked = particle_word != "の" or rule.is_repeated
-            named = self.hour is not None or bool(self.part) or rule.every_s > 0 or self.delay is not None
+            is_timed = self.hour is not None or bool(self.part) or rule.every_s > 0 or self.delay is not None
             return (
                 SaidSchedule(rule, words)
-                if is_asked and (named or particle_word != "の") and self.hour_or_comma(original)
+                if is_asked and (is_timed or particle_word != "の") and self.hour_or_comma(original)
                 else None
             )
         if _SAID_JA.search(words) or not words or particle_word in ("の", "は"):

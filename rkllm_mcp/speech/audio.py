@@ -151,14 +151,14 @@ def _to_16_bits(content: bytes, width: int) -> Any:
     return _np.ascontiguousarray(parts).view("<i2").reshape(-1)
 
 
-def _resample(samples: Any, rate: int, wanted: int) -> Any:
+def _resample(samples: Any, rate: int, target_rate: int) -> Any:
     """Return samples at another rate: the mean over each new sample's time, or between neighbours if there are more.
 
     Speech needs no better filter; blocks keep the memory small.
     """
-    count = len(samples) * wanted // rate
-    made = _np.empty(count, "<i2")
-    step = rate / wanted
+    count = len(samples) * target_rate // rate
+    resampled = _np.empty(count, "<i2")
+    step = rate / target_rate
     for start in range(0, count, _BLOCK):
         end = min(start + _BLOCK, count)
         first, last = int(start * step), min(len(samples), int(end * step) + 2)
@@ -169,20 +169,20 @@ def _resample(samples: Any, rate: int, wanted: int) -> Any:
             values = _np.diff(_np.interp(edges, _np.arange(len(sums)), sums)) / step
         else:
             values = _np.interp(edges[:-1], _np.arange(len(block)), block)
-        made[start:end] = _np.clip(_np.rint(values), -_FULL_SCALE - 1, _FULL_SCALE)
-    return made
+        resampled[start:end] = _np.clip(_np.rint(values), -_FULL_SCALE - 1, _FULL_SCALE)
+    return resampled
 
 
 async def _decode(data: bytes) -> Sound:
     """Return what the process ``speech.decoder`` makes of a recording; a hostile file costs that process alone."""
     command = [sys.executable, "-m", "rkllm_mcp.speech.decoder"]
     with anyio.move_on_after(_DECODE_WAIT_S):
-        done = await anyio.run_process(command, input=data, check=False)
-        reason = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        if done.returncode == 0:
-            _check_length(len(done.stdout) // SAMPLE_BYTES, RATE)
-            return Sound(done.stdout)
-        advice = reason if done.returncode == 1 and reason else "its decoder gave up"
+        process = await anyio.run_process(command, input=data, check=False)
+        reason = process.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        if process.returncode == 0:
+            _check_length(len(process.stdout) // SAMPLE_BYTES, RATE)
+            return Sound(process.stdout)
+        advice = reason if process.returncode == 1 and reason else "its decoder gave up"
         raise SoundError(f"the recording cannot be read: {advice}; record it again, or send WAV")
     raise SoundError(f"the recording was not decoded within {_DECODE_WAIT_S} s; send a shorter one, or WAV")
 
@@ -275,8 +275,8 @@ class _Written(io.RawIOBase):
         return len(data)
 
     def taken(self) -> bytes:
-        taken, self._parts = b"".join(self._parts), []
-        return taken
+        written, self._parts = b"".join(self._parts), []
+        return written
 
 
 def blocks_of(sound: Sound, milliseconds: int = 100) -> Iterator[bytes]:

@@ -25,7 +25,7 @@ def main() -> int:
 
     av: Any = library
     av.logging.set_level(av.logging.PANIC)
-    left = (MOST_SECONDS * RATE + 1) * SAMPLE_BYTES
+    bytes_left = (MOST_SECONDS * RATE + 1) * SAMPLE_BYTES
     try:
         with av.open(io.BytesIO(data), mode="r", metadata_errors="replace") as container:
             if not container.streams.audio:
@@ -35,10 +35,10 @@ def main() -> int:
             resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE)
             for frame in _frames(container, stream):
                 for part in resampler.resample(frame):
-                    samples = part.to_ndarray().tobytes()[:left]
-                    left -= len(samples)
+                    samples = part.to_ndarray().tobytes()[:bytes_left]
+                    bytes_left -= len(samples)
                     sys.stdout.buffer.write(samples)
-                if left <= 0:
+                if bytes_left <= 0:
                     break
     except (av.FFmpegError, ValueError, OSError) as error:
         return _fail(getattr(error, "strerror", None) or "no known format")

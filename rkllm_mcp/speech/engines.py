@@ -365,8 +365,10 @@ class _OpenAI:
                 body: Any = json.loads(await _body(response, 1_000_000))
         except (SpeechError, ValueError):
             body = {}
-        listed = as_list(as_mapping(body).get("voices") or body)
-        names = [str(as_mapping(each).get("name") or as_mapping(each).get("id") or "") or str(each) for each in listed]
+        entries = as_list(as_mapping(body).get("voices") or body)
+        names = [
+            str(as_mapping(entry).get("name") or as_mapping(entry).get("id") or "") or str(entry) for entry in entries
+        ]
         return tuple(map(NamedVoice, names or ([self._section.voice] if self._section.voice else [])))
 
 

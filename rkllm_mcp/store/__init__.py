@@ -126,7 +126,7 @@ async def open_store(
         database = await stack.enter_async_context(open_database(where, on_problem=on_problem, required=required))
         shared: Database = database
         leases, outbox = None, None
-        kept = Limits(limits)
+        agreed = Limits(limits)
         devices = DeviceKeys(database)
         schedules = Schedules(database)
         if url is not None:
@@ -142,22 +142,22 @@ async def open_store(
             schedules = Schedules(shared, server.board, now, is_shared=True)
             # Limits are read in the thread of the database.
             report = partial(asyncio.get_running_loop().call_soon_threadsafe, on_problem)
-            kept = AgreedLimits(limits, given, now, report)
+            agreed = AgreedLimits(limits, given, now, report)
             with suppress(StoreError):  # the database is away; what is deleted then asks again
-                await shared.ask(kept.read)
+                await shared.ask(agreed.read)
             outbox = Outbox(database, shared, tenant, {EXCHANGE: append_again, TOKENS: add_tokens})
             server.keep = outbox.keep
         yield Store(
             database,
             shared,
-            CallHistory(shared, kept),
+            CallHistory(shared, agreed),
             ApprovalTable(shared),
             SwitchTable(shared),
-            Conversations(shared, kept, leases=leases, outbox=outbox),
+            Conversations(shared, agreed, leases=leases, outbox=outbox),
             DailyUsage(shared, outbox),
             devices,
-            StoredResponses(shared, kept),
-            RequestKeys(shared, kept.now, leases.board if leases is not None else ""),
+            StoredResponses(shared, agreed),
+            RequestKeys(shared, agreed.now, leases.board if leases is not None else ""),
             schedules,
             Memories(shared),
             leases,

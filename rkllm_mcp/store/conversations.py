@@ -189,19 +189,25 @@ class Exchange:
         """Return it for ``of_json``."""
         pictures = [picture for turn in self.turns for picture in turn.pictures if picture.data]
         data = {picture.digest: base64.b64encode(picture.data).decode("ascii") for picture in pictures}
-        own = {name: value for name, value in vars(self).items() if name != "turns"}
-        return {**own, "turns": list(map(row_of_turn, self.turns)), "pictures": data}
+        fields = {name: value for name, value in vars(self).items() if name != "turns"}
+        return {**fields, "turns": list(map(row_of_turn, self.turns)), "pictures": data}
 
     @classmethod
     def of_json(cls, values: Mapping[str, Any]) -> Exchange:
         """Return the exchange that ``as_json`` has written."""
         data = {digest: base64.b64decode(picture) for digest, picture in values["pictures"].items()}
         turns = [
-            replace(turn, pictures=tuple(replace(each, data=data.get(each.digest, b"")) for each in turn.pictures))
+            replace(
+                turn,
+                pictures=tuple(
+                    replace(stored_picture, data=data.get(stored_picture.digest, b""))
+                    for stored_picture in turn.pictures
+                ),
+            )
             for turn in map(_turn, values["turns"])
         ]
-        own: dict[str, Any] = {name: value for name, value in values.items() if name not in ("turns", "pictures")}
-        return cls(turns=turns, **own)
+        fields: dict[str, Any] = {name: value for name, value in values.items() if name not in ("turns", "pictures")}
+        return cls(turns=turns, **fields)
 
 
 def _exchange(tenant: str, conversation: Conversation, turns: Sequence[StoredTurn]) -> Exchange:
@@ -249,9 +255,9 @@ def _append(exchange: Exchange, transaction: Transaction) -> tuple[int, int]:
     question = next((turn.text for turn in turns if turn.role == "user"), turns[0].text)
     head = (*whose, title_of(question), exchange.own_system, exchange.calls_made)
     transaction.execute(_UPSERT_NOW, (*head, exchange.settings, turns[0].at, turns[-1].at))
-    for place, turn in zip(written, turns, strict=False):
-        _remove(*whose, range(place, place + 1), transaction)
-        _insert(*whose, place, [turn], transaction)
+    for row_id, turn in zip(written, turns, strict=False):
+        _remove(*whose, range(row_id, row_id + 1), transaction)
+        _insert(*whose, row_id, [turn], transaction)
     position = transaction.execute(f"SELECT COALESCE(MAX(position) + 1, 0) {where}", whose).fetchone()[0]
     new = turns[len(written) :]
     _insert(*whose, position, new, transaction)
@@ -347,13 +353,13 @@ def _find_written_turns(there: Sequence[tuple[float, str, str, int]], turns: Seq
     """
     longest: list[int] = []
     for start in range(len(there)):
-        places: list[int] = []
-        for (at, role, text, place), turn in zip(there[start:], turns, strict=False):
-            is_answer = bool(places) and role == "assistant"
+        row_ids: list[int] = []
+        for (at, role, text, row_id), turn in zip(there[start:], turns, strict=False):
+            is_answer = bool(row_ids) and role == "assistant"
             if role != turn.role or not (is_answer or (at, text) == (turn.at, turn.text)):
                 break
-            places.append(place)
-        longest = max(longest, places, key=len)
+            row_ids.append(row_id)
+        longest = max(longest, row_ids, key=len)
     return longest
 
 
@@ -385,8 +391,8 @@ def _turn(row: Sequence[Any]) -> StoredTurn:
     turn = StoredTurn(*row)
     if turn.role != "user" or not turn.events:
         return turn
-    named = [event for event in json.loads(turn.events) if event.get("kind") == _PICTURE]
-    return replace(turn, events="", pictures=tuple(Picture(event["digest"]) for event in named))
+    picture_events = [event for event in json.loads(turn.events) if event.get("kind") == _PICTURE]
+    return replace(turn, events="", pictures=tuple(Picture(event["digest"]) for event in picture_events))
 
 
 def _with_pictures(
@@ -397,7 +403,9 @@ def _with_pictures(
         return tuple(turns)
     pictures = {digest: bytes(data) for digest, data in transaction.execute(_PICTURES, (tenant, conversation_id))}
     return tuple(
-        replace(turn, pictures=tuple(replace(each, data=pictures.get(each.digest, b"")) for each in turn.pictures))
+        replace(
+            turn, pictures=tuple(replace(picture, data=pictures.get(picture.digest, b"")) for picture in turn.pictures)
+        )
         for turn in turns
     )
 

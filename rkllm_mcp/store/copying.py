@@ -149,12 +149,12 @@ async def _add_missing(target: Database, columns: Sequence[str], table: str, row
 
 
 def _add_calls(rows: Sequence[Sequence[Any]], transaction: Transaction) -> int:
-    places = [_CALL.index(name) for name in _SAME_CALL]
+    columns = [_CALL.index(name) for name in _SAME_CALL]
     same = " AND ".join(f"{name} = ?" for name in _SAME_CALL)
     count = 0
     for row in rows:
         query = f"SELECT 1 FROM calls WHERE {same} LIMIT 1"  # noqa: S608  (names of columns)
-        if transaction.execute(query, [row[place] for place in places]).fetchone() is None:
+        if transaction.execute(query, [row[column] for column in columns]).fetchone() is None:
             transaction.execute(_insert(_CALL, "calls"), row)
             count += 1
     return count

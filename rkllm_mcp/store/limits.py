@@ -49,12 +49,12 @@ class StoreLimits:
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any]) -> StoreLimits:
         """Return the limits that ``as_settings`` has written; those that are missing are the default ones."""
-        known: dict[str, Any] = {**cls().as_settings(), **settings}
+        values: dict[str, Any] = {**cls().as_settings(), **settings}
         return cls(
             HistoryLimits(
-                known["service.history_days"], known["service.history_conversations"], known["service.keep_results"]
+                values["service.history_days"], values["service.history_conversations"], values["service.keep_results"]
             ),
-            Retention(known["security.history_days"], known["security.history_calls"]),
+            Retention(values["security.history_days"], values["security.history_calls"]),
         )
 
 

@@ -73,10 +73,10 @@ class Memories:
         changed: list[MemoryRow] = []
 
         def update(transaction: Transaction) -> int:
-            found = transaction.execute(f"{_SELECT} WHERE id = ?", (row_id,)).fetchone()
-            if found is None:
+            row = transaction.execute(f"{_SELECT} WHERE id = ?", (row_id,)).fetchone()
+            if row is None:
                 return 0
-            before = _row(found)
+            before = _row(row)
             values = (
                 before.text if text is None else text,
                 int(before.is_pinned if is_pinned is None else is_pinned),
@@ -131,15 +131,15 @@ def _row(values: Sequence[Any]) -> MemoryRow:
 def _erase_text(text: str, transaction: Transaction) -> None:
     """Remove a row's text from what was recalled and shown in conversations and their earlier versions."""
     in_json = to_json(text)[1:-1]
-    plain, once, twice = (f"%{escape_like(each)}%" for each in (text, in_json, to_json(in_json)[1:-1]))
+    plain, once, twice = (f"%{escape_like(form)}%" for form in (text, in_json, to_json(in_json)[1:-1]))
     query = f"""SELECT tenant, conversation, position, role, text, thinking, context, ending, created, events
         FROM messages WHERE {_LIKES.format("context", "events")}"""  # noqa: S608  (no input)
-    for *place, role, words, thinking, context, ending, at, events in transaction.execute(
+    for *turn_key, role, words, thinking, context, ending, at, events in transaction.execute(
         query, (plain, once)
     ).fetchall():
         less = without_row(StoredTurn(role, words, thinking, context, ending, at, events), text)
         change = "UPDATE messages SET context = ?, events = ? WHERE tenant = ? AND conversation = ? AND position = ?"
-        transaction.execute(change, (less.context, less.events, *place))
+        transaction.execute(change, (less.context, less.events, *turn_key))
     query = f"SELECT id, turns FROM versions WHERE {_LIKES.format('turns', 'turns')}"  # noqa: S608  (no input)
     for version, turns in transaction.execute(query, (once, twice)).fetchall():
         less = [row_of_turn(without_row(StoredTurn(*turn), text)) for turn in json.loads(turns)]

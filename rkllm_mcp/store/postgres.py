@@ -110,10 +110,10 @@ class _Transaction:
 
     def execute(self, statement: str, values: Values = (), /) -> Rows:
         if isinstance(values, Mapping):
-            given: Any = {name: _storable(value) for name, value in values.items()}
+            bound: Any = {name: _storable(value) for name, value in values.items()}
         else:
-            given = tuple(map(_storable, values))
-        return cast("Rows", self._connection.execute(cast("Any", translate_statement(statement)), given))
+            bound = tuple(map(_storable, values))
+        return cast("Rows", self._connection.execute(cast("Any", translate_statement(statement)), bound))
 
     def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
         with self._connection.cursor() as cursor:
@@ -265,8 +265,8 @@ class _Server:
         try:
             migrate(connection, MIGRATIONS, table="schema_versions", lock=_MIGRATION_LOCK, ahead=1)
         except NewerSchemaError:
-            found = "it was written by a version of rkllm-mcp that is newer by more than one release"
-            raise StoreError(self.name, found, "update rkllm-mcp on this board") from None
+            problem = "it was written by a version of rkllm-mcp that is newer by more than one release"
+            raise StoreError(self.name, problem, "update rkllm-mcp on this board") from None
         connection.commit()
         self._is_migrated = True
 
@@ -303,11 +303,11 @@ class PostgresDatabase:
         """See ``Database``."""
         del reads
         try:
-            done = self._thread.submit(self._transact, work)
+            future = self._thread.submit(self._transact, work)
         except RuntimeError:
             raise StoreError(self._server.name, "it is closed already", REPORT) from None
         try:
-            result = await asyncio.wrap_future(done)
+            result = await asyncio.wrap_future(future)
         except StoreError as error:
             if durable or error is self._server.failure:
                 self._fail(error)
@@ -367,8 +367,8 @@ class PostgresDatabase:
             connection.execute("SELECT set_config('rkllm.tenant', %s, true)", (self._tenant,))
             return work(_Transaction(connection))
 
-    def _note_failure(self, work: Work[object], done: Future[object]) -> None:
-        error = None if done.cancelled() else done.exception()
+    def _note_failure(self, work: Work[object], future: Future[object]) -> None:
+        error = None if future.cancelled() else future.exception()
         if isinstance(error, StoreAwayError) and self.keep is not None:
             self.keep(work)
         elif error is not None:

@@ -47,11 +47,11 @@ class RequestKeys:
             now = self._now(transaction)
             if row is None or row[1] < now - REMEMBERED_S:
                 return None
-            found = KeyedRequest(**json.loads(row[0]))
-            is_elsewhere = self._is_shared and found.board != self._board and row[1] > now - UNDER_WAY_S
-            if not found.is_over and is_elsewhere and transaction.execute(_LIVES, (found.board, now)).fetchone():
-                return found, True
-            return found, not found.is_over and found.board == self._board and key in self._under_way
+            keyed = KeyedRequest(**json.loads(row[0]))
+            is_elsewhere = self._is_shared and keyed.board != self._board and row[1] > now - UNDER_WAY_S
+            if not keyed.is_over and is_elsewhere and transaction.execute(_LIVES, (keyed.board, now)).fetchone():
+                return keyed, True
+            return keyed, not keyed.is_over and keyed.board == self._board and key in self._under_way
 
         return await self._database.ask(select, reads=True)
 

@@ -318,11 +318,11 @@ class DeviceKeys:
 
         def replace_code(transaction: Transaction) -> tuple[Device, str] | None:
             boot, now = self._since_boot(transaction)
-            place = (_CODES, _digest(code))
-            rows = transaction.execute("SELECT text FROM texts WHERE kind = ? AND key = ?", place).fetchall()
+            code_key = (_CODES, _digest(code))
+            rows = transaction.execute("SELECT text FROM texts WHERE kind = ? AND key = ?", code_key).fetchall()
             parent = str(rows[0][0]).partition(" ")[2] if rows else ""
             query = "DELETE FROM texts WHERE kind = ? AND key = ? AND text = ? AND at >= ?"
-            if transaction.execute(query, (*place, f"{boot} {parent}", now)).rowcount == 0:
+            if transaction.execute(query, (*code_key, f"{boot} {parent}", now)).rowcount == 0:
                 return None
             device, key, row = self._new(name, (), parent)
             transaction.execute(_PUT_TEXT, row)
@@ -365,15 +365,15 @@ class DeviceKeys:
                 raise
             devices = self._latest
         matching = [device for device, entry in devices if device.id == number and matches(key, entry)]
-        known = {device.id: device for device, _ in devices}
-        return _with_parents(matching[0], known) if matching else None
+        by_id = {device.id: device for device, _ in devices}
+        return _with_parents(matching[0], by_id) if matching else None
 
     async def find_living(self, ids: Collection[str]) -> set[str]:
         """Return those of the devices whose keys are still good, as far as the store can be read."""
         with suppress(StoreError):
             await self._devices()
-        known = {device.id: device for device, _ in self._latest or ()}
-        return {number for number in ids if number in known and _with_parents(known[number], known)}
+        by_id = {device.id: device for device, _ in self._latest or ()}
+        return {number for number in ids if number in by_id and _with_parents(by_id[number], by_id)}
 
     async def all(self) -> list[Device]:
         """Return all devices, the oldest first."""
@@ -388,8 +388,8 @@ class DeviceKeys:
             ending = {number} & {device.id for device in devices}
             while added := {device.id for device in devices if device.parent in ending} - ending:
                 ending |= added
-            for each in ending:
-                transaction.execute("DELETE FROM texts WHERE kind = ? AND key = ?", (DEVICE_KEYS, each))
+            for key in ending:
+                transaction.execute("DELETE FROM texts WHERE kind = ? AND key = ?", (DEVICE_KEYS, key))
             return bool(ending)
 
         return await self._database.ask(delete, durable=True)
@@ -412,7 +412,7 @@ def _devices_of(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Device, str]]:
     return devices
 
 
-def _with_parents(device: Device, known: Mapping[str, Device]) -> Device | None:
+def _with_parents(device: Device, by_id: Mapping[str, Device]) -> Device | None:
     """Return a device with the rights that its parents leave it and the first parent that is not a device.
 
     None if one of its parents was revoked.
@@ -420,7 +420,7 @@ def _with_parents(device: Device, known: Mapping[str, Device]) -> Device | None:
     rights: tuple[str, ...] = device.rights
     parent, passed = device.parent, {device.id}
     while parent and not parent.startswith(CONFIGURED):
-        above = known.get(parent)
+        above = by_id.get(parent)
         if above is None or above.id in passed:
             return None
         passed.add(above.id)

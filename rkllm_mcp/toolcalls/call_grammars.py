@@ -76,10 +76,10 @@ def call_grammar(call_format: CallFormat, tools: Sequence[ToolSpec], arguments_k
     if not tools:
         return None
     rules = _Rules()
-    begun = _writer_of(call_format, arguments_key)
-    if begun is None:
+    writer = _writer_of(call_format, arguments_key)
+    if writer is None:
         return None
-    write, join, has_space = begun
+    write, join, has_space = writer
     calls = [write(rules, tool) for tool in tools]
     closers = [closer for closer in call_format.closers if not closer.endswith("</tool")]
     fence = 'WS? "```" ' if call_format.fenced and closers else ""
@@ -133,8 +133,8 @@ def _join_python(call_format: CallFormat) -> _Joiner:
     if call_format.name in ("python_calls", "python_line", "llama3_builtin"):
         return lambda call: f"({call})"
     fenced = '("```python" WS)?', '(WS? "```")?'  # MiniCPM4
-    listed = '"[" WS? ({call}) (WS? "," WS? ({call}))* WS? "]"'
-    return lambda call: f"{fenced[0]} ({listed.format(call=call)} | ({call})) {fenced[1]}"
+    list_form = '"[" WS? ({call}) (WS? "," WS? ({call}))* WS? "]"'
+    return lambda call: f"{fenced[0]} ({list_form.format(call=call)} | ({call})) {fenced[1]}"
 
 
 def _join_tags(call_format: CallFormat) -> _Joiner:
@@ -193,8 +193,8 @@ def _write_tags(rules: _Rules, tool: ToolSpec, tags: Tags) -> str:
         else:
             head = f"{literal(f'{argument.opens}{key}</arg_key>')} WS? {literal(tags.head_ends)}"
         value = _tag_value(rules, schema, tool.input_schema, f"{argument.closes}>")
-        one = rules.add(f"WS? {head} {value}")
-        parts.append(one if key in required else f"{one}?")
+        tag_rule = rules.add(f"WS? {head} {value}")
+        parts.append(tag_rule if key in required else f"{tag_rule}?")
     return rules.add(f"{' '.join(parts)} WS? {literal(f'{tags.ends[0]}>')}")
 
 
@@ -212,8 +212,8 @@ def _tag_value(rules: _Rules, schema: Any, root: Mapping[str, Any], closer: str)
     if kind == "boolean":
         return rules.add(f'WS? ("true" | "false") WS? {end}')
     if kind in ("object", "array"):
-        whole = {**{key: root[key] for key in ("$defs", "definitions") if key in root}, **table}
-        return rules.add(f"WS? %json {json.dumps({**whole, 'x-guidance': dict(SPACE_OPTIONS)})} WS? {end}")
+        with_definitions = {**{key: root[key] for key in ("$defs", "definitions") if key in root}, **table}
+        return rules.add(f"WS? %json {json.dumps({**with_definitions, 'x-guidance': dict(SPACE_OPTIONS)})} WS? {end}")
     return rules.add("/(?s:.*)/", f"[suffix={literal(closer)}]")
 
 
@@ -273,9 +273,9 @@ def _python_forms(value: Any) -> list[str]:
 
 
 def _any_python(rules: _Rules) -> str:
-    known = next((line for line in rules.lines if line.endswith("# any")), None)
-    if known is not None:
-        return known.partition(":")[0]
+    any_rule = next((line for line in rules.lines if line.endswith("# any")), None)
+    if any_rule is not None:
+        return any_rule.partition(":")[0]
     name = f"r{len(rules.lines)}"
     scalars = " | ".join(_PYTHON_SCALARS[kind] for kind in ("string", "number", "boolean", "null"))
     items = f'"[" WS? ({name} (WS? "," WS? {name})* WS?)? "]"'
@@ -371,10 +371,10 @@ class Constraints:
         return self._get(key, build)
 
     def _get(self, key: object, build: Callable[[], Constraint]) -> Constraint | None:
-        known = self._kept.pop(key, _NOTHING)
-        if not isinstance(known, _Nothing):
-            self._kept[key] = known
-            return known
+        cached = self._kept.pop(key, _NOTHING)
+        if not isinstance(cached, _Nothing):
+            self._kept[key] = cached
+            return cached
         try:
             constraint = build()
         except (ValueError, RecursionError):

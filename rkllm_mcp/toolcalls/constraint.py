@@ -114,8 +114,8 @@ class Constraint:
 
     def allows(self, text: str) -> bool:
         """Return True if a whole text is as it has to be."""
-        held = self.begin()
-        return held.feed(text) == len(text) and held.is_complete
+        text_held = self.begin()
+        return text_held.feed(text) == len(text) and text_held.is_complete
 
 
 class HeldText:

@@ -116,8 +116,8 @@ def _branches(literals: Iterable[str]) -> list[str]:
     # The end of a literal comes last, so that the longest one matches.
     is_end = endings.pop("", None) is not None
     branches: list[str] = []
-    for first, rest in endings.items():
-        inner = _branches(rest)
+    for first, endings_after in endings.items():
+        inner = _branches(endings_after)
         branches.append(re.escape(first) + (f"(?:{'|'.join(inner)})" if len(inner) > 1 else "".join(inner)))
     return [*branches, ""] if is_end else branches
 

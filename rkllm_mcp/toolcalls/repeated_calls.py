@@ -32,7 +32,9 @@ def repeats_call(call: ToolCall, tool: ToolSpec, texts: Iterable[str]) -> bool:
         for view in _views(text):
             if any(name in view for name in names):
                 squeezed = _squeeze(view)
-                calls = (_squeeze(json.dumps(made, ensure_ascii=False)) for made in _calls(view, tool, names))
+                calls = (
+                    _squeeze(json.dumps(earlier_call, ensure_ascii=False)) for earlier_call in _calls(view, tool, names)
+                )
                 if any(literal in squeezed for literal in literals) or arguments in calls:
                     return True
     return False

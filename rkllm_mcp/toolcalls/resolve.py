@@ -63,9 +63,9 @@ class ToolCatalogue:
         self._by_name = {tool.name: tool for tool in tools}
         wire_names = Counter(tool.wire_name for tool in tools if tool.wire_name)
         by_wire_name = {tool.wire_name: tool for tool in tools if wire_names[tool.wire_name] == 1}
-        others = {**by_wire_name, **{tool.qualified_name: tool for tool in tools}}
-        others = {name: tool for name, tool in others.items() if len(name) <= _MOST_NAME_CHARS}
-        self._names = {**others, **self._by_name}
+        by_other_name = {**by_wire_name, **{tool.qualified_name: tool for tool in tools}}
+        by_other_name = {name: tool for name, tool in by_other_name.items() if len(name) <= _MOST_NAME_CHARS}
+        self._names = {**by_other_name, **self._by_name}
         self.names = frozenset(self._names)
 
     def __bool__(self) -> bool:

@@ -172,8 +172,8 @@ class _Budget:
             self._take(self._compared // _COMPARED_OF_STEP)
             self._compared %= _COMPARED_OF_STEP
         if isinstance(one, list) and isinstance(other, list):
-            items, others = cast("list[Any]", one), cast("list[Any]", other)
-            return len(items) == len(others) and all(map(self.is_equal, items, others))
+            items, other_items = cast("list[Any]", one), cast("list[Any]", other)
+            return len(items) == len(other_items) and all(map(self.is_equal, items, other_items))
         if isinstance(one, dict) and isinstance(other, dict):
             table, theirs = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
             return table.keys() == theirs.keys() and all(self.is_equal(table[key], theirs[key]) for key in table)
@@ -407,10 +407,10 @@ def _mended_schema(schema: Schema, depth: int) -> dict[str, Any]:
     for keyword, value in schema.items():
         if keyword in _MAPS_OF_SCHEMAS:
             table = as_mapping(value)
-            mended[keyword] = {name: _mended_value(each, depth) for name, each in table.items()}
+            mended[keyword] = {name: _mended_value(subschema, depth) for name, subschema in table.items()}
         elif keyword in _LISTS_OF_SCHEMAS:
             if items := as_list(value):
-                mended[keyword] = [_mended_value(each, depth) for each in items]
+                mended[keyword] = [_mended_value(subschema, depth) for subschema in items]
         elif keyword in _SUBSCHEMAS:
             mended[keyword] = _mended_value(value, depth)
         elif keyword == "required":
@@ -419,9 +419,11 @@ def _mended_schema(schema: Schema, depth: int) -> dict[str, Any]:
                 mended[keyword] = [name for name in as_list(cast("Any", value)) if isinstance(name, str)]
         elif keyword == "type":
             names = [value] if isinstance(value, str) else as_list(value)
-            known = [name.lower() if name.lower() in _TYPE_NAMES else name for name in names if isinstance(name, str)]
-            if known:
-                mended[keyword] = known[0] if isinstance(value, str) else known
+            type_names = [
+                name.lower() if name.lower() in _TYPE_NAMES else name for name in names if isinstance(name, str)
+            ]
+            if type_names:
+                mended[keyword] = type_names[0] if isinstance(value, str) else type_names
         elif keyword == "enum":
             if isinstance(value, list):
                 mended[keyword] = value

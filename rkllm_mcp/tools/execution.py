@@ -177,12 +177,12 @@ def _as_result(call: ToolCall, received: Mapping[str, Any], language: str, *, is
     pictures = pictures_of(received)
     # A person reads the server's text in the own language, if it has one; the model reads the content.
     texts = as_mapping(meta.get(TEXTS))
-    said = as_mapping(texts.get(language)).get("text")
-    if is_own and is_error and said is None:
-        said = _line_of(as_mapping(meta.get(ERROR)), language)
-    if is_own and is_error and isinstance(said, str):
-        text = said  # in one language
-    notice = without_invisible(said[:_NOTICE_CHARS])[0] if is_error and isinstance(said, str) else ""
+    line = as_mapping(texts.get(language)).get("text")
+    if is_own and is_error and line is None:
+        line = _line_of(as_mapping(meta.get(ERROR)), language)
+    if is_own and is_error and isinstance(line, str):
+        text = line  # in one language
+    notice = without_invisible(line[:_NOTICE_CHARS])[0] if is_error and isinstance(line, str) else ""
     return ToolResult(
         call.id, call.name, text, is_error, pictures=pictures, notice=notice, sources=sources, is_answer=is_answer
     )

@@ -48,24 +48,28 @@ def continued_question(before: str, text: str) -> str:
 
     It is empty if none exist, or one that nothing in ``before`` is alike: a question may leave out where and when.
     """
-    said, asked = with_digits(text), with_digits(before)
-    values, places = _values_in(said), _values_in(asked)
+    question, earlier = with_digits(text), with_digits(before)
+    values, earlier_values = _values_in(question), _values_in(earlier)
     edits: list[tuple[int, int, str]] = []
     more: list[str] = []
     for value in values:
-        taken = {start for start, _, _ in edits}
-        same = [place for place in places if place.kind == value.kind and place.start not in taken]
-        word = said[value.start : value.end]
+        replaced = {start for start, _, _ in edits}
+        same = [
+            candidate
+            for candidate in earlier_values
+            if candidate.kind == value.kind and candidate.start not in replaced
+        ]
+        word = question[value.start : value.end]
         if not same and value.kind not in _ADDED:
             return ""
         if not same:
             more.append(word)
             continue
-        best = max(same, key=lambda place: (_likeness((said, value), (asked, place)), place.start))
+        best = max(same, key=lambda candidate: (_likeness((question, value), (earlier, candidate)), candidate.start))
         edits.append((best.start, best.end, word))
     for start, end, word in sorted(edits, reverse=True):
-        asked = f"{asked[:start]}{word}{asked[end:]}"
-    return " ".join([asked, *more]) if values else ""
+        earlier = f"{earlier[:start]}{word}{earlier[end:]}"
+    return " ".join([earlier, *more]) if values else ""
 
 
 def continued_value(answers: Sequence[str], text: str) -> str:
@@ -95,32 +99,32 @@ def _amount_in(answer: str) -> str:
 
 def is_value_alone(text: str) -> bool:
     """Return True if a text has a value and nothing else that says what it asks."""
-    said = with_digits(text)
+    remaining = with_digits(text)
     # It asks for itself: "18% of 245?", "10 kg in pounds".
-    if len(said) > _MOST_CHARS or expression_of(text) or names_conversion(text):
+    if len(remaining) > _MOST_CHARS or expression_of(text) or names_conversion(text):
         return False
-    values = _values_in(said)
+    values = _values_in(remaining)
     for value in sorted(values, key=lambda value: -value.start):
         # With what it counts: 15個, 12.5 kg.
-        counted = _COUNTED.match(said, value.end) if value.kind == "number" else None
-        said = f"{said[: value.start]} {said[counted.end() if counted else value.end :]}"
-    return bool(values) and not _AROUND.sub("", said)
+        counted = _COUNTED.match(remaining, value.end) if value.kind == "number" else None
+        remaining = f"{remaining[: value.start]} {remaining[counted.end() if counted else value.end :]}"
+    return bool(values) and not _AROUND.sub("", remaining)
 
 
 def without_values(text: str) -> str:
     """Return a text, with its numbers in digits, without its values."""
-    said = with_digits(text)
-    for value in sorted(_values_in(said), key=lambda value: -value.start):
-        said = f"{said[: value.start]} {said[value.end :]}"
-    return said
+    remaining = with_digits(text)
+    for value in sorted(_values_in(remaining), key=lambda value: -value.start):
+        remaining = f"{remaining[: value.start]} {remaining[value.end :]}"
+    return remaining
 
 
 def _values_in(text: str) -> Sequence[_Value]:
-    found: list[_Value] = []
+    values: list[_Value] = []
     for value in _all_values(text):
-        if not any(value.start < other.end and other.start < value.end for other in found):
-            found.append(value)
-    return sorted(found, key=lambda value: value.start)
+        if not any(value.start < other.end and other.start < value.end for other in values):
+            values.append(value)
+    return sorted(values, key=lambda value: value.start)
 
 
 def _all_values(text: str) -> Iterator[_Value]:
@@ -136,7 +140,7 @@ def _all_values(text: str) -> Iterator[_Value]:
 def _likeness(first: tuple[str, _Value], second: tuple[str, _Value]) -> int:
     """Return how alike two values are by their sign and by what follows them: 20% and 8%, 12個 and 15個."""
     (text, value), (other_text, other) = first, second
-    words, others = text[value.start : value.end], other_text[other.start : other.end]
-    is_percent = [re.search(r"%|percent|パーセント|割", each) is not None for each in (words, others)]
+    words, other_words = text[value.start : value.end], other_text[other.start : other.end]
+    is_percent = [re.search(r"%|percent|パーセント|割", each) is not None for each in (words, other_words)]
     following = [each.lstrip()[:1] for each in (text[value.end :], other_text[other.end :])]
     return 2 * (is_percent[0] == is_percent[1]) + (following[0] == following[1] != "" and following[0].isalpha())

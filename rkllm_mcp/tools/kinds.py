@@ -93,8 +93,8 @@ def times_in(text: str) -> list[tuple[int, int]]:
 
 def named_places(text: str) -> list[tuple[int, int]]:
     """Return where a text has names of places by their form: after "in", or of a Japanese district."""
-    named = [match.span(1) for match in _NAMED.finditer(text) if match[1] not in _CALENDAR]
-    return [*named, *(match.span() for match in _DISTRICT.finditer(text))]
+    spans = [match.span(1) for match in _NAMED.finditer(text) if match[1] not in _CALENDAR]
+    return [*spans, *(match.span() for match in _DISTRICT.finditer(text))]
 
 
 # The ends of Japanese sentences that say something, and what asks or wants in them; the same of English beginnings.

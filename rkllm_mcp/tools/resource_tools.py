@@ -126,5 +126,5 @@ def _record_count(contents: Sequence[Mapping[str, Any]]) -> int | None:
         return None
     # A list may be the only one of an object: {"users": [...]}.
     values: Iterable[Any] = cast("Mapping[str, Any]", value).values() if isinstance(value, dict) else [value]
-    counts = [len(cast("list[Any]", one)) for one in values if isinstance(one, list)]
+    counts = [len(cast("list[Any]", records)) for records in values if isinstance(records, list)]
     return counts[0] if len(counts) == 1 else None

@@ -202,7 +202,7 @@ class _ToolIndex:
     def strange_words(self, words: Iterable[str]) -> list[int]:
         """Return for each tool how many of these words are in none of its texts, also by their meaning."""
         terms_of_words = [frozenset(_flat(self.request_terms(word))) for word in dict.fromkeys(words)]
-        return [sum(terms.isdisjoint(known) for terms in terms_of_words) for known in self._terms]
+        return [sum(terms.isdisjoint(tool_terms) for terms in terms_of_words) for tool_terms in self._terms]
 
     def similarity(self, first: frozenset[str], second: frozenset[str]) -> float:
         """Return the share of common terms of two requests, weighted by rarity, 0 to 1."""
@@ -302,15 +302,15 @@ class ToolSearch:
             ToolEvidence(
                 tool,
                 matches.get(tool.name, 0.0),
-                (kinds | others) & found,
+                (kinds | optional_kinds) & found,
                 kinds - found,
                 is_said=is_said,
                 strange=0 if takes_words(tool) else count,
                 data=shares.get(tool.name, 0.0),
-                optional=others & found,
+                optional=optional_kinds & found,
                 known=known_values(tool, request),
             )
-            for tool, kinds, others, count in zip(tools, required, optional, strange, strict=True)
+            for tool, kinds, optional_kinds, count in zip(tools, required, optional, strange, strict=True)
             if shares.get(tool.name) != 0 or not takes_words(tool)
         ]
 

@@ -235,9 +235,9 @@ class Toolbox:
         tool = self.resolve(call.name)
         if tool is None:
             return ToolResult(call.id, call.name, self._unknown(call.name), is_error=True)
-        own = next((each for each in self._own if each.spec.name == tool.server), None)
+        own_tools = next((tools for tools in self._own if tools.spec.name == tool.server), None)
         return await execute_call(
-            self._connections.get(tool.server) or own or self._resource_tools,
+            self._connections.get(tool.server) or own_tools or self._resource_tools,
             tool,
             call,
             context,
@@ -311,8 +311,12 @@ class Toolbox:
             subject = f"Tool '{on_one_line(tool.wire_name)}' of server '{tool.server}'"
             self._on_status(f"[MCP: {subject} has {count} in its description; they are left out]")
         connection = self._connections.get(tool.server)
-        listed = connection.spec.listed_tools if connection else None
-        return visible if listed is None else replace(visible, on_demand=not matches_any(tool.wire_name, listed))
+        listed_names = connection.spec.listed_tools if connection else None
+        return (
+            visible
+            if listed_names is None
+            else replace(visible, on_demand=not matches_any(tool.wire_name, listed_names))
+        )
 
     def _unknown(self, name: str) -> str:
         tools = self._current().tools.values()

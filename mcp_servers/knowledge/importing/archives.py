@@ -144,7 +144,7 @@ def relations(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]
     names = set(archive.namelist())
     if related not in names:
         return {}
-    found: dict[str, tuple[str, str]] = {}
+    targets: dict[str, tuple[str, str]] = {}
     for relationship in elements_named(parse_part(archive, related), "Relationship"):
         target = joined_name(folder, relationship.get("Target", "").replace("\\", "/"))
         if relationship.get("TargetMode") == "External":
@@ -152,8 +152,8 @@ def relations(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]
         with suppress(KeyError):
             # Names of parts are compared without case.
             target = target if target in names else find_part(archive, target)
-            found[relationship.get("Id", "")] = relationship.get("Type", "").rpartition("/")[2], target
-    return found
+            targets[relationship.get("Id", "")] = relationship.get("Type", "").rpartition("/")[2], target
+    return targets
 
 
 def joined_name(folder: str, reference: str) -> str:
@@ -178,7 +178,7 @@ def find_part(archive: zipfile.ZipFile, name: str) -> str:
         if candidate in names:
             return candidate
     folded = unquote(bare).casefold()
-    same = next((each for each in names if unquote(each).casefold() == folded), None)
+    same = next((part_name for part_name in names if unquote(part_name).casefold() == folded), None)
     if same is None:
         raise KeyError(name)
     return same

@@ -74,8 +74,8 @@ class HiddenParts:
         """Return a sentence with the names of the hidden parts; none without any."""
         if not self._names:
             return []
-        done = "were read as well" if self._is_included else "were left out (include_hidden reads them)"
-        return [f"Parts that are hidden {done}: {some_names(list(self._names))}."]
+        outcome = "were read as well" if self._is_included else "were left out (include_hidden reads them)"
+        return [f"Parts that are hidden {outcome}: {some_names(list(self._names))}."]
 
 
 def some_names(names: Sequence[str]) -> str:
@@ -110,8 +110,8 @@ class DocumentBuilder:
 
     def heading(self, level: int, text: str, page: int | None = None) -> None:
         """Begin a section and end those of its level and below."""
-        level, whole = min(level, _MAX_LEVEL), " ".join(text.split())
-        text = whole[:_MAX_HEADING]
+        level, line = min(level, _MAX_LEVEL), " ".join(text.split())
+        text = line[:_MAX_HEADING]
         self._count(text)
         if self._empty_heading and self._levels and level <= self._levels[-1][0]:
             self.passages.append(self._empty_heading)
@@ -123,8 +123,8 @@ class DocumentBuilder:
             self._levels.append((level, text))
             if level == 1 and not self.title:
                 self.title = text
-        if whole != text:
-            self.add(whole, page)
+        if line != text:
+            self.add(line, page)
 
     def add(self, text: str, page: int | None = None, *, is_atomic: bool = False) -> None:
         """Add text to the current section, unless blank."""

@@ -161,8 +161,8 @@ def _show_alternatives(tree: LexborHTMLParser) -> None:
             continue
         children = list(parent.iter(include_text=True))
         hidden = [child for child in children if not child.is_text_node and "hidden" in child.attributes]
-        others = [child for child in children if child.text().strip() and child not in hidden]
-        if len(hidden) < 2 or others:
+        alternatives = [child for child in children if child.text().strip() and child not in hidden]
+        if len(hidden) < 2 or alternatives:
             continue
         for at, child in enumerate(hidden):
             del child.attrs["hidden"]

@@ -79,13 +79,13 @@ def strip_markup(text: str) -> str:
     """Remove inline markup; very long texts are returned unchanged."""
     if len(text) > _MAX_PARAGRAPH:
         return text
-    kept: list[str] = []
+    lines: list[str] = []
 
     def keep(written: str) -> str:
-        if len(kept) >= _MAX_KEPT:
+        if len(lines) >= _MAX_KEPT:
             return written
-        kept.append(written)
-        return chr(_KEPT_FIRST + len(kept) - 1)
+        lines.append(written)
+        return chr(_KEPT_FIRST + len(lines) - 1)
 
     if ("`" in text or "\\" in text) and not _KEPT.search(text):
         text = _CODE.sub(lambda code: keep(code[2]), text)
@@ -94,7 +94,7 @@ def strip_markup(text: str) -> str:
         if any(map(text.__contains__, signs)):
             text = pattern.sub(replacement, text)
     text = html.unescape(text)
-    return _KEPT.sub(lambda mark: kept[ord(mark[0]) - _KEPT_FIRST], text) if kept else text
+    return _KEPT.sub(lambda mark: lines[ord(mark[0]) - _KEPT_FIRST], text) if lines else text
 
 
 def _front_matter(text: str) -> tuple[str, str, str]:
@@ -103,8 +103,8 @@ def _front_matter(text: str) -> tuple[str, str, str]:
     if not match or not _KEY.match(match[2].lstrip("# \n")):
         return "", "", text
     title = _TITLE.search(match[2])
-    others = _TITLE.sub("", match[2]).strip("\n")
-    return (title[1].strip("\"'") if title else ""), others, text[match.end() :]
+    fields = _TITLE.sub("", match[2]).strip("\n")
+    return (title[1].strip("\"'") if title else ""), fields, text[match.end() :]
 
 
 class MarkdownReader:

@@ -126,13 +126,13 @@ def format_of(blob: Blob) -> Format:
     marked = None if is_mail else _marked_format(blob, head)
     if marked:
         return marked
-    told = _told_format(head)
-    if told is None and ending in {"pdf", "docx", "xlsx", "pptx"}:
+    declared = _told_format(head)
+    if declared is None and ending in {"pdf", "docx", "xlsx", "pptx"}:
         raise _mismatch_error(blob, ending)
     _check_not_binary(blob, head)
     # What the text is comes before what its name says.
-    if told and (file_format is None or file_format.reader not in _OPEN_READERS):
-        return told
+    if declared and (file_format is None or file_format.reader not in _OPEN_READERS):
+        return declared
     return file_format or PLAIN
 
 

@@ -795,8 +795,8 @@ def _private_letters(pages: Sequence[Page]) -> Iterator[str]:
         word for page in pages for line in page.lines if not line.text.isascii() for word in _PRIVATE.findall(line.text)
     )
     if words:
-        shown = some_names([_PRIVATE_LETTER.sub("\ufffd", word) for word in words])
-        yield f"Some words have characters that only their font knows, such as ligatures: {shown}."
+        examples = some_names([_PRIVATE_LETTER.sub("\ufffd", word) for word in words])
+        yield f"Some words have characters that only their font knows, such as ligatures: {examples}."
 
 
 def _pages_text(numbers: Sequence[int], count: int) -> str:

@@ -33,8 +33,8 @@ def layers_off(content: bytes) -> frozenset[str]:
     if b"/D" in view:
         off = _references(_value(_after(view, b"/D"), objects), b"/OFF", objects)
         if re.search(rb"/BaseState\s*/OFF", _value(_after(view, b"/D"), objects)):
-            shown = _references(_value(_after(view, b"/D"), objects), b"/ON", objects)
-            off = [number for number in _references(view, b"/OCGs", objects) if number not in shown]
+            visible = _references(_value(_after(view, b"/D"), objects), b"/ON", objects)
+            off = [number for number in _references(view, b"/OCGs", objects) if number not in visible]
         return frozenset(filter(None, (_name(objects.get(number, b"")) for number in off)))
     return frozenset()
 
@@ -93,22 +93,22 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 def remove_layers(page: Any, raw: Any, names: frozenset[str]) -> set[str]:
     """Remove the objects of a page that are in these layers; return the layers that it had."""
-    found: set[str] = set()
+    removed: set[str] = set()
     for at in reversed(range(raw.FPDFPage_CountObjects(page.raw))):
         item = raw.FPDFPage_GetObject(page.raw, at)
         layers = {_layer(raw.FPDFPageObj_GetMark(item, mark), raw) for mark in range(raw.FPDFPageObj_CountMarks(item))}
         if layers & names and raw.FPDFPage_RemoveObject(page.raw, item):
             raw.FPDFPageObj_Destroy(item)
-            found |= layers & names
-    return found
+            removed |= layers & names
+    return removed
 
 
 def _layer(mark: Any, raw: Any) -> str:
     buffer, size = (ctypes.c_ushort * 400)(), ctypes.c_ulong()
     if not raw.FPDFPageObjMark_GetName(mark, buffer, ctypes.sizeof(buffer), size) or _text(buffer, size) != "OC":
         return ""
-    known = raw.FPDFPageObjMark_GetParamStringValue(mark, b"Name", buffer, ctypes.sizeof(buffer), size)
-    return _text(buffer, size) if known else ""
+    is_named = raw.FPDFPageObjMark_GetParamStringValue(mark, b"Name", buffer, ctypes.sizeof(buffer), size)
+    return _text(buffer, size) if is_named else ""
 
 
 def _text(buffer: Any, size: Any) -> str:

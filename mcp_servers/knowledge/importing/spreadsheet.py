@@ -106,9 +106,9 @@ def _rows(
             text = text_of(cell)
             is_hidden = text and any(first <= column <= last for first, last in hidden)
             cells.append("" if is_hidden and leaves_out("columns") else text)
-        whole = _with_merged(cells, columns, number, merges.get(number, []), values)
+        merged = _with_merged(cells, columns, number, merges.get(number, []), values)
         if not (row.get("hidden") in _TRUE and any(cells) and leaves_out("rows")):
-            yield whole
+            yield merged
 
 
 def _with_merged(

@@ -120,21 +120,21 @@ class _Parts:
 
 def _is_on(properties: ET.Element | None, name: str) -> bool | None:
     """Return whether a property is on; None if it is not stated."""
-    stated = None if properties is None else next((each for each in properties if local_name(each) == name), None)
+    stated = None if properties is None else next((toggle for toggle in properties if local_name(toggle) == name), None)
     return None if stated is None else attribute(stated, "val", "1") not in _FALSE
 
 
 def _child(element: ET.Element, *names: str) -> ET.Element | None:
     """Return the element below, through this many names; None without one."""
-    found: ET.Element | None = element
+    child: ET.Element | None = element
     for name in names:
-        found = None if found is None else next((each for each in found if local_name(each) == name), None)
-    return found
+        child = None if child is None else next((part for part in child if local_name(part) == name), None)
+    return child
 
 
 def _value(element: ET.Element, *names: str) -> str:
-    found = _child(element, *names)
-    return "" if found is None else attribute(found, "val")
+    child = _child(element, *names)
+    return "" if child is None else attribute(child, "val")
 
 
 def _heading_level(stated: str) -> int | None:
@@ -180,7 +180,7 @@ class _Styles:
     def is_hidden(self, style_id: str) -> bool:
         """Return True if the text of a style is hidden."""
         stated = (_is_on(_child(style, "rPr"), "vanish") for style in self._chain(style_id))
-        return next((each for each in stated if each is not None), False)
+        return next((is_set for is_set in stated if is_set is not None), False)
 
 
 @dataclass
@@ -283,11 +283,11 @@ class _Reader:
 
     def _lines(self, element: ET.Element) -> list[str]:
         """Return the paragraphs below an element as lines, each with its text boxes and notes."""
-        begun, self._begun = self._begun, []
+        pieces, self._begun = self._begun, []
         lines = [line for line in self._lines_below(element) if line]
         if self._begun:
             lines.append(_Paragraph(self._begun).text())
-        self._begun = begun
+        self._begun = pieces
         return lines
 
     def _lines_below(self, element: ET.Element) -> Iterator[str]:
@@ -414,11 +414,11 @@ class _Reader:
             return
         if form.font in _SYMBOLS:
             text = "".join(_symbol(f"{ord(sign):X}", form.font) if ord(sign) in _PRIVATE else sign for sign in text)
-        opened = next((each for each in reversed(self._fields) if not each.has_result), None)
+        opened = next((field for field in reversed(self._fields) if not field.has_result), None)
         if opened is not None:
             opened.shown += text
             return
-        is_link = form.is_link or any(each.is_link for each in self._fields)
+        is_link = form.is_link or any(field.is_link for field in self._fields)
         read.pieces.append(_Piece(text, form.raised, is_link))
 
     def read_field_mark(self, mark: ET.Element, read: _Paragraph, form: _Form) -> None:
@@ -457,8 +457,8 @@ class _Reader:
         if len(read.pieces) + len(read.boxes) > before:
             return
         described = [
-            (attribute(each, "descr") or attribute(each, "alt")).strip()
-            for each in elements_named(drawing, "docPr", "shape")
+            (attribute(shape, "descr") or attribute(shape, "alt")).strip()
+            for shape in elements_named(drawing, "docPr", "shape")
         ]
         text = next(filter(None, described), "")
         if text and not _NO_DESCRIPTION.fullmatch(text):

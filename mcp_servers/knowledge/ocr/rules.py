@@ -158,13 +158,13 @@ class _Run(NamedTuple):
 
         ``is_misread`` says that an earlier mark of the run was misread: メ-カ-2社, ユ一ザ一の.
         """
-        left = _IS_MARK.split("".join(self.letters[max(at - _LONGEST, 0) : at]))[-1]
-        if left[-1:] in _NEVER_LONG:
+        before = _IS_MARK.split("".join(self.letters[max(at - _LONGEST, 0) : at]))[-1]
+        if before[-1:] in _NEVER_LONG:
             return "", True
         if at + 1 < len(self.letters):
             right = [LONG if is_mark(letter) else letter for letter in self.letters[at + 1 : at + _LONGEST]]
-            return self._inside(left, "".join(right)), True
-        is_word, is_long_word = self._ends_in_word(left, _PART), self._ends_in_word(left + LONG, _COVERING)
+            return self._inside(before, "".join(right)), True
+        is_word, is_long_word = self._ends_in_word(before, _PART), self._ends_in_word(before + LONG, _COVERING)
         if _LABEL.match(self.following):
             is_both = is_word and is_long_word
             is_number = is_both and self.following[0].isdecimal() and not is_misread
@@ -179,40 +179,42 @@ class _Run(NamedTuple):
         if is_long_word:
             return LONG, True
         is_next_word = is_kanji_word or _NEXT_WORD.match(self.following)
-        return ("", True) if is_word and is_next_word else self._last_letter(left)
+        return ("", True) if is_word and is_next_word else self._last_letter(before)
 
-    def _inside(self, left: str, right: str) -> str:
-        compound = self._other_letter(left, right)
+    def _inside(self, before: str, right: str) -> str:
+        compound = self._other_letter(before, right)
         if compound:
             return compound
-        joined = f"{left}{LONG}{right}"
-        ends = range(len(left) + 2, len(joined) + 1)
+        joined = f"{before}{LONG}{right}"
+        ends = range(len(before) + 2, len(joined) + 1)
         if any(
             joined[start:end] in self.listed
-            for start in range(len(left))
+            for start in range(len(before))
             for end in ends
             if end - start >= _COVERING or end - start == len(joined)
         ):
             return LONG
         is_next_word = right in self.listed or any(right[:end] in self.listed for end in range(_PART, len(right)))
-        is_hyphen = is_next_word and self._ends_in_word(left, _PART) and not self._ends_in_word(left + LONG, _COVERING)
+        is_hyphen = (
+            is_next_word and self._ends_in_word(before, _PART) and not self._ends_in_word(before + LONG, _COVERING)
+        )
         return "" if is_hyphen else LONG
 
-    def _other_letter(self, left: str, right: str) -> str:
+    def _other_letter(self, before: str, right: str) -> str:
         """Return the letter that makes a listed word of both sides where ー makes none: キャリ-パス is キャリアパス."""
-        starts = range(max(len(left) - _PART + 1, 0))
+        starts = range(max(len(before) - _PART + 1, 0))
         letters = {
             letter
-            for stem in (left[start:] for start in starts)
+            for stem in (before[start:] for start in starts)
             for letter in _KANA
             if stem + letter in self.listed and f"{stem}{letter}{right}" in self.listed
         }
-        is_long = any(f"{left[start:]}{LONG}{right}" in self.listed for start in starts)
+        is_long = any(f"{before[start:]}{LONG}{right}" in self.listed for start in starts)
         return letters.pop() if len(letters) == 1 and not is_long else ""
 
-    def _last_letter(self, left: str) -> tuple[str, bool]:
+    def _last_letter(self, head: str) -> tuple[str, bool]:
         """Return the letter of a word of the text with the same stem, or ー, unsure if such words exist."""
-        stems = [left[start:] for start in range(len(left) - _PART + 1)]
+        stems = [head[start:] for start in range(len(head) - _PART + 1)]
         words = [stem + letter for stem in stems for letter in _KANA if stem + letter in self.listed]
         text = unicodedata.normalize("NFKC", self.text) if words else ""
         letters = {word[-1] for word in words if word in text}

@@ -164,12 +164,12 @@ class Pipeline:
         continued = follow_up(request.previous, request.query)
         tries: list[tuple[tuple[Hit, ...], Trace]] = []
         for query, context in ((continued.joined, continued), (request.query, None)):
-            own = Trace(trace.is_enabled)
-            tries.append((await self._search(bases, replace(request, query=query), access, own, context), own))
-        found, taken = max(tries, key=lambda each: each[0][0].score if each[0] else -1.0)
-        trace.stages += taken.stages
-        trace.problems += taken.problems
-        return found
+            attempt = Trace(trace.is_enabled)
+            tries.append((await self._search(bases, replace(request, query=query), access, attempt, context), attempt))
+        hits, taken_trace = max(tries, key=lambda each: each[0][0].score if each[0] else -1.0)
+        trace.stages += taken_trace.stages
+        trace.problems += taken_trace.problems
+        return hits
 
     async def _search(
         self,
@@ -192,14 +192,14 @@ class Pipeline:
 
     async def _route(self, query: _Query, bases: Sequence[StoredBase]) -> Sequence[StoredBase]:
         """Stage 1: choose knowledge bases."""
-        given = f"{len(bases)} knowledge bases"
+        input_text = f"{len(bases)} knowledge bases"
         if query.request.base_id is not None:
-            query.trace.skip("base filter", given, "the question names its knowledge base")
+            query.trace.skip("base filter", input_text, "the question names its knowledge base")
             return bases
         if len(bases) <= MAX_ROUTED_BASES:
-            query.trace.skip("base filter", given, f"up to {MAX_ROUTED_BASES} knowledge bases are all searched")
+            query.trace.skip("base filter", input_text, f"up to {MAX_ROUTED_BASES} knowledge bases are all searched")
             return bases
-        with query.trace.stage("base filter", given) as stage:
+        with query.trace.stage("base filter", input_text) as stage:
             queries: dict[str, Vectors] = {}
             for name in {base.base.embedder for base in bases} - {""}:
                 vector = await query.vectors.of(name)
@@ -215,11 +215,11 @@ class Pipeline:
 
     async def _explain_filter(self, query: _Query, bases: Sequence[StoredBase]) -> None:
         """Stage 2 runs inside the queries of stage 3; count its documents for explanations."""
-        given = _access_text(query.access) + _filter_text(query.request)
+        input_text = _access_text(query.access) + _filter_text(query.request)
         if query.visible.passes_everything:
-            query.trace.skip("metadata filter", given, "nothing limits the documents")
+            query.trace.skip("metadata filter", input_text, "nothing limits the documents")
         elif query.trace.is_enabled:
-            with query.trace.stage("metadata filter", given) as stage:
+            with query.trace.stage("metadata filter", input_text) as stage:
                 count = 0
                 for base in bases:
                     arguments = (visible_document_keys, base.key, query.visible)
@@ -258,15 +258,15 @@ class Pipeline:
 
     async def _dense(self, query: _Query, base: StoredBase) -> NearestChunks:
         """Stage 3, vectors."""
-        given = f"the question as a vector, {_base_text(base)}"
+        input_text = f"the question as a vector, {_base_text(base)}"
         if not base.base.embedder:
-            query.trace.skip("dense", given, "this knowledge base has no vectors")
+            query.trace.skip("dense", input_text, "this knowledge base has no vectors")
             return NO_NEIGHBOURS
         vector = await query.vectors.of(base.base.embedder)
         if isinstance(vector, str):
-            query.trace.skip("dense", given, vector, is_problem=True)
+            query.trace.skip("dense", input_text, vector, is_problem=True)
             return NO_NEIGHBOURS
-        with query.trace.stage("dense", given) as stage:
+        with query.trace.stage("dense", input_text) as stage:
             nearest = await anyio.to_thread.run_sync(self._nearest, query, base, vector, limiter=self._threads)
             stage.made = f"{len(nearest.chunks)} chunks{_best_text(nearest.chunks)}"
         return nearest
@@ -290,13 +290,13 @@ class Pipeline:
         self, query: _Query, ranked: list[_ScoredChunk], locations: dict[int, ChunkLocation]
     ) -> list[_ScoredChunk]:
         head, tail = ranked[:CROSS_ENCODED], ranked[CROSS_ENCODED:]
-        given, reranker = f"{len(head)} chunks", self._reranker
+        input_text, reranker = f"{len(head)} chunks", self._reranker
         if reranker is None or not head:
             why = "there is nothing to rank" if reranker else "no cross-encoder is configured"
-            query.trace.skip("cross-encoder", given, why)
+            query.trace.skip("cross-encoder", input_text, why)
             return ranked
         passages = ["\n".join([locations[scored.chunk].title, locations[scored.chunk].text]) for scored in head]
-        with query.trace.stage("cross-encoder", given) as stage:
+        with query.trace.stage("cross-encoder", input_text) as stage:
             try:
                 scores = await reranker.relevance(query.request.query, passages)
             except EngineUnreachableError as error:

@@ -44,7 +44,7 @@ class PassageFigures:
     @property
     def values(self) -> tuple[float, ...]:
         """The numbers of the regression; logarithms, because a passage without any of the words is no answer."""
-        share, covered = (math.log(each + _LEAST_SHARE) for each in (self.share, self.covered))
+        share, covered = (math.log(part + _LEAST_SHARE) for part in (self.share, self.covered))
         if self.deviation is None:
             rivals, terms = math.log(max(self.rivals, 1.0)), math.log1p(self.terms)
             return share, self.words, self.heading, self.size, rivals, terms

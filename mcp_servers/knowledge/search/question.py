@@ -147,9 +147,9 @@ def _concepts(text: str) -> Iterator[Concept]:
                     alternatives.insert(0, _alternative(word))
                 # Those of function words alone have no terms.
                 usable = [alternative for alternative in alternatives if alternative.terms or alternative.kanji]
-                own = analyze(word)
-                if own.terms or not word.isascii():
-                    yield Concept(own, tuple(usable[:_MAX_ALTERNATIVES]))
+                analysis = analyze(word)
+                if analysis.terms or not word.isascii():
+                    yield Concept(analysis, tuple(usable[:_MAX_ALTERNATIVES]))
                 break
 
 
@@ -181,12 +181,12 @@ def _alternative(word: str) -> Alternative:
 
 def _forms(word: str) -> list[str]:
     """Return the other forms of a verb or adjective of at least two letters, without what follows them."""
-    found = _INFLECTED.fullmatch(word)
-    if not found:
+    match = _INFLECTED.fullmatch(word)
+    if not match:
         return []
-    forms = [found["stem"] + ending for ending in _ENDINGS[found["end"]]]
-    is_bare = len(found["stem"]) > 1 and _WITHOUT_ENDING.fullmatch(word[-2:])
-    return [*forms, found["stem"]] if is_bare else forms
+    forms = [match["stem"] + ending for ending in _ENDINGS[match["end"]]]
+    is_bare = len(match["stem"]) > 1 and _WITHOUT_ENDING.fullmatch(word[-2:])
+    return [*forms, match["stem"]] if is_bare else forms
 
 
 @dataclass(frozen=True)
@@ -206,13 +206,13 @@ def _synonyms() -> _Synonyms:
             for word in words:
                 groups.setdefault(word, []).append(words)
     forms: dict[str, list[tuple[str, ...]]] = {}
-    for word, found in groups.items():
+    for word, synonyms in groups.items():
         for form in _forms(word):
             if form not in groups:
-                forms.setdefault(form, []).extend(found)
+                forms.setdefault(form, []).extend(synonyms)
     lengths: dict[str, set[int]] = {}
     for word in (*groups, *forms):
         if len(word) <= _LONGEST_WORD:
             lengths.setdefault(word[0], set()).add(len(word))
-    longest_first = {letter: sorted(found, reverse=True) for letter, found in lengths.items()}
+    longest_first = {letter: sorted(ends, reverse=True) for letter, ends in lengths.items()}
     return _Synonyms({**groups, **forms}, frozenset(forms), longest_first)

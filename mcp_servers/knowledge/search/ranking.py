@@ -291,13 +291,13 @@ def _word(
     kanji = list(map(kanji_hash, word.kanji))
     bigrams = [term_hash(term) for term in word.terms if len(term) <= _BIGRAM] or list(map(term_hash, word.terms))
     is_kanji = len(word.terms) == len(word.kanji) == 1
-    own = [indices[key] for key in (kanji if is_kanji else bigrams) if key in indices]
+    columns = [indices[key] for key in (kanji if is_kanji else bigrams) if key in indices]
     value = weights.get(kanji[0], 0.0) if is_kanji else max(rarity.get(term, 0.0) for term in word.terms)
     related = {indices[key] for key in (*bigrams, *kanji) if key in indices}
     alternatives = [
         terms for concept in concepts if related & set(concept.own.tolist()) for terms, _ in concept.alternatives
     ]
-    return WordWeight(np.array(own, np.intp), value, alternatives)
+    return WordWeight(np.array(columns, np.intp), value, alternatives)
 
 
 def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], counts: Figures, average_length: float) -> Figures:
@@ -331,11 +331,11 @@ def word_shares(weights: QueryWeights, counts: Figures) -> Figures:
         return shares + 1.0
     has, occurring = np.minimum(counts, 1.0), _occurring(counts)
     for word in weights.words:
-        found: Figures = has[word.own].mean(axis=0) if word.own.size else np.zeros(shares.size)
+        covered: Figures = has[word.own].mean(axis=0) if word.own.size else np.zeros(shares.size)
         for terms in word.alternatives:
             if occurring.issuperset(terms.tolist()):
-                found = np.maximum(found, has[terms].min(axis=0))
-        shares += word.value / total * found
+                covered = np.maximum(covered, has[terms].min(axis=0))
+        shares += word.value / total * covered
     return shares
 
 

@@ -99,13 +99,13 @@ def write_document(connection: Transaction, base: StoredBase, prepared: Prepared
 
 def remove_place(connection: Transaction, stored: StoredDocument) -> None:
     """Remove a document from its place; if its content is at another one, the document goes on there."""
-    others = _places(connection, stored)
-    if not others:
+    remaining = _places(connection, stored)
+    if not remaining:
         _delete(connection, stored)
         return
     # The row of the chunks stays: searches keep its key in memory.
-    connection.execute("DELETE FROM document WHERE id = ?", (others[0].key,))
-    other = others[0].document
+    connection.execute("DELETE FROM document WHERE id = ?", (remaining[0].key,))
+    other = remaining[0].document
     values = (other.id, other.title, other.uri, other.version, other.created, stored.key)
     sql = "UPDATE document SET uuid = ?, title = ?, uri = ?, version = ?, created = ? WHERE id = ?"
     connection.execute(sql, values)
@@ -153,13 +153,13 @@ def documents_of(
         f"{_SELECT} WHERE document.base = ?{condition}{visible.and_sql()} ORDER BY title, document.id LIMIT ? OFFSET ?",
         (base, *parameters, *visible.parameters, _limit(page), page.offset),
     )
-    found = [_document(row) for row in rows]
+    documents = [_document(row) for row in rows]
     are_repeated = "SELECT 1 FROM document WHERE base = ? AND chunks = 0"
     if every_place or not connection.execute(are_repeated, (base,)).fetchone():
-        return [stored.document for stored in found]
+        return [stored.document for stored in documents]
     return [
         replace(stored.document, places=tuple(place.document.uri for place in _places(connection, stored)))
-        for stored in found
+        for stored in documents
     ]
 
 

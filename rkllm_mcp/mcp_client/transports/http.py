@@ -348,10 +348,12 @@ async def _mend_response(call: str | int, response: httpx2.Response, long: LongM
     if not kind and content.lstrip().startswith(_EVENT_FIELDS):
         headers["content-type"] = EVENT_STREAM
     elif len(content) <= LONG_BYTES:
-        own = _own_response(call, content)
-        content = content if own is None else own.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-    elif (own := await run_costly(_own_response, call, content)) is not None:
-        content = long.shorten(own)
+        mended = _own_response(call, content)
+        content = (
+            content if mended is None else mended.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        )
+    elif (mended := await run_costly(_own_response, call, content)) is not None:
+        content = long.shorten(mended)
     else:
         content = json.dumps(_error(call, "the response cannot be read", _INTERNAL_ERROR)).encode()
     return sdk.httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)

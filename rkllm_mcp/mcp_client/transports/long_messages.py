@@ -64,11 +64,11 @@ class LongMessages:
             holder = short.error.data
         else:
             holder = short.result if isinstance(short, sdk.types.JSONRPCResponse) else short.params
-        if (kept := self._kept.pop(str(as_mapping(holder).get(_TOKEN, "")), None)) is not None:
+        if (whole_value := self._kept.pop(str(as_mapping(holder).get(_TOKEN, "")), None)) is not None:
             if not isinstance(short, sdk.types.JSONRPCNotification):
                 # The SDK gives a response the id of its request.
-                kept.id = short.id
-            item.message = kept
+                whole_value.id = short.id
+            item.message = whole_value
         return item
 
     def shorten_events(self, response: httpx2.Response) -> httpx2.Response:
@@ -108,21 +108,22 @@ class LongMessages:
         yield bytes(waiting)
 
     async def _shorten_event(self, event: bytes) -> bytes:
-        others, messages = await run_costly(_read_event, event)
-        head = b"".join(line + b"\n" for line in others)
+        other_lines, messages = await run_costly(_read_event, event)
+        head = b"".join(line + b"\n" for line in other_lines)
         return b"".join(
-            head + b"data: " + data + b"\n\n" for data in [self.shorten(each) for each in messages] or [_UNREADABLE]
+            head + b"data: " + data + b"\n\n"
+            for data in [self.shorten(message) for message in messages] or [_UNREADABLE]
         )
 
 
 def _read_event(event: bytes) -> tuple[list[bytes], list[SessionMessage]]:
     """Return the lines of an event that are not data, and the messages in its data."""
-    others: list[bytes] = []
+    other_lines: list[bytes] = []
     data: list[bytes] = []
     for line in _LINES.split(event):
         name, _, value = line.partition(b":")
         if name == b"data":
             data.append(value.removeprefix(b" "))
         elif len(line) < _SHORT_CHARS and line:
-            others.append(line)
-    return others, messages_in(b"\n".join(data))
+            other_lines.append(line)
+    return other_lines, messages_in(b"\n".join(data))

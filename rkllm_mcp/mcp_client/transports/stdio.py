@@ -81,16 +81,16 @@ class MessageLines:
             return [line]
         if self._held and bare.startswith(b'{"jsonrpc"') and bare.endswith(b"}"):
             # What was held is no beginning of a message.
-            held, self._held = self._held, []
-            return [*held, line]
+            pieces, self._held = self._held, []
+            return [*pieces, line]
         inside = _STRING.sub(b"", bare)
         self._depth = self._depth * bool(self._held) + sum(map(inside.count, (b"{", b"[")))
         self._depth -= sum(map(inside.count, (b"}", b"]")))
         self._held.append(line)
         if self._depth > 0 and len(self._held) < _MOST_LINES and sum(map(len, self._held[-2:])) < _MOST_LINE_BYTES:
             return []
-        held, self._held = self._held, []
-        return [b"\n".join(held)] if self._depth == 0 else held
+        pieces, self._held = self._held, []
+        return [b"\n".join(pieces)] if self._depth == 0 else pieces
 
 
 @dataclass

@@ -130,24 +130,24 @@ class VisionEncoder:
             WorkerDiedError: its process died twice; the next picture starts it again.
             RuntimeUnusableError: the library or the encoder cannot be loaded.
         """
-        if (known := self._cache.get(picture.digest)) is not None:
+        if (embedding := self._cache.get(picture.digest)) is not None:
             self._cache.move_to_end(picture.digest)
-            return known
+            return embedding
         async with self._lock:
             # Another request may have sent the same picture.
-            if (known := self._cache.get(picture.digest)) is None:
+            if (embedding := self._cache.get(picture.digest)) is None:
                 try:
-                    known = await self._encode(picture)
+                    embedding = await self._encode(picture)
                 except WorkerDiedError as death:
                     if death.cause:  # it was silent, and would be again
                         raise
                     # Ended from outside, it is loaded again; a picture that kills it does so twice.
-                    known = await self._encode(picture)
-                self._cache[picture.digest] = known
-                size = len(known.values) * known.values.itemsize
+                    embedding = await self._encode(picture)
+                self._cache[picture.digest] = embedding
+                size = len(embedding.values) * embedding.values.itemsize
                 while len(self._cache) > max(1, _CACHE_BYTES // size):
                     self._cache.popitem(last=False)
-            return known
+            return embedding
 
     async def _encode(self, picture: Picture) -> EncodedPicture:
         # The size of the input is the encoder's.
@@ -242,7 +242,7 @@ class VisionEncoder:
 
 
 _LOAD_ERRORS: dict[str, type[RuntimeUnusableError]] = {
-    each.__name__: each for each in (RuntimeUnusableError, *RuntimeUnusableError.__subclasses__())
+    error.__name__: error for error in (RuntimeUnusableError, *RuntimeUnusableError.__subclasses__())
 }
 
 

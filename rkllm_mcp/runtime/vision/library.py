@@ -160,13 +160,13 @@ class NativeEncoder:
             RunRejectedError: the library refused it.
         """
         source = (ctypes.c_uint8 * len(pixels)).from_buffer_copy(pixels)
-        given = self._types["rknn_input"](buf=addressof(source), size=len(pixels), type=_UINT8, fmt=_NHWC)
+        source_input = self._types["rknn_input"](buf=addressof(source), size=len(pixels), type=_UINT8, fmt=_NHWC)
         outputs = (self._types["rknn_output"] * self.shape.outputs)()
         for index, buffer in enumerate(self._buffers):
             outputs[index].want_float, outputs[index].is_prealloc, outputs[index].index = 1, 1, index
             outputs[index].buf, outputs[index].size = addressof(buffer), sizeof(buffer)
         try:
-            self._functions.rknn_inputs_set(self._context, 1, byref(given))
+            self._functions.rknn_inputs_set(self._context, 1, byref(source_input))
             self._functions.rknn_run(self._context, None)
             self._functions.rknn_outputs_get(self._context, self.shape.outputs, outputs, None)
             # All of them: Rockchip's demo releases the first of four.
@@ -206,13 +206,15 @@ class NativeEncoder:
 
     def _shape(self, model: Path) -> EncoderShape:
         counts = self._query(_QUERY_IN_OUT_NUM, self._types["rknn_input_output_num"]())
-        taken = self._query(_QUERY_INPUT_ATTR, self._types["rknn_tensor_attr"]())
+        input_attributes = self._query(_QUERY_INPUT_ATTR, self._types["rknn_tensor_attr"]())
         outputs = [
             self._query(_QUERY_OUTPUT_ATTR, self._types["rknn_tensor_attr"](index=index))
             for index in range(counts.n_output)
         ]
-        dims = list(taken.dims[: taken.n_dims])
-        is_picture = counts.n_input == 1 and len(dims) == 4 and dims[3 if taken.fmt == _NHWC else 1] == _CHANNELS
+        dims = list(input_attributes.dims[: input_attributes.n_dims])
+        is_picture = (
+            counts.n_input == 1 and len(dims) == 4 and dims[3 if input_attributes.fmt == _NHWC else 1] == _CHANNELS
+        )
         rows = {_tokens_and_row(attr) for attr in outputs}
         if not is_picture or len(rows) != 1 or None in rows:
             raise ModelFileError(
@@ -220,8 +222,8 @@ class NativeEncoder:
                 f"{[list(attr.dims[: attr.n_dims]) for attr in outputs]}.",
                 "Choose the encoder that was exported with the language model.",
             )
-        height, width = dims[2:] if taken.fmt == _NCHW else dims[1:3]
-        tokens, row = next(each for each in rows if each)
+        height, width = dims[2:] if input_attributes.fmt == _NCHW else dims[1:3]
+        tokens, row = next(shape for shape in rows if shape)
         if tokens * row * len(outputs) * _FLOAT_BYTES > _MOST_BYTES:
             raise ModelFileError(f"{model} gives {tokens} x {row} numbers a picture, too many.", "Choose another one.")
         return EncoderShape(width, height, tokens, row, len(outputs))
