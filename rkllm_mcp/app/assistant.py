@@ -455,18 +455,18 @@ class App:
     async def _keep_said(self, answer: Answer, question: str, options: AnswerOptions) -> bool:
         """Keep what a question asks to be remembered; return True if the answer says so and nothing else is asked."""
         memories, conversation = self.store.memories, answer.conversation
-        kept = await keep_said(memories, question, conversation) if options.resources else None
-        if kept is None:
+        remembered = await keep_said(memories, question, conversation) if options.resources else None
+        if remembered is None:
             return False
-        if kept.event is not None:
-            answer.feed([kept.event])
-        if not kept.is_all or options.pictures or options.model.forced_tool:
-            if kept.event is None:
-                answer.feed([Status(f"[{kept.sentence}]")])
+        if remembered.event is not None:
+            answer.feed([remembered.event])
+        if not remembered.is_all or options.pictures or options.model.forced_tool:
+            if remembered.event is None:
+                answer.feed([Status(f"[{remembered.sentence}]")])
             return False
         conversation.add(Message("user", question))
-        conversation.add(Message("assistant", kept.sentence))
-        answer.feed([Text(kept.sentence)])
+        conversation.add(Message("assistant", remembered.sentence))
+        answer.feed([Text(remembered.sentence)])
         answer.end = End("answered")
         return True
 
@@ -503,9 +503,9 @@ class App:
     @contextmanager
     def _asker(self, options: AnswerOptions, sink: EventSink) -> Generator[Approver]:
         if options.unattended_tools is not None:
-            named = map(self.toolbox.resolve, options.unattended_tools)
+            tools = map(self.toolbox.resolve, options.unattended_tools)
             advice = translate("model.scheduled_refusal", self.config.agent.person_language)
-            yield UnattendedApprover(frozenset(tool.name for tool in named if tool is not None), advice)
+            yield UnattendedApprover(frozenset(tool.name for tool in tools if tool is not None), advice)
             return
         if options.approvals in ("grant", "refuse"):
             is_granted = options.approvals == "grant"

@@ -51,9 +51,9 @@ class PromptListing:
 
     def cost_of_all(self, tools: Sequence[ToolSpec]) -> int:
         """Return the tokens of a list of all these tools; for those on demand it has ``find_tools``."""
-        listed = [tool for tool in tools if not tool.on_demand]
-        find = [find_tools_spec(tools)] if len(listed) < len(tools) else []
-        return sum(map(self.cost, [*find, *listed]))
+        always_listed = [tool for tool in tools if not tool.on_demand]
+        find = [find_tools_spec(tools)] if len(always_listed) < len(tools) else []
+        return sum(map(self.cost, [*find, *always_listed]))
 
 
 def listing(config: Config, model: ModelFolder, form: ModelForm) -> PromptListing:

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def open_stored(config: Config, folder: Path | None = None) -> AsyncGenerator[Store, None]:
     """Open the owner's store in ``folder``, by default ``state_folder()``; a StoreError if it cannot be read."""
-    limits, given = store_limits(config)
+    limits, configured = store_limits(config)
     path = state_file(os.environ) if folder is None else folder / FILE_NAME
-    async with open_store(path=path, limits=limits, given=given, required=True, url=config.store.url) as memory:
+    async with open_store(path=path, limits=limits, given=configured, required=True, url=config.store.url) as memory:
         yield memory
 
 

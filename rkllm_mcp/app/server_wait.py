@@ -69,11 +69,11 @@ class ServerWait:
         fit = {tool.server for tool in await fitting(text, tools)}
         tool_names = {name for name in (options.model.forced_tool, *(options.allowed_tools or ())) if name}
         tool_names -= {name for name in tool_names if toolbox.resolve(name) is not None}
-        named = {server.spec.name for server in starting if _has_named(server, tool_names)}
-        if tool_names and not named:
+        needed_by_name = {server.spec.name for server in starting if _has_named(server, tool_names)}
+        if tool_names and not needed_by_name:
             # One of them may have the tool that the request names.
-            named = {server.spec.name for server in starting if not server.remembered_tools}
-        needed = named | {server.spec.name for server in starting if _adds_context(server)} | fit
+            needed_by_name = {server.spec.name for server in starting if not server.remembered_tools}
+        needed = needed_by_name | {server.spec.name for server in starting if _adds_context(server)} | fit
 
         def first_limit_s(server: AnyToolServer) -> float:
             name = server.spec.name
@@ -83,7 +83,7 @@ class ServerWait:
 
         def further_limit_s(server: AnyToolServer) -> float:
             name = server.spec.name
-            return math.inf if name in named else max(0.0, _FIT_WAIT_S - patience_s) if name in needed else 0.0
+            return math.inf if name in needed_by_name else max(0.0, _FIT_WAIT_S - patience_s) if name in needed else 0.0
 
         late = await toolbox.wait(first_limit_s)
         if hopeful := [server for server in late if further_limit_s(server)]:

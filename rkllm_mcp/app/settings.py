@@ -28,13 +28,13 @@ def store_limits(config: Config) -> tuple[StoreLimits, set[str]]:
     names = StoreLimits().as_settings()
     sections = {"service": config.service, "security": config.security}
     values: dict[str, Any] = {}
-    given: set[str] = set()
+    configured: set[str] = set()
     for name in names:
         section, _, field = name.partition(".")
         values[name] = getattr(sections[section], field)
         if field in sections[section].model_fields_set:
-            given.add(name)
-    return StoreLimits.of_settings(values), given
+            configured.add(name)
+    return StoreLimits.of_settings(values), configured
 
 
 def chosen_model(config: Config, *, check_names: bool = True) -> ModelFolder:
@@ -95,8 +95,8 @@ def loaded_sampling(config: Config, model: ModelFolder) -> Sampling:
 
 
 def _sampling(config: Config, part: SamplingValues, card: SamplingCard) -> Sampling:
-    own, for_purpose, for_all = map(overrides_of, (config.model, part, card))
-    return own.on(for_purpose.on(for_all)).over(Sampling())
+    of_person, for_purpose, for_all = map(overrides_of, (config.model, part, card))
+    return of_person.on(for_purpose.on(for_all)).over(Sampling())
 
 
 def sees(config: Config) -> bool:

@@ -33,37 +33,39 @@ async def agreed_limits(config: Config, changes: Sequence[str]) -> list[tuple[st
     Of each its name, the value in the database, and what this board's configuration gives, or an empty text. A
     UsageError for a change that is not one; a StoreError if the database cannot be used.
     """
-    own, given = store_limits(config)
+    own_limits, configured = store_limits(config)
     changed = dict(map(_change_of_limit, changes))
 
     def change(transaction: Transaction) -> StoreLimits:
-        before = read_limits(transaction) or own
+        before = read_limits(transaction) or own_limits
         limits = StoreLimits.of_settings({**before.as_settings(), **changed})
         write_limits(limits, transaction)
         return limits
 
-    limits = own
+    limits = own_limits
     # A tenant sees its own rows, so each has the limits among them.
     for tenant in (*(section.name for section in config.tenants), ""):
         async with open_postgres(config.store.url or "", tenant, on_problem=lambda _: None, required=True) as database:
             limits = await database.ask(change, durable=True)
-    here = own.as_settings()
+    here = own_limits.as_settings()
     return [
-        (name, shown_limit(value), shown_limit(here[name]) if name in given else "")
+        (name, shown_limit(value), shown_limit(here[name]) if name in configured else "")
         for name, value in limits.as_settings().items()
     ]
 
 
 def _change_of_limit(words: str) -> tuple[str, float | bool | None]:
     name, _, value = words.partition("=")
-    known = StoreLimits().as_settings()
-    if name not in known:
-        raise UsageError(f"{words!r} changes nothing; write NAME=VALUE, with one of the names {', '.join(known)}")
-    if isinstance(known[name], bool):
+    default_limits = StoreLimits().as_settings()
+    if name not in default_limits:
+        raise UsageError(
+            f"{words!r} changes nothing; write NAME=VALUE, with one of the names {', '.join(default_limits)}"
+        )
+    if isinstance(default_limits[name], bool):
         if value in ("true", "false"):
             return name, value == "true"
         raise UsageError(f"{name} is true or false, not {value!r}")
-    if value == "unlimited" and known[name] is None:
+    if value == "unlimited" and default_limits[name] is None:
         return name, None
     number = float(value) if re.fullmatch(r"\d+(\.\d+)?", value) else -1.0
     # Without days or number no call is recorded; conversations have at least one.

@@ -52,13 +52,13 @@ async def open_tools(
     Raises:
         StoreError: the store is required and cannot be opened.
     """
-    limits, given = store_limits(config)
+    limits, configured = store_limits(config)
     tenant = tenant or config.origin.tenant
     path = state_file(os.environ, tenant)
     async with open_store(
         path=path,
         limits=limits,
-        given=given,
+        given=configured,
         on_problem=status,
         required=required,
         url=config.store.url,
@@ -72,17 +72,17 @@ async def open_tools(
             escape_description=without_markers,
             language=config.status_language,
         )
-        own: list[OwnTools] = []
+        own_tools: list[OwnTools] = []
         if config.agent.memory and config.agent.memory_tools:
             from rkllm_mcp.memory.tools import MemoryTools
 
-            own.append(MemoryTools(store.memories))
+            own_tools.append(MemoryTools(store.memories))
         if config.agent.schedule_tool:
             from rkllm_mcp.schedules.tool import ScheduleTool
 
-            own.append(ScheduleTool(store.schedules, tenant, config.service.timezone))
+            own_tools.append(ScheduleTool(store.schedules, tenant, config.service.timezone))
         if not config.active_servers:
-            yield ToolEnvironment(Toolbox(lambda _: {}, _no_resources, status, policies, own), store)
+            yield ToolEnvironment(Toolbox(lambda _: {}, _no_resources, status, policies, own_tools), store)
             return
         from rkllm_mcp.board.system import device_state
         from rkllm_mcp.mcp_client.lifecycle import open_connection_services
@@ -105,7 +105,7 @@ async def open_tools(
                 policies=policies,
                 read_device=device_state,
                 problems={server.name: config.problem_of(server) for server in config.active_servers},
-                own=own,
+                own=own_tools,
             ) as toolbox:
                 yield ToolEnvironment(toolbox, store)
 

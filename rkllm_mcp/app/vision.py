@@ -59,11 +59,11 @@ class ModelVision:
         async with self._lock:
             if not self._is_prepared:
                 # The library says what the encoder gives; a file may not.
-                row, taken = (
+                row, expected = (
                     (await self.encoder.shape()).row,
                     await to_thread.run_sync(embedding_width, self._model.file),
                 )
-                check_width(self.encoder.model, row, self._model.file, taken)
+                check_width(self.encoder.model, row, self._model.file, expected)
                 # Pictures are sent with text, to which the runtime would apply its template; the text has ours already.
                 await set_chat_template(self._engine, "", "", "")
                 self._is_prepared = True

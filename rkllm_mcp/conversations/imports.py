@@ -107,8 +107,8 @@ def _text_of_parts(parts: object) -> str:
 
 def _without_folded(text: str) -> str:
     # From a beginning without an end the whole rest would be read, from each of them.
-    folded, end, rest = text.rpartition("</details>")
-    return _FOLDED.sub("", folded + end) + rest
+    folded, end, remainder = text.rpartition("</details>")
+    return _FOLDED.sub("", folded + end) + remainder
 
 
 def _llama_cpp(entry: Mapping[str, Any]) -> _Tree:
@@ -129,8 +129,8 @@ def _to_stored(tree: _Tree) -> StoredConversation | None:
     system = next((text for node in branch if node.role == "system" and (text := node.text.strip())), "")
     # One after another of the same speaker is one turn here.
     spoken = (node for node in branch if node.role in ("user", "assistant") and node.text.strip())
-    said = groupby(spoken, lambda node: node.role)
-    turns = [_join_nodes(role, list(nodes)) for role, nodes in said if role == "user" or role == "assistant"]
+    by_role = groupby(spoken, lambda node: node.role)
+    turns = [_join_nodes(role, list(nodes)) for role, nodes in by_role if role == "user" or role == "assistant"]
     if not turns:
         return None
     times = [at for at in (tree.created, tree.updated, *(turn.at for turn in turns)) if at] or [time.time()]
@@ -150,9 +150,9 @@ def _branch(tree: _Tree) -> Sequence[_Node]:
 
 
 def _upwards(nodes: Mapping[str, _Node], key: str) -> Iterator[_Node]:
-    seen: set[str] = set()
-    while key in nodes and key not in seen:
-        seen.add(key)
+    visited: set[str] = set()
+    while key in nodes and key not in visited:
+        visited.add(key)
         yield nodes[key]
         key = nodes[key].parent
 

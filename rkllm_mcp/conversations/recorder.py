@@ -336,18 +336,18 @@ async def take_back(conversations: Conversations, tenant: str, conversation: Con
     kept = await conversations.get(tenant, conversation.id) if conversation.kept_turns else None
     if kept is not None:
         turns = kept.turns[: conversation.kept_turns]
-        asked = [position for position, turn in enumerate(turns) if turn.role == "user"]
-        if not asked:
+        question_positions = [position for position, turn in enumerate(turns) if turn.role == "user"]
+        if not question_positions:
             return ""
-        position = asked[-1]
+        position = question_positions[-1]
         replace_turns(replace(kept, turns=turns[:position]), position, conversation)
         conversation.replaces = position
         return turns[position].text
-    places = [place for place, message in enumerate(conversation.messages) if message.role == "user"]
-    if not places:
+    positions = [place for place, message in enumerate(conversation.messages) if message.role == "user"]
+    if not positions:
         return ""
-    question = conversation.messages[places[-1]].text
-    del conversation.messages[places[-1] :]
+    question = conversation.messages[positions[-1]].text
+    del conversation.messages[positions[-1] :]
     return question
 
 

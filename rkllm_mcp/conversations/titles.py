@@ -161,9 +161,9 @@ class Titles:
         self._usage.add(usage.prefilled_tokens + usage.generated_tokens)
 
 
-def _title_in(turn: Turn, question: str, said: str, request: str) -> str:
+def _title_in(turn: Turn, question: str, last_answer: str, request: str) -> str:
     if turn.calls or turn.failures:
         return ""
-    title = cleaned_title(turn.message.text, question, said, is_cut=turn.is_cut)
+    title = cleaned_title(turn.message.text, question, last_answer, is_cut=turn.is_cut)
     # The smallest models repeat what they are asked.
     return "" if title in request else title

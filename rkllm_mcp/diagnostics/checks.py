@@ -147,12 +147,12 @@ def check_encoder(machine: Machine, model: ModelFolder, file: RkllmFile | None) 
         *([f"{encoder.input_size[1]} x {encoder.input_size[0]} pixels"] if encoder.input_size else []),
         *([f"{encoder.tokens} tokens a picture"] if encoder.tokens else []),
     ]
-    found, here = ", ".join(facts), platform_of(machine)
+    facts_text, here = ", ".join(facts), platform_of(machine)
     if encoder.platform and here and encoder.platform != here:
         remedy = "Take the encoder that was exported for this board."
-        yield CheckResult(name, "fail", f"{found}; this board is an {here}", remedy)
+        yield CheckResult(name, "fail", f"{facts_text}; this board is an {here}", remedy)
     else:
-        yield CheckResult(name, "ok", found)
+        yield CheckResult(name, "ok", facts_text)
     if not encoder.emulated:
         yield _encoder_library(encoder)
 
@@ -167,8 +167,10 @@ def _encoder_library(encoder: RknnFile) -> CheckResult:
     if version is None:
         return CheckResult(name, "fail", f"{path} names no release", "Copy librknnrt.so again.")
     if encoder.toolkit and _numbers(encoder.toolkit) > _numbers(version):
-        found = f"{path} ({version}), older than the toolkit {encoder.toolkit} of the encoder"
-        return CheckResult(name, "warn", found, "It may refuse the file; put a newer librknnrt.so beside the encoder.")
+        problem = f"{path} ({version}), older than the toolkit {encoder.toolkit} of the encoder"
+        return CheckResult(
+            name, "warn", problem, "It may refuse the file; put a newer librknnrt.so beside the encoder."
+        )
     return CheckResult(name, "ok", f"{path} ({version})")
 
 

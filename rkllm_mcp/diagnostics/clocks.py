@@ -106,10 +106,10 @@ def _devfreq(machine: Machine, folder: str, hertz: int) -> Iterator[Setting]:
     yield from _governed(machine, f"{folder}/governor", f"{folder}/userspace/set_freq", highest, f"{folder}/cur_freq")
 
 
-def _highest(machine: Machine, file: str, wanted: int) -> int:
+def _highest(machine: Machine, file: str, limit: int) -> int:
     """Return the highest clock of a list that is not above ``wanted``; ``wanted`` without a list."""
-    listed = [int(text) for text in (machine.text(file) or "").split() if text.isdecimal()]
-    return max((clock for clock in listed if clock <= wanted), default=wanted)
+    frequencies = [int(text) for text in (machine.text(file) or "").split() if text.isdecimal()]
+    return max((clock for clock in frequencies if clock <= limit), default=limit)
 
 
 def _governed(machine: Machine, governor: str, file: str, clock: int, present: str) -> Iterator[Setting]:
@@ -131,8 +131,10 @@ def apply_settings(settings: Sequence[Setting], machine: Machine | None = None) 
     saved = machine.path(SAVED)
     if not saved.exists():
         saved.parent.mkdir(parents=True, exist_ok=True)
-        saved.write_text(json.dumps([[each.file, each.saved] for each in settings if each.saved is not None]), "utf-8")
-    return [each.file for each in settings if not _is_written(machine, each.file, each.value)]
+        saved.write_text(
+            json.dumps([[setting.file, setting.saved] for setting in settings if setting.saved is not None]), "utf-8"
+        )
+    return [setting.file for setting in settings if not _is_written(machine, setting.file, setting.value)]
 
 
 def undo_settings(machine: Machine | None = None) -> list[str]:

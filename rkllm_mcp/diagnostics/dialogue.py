@@ -165,7 +165,7 @@ async def play_here(app: App, on_step: OnStep = lambda _: None) -> tuple[Questio
         # A call is shown when it is complete; the runtime knows when its first token came.
         if usages:
             first_ms = usages[0].time_to_first_token_ms
-        prompt, read = (sum(getattr(each, name) for each in usages) for name in ("prompt_tokens", "prefilled_tokens"))
+        prompt, read = (sum(getattr(usage, name) for usage in usages) for name in ("prompt_tokens", "prefilled_tokens"))
         figures.append(QuestionFigures(question, calls, prompt, read, first_ms, time.monotonic() - began))
     return tuple(figures)
 

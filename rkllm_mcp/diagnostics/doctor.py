@@ -355,13 +355,13 @@ def _held(config: Config, model: ModelFolder | None) -> list[CheckResult]:
         return []
     if not model.is_held:
         return [CheckResult("held answers", "info", "switched off in the model's card; JSON is checked at its end")]
-    found = "JSON answers are checked at their end, and asked for again once"
+    state = "JSON answers are checked at their end, and asked for again once"
     if not is_installed():
         command = "rkllm-mcp install held"
-        return [CheckResult("held answers", "info", found, "Hold them while they are written.", command)]
+        return [CheckResult("held answers", "info", state, "Hold them while they are written.", command)]
     profile = find_profile(config.runtime.library, model.file)
     if profile is not None and (reason := profile.against_corrections):
-        return [CheckResult("held answers", "info", f"{found}: as 'doctor --probe' found, {reason}")]
+        return [CheckResult("held answers", "info", f"{state}: as 'doctor --probe' found, {reason}")]
     return [CheckResult("held answers", "ok", "JSON answers and tool calls are held to their schema")]
 
 

@@ -85,25 +85,25 @@ def check_cpus(machine: Machine) -> Iterator[CheckResult]:
     allowed = (numbers_of(line[1]) if line else online) & online
     offline, barred = present - online, online - allowed
     # On a board whose fast cores are gone the rest look alike, so that any missing core counts.
-    wanted = fast or present
+    needed = fast or present
     slow = "the runtime computes on the fast cores, and prefill was reported up to five times slower without them"
-    if missing := offline & wanted or (offline if not fast else frozenset[int]()):
+    if missing := offline & needed or (offline if not fast else frozenset[int]()):
         remedy = "Switch them on; look for maxcpus= or isolcpus= in the kernel command line, and for a power profile."
         command = "; ".join(f"echo 1 | sudo tee /{_CPU}/cpu{core}/online" for core in sorted(missing))
         yield CheckResult("cpus", "warn", f"cores {_named(missing)} are offline: {slow}", remedy, command)
-    elif missing := barred & wanted:
+    elif missing := barred & needed:
         remedy = (
             "Give them to it: --cpuset-cpus of the container, AllowedCPUs= or CPUAffinity= of the unit, or taskset."
         )
         yield CheckResult("cpus", "warn", f"cores {_named(missing)} are not for this program: {slow}", remedy)
-    elif missing := isolated & wanted:
+    elif missing := isolated & needed:
         remedy = "Remove isolcpus= from the kernel command line."
-        found = f"cores {_named(missing)} are isolated: {slow}"
-        yield CheckResult("cpus", "warn", found, remedy, "cat /proc/cmdline")
+        problem = f"cores {_named(missing)} are isolated: {slow}"
+        yield CheckResult("cpus", "warn", problem, remedy, "cat /proc/cmdline")
     elif len(allowed) < _FEWEST_CPUS:
-        found = f"{len(allowed)} of {len(present)} cores for this program; the runtime computes on three and more"
+        problem = f"{len(allowed)} of {len(present)} cores for this program; the runtime computes on three and more"
         remedy = "Give it more: --cpus and --cpuset-cpus of the container, AllowedCPUs= or CPUAffinity= of the unit."
-        yield CheckResult("cpus", "warn", found, remedy)
+        yield CheckResult("cpus", "warn", problem, remedy)
     else:
         known = f", {len(fast)} of them fast ({_named(fast)})" if fast else ""
         yield CheckResult("cpus", "ok", f"{len(allowed)} cores{known}")
@@ -112,7 +112,7 @@ def check_cpus(machine: Machine) -> Iterator[CheckResult]:
 def check_npu_users(machine: Machine) -> Iterator[CheckResult]:
     """Report programs that use the NPU besides this one, by name where they are known."""
     nodes = {machine.name_of(node) for node in npu_nodes(machine)}
-    found: dict[str, int] = {}
+    users: dict[str, int] = {}
     for folder in machine.glob("proc/[0-9]*"):
         process = machine.inside(folder)
         words = (machine.text(f"{process}/cmdline") or "").replace("\0", " ").lower()
@@ -120,9 +120,9 @@ def check_npu_users(machine: Machine) -> Iterator[CheckResult]:
         has_node = any(machine.link_of(machine.inside(link)) in nodes for link in machine.glob(f"{process}/fd/*"))
         if not (name or has_node) or name == _OWN:
             continue
-        found[name or (machine.text(f"{process}/comm") or "a program")] = int(folder.name)
-    if found:
-        names = ", ".join(f"{name} (process {number})" for name, number in sorted(found.items()))
+        users[name or (machine.text(f"{process}/comm") or "a program")] = int(folder.name)
+    if users:
+        names = ", ".join(f"{name} (process {number})" for name, number in sorted(users.items()))
         remedy = "Both get slower, and its memory is not there for the model; end what you do not need."
         yield CheckResult("npu users", "warn", names, remedy)
 
@@ -133,12 +133,12 @@ def check_swap(machine: Machine) -> Iterator[CheckResult]:
     if not total or free is None:
         return
     zram = "zram" in (machine.text("proc/swaps") or "")
-    found = f"{gib(total)} of {'zram' if zram else 'swap'}, {gib(total - free)} used"
+    state = f"{gib(total)} of {'zram' if zram else 'swap'}, {gib(total - free)} used"
     remedy = "The model's memory cannot be swapped out; what is used here was pushed out by something else."
     if total - free > _MEMORY_BUSY_BYTES:
-        yield CheckResult("swap", "warn", found, remedy, "ps -eo rss,comm --sort=-rss | head")
+        yield CheckResult("swap", "warn", state, remedy, "ps -eo rss,comm --sort=-rss | head")
     else:
-        yield CheckResult("swap", "info", found)
+        yield CheckResult("swap", "info", state)
 
 
 def check_model_size(machine: Machine, model: ModelReport) -> Iterator[CheckResult]:
@@ -146,11 +146,11 @@ def check_model_size(machine: Machine, model: ModelReport) -> Iterator[CheckResu
     total, available = (memory_bytes(machine, name) for name in ("MemTotal", "MemAvailable"))
     if total is None or npu.soc_of(machine) is None:
         return
-    found = f"{gib(total)} are enough for {next(text for least, text in _MODEL_SIZES if total >= least * 2**30)}"
+    state = f"{gib(total)} are enough for {next(text for least, text in _MODEL_SIZES if total >= least * 2**30)}"
     cache = model.cache_bytes_per_token
     if available is not None and model.file_bytes and cache and not model.emulated:
         room = (available - model.file_bytes - RUNTIME_BYTES) // cache // 1024 * 1024
         room = min(room, (model.file and model.file.context_tokens) or room)
         if room > 0 and needed_bytes(model.file_bytes, room, cache) <= available:
-            found += f"; {model.name} fits now with a context of {room} tokens"
-    yield CheckResult("model size", "info", found)
+            state += f"; {model.name} fits now with a context of {room} tokens"
+    yield CheckResult("model size", "info", state)

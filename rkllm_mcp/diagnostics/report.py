@@ -103,23 +103,23 @@ def _cleaned(value: Any, names: frozenset[str]) -> Any:
     if isinstance(value, str):
         return without_private(value, names)
     if isinstance(value, dict):
-        return {key: _cleaned(each, names) for key, each in cast("dict[str, Any]", value).items()}
+        return {key: _cleaned(entry, names) for key, entry in cast("dict[str, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [_cleaned(each, names) for each in cast("list[Any]", value)]
+        return [_cleaned(entry, names) for entry in cast("list[Any]", value)]
     return value
 
 
 def private_names(config: Config, machine: Machine) -> frozenset[str]:
     """Return the names of this person and machine: user, host, servers, and a model that is not in the catalogue."""
-    own = {Path.home().name, os.environ.get("USER", ""), socket.gethostname(), socket.gethostname().split(".")[0]}
-    own |= {server.name for server in config.servers}
+    private = {Path.home().name, os.environ.get("USER", ""), socket.gethostname(), socket.gethostname().split(".")[0]}
+    private |= {server.name for server in config.servers}
     model = chosen_model(config)
     if not is_catalogued(model.name):
-        own |= {model.name, model.file.name, model.file.stem, model.folder.name}
+        private |= {model.name, model.file.name, model.file.stem, model.folder.name}
     # Images name their user and host for the board or its maker; these words say nothing about a person.
     board = " ".join((*machine.strings("proc/device-tree/model"), *machine.strings("proc/device-tree/compatible")))
     common = {"root", "pi", "rock", "radxa", "user", "ubuntu", "debian", "armbian", "localhost", "files", "six"}
-    return frozenset(name for name in own if len(name) > 2 and name.lower() not in common | set(_words(board)))
+    return frozenset(name for name in private if len(name) > 2 and name.lower() not in common | set(_words(board)))
 
 
 def _words(text: str) -> list[str]:
@@ -257,8 +257,8 @@ class BoardReport:
             ) from None
 
     def _doctor(self, result: dict[str, Any], _on_step: OnStep) -> None:
-        findings = [asdict(each) for each in diagnose(self.config) if each.name in _SHOWN_CHECKS]
-        result["findings"] = [{key: each[key] for key in ("name", "status", "found")} for each in findings]
+        findings = [asdict(finding) for finding in diagnose(self.config) if finding.name in _SHOWN_CHECKS]
+        result["findings"] = [{key: finding[key] for key in ("name", "status", "found")} for finding in findings]
         result["servers"] = len(self.config.active_servers)
 
     def _probe(self, result: dict[str, Any], on_step: OnStep) -> None:
@@ -277,8 +277,8 @@ class BoardReport:
         for entry, measured in lengths:
             entry["prefill_tokens_per_s"] = measured.prefill_tokens_per_s
             entry["decode_tokens_per_s"] = measured.decode_tokens_per_s
-        shown = ("loading", "lengths", "delivery", "busy", "prompts", "dialogue", "notes")
-        result |= {key: values[key] for key in shown}
+        sections = ("loading", "lengths", "delivery", "busy", "prompts", "dialogue", "notes")
+        result |= {key: values[key] for key in sections}
         result["context_tokens"] = report.machine.context_tokens
         self.values.setdefault("runtime", {"version": report.machine.runtime})
         hottest = system.hottest(Machine())
@@ -304,10 +304,10 @@ class BoardReport:
         try:
             anyio.run(ask_all)
         finally:
-            left = len(keys) - len(outcomes)
+            remaining = len(keys) - len(outcomes)
             result["outcomes"] = [asdict(outcome) for outcome in outcomes.values()]
             result["counts"] = figures([*outcomes.values()])
-            result["left"] = left
+            result["left"] = remaining
 
 
 def _rate(value: float | None) -> str:
@@ -318,9 +318,9 @@ def settled_unknowns(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the open questions of docs/performance.md that a report settles, with what it found."""
     facts: Mapping[str, Any] = values["parts"].get("probe", {}).get("facts", {})
     return [
-        (title, "; ".join(f"{FACTS[name].partition(' {')[0]}: {text_of_fact(facts[name])}" for name in known))
+        (title, "; ".join(f"{FACTS[name].partition(' {')[0]}: {text_of_fact(facts[name])}" for name in known_facts))
         for title, names in UNKNOWNS.items()
-        if (known := [name for name in names if name in facts])
+        if (known_facts := [name for name in names if name in facts])
     ]
 
 
@@ -331,15 +331,17 @@ def figures_of(values: Mapping[str, Any]) -> dict[str, str]:
     facts: Mapping[str, Any] = probe.get("facts") or {}
     lengths: list[dict[str, Any]] = bench.get("lengths") or []
     # The longest up to 512 tokens, as publishers measure.
-    short = sorted((each for each in lengths if each["prompt_tokens"] <= 512), key=lambda one: one["prompt_tokens"])
+    short = sorted(
+        (length for length in lengths if length["prompt_tokens"] <= 512), key=lambda row: row["prompt_tokens"]
+    )
     length: dict[str, Any] = short[-1] if short else {}
     dialogue: Mapping[str, Any] = bench.get("dialogue") or {}
     questions: list[dict[str, Any]] = dialogue.get("here", [])
     start: Mapping[str, float] = dialogue.get("start") or {}
     counts: Mapping[str, float] = trial.get("counts") or {}
-    asked = int(counts.get("with a tool", 0) + counts.get("without", 0))
+    calls = int(counts.get("with a tool", 0) + counts.get("without", 0))
     useful = int(counts.get("useful", 0) + counts.get("answered", 0))
-    read, prompt = (sum(each[key] or 0 for each in questions) for key in ("read_tokens", "prompt_tokens"))
+    read, prompt = (sum(question[key] or 0 for question in questions) for key in ("read_tokens", "prompt_tokens"))
     loading: Mapping[str, float] = bench.get("loading") or {}
     return {
         "prefill tokens/s": _rate(length.get("prefill_tokens_per_s")),
@@ -353,7 +355,7 @@ def figures_of(values: Mapping[str, Any]) -> dict[str, str]:
         "logits step ms": _rate(facts.get("logits_step_ms")),
         "memory MB": _rate(loading.get("peak_memory_mb")),
         "°C after": "-" if bench.get("celsius_after") is None else f"{bench['celsius_after']}",
-        "useful answers": f"{useful} of {asked}" if asked else "-",
+        "useful answers": f"{useful} of {calls}" if calls else "-",
     }
 
 
@@ -375,17 +377,17 @@ def page_of(values: Mapping[str, Any]) -> str:
         "°C before": board["celsius"],
         "rkllm-mcp": f"{values['rkllm_mcp']}, {values['date']}",
     }
-    lines += ["| | |", "|---|---|", *(f"| {key} | {'-' if each is None else each} |" for key, each in about.items())]
+    lines += ["| | |", "|---|---|", *(f"| {key} | {'-' if entry is None else entry} |" for key, entry in about.items())]
     lines += ["", "## Figures", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {text} |" for name, text in figures_of(values).items()]
     lines += _trouble(parts)
     if settled := settled_unknowns(values):
         lines += ["", "## Open questions of docs/performance.md", "", "| asked | here |", "|---|---|"]
-        lines += [f"| {title} | {_cell(found)} |" for title, found in settled]
+        lines += [f"| {title} | {_cell(facts_text)} |" for title, facts_text in settled]
     seconds = ", ".join(f"{name} {part['seconds']:.0f} s" for name, part in parts.items())
-    left = [name for name in PARTS if name not in parts or parts[name].get("left")]
+    missing = [name for name in PARTS if name not in parts or parts[name].get("left")]
     lines += ["", f"Measured in: {seconds or 'nothing yet'}."]
-    lines += [f"Still to come: {', '.join(left)}."] if left else []
+    lines += [f"Still to come: {', '.join(missing)}."] if missing else []
     return "\n".join([*lines, ""])
 
 

@@ -54,8 +54,8 @@ def call(name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
     result = _RESULTS[name]
     if isinstance(result, str):
         return result, False
-    named = {key: value if text == "{value}" else text for key, text in result.items()}
-    return json.dumps(named, ensure_ascii=False), False
+    fields = {key: value if text == "{value}" else text for key, text in result.items()}
+    return json.dumps(fields, ensure_ascii=False), False
 
 
 async def _list_tools(_context: Any, _params: Any) -> ListToolsResult:

@@ -215,8 +215,8 @@ def judge(
     """Return the outcome of a turn: ``shown`` is all that a person saw, ``text`` what is after the last call."""
     turn = task.turns[number]
     outcome = TrialOutcome("", turn.question, task.set, task.kind, task.language, turn.needs_tool, text=text)
-    outcome.calls = [[each.name, dict(each.arguments), each.result[:300], each.is_error] for each in made]
-    fitting = [each for each in (*earlier, *made) if not turn.tools or each.name in turn.tools]
+    outcome.calls = [[call.name, dict(call.arguments), call.result[:300], call.is_error] for call in made]
+    fitting = [call for call in (*earlier, *made) if not turn.tools or call.name in turn.tools]
     is_answer = bool(text.strip()) and text.strip() not in _NO_ANSWERS
     outcome.call_shown = _CALL.search(shown) is not None
     outcome.internal_shown = _INTERNAL.search(shown) is not None
@@ -224,9 +224,9 @@ def judge(
     if turn.needs_tool:
         outcome.called = bool(fitting)
         if task.set == "six":
-            outcome.right = any(has_argument(turn, each.arguments) for each in fitting)
+            outcome.right = any(has_argument(turn, call.arguments) for call in fitting)
         else:
-            outcome.right = any(matches(turn.result or turn.answer, each.result, began) for each in fitting)
+            outcome.right = any(matches(turn.result or turn.answer, call.result, began) for call in fitting)
         needed = outcome.right if turn.result else outcome.called or task.kind in _CHECKED_BY_ANSWER
         is_answer = matches(turn.answer, text, began) and needed
     outcome.useful = is_answer and not outcome.call_shown and not outcome.internal_shown
@@ -238,23 +238,23 @@ async def ask(
 ) -> TrialOutcome:
     """Ask the product a question."""
     began, started = datetime.now().astimezone(), time.monotonic()
-    made: dict[str, MadeCall] = {}
-    shown, text = "", ""
+    calls: dict[str, MadeCall] = {}
+    answer_text, text = "", ""
     usages: list[Usage] = []
     async with aclosing(app.reply(conversation, task.turns[number].question, GREEDY)) as events:
         async for event in events:
             if isinstance(event, Text):
                 text += event.text
-                shown += event.text
+                answer_text += event.text
             elif isinstance(event, ToolCallDetected):
-                made[event.id] = MadeCall(event.name, event.arguments)
+                calls[event.id] = MadeCall(event.name, event.arguments)
                 text = ""
-            elif isinstance(event, ToolFinished) and event.id in made:
-                made[event.id].result, made[event.id].is_error = event.text, event.is_error
+            elif isinstance(event, ToolFinished) and event.id in calls:
+                calls[event.id].result, calls[event.id].is_error = event.text, event.is_error
             elif isinstance(event, Usage):
                 usages.append(event)
-    outcome = judge(task, number, [*made.values()], shown, text, began, progress.calls)
-    progress.calls += made.values()
+    outcome = judge(task, number, [*calls.values()], answer_text, text, began, progress.calls)
+    progress.calls += calls.values()
     outcome.rounds, outcome.seconds = len(usages), round(time.monotonic() - started, 1)
     outcome.first_prompt = usages[0].prompt_tokens if usages else 0
     for usage in usages:
@@ -300,10 +300,10 @@ async def ask_with_six_tools(
         answer.text = message["content"] or ""
         if not message.get("tool_calls"):
             break
-        for each in message["tool_calls"]:
-            name, arguments = each["function"]["name"], _arguments(each["function"]["arguments"])
+        for wire_call in message["tool_calls"]:
+            name, arguments = wire_call["function"]["name"], _arguments(wire_call["function"]["arguments"])
             answer.calls.append(MadeCall(name, arguments, call(name, arguments)[0]))
-            messages.append({"role": "tool", "tool_call_id": each["id"], "content": answer.calls[-1].result})
+            messages.append({"role": "tool", "tool_call_id": wire_call["id"], "content": answer.calls[-1].result})
     answer.seconds = time.monotonic() - started
     return answer
 
@@ -343,22 +343,22 @@ async def _round_of_service(
                     answer.cached_tokens = (answer.cached_tokens or 0) + int(cached)
             for choice in chunk.get("choices") or ():
                 delta = as_mapping(choice.get("delta"))
-                said = delta.get("content") or delta.get("reasoning_content") or delta.get("tool_calls")
-                if said and answer.first_token_ms is None:
+                content = delta.get("content") or delta.get("reasoning_content") or delta.get("tool_calls")
+                if content and answer.first_token_ms is None:
                     answer.first_token_ms = (time.monotonic() - started) * 1000
                 text += delta.get("content") or ""
                 for part in delta.get("tool_calls") or ():
                     _add_part(calls.setdefault(part.get("index") or 0, {}), part)
     message: dict[str, Any] = {"role": "assistant", "content": text or None}
     if calls:
-        message["tool_calls"] = [{"type": "function", **each} for _, each in sorted(calls.items())]
+        message["tool_calls"] = [{"type": "function", **wire_call} for _, wire_call in sorted(calls.items())]
     return message
 
 
-def _add_part(made: dict[str, Any], part: Mapping[str, Any]) -> None:
+def _add_part(wire_call: dict[str, Any], part: Mapping[str, Any]) -> None:
     """Add a streamed part to a call."""
-    made["id"] = made.get("id") or part.get("id") or ""
-    function = made.setdefault("function", {"name": "", "arguments": ""})
+    wire_call["id"] = wire_call.get("id") or part.get("id") or ""
+    function = wire_call.setdefault("function", {"name": "", "arguments": ""})
     for key in function:
         function[key] += as_mapping(part.get("function")).get(key) or ""
 
@@ -412,7 +412,7 @@ def figures(outcomes: Sequence[TrialOutcome]) -> dict[str, float]:
         "first prompt": round(sum(outcome.first_prompt for outcome in first) / max(1, len(first))),
         "read, first": round(sum(outcome.prefilled for outcome in first) / max(1, len(first))),
         "read, later": round(sum(outcome.prefilled for outcome in later) / max(1, len(later))),
-        "read over new": round(sum(each.prefilled for each in later) / max(1, sum(each.new for each in later)), 2),
+        "read over new": round(sum(turn.prefilled for turn in later) / max(1, sum(turn.new for turn in later)), 2),
     }
 
 

@@ -114,8 +114,8 @@ async def keep_said(memories: Memories, question: str, conversation: Conversatio
 
 def event_of(rows: Sequence[MemoryRow], *, is_new: bool = False) -> MemoriesUsed:
     """Return the event that shows rows."""
-    shown = [RememberedRow(id=row.id, text=row.text, source=row.source) for row in rows]
-    return MemoriesUsed(shown, is_new)
+    shown_rows = [RememberedRow(id=row.id, text=row.text, source=row.source) for row in rows]
+    return MemoriesUsed(shown_rows, is_new)
 
 
 async def recall(
@@ -124,24 +124,26 @@ async def recall(
     """Return the rows that a question is probably about and that have room in its turn; none if the store is away."""
     words = without_files(question)[:_MOST_COMPARED_CHARS]
     systems = (message.context for message in conversation.messages if message.role == "system")
-    known = next(systems, "").split("\n")
+    known_lines = next(systems, "").split("\n")
     try:
-        kept = await memories.kept()
+        memory_rows = await memories.kept()
     except StoreError as error:
         logger.info("nothing is recalled: %s", error)
         return []
     # Without those that the model reads anyway.
-    rows = [row for row in kept if f"- {row.text}" not in known and row.text not in words]
+    rows = [row for row in memory_rows if f"- {row.text}" not in known_lines and row.text not in words]
     if not rows:
         return []
     # Loaded with the first row: most people have none at first.
     from rkllm_mcp.memory.recall import recalled_rows
 
-    found = recalled_rows(words, rows)
-    while found and count_tokens(f"{recalled_block(found, language_of_text(question))}\n\n") > MOST_RECALLED_TOKENS:
-        found.pop()
-    memories.note_used(found)
-    return found
+    recalled = recalled_rows(words, rows)
+    while (
+        recalled and count_tokens(f"{recalled_block(recalled, language_of_text(question))}\n\n") > MOST_RECALLED_TOKENS
+    ):
+        recalled.pop()
+    memories.note_used(recalled)
+    return recalled
 
 
 async def forget_erased(memories: Memories, conversation: Conversation) -> None:
@@ -150,14 +152,14 @@ async def forget_erased(memories: Memories, conversation: Conversation) -> None:
     if not (sent or conversation.known_rows):
         return
     try:
-        kept = {row.text for row in await memories.kept()}
+        texts = {row.text for row in await memories.kept()}
     except StoreError as error:
         logger.info("erased rows are not looked for: %s", error)
         return
     for text in dict.fromkeys((*sent, *conversation.known_rows)):
-        if text not in kept:
+        if text not in texts:
             erase_row(conversation, text)
-    conversation.known_rows = tuple(text for text in conversation.known_rows if text in kept)
+    conversation.known_rows = tuple(text for text in conversation.known_rows if text in texts)
 
 
 async def know_person(
@@ -190,14 +192,14 @@ async def know_person(
 
 def find_rows(rows: Sequence[MemoryRow], names: Sequence[str]) -> list[MemoryRow]:
     """Return the rows whose ids begin with these names, or whose text is one of them; a UsageError for none."""
-    found: list[MemoryRow] = []
+    chosen: list[MemoryRow] = []
     for name in names:
         matching = [row for row in rows if name and (row.id.startswith(name) or row.text.casefold() == name.casefold())]
         if len(matching) != 1:
             problem = f"several rows begin with {name!r}" if matching else f"nothing is remembered as {name!r}"
             raise UsageError(f"{problem}; 'rkllm-mcp memory list' shows the ids")
-        found += matching
-    return found
+        chosen += matching
+    return chosen
 
 
 def erase_row(conversation: Conversation, text: str) -> None:

@@ -106,20 +106,20 @@ class Proposals:
 
     async def propose(self, conversation: Conversation, model: AsideModel) -> None:
         """Ask for facts that are new, and store those that were said."""
-        said = self._said.get(conversation.id, [])
+        messages = self._said.get(conversation.id, [])
         if not self._is_on() or conversation.id not in self._new:
             return
         rows = await self._memories.all()
         if sum(row.state == "proposed" for row in rows) >= MOST_WAITING:
             return
-        request = translate("model.proposals", language_of_text(said[-1]))
+        request = translate("model.proposals", language_of_text(messages[-1]))
         turn = await model.aside(conversation, request, MOST_GENERATED, MOST_PREFILLED, self._add_usage)
         if turn is None:
             return
         self._new.discard(conversation.id)
         if turn.calls or turn.failures:
             return
-        for fact in facts_in(turn.message.text, said, is_cut=turn.is_cut):
+        for fact in facts_in(turn.message.text, messages, is_cut=turn.is_cut):
             if fact.casefold() in self._proposed or any(is_said(fact, row.text) for row in rows):
                 continue
             self._proposed.add(fact.casefold())

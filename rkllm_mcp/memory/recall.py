@@ -47,20 +47,20 @@ def _topics() -> tuple[Mapping[str, frozenset[int]], Sequence[tuple[str, int]]]:
     japanese: list[tuple[str, int]] = []
     lines = [line for line in _TOPICS.read_text("utf-8").splitlines() if line and not line.startswith("#")]
     for number, line in enumerate(lines):
-        words, others = ([word.strip() for word in part.split(",")] for part in line.split("|"))
+        words, other_words = ([word.strip() for word in part.split(",")] for part in line.split("|"))
         for word in words:
             english.setdefault(stem(word), set()).add(number)
-        japanese += [(word, number) for word in others]
+        japanese += [(word, number) for word in other_words]
     return {word: frozenset(topics) for word, topics in english.items()}, sorted(
-        japanese, key=lambda each: -len(each[0])
+        japanese, key=lambda entry: -len(entry[0])
     )
 
 
 def _topics_of(text: str) -> set[int]:
     """Return the topics of a text in lower case."""
     english, japanese = _topics()
-    found = {topic for word in _LATIN.findall(text) for topic in english.get(stem(word), ())}
-    return found | {topic for word, topic in japanese if word in text}
+    topics = {topic for word in _LATIN.findall(text) for topic in english.get(stem(word), ())}
+    return topics | {topic for word, topic in japanese if word in text}
 
 
 class _Row:
@@ -94,24 +94,24 @@ def probabilities_of(question: str, texts: Sequence[str]) -> list[float]:
     if not total:
         return [0.0] * len(texts)
     is_personal = _PERSONAL_WORDS.search(plain) is not None
-    found: list[float] = []
+    probabilities: list[float] = []
     for text in texts:
         row = _Row(text)
         matched = sum(weight * row.share_of(word) for word, weight in weights.items())
         if not matched:
-            found.append(0.0)
+            probabilities.append(0.0)
             continue
         odds = _NONE + _COVERED * matched / total + _MATCHED * min(matched, _MOST_MATCHED) + _PERSONAL * is_personal
-        found.append(1 / (1 + math.exp(-odds)))
-    return found
+        probabilities.append(1 / (1 + math.exp(-odds)))
+    return probabilities
 
 
 def recalled_rows(question: str, rows: Sequence[MemoryRow]) -> list[MemoryRow]:
     """Return the rows that a question is probably about, at most ``MOST_RECALLED``, the most probable first."""
-    found = sorted(
-        zip(probabilities_of(question, [row.text for row in rows]), rows, strict=True), key=lambda each: -each[0]
+    likely = sorted(
+        zip(probabilities_of(question, [row.text for row in rows]), rows, strict=True), key=lambda rated: -rated[0]
     )
-    if not found or found[0][0] < LIKELY:
+    if not likely or likely[0][0] < LIKELY:
         return []
-    least = _OTHERS * found[0][0]
-    return [row for probability, row in found[:MOST_RECALLED] if probability >= max(LIKELY, least)]
+    least = _OTHERS * likely[0][0]
+    return [row for probability, row in likely[:MOST_RECALLED] if probability >= max(LIKELY, least)]

@@ -144,8 +144,8 @@ def statement_in(message: str) -> Statement | None:
     spans = [match.span() for match in _SENTENCE.finditer(masked) if match[0].strip()]
     for index, (start, end) in enumerate(spans):
         sentence = masked[start:end]
-        if (place := _fact_in(sentence)) is not None:
-            fact, used = text[start + place[0] : start + place[1]], (start, end)
+        if (span := _fact_in(sentence)) is not None:
+            fact, used = text[start + span[0] : start + span[1]], (start, end)
         elif not _is_request_alone(sentence) or len(spans) == 1:
             continue
         elif index == 0:
@@ -156,8 +156,8 @@ def statement_in(message: str) -> Statement | None:
             begin = spans[0 if is_told else index - 1][0]
             fact, used = text[begin:start], (begin, end)
         if is_fact(fact := _trimmed(fact)):
-            rest = f"{text[: used[0]].strip()} {text[used[1] :].strip()}".strip()
-            return Statement(row_text(fact), rest)
+            remainder = f"{text[: used[0]].strip()} {text[used[1] :].strip()}".strip()
+            return Statement(row_text(fact), remainder)
     return None
 
 
@@ -229,8 +229,10 @@ def is_fact(fact: str) -> bool:
 def is_said(text: str, question: str) -> bool:
     """Return True if a text has words of its own and each of them is in a question."""
     words, _ = own_words(text)
-    said = question.casefold()
+    question_text = question.casefold()
     return bool(words) and all(
-        re.search(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])", said) if word.isascii() else word in said
+        re.search(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])", question_text)
+        if word.isascii()
+        else word in question_text
         for word in words
     )

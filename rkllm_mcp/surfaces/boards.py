@@ -122,8 +122,8 @@ async def _board_status(name: str, board: BoardSection, headers: Mapping[str, st
                 return BoardStatus(name, board.address, False, "unreadable: it gives no reason")
             return BoardStatus(name, board.address, False, readiness.error.message)
         state = f"ready, but the storage fails: {readiness.storage}" if readiness.storage else "ready"
-        if behind := readiness.behind:
-            state += f" ({behind.entries} changes wait for the database, {behind.seconds:.0f} s)"
+        if delay := readiness.behind:
+            state += f" ({delay.entries} changes wait for the database, {delay.seconds:.0f} s)"
         if not shown.is_success:
             if not board.key and secret is not None:
                 state += " (it has another boards_secret, or its clock is wrong; 'rkllm-mcp boards join' there)"
@@ -227,8 +227,8 @@ def _validate(model: type[ModelT], value: object) -> ModelT:
         return model.model_validate_json(json.dumps(value))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"][:4]))[:100]
-        raise AnswerRefusedError(f"{place or 'its answer'}: {first['msg'][:100]}") from None
+        field = ".".join(map(str, first["loc"][:4]))[:100]
+        raise AnswerRefusedError(f"{field or 'its answer'}: {first['msg'][:100]}") from None
 
 
 def named_boards(config: Config) -> dict[str, BoardSection]:
@@ -255,8 +255,8 @@ async def models_of(
     async def ask(name: str, board: BoardSection) -> None:
         try:
             [answer] = await _ask_board(board, (path,), headers, secret, _LIST_LIMITS)
-            listed = as_mapping(read_json(answer.content) if answer.is_success else None)
-            if len(entries := as_list(listed.get(field))) <= _MOST_MODELS:
+            models = as_mapping(read_json(answer.content) if answer.is_success else None)
+            if len(entries := as_list(models.get(field))) <= _MOST_MODELS:
                 lists[name] = [_validate(entry, value) for value in entries]
         except (httpx2.HTTPError, AnswerRefusedError):
             return

@@ -126,7 +126,7 @@ class JoinKeys:
     def _crypt(self, text: bytes) -> bytes:
         blocks = range(0, len(text), _HASH_BYTES)
         stream = b"".join(hmac.digest(self._cipher, start.to_bytes(8, "big"), "sha256") for start in blocks)
-        return bytes(one ^ other for one, other in zip(text, stream, strict=False))
+        return bytes(byte ^ other for byte, other in zip(text, stream, strict=False))
 
 
 def new_boards_secret() -> str:

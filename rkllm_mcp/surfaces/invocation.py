@@ -205,8 +205,8 @@ class Session:
         """
 
         def show_kept() -> None:
-            kept, self._kept = self._kept or [], None
-            for text in kept:
+            lines, self._kept = self._kept or [], None
+            for text in lines:
                 self.status(text)
 
         self._kept = None if are_shown else []

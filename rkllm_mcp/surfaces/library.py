@@ -266,11 +266,15 @@ class AsyncAssistant:
         if not self._tools:
             return self._config
         servers = self._config.servers
-        taken = {server.name for server in servers}
-        name = next(each for each in ("python", "python_functions", "functions_of_this_program") if each not in taken)
+        used_names = {server.name for server in servers}
+        name = next(
+            candidate
+            for candidate in ("python", "python_functions", "functions_of_this_program")
+            if candidate not in used_names
+        )
         # The program that adds a function wants it called, so no approval is needed.
-        own = BuiltinServer(name=name, tools=tuple(self._tools), approve="never")
-        return self._config.model_copy(update={"servers": (own, *servers)})
+        own_server = BuiltinServer(name=name, tools=tuple(self._tools), approve="never")
+        return self._config.model_copy(update={"servers": (own_server, *servers)})
 
 
 class Chat:

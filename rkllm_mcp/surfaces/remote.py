@@ -217,12 +217,12 @@ class RemoteHost:
 
     async def models(self) -> Mapping[str, ListedModel]:
         """See ``ChatHost.models``."""
-        listed = (await self._send("GET", "/v1/models"))["data"]
+        entries = (await self._send("GET", "/v1/models"))["data"]
         return {
-            each["id"]: ListedModel(
-                each["id"], tuple(each["capabilities"]), each["context_tokens"], "", is_loaded=each["loaded"]
+            entry["id"]: ListedModel(
+                entry["id"], tuple(entry["capabilities"]), entry["context_tokens"], "", is_loaded=entry["loaded"]
             )
-            for each in listed
+            for entry in entries
         }
 
     async def load_model(self, name: str) -> None:
@@ -253,8 +253,8 @@ class RemoteHost:
             await self._send("PATCH", f"/v1/conversations/{conversation.id}", {"system": text})
         # One that is not stored goes on under a new id, with what was said.
         self._known.pop(conversation.id, None)
-        others = [message for message in conversation.messages if message.role != "system"]
-        conversation.replace([Message("system", text), *others])
+        remaining = [message for message in conversation.messages if message.role != "system"]
+        conversation.replace([Message("system", text), *remaining])
         conversation.own_system = text
 
     # --- answers ------------------------------------------------------------------------------------------------------
@@ -290,14 +290,16 @@ class RemoteHost:
         answer: _RunningAnswer,
     ) -> None:
         """Feed the events of an answer to ``queue``; the last one is an ``End``."""
-        asked = Message("user", question if isinstance(question, str) else question.name, pictures=options.pictures)
-        own_id, said = conversation.id, _Said(asked)
+        question_message = Message(
+            "user", question if isinstance(question, str) else question.name, pictures=options.pictures
+        )
+        own_id, spoken = conversation.id, _Said(question_message)
         end = End("cancelled")
 
         def feed(event: Event) -> None:
             nonlocal end
             answer.prefill = event if isinstance(event, Prefill) else None
-            said.note(event)
+            spoken.note(event)
             if isinstance(event, (Approval, Elicitation)):
                 self._questions[event.id] = anyio.Event()
             elif isinstance(event, QuestionAnswered):
@@ -323,9 +325,9 @@ class RemoteHost:
                 except (GenerationError, ToolboxError) as error:
                     end = End("cancelled") if answer.is_cancelled else End("failed", str(error))
             with anyio.CancelScope(shield=True), suppress(StoreError):
-                await self._note_answer(conversation, said, end, is_prompt=not isinstance(question, str))
+                await self._note_answer(conversation, spoken, end, is_prompt=not isinstance(question, str))
         finally:
-            for question_id in said.questions:
+            for question_id in spoken.questions:
                 self._questions.pop(question_id, anyio.Event()).set()
             for known_id in {own_id, conversation.id}:
                 self._answers.pop(known_id, None)
@@ -338,7 +340,7 @@ class RemoteHost:
     ) -> dict[str, Any]:
         """Return the body of /v1/execute for a question."""
         model = options.model
-        others = {"max_tokens": model.max_new_tokens, "thinking": model.thinking}
+        further = {"max_tokens": model.max_new_tokens, "thinking": model.thinking}
         body: dict[str, Any] = {
             "approvals": options.approvals,
             "tokens": dict(options.tokens),
@@ -347,7 +349,7 @@ class RemoteHost:
             "memory": options.memory,
             "options": {
                 **model.sampling.values_by_option(),
-                **{name: value for name, value in others.items() if value is not None},
+                **{name: value for name, value in further.items() if value is not None},
             },
             "model": self._asked_model,
             "force_tool": model.forced_tool,
@@ -374,7 +376,7 @@ class RemoteHost:
         ]
         return body | {"history": history, "system": conversation.own_system}
 
-    async def _note_answer(self, conversation: Conversation, said: _Said, end: End, *, is_prompt: bool) -> None:
+    async def _note_answer(self, conversation: Conversation, spoken: _Said, end: End, *, is_prompt: bool) -> None:
         """Add what was said to the copy of the conversation, and note how much of it is stored."""
         if conversation.id in self._answers:
             stored = await self.store.conversations.get(self.tenant, conversation.id)
@@ -383,10 +385,10 @@ class RemoteHost:
             if stored is not None and is_prompt:
                 conversation.messages[:] = self.resume(stored).messages
             else:
-                conversation.messages += said.messages()
+                conversation.messages += spoken.messages()
             conversation.kept_turns = len(stored.turns) if stored is not None else 0
             if stored is not None and stored.turns and stored.turns[-1].ending == "interrupted":
-                conversation.broken_off = tuple(said.messages()[:1])
+                conversation.broken_off = tuple(spoken.messages()[:1])
             if end.reason != "failed":
                 self._known[conversation.id] = list(conversation.messages)
 
@@ -449,24 +451,24 @@ class RemoteHost:
 
     async def servers(self) -> Sequence[ListedServer]:
         """See ``ChatHost.servers``."""
-        listed = (await self._send("GET", "/v1/servers"))["servers"]
-        self._servers = [server["name"] for server in listed]
+        entries = (await self._send("GET", "/v1/servers"))["servers"]
+        self._servers = [server["name"] for server in entries]
         return [
             ListedServer(server["name"], server["state"], server["tools"], server["error"], server["enabled"])
-            for server in listed
+            for server in entries
         ]
 
     async def tools(self, *, disabled: bool = False) -> Sequence[ToolSpec]:
         """See ``ChatHost.tools``."""
-        listed = (await self._send("GET", "/v1/tools"))["tools"]
-        return [_tool_of(tool) for tool in listed if tool["enabled"] != disabled]
+        entries = (await self._send("GET", "/v1/tools"))["tools"]
+        return [_tool_of(tool) for tool in entries if tool["enabled"] != disabled]
 
     async def find_tool(self, name: str) -> ToolSpec | str:
         """See ``ChatHost.find_tool``."""
         tools = [*await self.tools(), *await self.tools(disabled=True)]
-        found = next((tool for tool in tools if name in (tool.name, tool.qualified_name)), None)
+        match = next((tool for tool in tools if name in (tool.name, tool.qualified_name)), None)
         close = difflib.get_close_matches(name, [tool.name for tool in tools], n=1)
-        return found or (close[0] if close else "")
+        return match or (close[0] if close else "")
 
     async def switch(self, name: str, *, is_on: bool) -> tuple[str, str | None]:
         """See ``ChatHost.switch``."""
@@ -513,7 +515,11 @@ class RemoteHost:
         """See ``ChatHost.conversation_grants``."""
         query = {"conversation": conversation_id}
         permissions = (await self._send("GET", "/v1/approvals/lasting", query=query))["permissions"]
-        return [(each["server"], each["tool"]) for each in permissions if each["kind"] == "conversation"]
+        return [
+            (permission["server"], permission["tool"])
+            for permission in permissions
+            if permission["kind"] == "conversation"
+        ]
 
     async def forget_conversation_grant(self, conversation_id: str, server: str, tool: str) -> None:
         """See ``ChatHost.forget_conversation_grant``."""
@@ -527,9 +533,9 @@ class RemoteHost:
     ) -> tuple[Sequence[Resource], Sequence[ResourceTemplate]]:
         """See ``ChatHost.readable``."""
         del context
-        listed = await self._send("GET", "/v1/resources")
-        resources = [Resource(**each) for each in listed["resources"] if server in (None, each["server"])]
-        templates = [ResourceTemplate(**each) for each in listed["templates"] if server in (None, each["server"])]
+        offers = await self._send("GET", "/v1/resources")
+        resources = [Resource(**entry) for entry in offers["resources"] if server in (None, entry["server"])]
+        templates = [ResourceTemplate(**entry) for entry in offers["templates"] if server in (None, entry["server"])]
         return resources, templates
 
     async def read_resource(self, reference: str, context: CallContext) -> ResourceContent:
@@ -544,16 +550,16 @@ class RemoteHost:
     async def prompts(self, server: str | None, context: CallContext) -> Sequence[PromptTemplate]:
         """See ``ChatHost.prompts``."""
         del context
-        listed = (await self._send("GET", "/v1/prompts"))["prompts"]
+        entries = (await self._send("GET", "/v1/prompts"))["prompts"]
         return [
             PromptTemplate(
-                each["server"],
-                each["name"],
-                each["description"],
-                tuple(PromptArgument(**argument) for argument in each["arguments"]),
+                entry["server"],
+                entry["name"],
+                entry["description"],
+                tuple(PromptArgument(**argument) for argument in entry["arguments"]),
             )
-            for each in listed
-            if server in (None, each["server"])
+            for entry in entries
+            if server in (None, entry["server"])
         ]
 
     async def complete_prompt(
@@ -607,12 +613,12 @@ class _Said:
     def messages(self) -> list[Message]:
         """Return the question and the rounds of model and tools."""
         messages = [self.question]
-        for each in self._rounds:
-            if each.texts or each.calls:
-                text, thinking = "".join(each.texts), "".join(each.thoughts)
-                messages.append(Message("assistant", text, tuple(each.calls), thinking=thinking))
-            if each.results:
-                messages.append(Message("tool", results=tuple(each.results)))
+        for round_messages in self._rounds:
+            if round_messages.texts or round_messages.calls:
+                text, thinking = "".join(round_messages.texts), "".join(round_messages.thoughts)
+                messages.append(Message("assistant", text, tuple(round_messages.calls), thinking=thinking))
+            if round_messages.results:
+                messages.append(Message("tool", results=tuple(round_messages.results)))
         return messages
 
 
@@ -643,9 +649,9 @@ def _message_of(response: httpx2.Response) -> str:
 
 async def _events_of(response: httpx2.Response) -> AsyncGenerator[Event, None]:
     """Yield the events of a stream of records; a GenerationError for a failure that ends it."""
-    rest = b""
+    remainder = b""
     async for piece in response.aiter_bytes():
-        *lines, rest = (rest + piece).split(b"\n")
+        *lines, remainder = (remainder + piece).split(b"\n")
         for line in lines:
             if not line.startswith(b"data: "):
                 continue

@@ -124,17 +124,17 @@ def running_services(state: Path | None = None) -> list[RunningService]:
 
     The latest is the first.
     """
-    found: list[tuple[int, RunningService]] = []
+    services: list[tuple[int, RunningService]] = []
     folder = (state or state_folder()) / _FOLDER
     for path in folder.glob("*.json") if folder.is_dir() else ():
         with suppress(OSError, ValueError, TypeError), path.open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                found.append((os.fstat(file.fileno()).st_mtime_ns, RunningService(**json.loads(file.read()))))
+                services.append((os.fstat(file.fileno()).st_mtime_ns, RunningService(**json.loads(file.read()))))
             else:
                 path.unlink(missing_ok=True)
-    return [service for _, service in sorted(found, key=lambda each: each[0], reverse=True)]
+    return [service for _, service in sorted(services, key=lambda entry: entry[0], reverse=True)]
 
 
 def service_for(config: Config) -> RunningService | None:

@@ -25,8 +25,8 @@ _SHOWN_TOOL_CHARS = 120
 
 def tool_table(tools: Sequence[ToolSpec], terminal: Terminal) -> str:
     """Return tools as a table: name, server, beginning of the description."""
-    told = [tool.in_language(terminal.language) for tool in tools]
-    rows = [(tool.name, tool.server, shorten(first_line(tool.description), _SHOWN_TOOL_CHARS)) for tool in told]
+    translated = [tool.in_language(terminal.language) for tool in tools]
+    rows = [(tool.name, tool.server, shorten(first_line(tool.description), _SHOWN_TOOL_CHARS)) for tool in translated]
     return terminal.table(("NAME", "SERVER", "DESCRIPTION"), rows)
 
 

@@ -304,8 +304,8 @@ class Terminal:
             self._write(other, "\n", "")
         # A line ends after its style: what shows progress meanwhile writes line by line.
         line = text.removesuffix("\n")
-        shown = f"{apply_style(line, style)}{text[len(line) :]}" if line and wants_color(stream(), self._env) else text
-        self._write_to(stream, shown)
+        styled = f"{apply_style(line, style)}{text[len(line) :]}" if line and wants_color(stream(), self._env) else text
+        self._write_to(stream, styled)
         self._open = None if text.endswith("\n") else stream
 
     def _write_to(self, stream: Callable[[], TextIO], text: str) -> None:

@@ -197,14 +197,14 @@ def measure_logits_steps(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
             raise InconclusiveError(f"rkllm_run returned {steps[-1].status} and brought no logits")
     keeps_cache = spares(first, subject.run([*base, *tail, *tail[:1]], 1), len(base))
     subject.clear()
-    whole = subject.run([*base, *tail], 1, mode=RKLLM_INFER_GET_LOGITS)
+    whole_run = subject.run([*base, *tail], 1, mode=RKLLM_INFER_GET_LOGITS)
     subject.clear()
     facts: Facts = {
         "logits_step_ms": round(statistics.median(step.rows_ms for step in steps), 3),
         "logits_step_rows": steps[-1].logits[-1].count,
     }
-    if whole.logits:
-        facts["logits_step_is_wrong"] = not _have_same_direction(steps[-1].logits[-1].last, whole.logits[-1].last)
+    if whole_run.logits:
+        facts["logits_step_is_wrong"] = not _have_same_direction(steps[-1].logits[-1].last, whole_run.logits[-1].last)
     if keeps_cache is None:
         raise InconclusiveError("this runtime counts no tokens, and its prefill is too quick to be timed", facts)
     return {**facts, "logits_step_keeps_cache": keeps_cache}

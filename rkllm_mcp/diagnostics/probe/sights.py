@@ -79,10 +79,10 @@ def _watch_second_picture(subject: ProbeSubject, first: ImageInput, second: Imag
     alone = require_completed(subject.run(second, LIMIT)).ids
     subject.clear()
     other = require_completed(subject.run(first, LIMIT)).ids
-    behind = require_completed(subject.run(second, LIMIT)).ids
+    ids_after = require_completed(subject.run(second, LIMIT)).ids
     if alone == other:
         return {}
-    return {"second_picture": "right" if behind == alone else "as the first" if behind == other else "otherwise"}
+    return {"second_picture": "right" if ids_after == alone else "as the first" if ids_after == other else "otherwise"}
 
 
 def _watch_memory(subject: ProbeSubject, picture: ImageInput) -> Facts:

@@ -232,8 +232,8 @@ class ProbeSubject:
         options = GenerationOptions(limit, save_prompt_cache=save_to)
         infer_param = self.abi.new_infer_param(options, mode, keeps_history=keep_history)
         if isinstance(ids, ImageInput):
-            given = native_input(ids, self.abi)
-            return [given.struct, infer_param], given.memory
+            native = native_input(ids, self.abi)
+            return [native.struct, infer_param], native.memory
         values = array("i", ids)
         tokens = (ctypes.c_int32 * len(values)).from_buffer(values)
         return [self.abi.new_input(tokens), infer_param], tokens

@@ -124,7 +124,7 @@ async def _chosen_conversation(state: ChatState) -> str:
     if state.console is None or not latest:
         _show_listing(state, conversation_table(latest, state.terminal), "chat.none_kept")
         return ""
-    choices = [Choice(one.id, one.title, moment(one.updated)) for one in latest]
+    choices = [Choice(summary.id, summary.title, moment(summary.updated)) for summary in latest]
     heading = state.phrases.sentence("chat.choose_conversation")
     return await state.console.choose(heading, choices, state.conversation.id, state.phrases) or ""
 
@@ -222,25 +222,25 @@ async def _save_schedule(state: ChatState, schedule: Schedule, now: float, other
 
 async def schedules(state: ChatState, argument: str) -> None:
     """List schedules, or pause, resume, run or remove one."""
-    kept, tenant, phrases = state.host.store.schedules, state.host.tenant, state.phrases
+    stored, tenant, phrases = state.host.store.schedules, state.host.tenant, state.phrases
     word, _, name = argument.partition(" ")
     if not word:
-        _show_listing(state, schedule_table(await kept.all(tenant), state.terminal), "schedules.none")
+        _show_listing(state, schedule_table(await stored.all(tenant), state.terminal), "schedules.none")
         return
-    schedule = await find_schedule(kept, tenant, name.strip())
+    schedule = await find_schedule(stored, tenant, name.strip())
     match word:
         case "pause":
-            await pause(kept, tenant, schedule)
+            await pause(stored, tenant, schedule)
             state.terminal.note(phrases.sentence("schedules.is_paused", id=schedule.id))
         case "resume":
-            moment_of_run = await resume_schedule(kept, tenant, schedule)
+            moment_of_run = await resume_schedule(stored, tenant, schedule)
             time = describe_moment(moment_of_run, read_zone(schedule.zone), phrases.language)
             state.terminal.note(phrases.sentence("schedules.resumed", id=schedule.id, time=time))
         case "run":
-            await kept.request_run(tenant, schedule.id)
+            await stored.request_run(tenant, schedule.id)
             state.terminal.note(phrases.sentence("schedules.runs", id=schedule.id))
         case "remove":
-            await kept.remove(tenant, schedule.id)
+            await stored.remove(tenant, schedule.id)
             state.terminal.note(phrases.sentence("schedules.removed", id=schedule.id))
         case _:
             raise UsageError(f"/schedules knows pause, resume, run and remove, not {word!r}")
@@ -320,16 +320,16 @@ def _shown(question: str) -> str:
 
 async def edit(state: ChatState, _argument: str) -> None:
     """Change the last question in the person's editor and ask it, in its place."""
-    asked = [message.text for message in state.conversation.messages if message.role == "user"]
+    questions = [message.text for message in state.conversation.messages if message.role == "user"]
     if state.console is None:
         raise UsageError(state.phrases.sentence("chat.edit_needs_terminal"))
-    if not asked:
+    if not questions:
         state.terminal.error(state.phrases.sentence("chat.no_question"))
         return
-    text, pictures = await state.console.edit(asked[-1]), _last_pictures(state)
+    text, pictures = await state.console.edit(questions[-1]), _last_pictures(state)
     if text is None:
         state.terminal.error(state.phrases.sentence("chat.no_editor"))
-    elif not text or text == asked[-1].strip():
+    elif not text or text == questions[-1].strip():
         state.terminal.note(state.phrases.sentence("chat.unchanged"))
     elif await _taken_back(state):
         await _reply(state, text, pictures)
@@ -576,18 +576,18 @@ async def _model(state: ChatState, argument: str) -> None:
 
 async def _chosen_model(state: ChatState) -> str:
     """Return the model that the person chooses; empty if the loaded one stays, or is the only one."""
-    listed = [each for each in (await state.host.models()).values() if "chat" in each.capabilities]
-    if state.console is None or len(listed) < _FEWEST_MODELS:
+    models = [model for model in (await state.host.models()).values() if "chat" in model.capabilities]
+    if state.console is None or len(models) < _FEWEST_MODELS:
         return ""
     current, phrases = state.host.model.name, state.phrases
     choices = [
         Choice(
-            each.name,
-            each.name,
-            (f"{each.size_bytes / 1e9:.1f} GB  " if each.size_bytes else "")
-            + phrases.sentence("chat.tokens", count=each.context_tokens),
+            model.name,
+            model.name,
+            (f"{model.size_bytes / 1e9:.1f} GB  " if model.size_bytes else "")
+            + phrases.sentence("chat.tokens", count=model.context_tokens),
         )
-        for each in listed
+        for model in models
     ]
     chosen = await state.console.choose(phrases.sentence("chat.choose_model"), choices, current, phrases) or ""
     return "" if chosen == current else chosen

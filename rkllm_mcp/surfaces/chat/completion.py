@@ -50,8 +50,8 @@ class Completions:
             commands = read_catalogue(self.language).table("help.commands")
             return text, _beginning(text, {name: effect for name, (_, effect, *_) in commands.items()})
         if text.startswith("/file "):
-            begun = text.removeprefix("/file ").lstrip()
-            return begun, await anyio.to_thread.run_sync(path_completions, begun)
+            path_text = text.removeprefix("/file ").lstrip()
+            return path_text, await anyio.to_thread.run_sync(path_completions, path_text)
         if quoted := re.search(r'(?<!\S)@"([^"]*)$', text):
             paths = await anyio.to_thread.run_sync(path_completions, quoted[1])
             return quoted[0], {_mention(path): "" for path in paths}

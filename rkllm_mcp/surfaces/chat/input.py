@@ -210,8 +210,8 @@ async def edit_text(text: str, env: Mapping[str, str]) -> str | None:
         path = Path(folder) / "question.md"
         path.write_text(text, encoding="utf-8")
         # The terminal is the editor's until it ends.
-        done = await anyio.run_process([*command, str(path)], stdin=None, stdout=None, stderr=None, check=False)
-        return path.read_text("utf-8", "replace").strip() if done.returncode == 0 else None
+        process = await anyio.run_process([*command, str(path)], stdin=None, stdout=None, stderr=None, check=False)
+        return path.read_text("utf-8", "replace").strip() if process.returncode == 0 else None
 
 
 @contextmanager

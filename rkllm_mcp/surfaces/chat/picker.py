@@ -54,12 +54,12 @@ class _List:
     def text(self, columns: int) -> StyleAndTextTuples:
         heading = clip(printable(self.heading), max(columns - 1, 1))
         parts: StyleAndTextTuples = [("bold", f"{heading}\n"), ("", f"> {printable(self.filter)}\n")]
-        shown = self.shown
-        first = max(0, min(self.position - _MOST_ROWS // 2, len(shown) - _MOST_ROWS))
-        rows = shown[first : first + _MOST_ROWS]
+        choices = self.shown
+        first = max(0, min(self.position - _MOST_ROWS // 2, len(choices) - _MOST_ROWS))
+        rows = choices[first : first + _MOST_ROWS]
         room = max((width(printable(row.title)) for row in rows), default=0)
-        for place, row in enumerate(rows, first):
-            mark, style = ("❯ ", "reverse") if place == self.position else ("  ", "")
+        for index, row in enumerate(rows, first):
+            mark, style = ("❯ ", "reverse") if index == self.position else ("  ", "")
             title = clip(printable(row.title), max(columns - 4, 1))
             detail = " " * (min(room, columns) - width(title) + 2) + printable(row.detail) if row.detail else ""
             parts += [
@@ -69,7 +69,7 @@ class _List:
             parts.append(("", "\n"))
         if not rows:
             parts.append(("ansibrightblack", f"  {self._none}\n"))
-        count = f"{self.position + 1}/{len(shown)}  " if len(shown) > len(rows) else ""
+        count = f"{self.position + 1}/{len(choices)}  " if len(choices) > len(rows) else ""
         parts.append(("ansibrightblack", clip(f"  {count}{self._keys}", max(columns - 1, 1))))
         return parts
 
@@ -137,8 +137,8 @@ def _bindings(rows: _List) -> KeyBindings:
         event.app.exit(result=None)
 
     def choose(event: KeyPressEvent) -> None:
-        if shown := rows.shown:
-            event.app.exit(result=shown[rows.position].value)
+        if choices := rows.shown:
+            event.app.exit(result=choices[rows.position].value)
 
     def shorten_filter(event: KeyPressEvent) -> None:
         del event

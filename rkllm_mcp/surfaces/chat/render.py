@@ -152,8 +152,8 @@ class TerminalRenderer:
         self._usages = []
 
     def _close(self) -> None:
-        if rest := self._printable.finish():
-            self._write(rest)
+        if remainder := self._printable.finish():
+            self._write(remainder)
         self._streamed = None
         self._terminal.end_line()
 

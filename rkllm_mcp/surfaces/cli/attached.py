@@ -33,10 +33,12 @@ def service_to_use(session: Session, config: Config, *, alone: bool) -> RunningS
     if alone or session.no_mcp or session.runtime is not None or names_path:
         return None
     services = running_services()
-    if (service := next((each for each in services if each.is_for(config)), None)) is not None:
+    if (
+        service := next((service_found for service_found in services if service_found.is_for(config)), None)
+    ) is not None:
         return service
     address = own_web_address(config.service.host, config.service.port)
-    is_own = any(each.address == address for each in services)
+    is_own = any(service_found.address == address for service_found in services)
     if config.provider.kind == "rkllm" and not is_own and is_served_by_another_user(address):
         raise UsageError(translate("attached.foreign", session.language(config), address=address))
     return None

@@ -136,16 +136,19 @@ def _prompts(report: Report) -> list[_Table]:
 def dialogue_text(dialogue: Dialogue, terminal: Terminal) -> str:
     """Return the ten questions as a table, with what each host read of them."""
     hosts = {"HERE": dialogue.here, "BESIDE": dialogue.beside}
-    asked = {name: rows for name, rows in hosts.items() if rows}
-    heading = ["QUESTION", *(f"{name} {what}" for name in asked for what in ("tokens read", "first token ms", "s"))]
+    asked_hosts = {name: rows for name, rows in hosts.items() if rows}
+    heading = [
+        "QUESTION",
+        *(f"{name} {what}" for name in asked_hosts for what in ("tokens read", "first token ms", "s")),
+    ]
     rows = [
         [
             shorten(figures[0].question, _QUESTION_CHARS),
-            *(cell for each in figures for cell in (_read(each), _figure(each.first_token_ms), f"{each.seconds:.1f}")),
+            *(cell for row in figures for cell in (_read(row), _figure(row.first_token_ms), f"{row.seconds:.1f}")),
         ]
-        for figures in zip(*asked.values(), strict=True)
+        for figures in zip(*asked_hosts.values(), strict=True)
     ]
-    lines = [f"{name}: {_total(figures)}" for name, figures in asked.items()]
+    lines = [f"{name}: {_total(figures)}" for name, figures in asked_hosts.items()]
     if dialogue.here:
         lines.append(f"HERE read {dialogue.read_in_advance:,} tokens of system text and tools before the first one")
     if (start := dialogue.start) is not None:
@@ -164,11 +167,11 @@ def _read(figures: QuestionFigures) -> str:
 
 
 def _total(figures: Sequence[QuestionFigures]) -> str:
-    reported = [each.read_tokens for each in figures if each.read_tokens is not None]
+    reported = [row.read_tokens for row in figures if row.read_tokens is not None]
     read = f"{sum(reported):,}" if len(reported) == len(figures) else "?"
-    first_s = sum(each.first_token_ms or 0 for each in figures) / 1000
-    seconds = sum(each.seconds for each in figures)
-    prompts = sum(each.prompt_tokens for each in figures)
+    first_s = sum(row.first_token_ms or 0 for row in figures) / 1000
+    seconds = sum(row.seconds for row in figures)
+    prompts = sum(row.prompt_tokens for row in figures)
     return f"{read} of {prompts:,} tokens read, {first_s:.1f} s until first tokens, {seconds:.1f} s in all"
 
 

@@ -121,25 +121,25 @@ async def status_command(session: Session, as_json: AsJson = False) -> int:
     word = session.terminal.word
     rows = [
         (
-            each.name,
-            each.address,
-            word(each.state),
-            each.model or word("unknown"),
+            status.name,
+            status.address,
+            word(status.state),
+            status.model or word("unknown"),
             word("unknown")
-            if each.running is None
-            else f"{each.running} {word('running')}, {each.waiting} {word('waiting')}",
-            word("unknown") if each.temperature_c is None else f"{each.temperature_c:.0f} °C",
+            if status.running is None
+            else f"{status.running} {word('running')}, {status.waiting} {word('waiting')}",
+            word("unknown") if status.temperature_c is None else f"{status.temperature_c:.0f} °C",
         )
-        for each in statuses
+        for status in statuses
     ]
     heading = ("NAME", "ADDRESS", "STATE", "MODEL", "QUEUE", "TEMPERATURE")
     text = session.terminal.table(heading, rows)
     if different := differences(statuses):
         text += f"\n{session.terminal.table(('DIFFERENT', 'VALUE', 'BOARDS'), different)}"
-    session.show([asdict(each) for each in statuses], text, as_json=as_json)
-    if any(each.is_ready and each.model is None and boards[each.name].is_private for each in statuses):
+    session.show([asdict(status) for status in statuses], text, as_json=as_json)
+    if any(status.is_ready and status.model is None and boards[status.name].is_private for status in statuses):
         session.status(f"Models and queues need a key of the owner: set {KEY_VARIABLE}")
-    return EXIT_DONE if all(each.is_ready for each in statuses) else EXIT_ANSWER_FAILED
+    return EXIT_DONE if all(status.is_ready for status in statuses) else EXIT_ANSWER_FAILED
 
 
 @command(app, "invite")
@@ -156,10 +156,10 @@ async def invite_command(session: Session) -> None:
     client = httpx2.AsyncClient(headers=headers, trust_env=False)
     async with client:
         answer = await fetch(client, "POST", f"{service.address}/v1/boards:invite", _JOIN_LIMITS)
-    told = as_mapping(read_json(answer.content))
+    answer_fields = as_mapping(read_json(answer.content))
     if not answer.is_success:
-        raise UsageError(str(as_mapping(told.get("error")).get("message")))
-    sys.stdout.write(f"{told['code']}\n")
+        raise UsageError(str(as_mapping(answer_fields.get("error")).get("message")))
+    sys.stdout.write(f"{answer_fields['code']}\n")
     port = urlsplit(service.address).port or config.service.port
     if is_loopback(config.service.host):
         address = f"127.0.0.1:{port}"
@@ -192,8 +192,8 @@ async def join_command(
     target = session.target_file()
     before = read_file(target) if target.exists() else {}
     config = session.config()
-    if taken := [name for name in ("store", "boards") if name in before]:
-        raise UsageError(f"{target} has [{taken[0]}] already; take it out, or write the new board into it by hand")
+    if present := [name for name in ("store", "boards") if name in before]:
+        raise UsageError(f"{target} has [{present[0]}] already; take it out, or write the new board into it by hand")
     own = None if model else _own_model(config)
     sees = own is not None and own.encoder is not None
     model = own.name if own is not None else model
@@ -202,8 +202,8 @@ async def join_command(
     nonce = secrets.token_bytes(NONCE_BYTES)
     keys = JoinKeys.derive(secret, nonce)
     proof = keys.proof_of(join_message(number, nonce, ("", port, model, sees)))
-    told = {"port": port, "model": model, "vision": sees}
-    body = {"invitation": number, "nonce": nonce.hex(), **told, "proof": proof.hex()}
+    answer_fields = {"port": port, "model": model, "vision": sees}
+    body = {"invitation": number, "nonce": nonce.hex(), **answer_fields, "proof": proof.hex()}
     url = address if "://" in address else f"http://{address}"
     try:
         client = httpx2.AsyncClient(trust_env=False, timeout=_JOIN_LIMITS.total_s)
@@ -406,8 +406,10 @@ def haproxy_configuration(config: Config, certificate: str | None = None) -> str
             "SERVERS": _lines(servers),
         }
         filled.append(filled_template("haproxy_backend.cfg", values))
-    shown = {name: board for name, board in boards.items() if not board.is_embedding_only} or boards
-    others = [_server(name, board, numbers[name], f"track {checked[name]}/{name}") for name, board in shown.items()]
+    answering = {name: board for name, board in boards.items() if not board.is_embedding_only} or boards
+    tracked = [
+        _server(name, board, numbers[name], f"track {checked[name]}/{name}") for name, board in answering.items()
+    ]
     values = {
         "TLS": _lines(tls),
         "ONE_BOARD": "an answer under way, an open question"
@@ -418,7 +420,7 @@ def haproxy_configuration(config: Config, certificate: str | None = None) -> str
         "QUEUE": _lines(_queue(backends)),
         "CHOICE": _lines(_choice(backends, boards)),
         "BACKENDS": "".join(filled),
-        "SERVERS": _lines(others),
+        "SERVERS": _lines(tracked),
     }
     return filled_template("haproxy.cfg", values)
 
@@ -474,13 +476,13 @@ def _too_long(backends: Sequence[_Backend]) -> Iterator[tuple[str, str, str]]:
         windows = [board.context_tokens for board in backend.boards.values() if board.context_tokens is not None]
         other = next((other for other in backends if backend.fallback and backend.fallback in other.models), None)
         if windows and other is not None and backend.fallback is not None and other is not backend:
-            names = [model for each in backends[1:] for model in each.models]
-            asks = f"!{{ var(txn.model) -m str {_with_tags(names)} }}"
+            names = [model for backend_with_models in backends[1:] for model in backend_with_models.models]
+            condition = f"!{{ var(txn.model) -m str {_with_tags(names)} }}"
             if backend is not backends[0]:
-                asks = f"{{ var(txn.model) -m str {_with_tags(backend.models)} }}"
+                condition = f"{{ var(txn.model) -m str {_with_tags(backend.models)} }}"
             is_long = f"{{ req.body_size gt {min(windows) * _BYTES_PER_TOKEN} }} !{{ req.body -m sub {_IMAGES} }}"
             is_free = f"!{{ var(txn.home) -m found }} {{ nbsrv({other.name}) gt 0 }}"
-            yield f"METH_POST answers {asks} {is_long} {is_free}", backend.fallback, other.name
+            yield f"METH_POST answers {condition} {is_long} {is_free}", backend.fallback, other.name
 
 
 def _with_tags(models: Sequence[str]) -> str:
@@ -489,12 +491,12 @@ def _with_tags(models: Sequence[str]) -> str:
 
 def _queue(backends: Sequence[_Backend]) -> Iterator[str]:
     """Yield the rules of what the proxy answers to the question how many wait before it."""
-    first, *others = backends
+    first, *further = backends
     yield f"http-request set-var(txn.waiting) queue({first.name}) if {{ path /v1/queue }}"
-    for backend in others:
+    for backend in further:
         if backend.models:
-            asks = f"{{ path /v1/queue }} {{ url_param(model) -m str {_with_tags(backend.models)} }}"
-            yield f"http-request set-var(txn.waiting) queue({backend.name}) if {asks}"
+            condition = f"{{ path /v1/queue }} {{ url_param(model) -m str {_with_tags(backend.models)} }}"
+            yield f"http-request set-var(txn.waiting) queue({backend.name}) if {condition}"
 
 
 def _seeing(boards: Mapping[str, BoardSection]) -> dict[str, BoardSection]:
@@ -507,8 +509,8 @@ def _embedding(boards: Mapping[str, BoardSection]) -> dict[str, BoardSection]:
 
 def _choice(backends: Sequence[_Backend], boards: Mapping[str, BoardSection]) -> Iterator[str]:
     """Yield the rules that choose a backend; a request whose answer needs what one board has goes there."""
-    first, *others = backends
-    if others:
+    first, *further = backends
+    if further:
         yield "# The model that is asked for; a long image before its name hides it, so a header may have it, too."
         yield "http-request set-var(txn.model) req.body,json_query('$.model') if answers"
         yield "http-request set-var(txn.model) req.hdr(X-Model) if { req.hdr(X-Model) -m len gt 0 }"
@@ -542,7 +544,11 @@ def _own(
 ) -> Iterator[str]:
     """Yield rules for each board: it gets the chat that it has read, if nothing is under way there."""
     for name in backend.boards:
-        free = " ".join(f"{{ srv_conn({each.name}/{name}) eq 0 }}" for each in backends if name in each.boards)
+        free = " ".join(
+            f"{{ srv_conn({other_backend.name}/{name}) eq 0 }}"
+            for other_backend in backends
+            if name in other_backend.boards
+        )
         for entry in known:
             yield f"use-server {name} if {{ {entry} eq {numbers[name]} }} {free}"
 

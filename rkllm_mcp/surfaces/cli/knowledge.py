@@ -307,7 +307,7 @@ def _show_models(session: Session, sources: EmbedderSources, *, as_json: bool) -
                 "description": card.text,
             }
         )
-    rows += [{"name": each, "state": _state(each, installed, chosen)} for each in installed if each not in CATALOGUE]
+    rows += [{"name": name, "state": _state(name, installed, chosen)} for name in installed if name not in CATALOGUE]
     columns = ("name", "state", "download_mb", "memory_mb", "minutes", "description")
     cells = [[session.terminal.word(str(row.get(column, ""))) for column in columns] for row in rows]
     heads = ("NAME", "STATE", "MB", "MEMORY", "MINUTES", "DESCRIPTION")

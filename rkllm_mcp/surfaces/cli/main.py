@@ -229,7 +229,9 @@ def _usage_of(error: Any) -> str:
         lines = [line for line in examples(command) if line.startswith(command)]
         return f"'{command}' needs {name}; {f'for example: {lines[0]}' if lines else f'see {command} --help'}"
     if kind == "NoSuchOption":
-        near = did_you_mean(error.option_name, [each for each in error.possibilities or () if each != "--help"])
+        near = did_you_mean(
+            error.option_name, [possibility for possibility in error.possibilities or () if possibility != "--help"]
+        )
         return f"'{command}' has no option {error.option_name}{near or f'; see {command} --help'}"
     message = error.format_message().rstrip(".")
     return message if message.endswith("?") else f"{message}; see {command} --help"

@@ -74,7 +74,7 @@ def _status(config: Config) -> dict[str, Any]:
     state, unit = service.readiness(config), _unit_state()
     # What answers there may be the assistant of another person or home, or another program.
     is_own = unit.startswith("active") or any(
-        urlsplit(each.address).port == service.used_port(config) for each in running_services()
+        urlsplit(running.address).port == service.used_port(config) for running in running_services()
     )
     store = state_folder() / "state.db"
     return {
@@ -305,14 +305,14 @@ def uninstall_command(
     return _run_installer(words) or _remove_own_uv(session, own_uv)
 
 
-def _remove(folder: Path, kept: Path) -> None:
+def _remove(folder: Path, exception: Path) -> None:
     """Remove a folder, but for a folder in it."""
     for part in folder.iterdir():
         if part.is_symlink() or part.is_file():
             part.unlink()
-        elif part != kept:
+        elif part != exception:
             shutil.rmtree(part)
-    if kept.parent != folder or not kept.exists():
+    if exception.parent != folder or not exception.exists():
         folder.rmdir()
 
 
@@ -321,15 +321,18 @@ def _remove_own_uv(session: Session, own_uv: Path) -> int:
     uv = own_uv / "bin" / "uv"
     if not uv.exists():
         return EXIT_DONE
-    others = subprocess.run([uv, "tool", "list"], check=False, capture_output=True, text=True, timeout=_APT_LIMIT_S)
-    if others.stdout.strip():
+    listing = subprocess.run([uv, "tool", "list"], check=False, capture_output=True, text=True, timeout=_APT_LIMIT_S)
+    if listing.stdout.strip():
         session.status(f"Kept: {own_uv}, with which other programs were installed")
         return EXIT_DONE
     # What it downloaded for MCP servers.
     subprocess.run([uv, "cache", "clean", "--quiet"], check=False, timeout=_UPDATE_LIMIT_S)
     words = [(uv, "tool", "dir"), (uv, "cache", "dir"), (uv, "python", "dir")]
-    asked = [subprocess.run(each, check=False, capture_output=True, text=True, timeout=_APT_LIMIT_S) for each in words]
-    folders = [Path(each.stdout.strip()) for each in asked if each.stdout.strip()]
+    answers = [
+        subprocess.run(words_of_one, check=False, capture_output=True, text=True, timeout=_APT_LIMIT_S)
+        for words_of_one in words
+    ]
+    folders = [Path(words_of_one.stdout.strip()) for words_of_one in answers if words_of_one.stdout.strip()]
     for name in ("uv", "uvx"):
         link = Path.home() / ".local" / "bin" / name
         if link.is_symlink() and link.resolve().is_relative_to(own_uv.resolve()):

@@ -100,11 +100,16 @@ def add_command(
             extras |= {"webhook": webhook, "webhook_form": webhook_form}
             if rule:
                 schedule = new_schedule(words, rule, where, now, is_reminder=reminder, **extras)
-            elif (said := schedule_of_sentence(words, where, now)) is not None:
+            elif (from_words := schedule_of_sentence(words, where, now)) is not None:
                 made = new_schedule(
-                    said.prompt, said.rule, where, now, is_reminder=said.is_reminder or reminder, **extras
+                    from_words.prompt,
+                    from_words.rule,
+                    where,
+                    now,
+                    is_reminder=from_words.is_reminder or reminder,
+                    **extras,
                 )
-                schedule = replace(made, language=said.language)
+                schedule = replace(made, language=from_words.language)
             else:
                 raise UsageError(f"there is no time in {words!r}; write a sentence {_EXAMPLE}, or give a --rule")
             for line in schedule_lines(schedule, now, session.phrases):

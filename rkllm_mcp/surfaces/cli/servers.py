@@ -220,24 +220,24 @@ def install_command(
         entry["name"]: (entry, needed_programs(entry["command"][0], is_sandboxed=entry["is_sandboxed"]))
         for entry in gallery()
     }
-    shown = entries[name][1] if name in entries else ()
-    for program in (program for program in missing if name is None or program in shown):
+    notes = entries[name][1] if name in entries else ()
+    for program in (program for program in missing if name is None or program in notes):
         purpose = read_catalogue(language).table("programs")[program]
         text = translate("servers.missing", language, name=program, purpose=purpose, command=missing[program])
         session.terminal.note(text, YELLOW)
     if name is None:
         rows = [
             (
-                each,
+                entry_name,
                 ", ".join(program for program in needed if program in missing),
                 entry["description_ja"] if language == "ja" else entry["description"],
             )
-            for each, (entry, needed) in entries.items()
+            for entry_name, (entry, needed) in entries.items()
         ]
         sys.stdout.write(session.terminal.table(("NAME", "MISSING", "DESCRIPTION"), rows))
         return
     at = str(Path(folder).expanduser().absolute()) if folder else None
-    is_sandboxed = SANDBOX not in shown or SANDBOX not in missing
+    is_sandboxed = SANDBOX not in notes or SANDBOX not in missing
     # Its own mistakes are told before a person is asked.
     new = gallery_server(name, at, config, session.target_file(), is_sandboxed=is_sandboxed)
     line = shlex.join(with_python([new["command"], *new["args"]]))

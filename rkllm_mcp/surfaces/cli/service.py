@@ -377,10 +377,12 @@ def status(session: Session, is_user: _User = False, as_json: AsJson = False) ->
     is_active = values.get("ActiveState") == "active"
     # A kernel may count no memory. A service that ended has no process, and what it said last is over.
     absent = {"", "[not set]"} if is_active else {"", "[not set]", "0", values.get("StatusText")}
-    shown = {name: values[name] for name, _ in _SHOWN if values.get(name, "") not in absent}
+    values_shown = {name: values[name] for name, _ in _SHOWN if values.get(name, "") not in absent}
     word = session.terminal.word
-    rows = [(word(label), word(_setting_line(name, shown[name]))) for name, label in _SHOWN if name in shown]
-    session.show(shown, session.terminal.table((), rows), as_json=as_json)
+    rows = [
+        (word(label), word(_setting_line(name, values_shown[name]))) for name, label in _SHOWN if name in values_shown
+    ]
+    session.show(values_shown, session.terminal.table((), rows), as_json=as_json)
     if is_active:
         return EXIT_DONE
     session.status(f"Its log: {unit.log_command}")
@@ -405,10 +407,10 @@ def _credential(text: str) -> tuple[str, Path]:
     return name, path
 
 
-def _unsaved_variables(source: Path, given: Mapping[str, Path]) -> list[str]:
+def _unsaved_variables(source: Path, files: Mapping[str, Path]) -> list[str]:
     """Return the variables of a configuration that only this environment has, and the service would not."""
     referred = dict.fromkeys(_REFERENCE.findall(source.read_text("utf-8")))
-    return [name for name in referred if name in os.environ and name not in given and name not in _HANDED_OVER]
+    return [name for name in referred if name in os.environ and name not in files and name not in _HANDED_OVER]
 
 
 def _readable(config: Config, source: Path, account: Account) -> Iterator[Path]:

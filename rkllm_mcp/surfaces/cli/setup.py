@@ -350,10 +350,10 @@ class _Setup:
         models = self.sources.models()
         if name is None:
             name = self._chosen_for_cpu(models)
-        own = next((folder for folder in models if folder.has_weights and folder.name == name), None)
-        if own is not None:
-            self.tell("setup.here", what=own.folder)
-            return own.name
+        present = next((folder for folder in models if folder.has_weights and folder.name == name), None)
+        if present is not None:
+            self.tell("setup.here", what=present.folder)
+            return present.name
         with download_progress(self.session) as report:
             if name.endswith(".gguf"):
                 folder = add(self.sources, Addition(Path(name)), self.asker, report)

@@ -57,9 +57,9 @@ async def migrate_command(
     config = _shared_config(session)
     for tenant in ("", *(section.name for section in config.tenants)):
         copied = await copy_stored(config, tenant, back=back)
-        known = f", {copied.known} conversations were there" if copied.known else ""
+        note = f", {copied.known} conversations were there" if copied.known else ""
         session.status(
             f"{tenant or 'owner'}: {copied.conversations} conversations, {copied.responses} responses, "
             f"{copied.calls} calls, {copied.permissions} permissions, {copied.devices} devices, "
-            f"{copied.schedules} schedules copied{known}"
+            f"{copied.schedules} schedules copied{note}"
         )

@@ -38,15 +38,15 @@ def tune_command(
         return EXIT_UNUSABLE if failed else EXIT_DONE
     settings = clock_settings()
     rows = [
-        [f"/{each.file}", each.now or "?", phrases.sentence("tune.same") if each.is_done else each.value]
-        for each in settings
+        [f"/{setting.file}", setting.now or "?", phrases.sentence("tune.same") if setting.is_done else setting.value]
+        for setting in settings
     ]
     terminal.answer(terminal.table(["FILE", "NOW", "TO SET"], rows))
     if lacks_root():
         terminal.answer(phrases.sentence("tune.as_root", command=shlex.join(words)) + "\n")
         return EXIT_DONE
-    asks = is_interactive() and not yes
-    if not yes and not (asks and TerminalApprover(terminal).confirm(phrases.sentence("tune.confirm"), "--yes")):
+    asks_first = is_interactive() and not yes
+    if not yes and not (asks_first and TerminalApprover(terminal).confirm(phrases.sentence("tune.confirm"), "--yes")):
         terminal.answer(phrases.sentence("tune.unchanged") + "\n")
         return EXIT_DONE
     failed = apply_settings(settings)

@@ -90,7 +90,7 @@ async def say_command(
     if not sounds:
         raise UsageError("there is nothing to say in this text; code, tables and addresses are left out")
     rate = sounds[0].rate
-    sound = Sound(b"".join(each.at(rate).samples for each in sounds), rate)
+    sound = Sound(b"".join(part.at(rate).samples for part in sounds), rate)
     if output is not None:
         write_new(output, wav_of(sound))
         session.status(f"{sound.seconds:.1f} s written to {output}")

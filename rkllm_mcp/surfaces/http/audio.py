@@ -232,8 +232,8 @@ async def _stream_text(
                     stream.feed(records([json.dumps(delta, ensure_ascii=False)]))
         except SpeechError as error:
             raise _failed(error) from None
-    done = {"type": "transcript.text.done", "text": "".join(texts).strip()}
-    stream.feed(records([json.dumps(done, ensure_ascii=False)]))
+    last_record = {"type": "transcript.text.done", "text": "".join(texts).strip()}
+    stream.feed(records([json.dumps(last_record, ensure_ascii=False)]))
 
 
 def _written(form: TextFormat, pieces: Sequence[SpokenText], sound: Sound, language: str) -> Response:
@@ -261,8 +261,8 @@ def _written(form: TextFormat, pieces: Sequence[SpokenText], sound: Sound, langu
 
 def _time(seconds: float, point: str) -> str:
     milliseconds = round(seconds * 1000)
-    minutes, rest = divmod(milliseconds, 60_000)
-    return f"{minutes // 60:02}:{minutes % 60:02}:{rest // 1000:02}{point}{rest % 1000:03}"
+    minutes, remainder = divmod(milliseconds, 60_000)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{remainder // 1000:02}{point}{remainder % 1000:03}"
 
 
 @Route(
@@ -320,8 +320,8 @@ async def voices(request: Request) -> Voices:
     """The voices of the program that speaks."""
     speaker = _speaker(request)
     try:
-        named = await while_connected(request, speaker.voices)
+        engine_voices = await while_connected(request, speaker.voices)
     except SpeechError as error:
         raise _failed(error) from None
-    shown = [VoiceShown(name=voice.name, languages=[*voice.languages]) for voice in named]
-    return Voices(voices=shown, formats=[*FORMATS])
+    shown_voices = [VoiceShown(name=voice.name, languages=[*voice.languages]) for voice in engine_voices]
+    return Voices(voices=shown_voices, formats=[*FORMATS])

@@ -306,14 +306,14 @@ _DIGESTS = FileDigests()
 
 async def _compared(service: ServiceState) -> BoardCompared:
     npu = service.model_host.npu
-    listed = (await anyio.to_thread.run_sync(service.tenants.list_models, OWNER)).get(service.model_host.name)
+    folder = (await anyio.to_thread.run_sync(service.tenants.list_models, OWNER)).get(service.model_host.name)
     limits, _ = store_limits(service.config)
     return BoardCompared(
         time=time.time(),
         version=__version__,
-        model_bytes=listed.size_bytes if listed is not None else 0,
+        model_bytes=folder.size_bytes if folder is not None else 0,
         model_digest=_DIGESTS.find(npu.model.file.resolve()) if npu is not None else "",
-        template=listed.family if listed is not None else "",
+        template=folder.family if folder is not None else "",
         servers=sorted(server.name for server in service.config.active_servers),
         limits={name: json.dumps(value) for name, value in limits.as_settings().items()},
     )

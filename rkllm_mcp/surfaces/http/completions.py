@@ -157,10 +157,14 @@ async def responses(request: Request) -> Response:
     body = await bodies.read(request, ResponsesBody)
     app = tenant_of(request).app
     is_stored = app.config.service.history and body.store is not False
-    asked = await repeatable(request, lambda: body.model_dump_json(exclude={"stream"}), is_stored=is_stored)
-    if asked.is_under_way:
+    repeatable_request = await repeatable(
+        request, lambda: body.model_dump_json(exclude={"stream"}), is_stored=is_stored
+    )
+    if repeatable_request.is_under_way:
         raise still_answered()
-    if asked.earlier is not None and (earlier := await app.store.responses.get(app.tenant, asked.earlier.response)):
+    if repeatable_request.earlier is not None and (
+        earlier := await app.store.responses.get(app.tenant, repeatable_request.earlier.response)
+    ):
         if body.stream is not True:
             return JSONResponse(earlier, headers=REPLAYED)
         return Response("".join(events_of(earlier)), media_type=EVENT_STREAM, headers=REPLAYED)
@@ -173,7 +177,7 @@ async def responses(request: Request) -> Response:
             items = [item.model_dump(exclude_none=True) for item in body.items() if item.type != "item_reference"]
             output = [*items, *response["output"]]
             app.store.responses.save(app.tenant, response, output, made_with=request.state.parent)
-            asked.response = response["id"]
+            repeatable_request.response = response["id"]
 
     return await answer(
         request,
@@ -182,7 +186,7 @@ async def responses(request: Request) -> Response:
         partial(ResponsesShape, body=body, is_stored=is_stored),
         streams=body.stream is True,
         finished=on_finish,
-        asked=asked,
+        asked=repeatable_request,
     )
 
 
@@ -281,7 +285,7 @@ async def messages(request: Request) -> Response:
     """Answer a conversation, as Anthropic's API does."""
     body = await _anthropic(request, MessagesBody)
     app, thread = tenant_of(request).app, body.thread
-    kept = None if thread is None else await _kept_thread(app, thread)
+    kept_thread = None if thread is None else await _kept_thread(app, thread)
 
     def on_finish(shape: ReplyShape) -> None:
         if thread is not None:
@@ -297,7 +301,7 @@ async def messages(request: Request) -> Response:
 
     return await answer(
         request,
-        partial(messages_request, body, kept=kept),
+        partial(messages_request, body, kept=kept_thread),
         partial(Reply, new_id(f"msg_{id_prefix(request)}")),
         MessagesShape,
         streams=body.stream is True,

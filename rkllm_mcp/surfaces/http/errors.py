@@ -39,8 +39,8 @@ def current_request_id() -> str:
 
 def begin_request(offered: str, traceparent: str = "") -> str:
     """Give the current task a request id: ``offered`` where it is sane, else that of the trace, else a new one."""
-    named = _TRACE.fullmatch(traceparent)
-    request_id = offered if _SANE.fullmatch(offered) else named[1] if named else uuid.uuid4().hex
+    trace = _TRACE.fullmatch(traceparent)
+    request_id = offered if _SANE.fullmatch(offered) else trace[1] if trace else uuid.uuid4().hex
     _REQUEST_ID.set(request_id)
     return request_id
 

@@ -273,9 +273,9 @@ async def execute(request: Request) -> Response:
     if (body.prompt or body.force_tool) and "tools" not in tenant.rights:
         raise HTTPError(403, "this key may not use tools and servers' prompts", code="key_purpose")
     keeps = body.store and app.config.service.history
-    asked = await repeatable(request, partial(_all_asked, body), is_stored=keeps)
-    request.state.asked = asked
-    earlier = await _earlier_answer(request, app, body, asked)
+    repeatable_request = await repeatable(request, partial(_all_asked, body), is_stored=keeps)
+    request.state.asked = repeatable_request
+    earlier = await _earlier_answer(request, app, body, repeatable_request)
     if isinstance(earlier, Response):
         return earlier
     if earlier is not None:
@@ -300,8 +300,8 @@ async def execute(request: Request) -> Response:
     # Where the question is, or will be, among the turns.
     position = conversation.kept_turns - 2 if body.again or body.continues else conversation.kept_turns
     position = position if body.replaces is None else body.replaces
-    asked.request = replace(asked.request, conversation=conversation.id, position=position)
-    running = RunningAnswer(conversation.id, app.tenant, request.state.key, body.detached, asked.name)
+    repeatable_request.request = replace(repeatable_request.request, conversation=conversation.id, position=position)
+    running = RunningAnswer(conversation.id, app.tenant, request.state.key, body.detached, repeatable_request.name)
     if body.detached:
         running.scope.deadline = anyio.current_time() + DETACHED_S
     headers = {CONVERSATION: conversation.id, **model_header(request)}
@@ -317,10 +317,10 @@ async def execute(request: Request) -> Response:
 
 def _all_asked(body: ExecuteBody) -> str:
     """Return all that a body asks for, apart from its conversation, whose id may be known the second time alone."""
-    said = [picture.digest for message in (body, *body.history) for picture in message.pictures]
+    digests = [picture.digest for message in (body, *body.history) for picture in message.pictures]
     excluded = {"pictures", "stream", "detached", "tokens", "history", "conversation", "system", "settings"}
     history = [(message.role, message.text) for message in body.history]
-    return json.dumps([body.model_dump(exclude=excluded), history, said], sort_keys=True)
+    return json.dumps([body.model_dump(exclude=excluded), history, digests], sort_keys=True)
 
 
 async def _earlier_answer(
@@ -406,8 +406,8 @@ async def _make_answer(
     request: Request, conversation: Conversation, body: ExecuteBody, running: RunningAnswer, sink: EventSink
 ) -> None:
     """Answer a request once, however often it is sent; see ``idempotency``."""
-    asked: RepeatableRequest = request.state.asked
-    async with asked.held(lambda: conversation.kept_turns > asked.request.position):
+    repeatable_request: RepeatableRequest = request.state.asked
+    async with repeatable_request.held(lambda: conversation.kept_turns > repeatable_request.request.position):
         await _answer_in_turn(request, conversation, body, running, sink)
 
 
@@ -531,8 +531,8 @@ def _answer_options(
     request: Request, conversation: Conversation, body: ExecuteBody, earlier_events: tuple[Event, ...], app: App
 ) -> AnswerOptions:
     rights: Sequence[Right] = request.state.rights
-    own = body.options.model_dump(exclude_none=True) if body.options else {}
-    settings = ConversationSettings.model_validate({**json.loads(conversation.settings or "{}"), **own})
+    own_options = body.options.model_dump(exclude_none=True) if body.options else {}
+    settings = ConversationSettings.model_validate({**json.loads(conversation.settings or "{}"), **own_options})
     # A forced tool is asked for now, and goes before what the conversation may use otherwise.
     allowed = settings.tools if body.allowed_tools is None and not body.force_tool else body.allowed_tools
     return AnswerOptions(

@@ -85,8 +85,8 @@ async def repeatable(request: Request, asked: Callable[[], str], *, is_stored: b
     body = await run_work(request, lambda: hashlib.sha256(f"{key}\n{asked()}".encode("utf-8", "replace")).hexdigest())
     repeated = RepeatableRequest(app, name, KeyedRequest(body))
     with suppress(StoreError):  # the database is away: it is answered like the first one
-        if (found := await app.store.request_keys.find(name)) is not None:
-            repeated.earlier, repeated.is_under_way = found
+        if (keyed := await app.store.request_keys.find(name)) is not None:
+            repeated.earlier, repeated.is_under_way = keyed
             if repeated.earlier.body != body:
                 raise other_request()
     return repeated

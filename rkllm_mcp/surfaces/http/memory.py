@@ -104,9 +104,9 @@ async def list_memories(request: Request) -> object:
     """List what the caller wants remembered, the oldest first."""
     app, search = tenant_of(request).app, bodies.query(request, MemoryQuery).search.casefold()
     rows = await app.store.memories.all()
-    found = [row_dict(row) for row in rows if search in row.text.casefold()]
+    matching = [row_dict(row) for row in rows if search in row.text.casefold()]
     return {
-        "memories": found,
+        "memories": matching,
         "count": len(rows),
         "limit": MOST_ROWS,
         "enabled": app.config.agent.memory,

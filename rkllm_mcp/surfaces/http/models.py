@@ -139,7 +139,7 @@ class LoadBody(bodies.RequestBody):
 
 async def _models(request: Request) -> list[Model]:
     created = int(service_of(request).started_unix)
-    own = [
+    own_models = [
         Model(
             id=name,
             display_name=name,
@@ -154,22 +154,22 @@ async def _models(request: Request) -> list[Model]:
         )
         for name, listed_model in (await named_models(request)).items()
     ]
-    names = {model.id for model in own}
+    names = {model.id for model in own_models}
     entries = await lists_elsewhere(request, "/v1/models", "data", Model)
     elsewhere: dict[str, Model] = {}
     for board, models in entries.items():
         for model in models:
             if model.id not in names and not (model.id in elsewhere and elsewhere[model.id].loaded):
                 elsewhere[model.id] = model.model_copy(update={"board": board})
-    return [*own, *elsewhere.values()]
+    return [*own_models, *elsewhere.values()]
 
 
 @Route("GET", "/v1/models", answers=(RouteResponse(Models),), problems=(503,))
 async def list_models(request: Request) -> dict[str, Any]:
     """List the models."""
     models = await _models(request)
-    listed = Models(data=models, first_id=models[0].id, last_id=models[-1].id).model_dump(mode="json")
-    return {**listed, "data": [_for_client(request, model) for model in listed["data"]]}
+    listing = Models(data=models, first_id=models[0].id, last_id=models[-1].id).model_dump(mode="json")
+    return {**listing, "data": [_for_client(request, model) for model in listing["data"]]}
 
 
 def _for_client(request: Request, model: dict[str, Any]) -> dict[str, Any]:

@@ -256,7 +256,11 @@ async def tags(request: Request) -> dict[str, Any]:
     models = {name: _describe(name, model) for name, model in (await _ollama_models(request)).items()}
     names = {model["name"] for model in models.values()}
     entries = await lists_elsewhere(request, "/api/tags", "models", OllamaModelOfBoard)
-    elsewhere = {entry.name: entry.model_dump(exclude_unset=True) for each in entries.values() for entry in each}
+    elsewhere = {
+        entry.name: entry.model_dump(exclude_unset=True)
+        for board_entries in entries.values()
+        for entry in board_entries
+    }
     return {"models": [*models.values(), *(entry for name, entry in elsewhere.items() if name not in names)]}
 
 

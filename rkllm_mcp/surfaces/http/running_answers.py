@@ -154,8 +154,8 @@ async def read_elsewhere(
         HTTPError: there is no such answer, or its board died.
     """
     leases = app.store.leases
-    while leases is not None and (known := await leases.events(app.tenant, conversation, key, after)) is not None:
-        records, is_over = known
+    while leases is not None and (events := await leases.events(app.tenant, conversation, key, after)) is not None:
+        records, is_over = events
         if records:
             after = records[-1][0]
             await write(b"".join([_record(number, event) for number, event in records]))

@@ -300,13 +300,13 @@ class RunRequested(DocumentedModel):
 async def list_schedules(request: Request) -> dict[str, Any]:
     """List the schedules, those that are due next first."""
     app = tenant_of(request).app
-    known = await app.store.schedules.all(app.tenant)
+    stored_schedules = await app.store.schedules.all(app.tenant)
     now = await app.store.schedules.now()
     try:
         zone = zone_here(app.config.service.timezone)
     except UsageError:
         zone = ""
-    return {"schedules": [_shown_schedule(request, schedule, now) for schedule in known], "zone": zone}
+    return {"schedules": [_shown_schedule(request, schedule, now) for schedule in stored_schedules], "zone": zone}
 
 
 @Route("POST", "/v1/schedules", body=ScheduleBody, answers=(RouteResponse(ScheduleState, status=201),), problems=(422,))
@@ -342,17 +342,17 @@ async def read_schedule(request: Request) -> dict[str, Any]:
     try:
         zone = body.zone or zone_here(app.config.service.timezone)
         if body.rule:
-            found = new_schedule(body.sentence or "-", body.rule, zone, now)
+            read = new_schedule(body.sentence or "-", body.rule, zone, now)
         else:
-            found = schedule_of_sentence(body.sentence, zone, now)
+            read = schedule_of_sentence(body.sentence, zone, now)
     except UsageError as error:
         raise HTTPError(422, str(error)) from None
-    if found is None:
+    if read is None:
         empty: dict[str, Any] = {"prompt": "", "rule": "", "reminder": False, "zone": zone, "words": "", "times": []}
         return {"is_schedule": False, **empty}
-    words = describe_rule(read_rule(found.rule), language)
-    times = upcoming(found, now, language)
-    return shown(ReadSchedule, found, is_schedule=True, reminder=found.is_reminder, words=words, times=times)
+    words = describe_rule(read_rule(read.rule), language)
+    times = upcoming(read, now, language)
+    return shown(ReadSchedule, read, is_schedule=True, reminder=read.is_reminder, words=words, times=times)
 
 
 @Route("GET", "/v1/schedules/runs", query=RunsQuery, answers=(RouteResponse(RunNotices),))
@@ -361,8 +361,8 @@ async def list_runs(request: Request) -> dict[str, Any]:
     app, wish = tenant_of(request).app, bodies.query(request, RunsQuery)
     schedules, language = app.store.schedules, _language(request, app)
     runs = await schedules.runs(app.tenant, wish.schedule, limit=wish.limit, ended_after=wish.after)
-    known = {schedule.id: schedule for schedule in await schedules.all(app.tenant)} if runs else {}
-    rows = [_shown_run(known[run.schedule], run, language) for run in runs if run.schedule in known]
+    by_id = {schedule.id: schedule for schedule in await schedules.all(app.tenant)} if runs else {}
+    rows = [_shown_run(by_id[run.schedule], run, language) for run in runs if run.schedule in by_id]
     return {"runs": rows, "now": await schedules.now()}
 
 

@@ -458,9 +458,9 @@ async def lists_elsewhere(request: Request, path: str, field: str, entry: type[M
     config = service_of(request).config
     if not board_name or not config.boards:
         return {}
-    others = {name: board for name, board in named_boards(config).items() if name != board_name}
+    other_boards = {name: board for name, board in named_boards(config).items() if name != board_name}
     secret = config.service.boards_secret
-    return await models_of(others, path, field, entry, caller_headers(request), secret)
+    return await models_of(other_boards, path, field, entry, caller_headers(request), secret)
 
 
 def chosen_model(request: Request) -> str:

@@ -441,5 +441,5 @@ def _tool(app: App, name: str) -> ToolSpec:
 def shown_tool(app: App, tool: ToolSpec, language: Language | None, *, enabled: bool) -> dict[str, Any]:
     """Return a tool as ``ToolShown`` in a language, if its server has texts in it, with its cost."""
     tokens = 0 if tool.on_demand else app.model_host.listing.cost(tool)
-    told = tool.in_language(language) if language else tool
-    return shown(ToolShown, told, input_schema=dict(told.input_schema), enabled=enabled, tokens=tokens)
+    translated = tool.in_language(language) if language else tool
+    return shown(ToolShown, translated, input_schema=dict(translated.input_schema), enabled=enabled, tokens=tokens)
