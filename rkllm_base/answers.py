@@ -66,7 +66,7 @@ async def fetch(client: httpx2.AsyncClient, method: str, url: str, limits: Answe
 
     Raises:
         AnswerRefusedError: the answer is beyond its limits.
-        httpx2.HTTPError: there is no answer.
+        httpx2.HTTPError: no answer came.
     """
     sent = client.build_request(method, url, **request)
     # What unpacks to much would be unpacked before its size is known.

@@ -138,7 +138,7 @@ def install_words(requirements: Sequence[str]) -> list[str]:
     An InstallationError if the program that does it is not here.
     """
     if is_debian_package():
-        # The packages of the user's own pip are no concern of this.
+        # The packages of the user's own pip are not touched here.
         folder = f"/usr/local/lib/{PACKAGE}/python{sys.version_info[0]}.{sys.version_info[1]}"
         if importlib.util.find_spec("pip") is None and not Path("/usr/lib/python3/dist-packages/pip").is_dir():
             raise InstallationError("pip is not installed; install it: sudo apt install python3-pip")

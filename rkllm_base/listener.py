@@ -183,7 +183,7 @@ class PatientConnection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take one of its headers; a ValueError if the head is too long.
 
-        Trailers are no headers (RFC 9110, 6.5.1): a proxy does not check them, and they may not bring a key or a host.
+        Trailers are not headers (RFC 9110, 6.5.1): a proxy does not check them, and they may not bring a key or a host.
         """
         if not self._is_upgrade_refused:
             if not self._is_in_body:

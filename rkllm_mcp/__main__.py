@@ -19,7 +19,7 @@ def spare_owner() -> None:
 
 def main() -> None:
     """Run the command line and leave the process with its exit code."""
-    # Ctrl-C while modules are imported, or while the interpreter ends, is no error that anyone wants to read.
+    # Ctrl-C while modules are imported, or while the interpreter ends, is not an error that anyone wants to read.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.set_threshold(GC_THRESHOLD)
     spare_owner()

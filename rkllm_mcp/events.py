@@ -119,7 +119,7 @@ class _SourceText(TypedDict):
 
 
 class Source(_SourceText, total=False):
-    """A passage that a search tool returned; the last two fields are there if the tool says where it stands."""
+    """A passage that a search tool returned; the last two fields are there if the tool names its place."""
 
     document_id: str
     chunk_index: int  # from 0 within the document

@@ -169,7 +169,7 @@ class ToolResult:
     seconds: float = 0.0
     truncated: bool = False
     ruling: ApprovalOutcome | Literal[""] = ""  # approval outcome; empty if no decision was needed
-    pictures: tuple[Picture, ...] = ()  # shown to the model behind the results of the round
+    pictures: tuple[Picture, ...] = ()  # shown to the model after the results of the round
     notice: str = ""  # what people are shown where the text addresses the model
     sources: tuple[Source, ...] | None = None  # passages of a search; empty if it found none; None for other tools
     is_answer: bool = False  # the text, of an own server, answers the question as it is

@@ -301,7 +301,7 @@ class Library:
     async def import_base(self, file: Path, base_id: str = "", name: str = "") -> tuple[str, int, int]:
         """Add the documents of an exported file, to a new knowledge base unless ``base_id`` is given.
 
-        Return its id and the numbers of documents and chunks. Raises BadArgumentError for a line that is no document;
+        Return its id and the numbers of documents and chunks. Raises BadArgumentError for a line without a document;
         the documents before it remain.
         """
         header, documents = await anyio.to_thread.run_sync(_opened_export, file)

@@ -33,7 +33,7 @@ class ToolOutput(BaseModel):
         return None
 
     def sources(self) -> str:
-        """Return a line that lists the sources; empty if there are none."""
+        """Return a line that lists the sources; empty if none exist."""
         return ""
 
     def passages(self) -> str:
@@ -94,7 +94,7 @@ class SearchOutput(ToolOutput):
     stages: list[ExplainedStep] = []
 
     def problem(self) -> KnowledgeError | None:
-        """Return an error if there are no results."""
+        """Return an error for a search without results."""
         if self.results:
             return None
         other = f", or a threshold below {self.threshold:g}" if self.threshold > 0 else ""

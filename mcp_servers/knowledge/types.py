@@ -48,7 +48,7 @@ UNRESTRICTED = Access(is_unrestricted=True)
 
 @dataclass(frozen=True)
 class Page:
-    """A part of a list; a negative limit is no limit."""
+    """A part of a list; a negative limit is not a limit."""
 
     limit: int
     offset: int = 0

@@ -60,7 +60,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
 
 
 def clock_from(environ: Mapping[str, str]) -> Clock:
-    """Return the system clock, or one fixed at ``WEATHER_NOW``; raise ValueError if that is no time with an offset."""
+    """Return the system clock, or one fixed at ``WEATHER_NOW``; raise ValueError for a time without offset."""
     fixed = environ.get("WEATHER_NOW", "")
     if not fixed:
         return lambda: datetime.now(timezone.utc)

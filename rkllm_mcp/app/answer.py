@@ -48,7 +48,7 @@ class EventQueue:
         self._news.set()
 
     async def drain(self) -> None:
-        """Wait while the reader is too far behind."""
+        """Wait while the reader has too many events to take."""
         while len(self._batches) > BATCHES_AHEAD and not self._is_closed:
             self._space.clear()
             await self._space.wait()

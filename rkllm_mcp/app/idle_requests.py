@@ -32,7 +32,7 @@ IDLE_S = 3.0
 
 
 def answers_asides(host: ModelHost) -> bool:
-    """Return True if a model can be asked besides its conversations.
+    """Return True if a model can be asked outside its conversations.
 
     A remote service would be paid for it, a script has no answer, and a recurrent model would have to read the whole
     conversation again.

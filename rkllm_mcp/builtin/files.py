@@ -34,7 +34,7 @@ _MOST_SEARCHED = 2000
 _MOST_FOUND = 20
 _MOST_DEPTH = 8
 _SHOWN_LINE_CHARS = 200
-# A zero byte in fewer bytes is no character of UTF-16.
+# A zero byte in fewer bytes is not a character of UTF-16.
 _MARK_BYTES = 4
 
 # What names of files and questions are compared by; a small file is shown whole.

@@ -244,7 +244,7 @@ def thread_items(body: MessagesBody, content: Sequence[Json]) -> list[Json]:
 
 
 def messages_request(body: CountBody, context: RequestContext, kept: KeptThread | None = None) -> ChatRequest:
-    """Return the request of a body, behind what is ``kept`` of its thread.
+    """Return the request of a body, after what is ``kept`` of its thread.
 
     Raises:
         RequestRefusedError: a field cannot be honoured; it is named.
@@ -402,7 +402,7 @@ class MessagesShape(ReplyShape):
         return typed_record({"type": "content_block_delta", "index": part.index, "delta": delta})
 
     def closing(self, part: Part) -> str:
-        """Return the event behind the last piece of a block."""
+        """Return the event after the last piece of a block."""
         return typed_record({"type": "content_block_stop", "index": part.index})
 
     def finish(self) -> str:

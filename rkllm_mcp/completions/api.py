@@ -1,6 +1,6 @@
 """What the bodies of all APIs share: a message's role and content, a tool, numbers; and the refusal of a field.
 
-The names of fields in a refusal are the client's own, as they stand in its body.
+The names of fields in a refusal are the client's own, as they are in its body.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def belongs_to(route: str, *names: str, instead: str) -> dict[str, tuple[Any, ..
 
 
 class ContentPart(ApiBody):
-    """A piece of a message; the fields of parts that are no text are read where their kind is known."""
+    """A piece of a message; the fields of parts that are not text are read where their kind is known."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -136,7 +136,7 @@ class ResponseFormatBody(api.ApiBody):
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchemaFormat | None = None
-    # As llama.cpp takes it, beside json_object; "schema" is a method of every pydantic model.
+    # As llama.cpp takes it, next to json_object; "schema" is a method of every pydantic model.
     schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
 
 
@@ -251,7 +251,7 @@ class ChatBody(SamplingBody):
 
 
 class CompletionBody(SamplingBody):
-    """POST /v1/completions: the older API; each prompt becomes a user's question, and has a choice of its own."""
+    """POST /v1/completions: the older API; each prompt becomes a user's question, and has its own choice."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "n": api.ONE_ANSWER,
@@ -491,7 +491,7 @@ class ChunkChoice(api.ResponsePart):
 
 
 class ChatCompletionChunk(api.ResponsePart):
-    """One record of a stream; the record behind the last is ``[DONE]``."""
+    """One record of a stream; the record after the last is ``[DONE]``."""
 
     id: str
     object: Literal["chat.completion.chunk"]
@@ -512,7 +512,7 @@ class TextChoice(api.ResponsePart):
 
 
 class TextCompletion(api.ResponsePart):
-    """The response, or one record of its stream; the record behind the last is ``[DONE]``."""
+    """The response, or one record of its stream; the record after the last is ``[DONE]``."""
 
     id: str
     object: Literal["text_completion"]

@@ -5,7 +5,7 @@
 A client sends the earlier answers back in its own spelling; the KV cache of the NPU holds the generated ids, which are
 stored with the conversation. A request is compared with the earlier requests and answers, and takes the ids from them.
 
-Every request gets a conversation of its own, copied up to the first difference, so that no two answers share one. A
+Every request gets its own conversation, copied up to the first difference, so that no two answers share one. A
 complete answer replaces the conversation that it continues. A conversation is found only by the same tenant with the
 same tools and model; if there are too many, the tenant with the most loses one. The last message of a request is never
 taken from the cache.

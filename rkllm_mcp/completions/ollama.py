@@ -173,7 +173,7 @@ def ollama_request(body: OllamaChat | OllamaGenerate, context: RequestContext) -
 
 
 def _with_images(text: str, images: Sequence[str] | None) -> str | list[Json]:
-    """Return a text, as a block behind its images if it has any, which are bare base64."""
+    """Return a text, as a block after its images if it has any, which are bare base64."""
     if not images:
         return text
     return [*({"type": "image", "data": image} for image in images), {"type": "text", "text": text}]

@@ -159,7 +159,7 @@ class ReplyShape:
         raise NotImplementedError
 
     def closing(self, part: Part) -> str:
-        """Return the records behind the last piece of a part."""
+        """Return the records after the last piece of a part."""
         del part
         return ""
 

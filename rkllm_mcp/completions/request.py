@@ -4,7 +4,7 @@
 
 System texts at the front are joined into one; a later one precedes the next user text. One odd thing costs only itself:
 a tool that cannot be used is left out, with a line in the log, and a history is repaired, because a client cannot
-change its past messages. Only the question itself can be refused. A refusal names the field as it stands in the
+change its past messages. Only the question itself can be refused. A refusal names the field as it is in the
 client's body, the ``param`` of OpenAI's errors, so every function that can refuse gets it.
 """
 
@@ -264,7 +264,7 @@ def answer_form(
 
 
 def text_form(kind: Literal["regex", "choice", "grammar"], text: str, param: str) -> ResponseFormat:
-    """Return the form of an answer that is no JSON; ``text`` is what an ``AnswerGrammar`` of that kind has.
+    """Return the form of an answer that is not JSON; ``text`` is what an ``AnswerGrammar`` of that kind has.
 
     Raises:
         RequestRefusedError: it cannot be used, or checking the answer needs the extra ``held``.
@@ -406,7 +406,7 @@ class MessageHistory:
     def add_answer(self, content: object, calls: Iterable[HistoryCall] = (), *, continues: bool = False) -> None:
         """Add an assistant's message, which is one with an assistant's message just before it.
 
-        Behind a call without a result it is another one, but with ``continues``.
+        After a call without a result it is another one, but with ``continues``.
         """
         is_one = not (self._results or self._rules) and bool(self._messages) and (continues or not self._open_calls)
         if is_one and self._messages[-1].role == "assistant":

@@ -186,7 +186,7 @@ class ResponsesBody(api.add_sampling(api.WholeBody, *_APIS)):
 
     @cached_property
     def all_tools(self) -> list[ResponsesTool]:
-        """The tools of the request, and those of its items, without what is no tool in a history."""
+        """The tools of the request, and those of its items, without what is not a tool in a history."""
         tools = list(self.tools or ())
         names = {name for _, _, name in _named_tools(tools)}
         brought = (tool for item in self.items() if item.type in _BRINGING for tool in as_list(item.tools))
@@ -349,7 +349,7 @@ def _join_name(namespace: str | None, name: str | None) -> str:
 
 
 def _named_tools(tools: Sequence[ResponsesTool]) -> Iterator[tuple[str, ResponsesTool, str]]:
-    """Yield every tool with its field before it and its name behind it, those of namespaces among them."""
+    """Yield every tool with its field before it and its name after it, those of namespaces among them."""
     for index, tool in enumerate(tools):
         where = f"tools[{index}]"
         if tool.type != "namespace":
@@ -485,7 +485,7 @@ class ResponsesShape(ReplyShape):
         return self._of(part, self._shape(part).delta, **extra, delta=self._event_text(part, part.pieces[-1]))
 
     def closing(self, part: Part) -> str:
-        """Return the events behind the last piece of an item."""
+        """Return the events after the last piece of an item."""
         shape = self._shape(part)
         event, field_ = shape.done
         extra: Json = {"logprobs": []} if part.kind == "text" else {}

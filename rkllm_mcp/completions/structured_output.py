@@ -58,7 +58,7 @@ class ResponseFormat:
 
     schema: Mapping[str, Any] | None = None  # JSON Schema; None for any JSON object
     description: str = ""  # the client's description of the answer
-    text: AnswerGrammar | None = None  # of an answer that is no JSON, in place of a schema
+    text: AnswerGrammar | None = None  # of an answer that is not JSON, in place of a schema
 
     @property
     def grammar(self) -> AnswerGrammar:

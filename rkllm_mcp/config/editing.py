@@ -257,7 +257,7 @@ def _edit(
 
 
 def _with_block(text: str, block: str) -> str:
-    """Return the text with a block of lines behind it, an empty line between."""
+    """Return the text with a block of lines after it, an empty line between."""
     separator = "" if not text else "\n" if text.endswith("\n") else "\n\n"
     return f"{text}{separator}{block}"
 

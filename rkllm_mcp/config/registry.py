@@ -86,7 +86,7 @@ def next_cursor(content: Any) -> str:
 
 
 def _server(entry: Mapping[str, Any]) -> RegistryServer | None:
-    # Older lists have the server itself where newer ones have it beside ``_meta``.
+    # Older lists have the server itself where newer ones have it next to ``_meta``.
     server = _mapping(entry.get("server")) or entry
     official = _mapping(_mapping(entry.get("_meta")).get("io.modelcontextprotocol.registry/official"))
     name = _text(server, "name")

@@ -188,7 +188,7 @@ def _is_random(text: str) -> bool:
 
 
 def secrets_in_address(url: str) -> tuple[str, ...]:
-    """Return the secrets of an address, as they stand there and decoded, that are long enough to be redacted safely."""
+    """Return the secrets of an address, as they are there and decoded, that are long enough to be redacted safely."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -226,7 +226,7 @@ _GROWTH = 2.5
 async def measure_lengths(
     engine: Engine, prompts: ProbePrompts, decode_tokens: int
 ) -> AsyncGenerator[LengthFigures, None]:
-    """Measure the prompts one after the other, generating ``decode_tokens`` after each."""
+    """Measure the prompts in turn, generating ``decode_tokens`` after each."""
     before = 0
     for length in LENGTHS:
         prompt = prompts.of_length(length)

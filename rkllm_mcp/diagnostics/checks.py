@@ -350,7 +350,7 @@ def _access(machine: Machine, what: str, nodes: Sequence[Path]) -> CheckResult:
     groups = {node: machine.group_of(machine.inside(node)) or "root" for node in closed}
     owned = ", ".join(f"{names[node]} (group {group})" for node, group in groups.items())
     problem = f"{owned}, which this user may not read and write"
-    # The runtime goes over the cards; the render node alone is no obstacle that is known.
+    # The runtime goes over the cards; the render node alone is not an obstacle that is known.
     status = "fail" if any(not node.name.startswith("renderD") for node in closed) else "warn"
     if "root" not in groups.values():
         joined = ",".join(dict.fromkeys(groups.values()))

@@ -219,7 +219,7 @@ def gallery_server(
     """Return the table of a server of the gallery that may be started here; ``path`` is its future file.
 
     Raises:
-        UsageError: there is no such server, its folder is missing or superfluous, or it would not be started.
+        UsageError: no such server exists, its folder is missing or superfluous, or it would not be started.
     """
     table = server_table(name, folder, is_sandboxed=is_sandboxed)
     new = checked_servers({"servers": [table]}, "the new server", path)

@@ -110,7 +110,7 @@ def check_cpus(machine: Machine) -> Iterator[CheckResult]:
 
 
 def check_npu_users(machine: Machine) -> Iterator[CheckResult]:
-    """Report programs that use the NPU besides this one, by name where they are known."""
+    """Report programs that use the NPU as well as this one, by name where they are known."""
     nodes = {machine.name_of(node) for node in npu_nodes(machine)}
     users: dict[str, int] = {}
     for folder in machine.glob("proc/[0-9]*"):

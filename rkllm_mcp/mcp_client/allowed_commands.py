@@ -90,7 +90,7 @@ async def launch_of(
         ServerUnavailableError: the program is not allowed, or its sandbox is not available.
         OSError: the program does not exist.
     """
-    # After "-m"; what lies in the folder that the assistant was started in is no part of them.
+    # After "-m"; what lies in the folder that the assistant was started in is not part of them.
     started = spec.model_copy(update={"args": tuple(module_words(*spec.args[1:])[1:])}) if is_own(spec) else spec
     if allowed is None and not spec.sandbox and spec.command not in _OF_UV:
         return started

@@ -104,7 +104,7 @@ def _source_folder(origin: Path) -> Iterator[Path]:
         if about.get("dir_info", {}).get("editable"):
             yield Path(unquote(urlsplit(str(about["url"])).path))
     except (OSError, ValueError, KeyError, AttributeError):
-        return  # without a readable file there is no folder to add
+        return  # without a readable file no folder has to be added
 
 
 def _interpreter(script: Path, env: Mapping[str, str]) -> Path | None:

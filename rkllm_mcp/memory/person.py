@@ -84,7 +84,7 @@ async def change_row(
     is_pinned: bool | None = None,
     is_kept: bool = False,
 ) -> tuple[MemoryRow, MemoryRow] | None:
-    """Change a row; return it as it was and as it is, or None if there is none with this id.
+    """Change a row; return it as it was and as it is, or None if no row has this id.
 
     Raises:
         UsageError: the new text is empty or a secret.

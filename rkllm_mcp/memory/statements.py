@@ -2,7 +2,7 @@
 
     message ─▶ without quotations ─▶ sentences ─▶ the request and what it is about ─▶ ``Statement``
 
-A question about the past ("do you remember …?"), a task ("remember to …") and a quotation are no statements.
+A question about the past ("do you remember …?"), a task ("remember to …") and a quotation are not statements.
 """
 
 from __future__ import annotations

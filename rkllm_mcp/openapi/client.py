@@ -86,7 +86,7 @@ class HttpClient:
         """Send a request and read at most ``limit_bytes`` of the response.
 
         ``secrets`` are hidden in logs. Content that is not text is read only with ``any_type``. An HttpClientError if
-        there is no response, or a redirect to another origin.
+        no response came, or a redirect to another origin.
         """
         for _ in range(_MAX_REDIRECTS + 1):
             try:

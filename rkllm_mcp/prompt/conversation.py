@@ -239,7 +239,7 @@ class ConversationPrompt:
             )
             parts = self._prefix_parts(system, "", tools)
             end = sum(len(ids) for _, ids in parts)
-            # Without the closing, which stands after the person.
+            # Without the closing, which comes after the person.
             cut = [(label, ids[: len(ids) - max(0, end - len(shared))]) for label, ids in parts[-1:]]
             return [*parts[:-1], *cut, ("person", head_ids[len(shared) :])]
         bare = self._tokenizer.encode(self._template.head(system, (), thinking=self._thinking))

@@ -158,7 +158,7 @@ class ModelTokenizer:
         return self._controls.get(content)
 
     def piece(self, token_id: int) -> str | None:
-        """Return a token as the vocabulary spells it, such as ``Ġthe``; None if there is none of this id."""
+        """Return a token as the vocabulary spells it, such as ``Ġthe``; None if no token has this id."""
         return self._tokenizer.id_to_token(token_id)
 
     def encode(self, segments: Iterable[Segment], at_most: int | None = None) -> list[int]:

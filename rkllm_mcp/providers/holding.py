@@ -1,7 +1,7 @@
 """``Holding``: the parts of one response that are held to what they have to be, and their corrections.
 
     token ─▶ admit ─▶ text to show ─▶ TurnBuilder
-                └▶ correction: the run is aborted, and started again behind the ids that stay
+                └▶ correction: the run is aborted, and started again after the ids that stay
 
 An answer with a grammar is held from its first character on, a call from the end of its opener to its closer. Text
 and thinking are free. A correction keeps what was right of a token, and writes what only one way can go on with; the
@@ -252,7 +252,7 @@ class Holding:
             self._release()
             return kept + rejected
         if held.is_complete:
-            # Words behind a complete answer.
+            # Words after a complete answer.
             self._replace_last(ids, kept, "")
             self.is_over = True
             self._release()

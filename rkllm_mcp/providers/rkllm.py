@@ -143,7 +143,7 @@ def _repetition_sentence(text: str) -> str:
 class TokenComparison:
     """Comparison of the first tokens of an answer: their text from the runtime, and from ``tokenizer.json``.
 
-    Tokens in ``left_out`` are no evidence.
+    Tokens in ``left_out`` are not evidence.
     """
 
     def __init__(self, tokenizer: ModelTokenizer, left_out: frozenset[int]) -> None:
@@ -658,7 +658,7 @@ def _how(death: WorkerDiedError) -> str:
 
 
 def join_stats(parts: Sequence[RunStats]) -> RunStats:
-    """Return the statistics of runs that made one response, each behind the tokens of those before it."""
+    """Return the statistics of runs that made one response, each after the tokens of those before it."""
     if len(parts) == 1:
         return parts[0]
     first, last = parts[0], parts[-1]

@@ -136,7 +136,7 @@ _PROMPT_CACHE = "the prompt cache"
 class Engine:
     """Asynchronous client of one worker; ``open_engine`` creates it.
 
-    A call on the model that is no run (``clear_cache``, ``kv_cache_size``, the prompt caches, ``extras``) follows the
+    A call on the model other than a run (``clear_cache``, ``kv_cache_size``, the prompt caches, ``extras``) follows the
     current run. It raises RunRejectedError if the runtime refused, WorkerDiedError if the worker died before it
     answered, UnsupportedError if the runtime lacks it, and RuntimeUnusableError if the model cannot be loaded.
     """

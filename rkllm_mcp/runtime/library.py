@@ -333,7 +333,7 @@ def _require_functions(functions: ctypes.CDLL, file: LibraryFile, abi: Abi, *, s
 
 
 def _require_fitting_defaults(default_param: bytes, file: LibraryFile, abi: Abi) -> None:
-    """Refuse defaults that match another family's layout; defaults that match none are no evidence."""
+    """Refuse defaults that match another family's layout; defaults that match none are not evidence."""
     if abi.defaults_fit(default_param):
         return
     for other in FAMILIES:

@@ -369,7 +369,7 @@ class PromptCaches:
     async def save(self, head: Sequence[int]) -> bool:
         """Evaluate ``head``, or take it from the KV cache, and store the file that the runtime writes.
 
-        Return False if there is none in the end.
+        Return False if no file exists in the end.
         """
         try:
             draft = self._files.draft(self.subject, head)

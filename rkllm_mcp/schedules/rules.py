@@ -123,7 +123,7 @@ def read_zone(name: str) -> zoneinfo.ZoneInfo:
 
 
 def next_moment(rule: Rule, zone: tzinfo, after: float, *, previous: float | None = None) -> float | None:
-    """Return the first moment of a rule later than ``after``; None if there is none.
+    """Return the first moment of a rule later than ``after``; None if none exists.
 
     Args:
         rule: the rule.

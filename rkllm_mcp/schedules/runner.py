@@ -152,7 +152,7 @@ class ScheduleRunner:
             await self._news.wait()
 
     async def work(self) -> None:
-        """Perform the runs that wait, one after the other."""
+        """Perform the runs that wait, in turn."""
         for run in await self._schedules.waiting(self._tenant):
             schedule = await self._schedules.get(self._tenant, run.schedule)
             if schedule is None or schedule.is_reminder:
@@ -301,7 +301,7 @@ def new_schedule(
 
 
 def schedule_of_sentence(sentence: str, zone: str, now: float) -> Schedule | None:
-    """Return the schedule in a sentence, not stored yet; None if there is none."""
+    """Return the schedule in a sentence, not stored yet; None if none exists."""
     sentence_read = read_sentence(sentence, datetime.fromtimestamp(now, read_zone(zone)))
     if sentence_read is None:
         return None

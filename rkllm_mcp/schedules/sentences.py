@@ -98,7 +98,7 @@ class _Reader:
         raise NotImplementedError
 
     def final_rule(self) -> Rule | None:
-        """Return the rule of all that was taken; None if it is no time that can come."""
+        """Return the rule of all that was taken; None if it is not a time that can come."""
         if self.delay is not None:
             moment = self.now + self.delay
             return Rule("once", time(moment.hour, moment.minute), day=moment.date())

@@ -1,6 +1,6 @@
 """Sound as 16-bit samples of one channel: read from a recording, written in the formats of OpenAI's API.
 
-WAV is read here. Other formats are decoded by PyAV in a process of its own with limits, because decoders of foreign
+WAV is read here. Other formats are decoded by PyAV in its own process with limits, because decoders of foreign
 files are attacked; PyAV belongs to the extra ``speech``.
 """
 
@@ -106,7 +106,7 @@ def read_wav(data: bytes) -> Sound:
     """Return a WAV at ``RATE``: 8, 16, 24 or 32 bits, any channels and rate.
 
     Raises:
-        SoundError: it is damaged, too long, or its samples are no whole numbers.
+        SoundError: it is damaged, too long, or its samples are not whole numbers.
     """
     try:
         with wave.open(io.BytesIO(data)) as file:
@@ -123,7 +123,7 @@ def from_pcm(content: bytes, channels: int, width: int, rate: int) -> Sound:
     """Return samples of any channels, bytes and rate at ``RATE``.
 
     Raises:
-        SoundError: there are none, too many, or their form is impossible.
+        SoundError: there are too few or too many, or their form is impossible.
     """
     if not (1 <= channels <= 64 and 1 <= width <= 4 and 1_000 <= rate <= 384_000):
         raise SoundError(f"the recording has {channels} channels and {rate} samples a second; record again")

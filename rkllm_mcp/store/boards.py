@@ -118,7 +118,7 @@ class Leases:
     ) -> tuple[Sequence[tuple[int, str]], bool] | None:
         """Return the records after a number, and whether no more come: the answer ended.
 
-        None if there is no answer that this key may read, or its board died before the end.
+        None if no answer exists that this key may read, or its board died before the end.
         """
         whose = (tenant, conversation, reader)
         rows = await self._database.rows(_EVENTS, (*whose, after))
@@ -174,7 +174,7 @@ class Leases:
         return is_answered
 
     async def answer_to(self, tenant: str, question_id: str) -> Any:
-        """Return the answer to a question; None if there is none yet."""
+        """Return the answer to a question; None before there is one."""
         query = "SELECT answer FROM questions WHERE tenant = ? AND id = ?"
         rows = await self._database.rows(query, (tenant, question_id))
         return json.loads(rows[0][0]) if rows and rows[0][0] else None

@@ -672,7 +672,7 @@ class Conversations:
         """Return conversations, the most recently changed first.
 
         ``search`` restricts them to those whose title, turns and calls contain each of its words, ignoring the case of
-        Latin letters; the passage is one with all of them as they stand, or with the first.
+        Latin letters; the passage is one with all of them as they are, or with the first.
         """
         values = {**_sought(tenant, search), "limit": limit, "offset": offset, "pinned_first": pinned_first}
         passage, where = "", _with_words(search)
@@ -809,7 +809,7 @@ class StoredResponses:
         return json.loads(rows[0][0]) if rows else None
 
     async def input_items(self, tenant: str, response_id: str) -> list[Any] | None:
-        """Return the items of the request of a response, without those before; None if there is no such response."""
+        """Return the items of the request of a response, without those before; None if no such response exists."""
         query = "SELECT items, response FROM responses WHERE tenant = ? AND id = ?"
         rows = await self._database.rows(query, (tenant, _utf8(response_id)))
         if not rows:

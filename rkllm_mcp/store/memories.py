@@ -69,7 +69,7 @@ class Memories:
     async def change(
         self, row_id: str, *, text: str | None = None, is_pinned: bool | None = None, state: MemoryState | None = None
     ) -> MemoryRow | None:
-        """Change a row and return it; None if there is none with this id. A text that is replaced is erased."""
+        """Change a row and return it; None if no row has this id. A text that is replaced is erased."""
         changed: list[MemoryRow] = []
 
         def update(transaction: Transaction) -> int:

@@ -162,7 +162,7 @@ def _lives(process: str) -> bool:
 
 
 def _start_ticks(number: int) -> str:
-    """Return when a process began, in ticks since the boot; empty if there is none."""
+    """Return when a process began, in ticks since the boot; empty if none exists."""
     try:
         return Path(f"/proc/{number}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
     except OSError:

@@ -40,7 +40,7 @@ class RequestKeys:
         self._under_way: set[str] = set()
 
     async def find(self, key: str) -> tuple[KeyedRequest, bool] | None:
-        """Return the request of a key and whether it is under way; None if there is none of the last day."""
+        """Return the request of a key and whether it is under way; None without one of the last day."""
 
         def select(transaction: Transaction) -> tuple[KeyedRequest, bool] | None:
             row = transaction.execute(_FIND, (_KIND, key)).fetchone()

@@ -42,7 +42,7 @@ _FORGET_OLD_RUNS = """
 DELETE FROM schedule_runs WHERE tenant = ? AND schedule = ? AND number <= (
     SELECT number FROM schedule_runs WHERE tenant = ? AND schedule = ? ORDER BY number DESC LIMIT 1 OFFSET ?)"""
 _LIVES = "EXISTS (SELECT 1 FROM boards WHERE boards.id = schedule_runs.board AND boards.until >= ?)"
-# Returns the next moment of a schedule after the present; None if there is none.
+# Returns the next moment of a schedule after the present; None if none exists.
 NextMoment = Callable[[Schedule], "float | None"]
 
 
@@ -104,7 +104,7 @@ class Schedules:
         return _schedule(rows[0]) if rows else None
 
     async def change(self, tenant: str, schedule_id: str, **values: Any) -> bool:
-        """Change fields of a schedule; return False if there is none of that id."""
+        """Change fields of a schedule; return False if no schedule has that id."""
         columns = ", ".join(f"{name} = ?" for name in values)
         row = [json.dumps(value) if name == "tools" else value for name, value in values.items()]
         statement = f"UPDATE schedules SET {columns} WHERE tenant = ? AND id = ?"  # noqa: S608  (names of columns)
@@ -113,7 +113,7 @@ class Schedules:
         return changed > 0
 
     async def remove(self, tenant: str, schedule_id: str) -> bool:
-        """Delete a schedule and its runs; return False if there is none of that id."""
+        """Delete a schedule and its runs; return False if no schedule has that id."""
         removed = await self._database.erase(
             lambda transaction: (
                 transaction.execute("DELETE FROM schedules WHERE tenant = ? AND id = ?", (tenant, schedule_id)).rowcount
@@ -182,7 +182,7 @@ class Schedules:
         transaction.execute(_FORGET_OLD_RUNS, (tenant, schedule_id, tenant, schedule_id, RUNS_KEPT))
 
     async def request_run(self, tenant: str, schedule_id: str) -> bool:
-        """Add a run that is due now; return False if there is no such schedule or one of its runs waits already."""
+        """Add a run that is due now; return False if no such schedule exists or one of its runs waits already."""
 
         def insert(transaction: Transaction) -> bool:
             query = "SELECT 1 FROM schedules WHERE tenant = ? AND id = ?"

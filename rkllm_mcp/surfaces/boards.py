@@ -195,7 +195,7 @@ def duration(seconds: float) -> str:
 async def _ask_board(
     board: BoardSection, paths: Sequence[str], headers: Mapping[str, str], secret: str | None, limits: AnswerLimits
 ) -> list[Answer]:
-    """Ask a board for some paths one after the other.
+    """Ask a board for some paths in turn.
 
     With its key, or a proof of the secret that all boards share, or the caller's key if no one can read that.
     """
@@ -232,7 +232,7 @@ def _validate(model: type[ModelT], value: object) -> ModelT:
 
 
 def named_boards(config: Config) -> dict[str, BoardSection]:
-    """Return the boards by name; a UsageError if there are none."""
+    """Return the boards by name; a UsageError if none exist."""
     if not config.boards:
         raise UsageError('no board is configured; write [[boards]] with address = "192.168.1.11:8080" for each')
     return {config.board_name(index): board for index, board in enumerate(config.boards)}

@@ -168,7 +168,7 @@ class Session:
         return language_of_setting(config.agent.language or locale_of(environment))
 
     def note_configuration(self, config: Config) -> None:
-        """Say in the first line if there is no configuration file, or which of two is used."""
+        """Say in the first line if no configuration file exists, or which of two is used."""
         if note := self.configuration_note(config):
             self.status(note)
 

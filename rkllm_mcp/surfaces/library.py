@@ -1,7 +1,7 @@
 """The assistant for Python programs: ``Assistant`` and ``AsyncAssistant``.
 
 ``AsyncAssistant`` opens the application in the caller's event loop. ``Assistant`` is the same for programs without
-one: an ``AsyncAssistant`` in a thread of its own, whose events are passed to the caller's thread.
+one: an ``AsyncAssistant`` in its own thread, whose events are passed to the caller's thread.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _check_question(question: object, options: AskOptions) -> None:
     """Check a question and its options.
 
     Raises:
-        TypeError: there is no such option.
+        TypeError: no such option exists.
         UsageError: the question or an option has the wrong type.
     """
     if not isinstance(question, str):

@@ -46,7 +46,7 @@ class RunningService:
     overrides: Mapping[str, str]
 
     def is_for(self, config: Config, environment: Mapping[str, str] = os.environ) -> bool:
-        """Return True if the service has this configuration; variables that only the service has are no difference."""
+        """Return True if the service has this configuration; variables that only the service has make no difference."""
         is_same_file = self.source == _source_of(config)
         return is_same_file and overrides_of(environment).items() <= dict(self.overrides).items()
 

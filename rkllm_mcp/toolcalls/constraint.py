@@ -177,7 +177,7 @@ class HeldText:
         return "" if self._named.search(text + written) else written
 
     def other_spelling(self, text: str) -> str:
-        r"""Return ``text`` in another notation that can follow; empty if there is none.
+        r"""Return ``text`` in another notation that can follow; empty if none exists.
 
         ``true`` for ``True``, ``red`` for ``Red``, a word without quotes, and in a string ``\n`` for a line break.
         """
@@ -218,7 +218,7 @@ class HeldText:
         return probe.is_complete or bool(self._allowed(probe._matcher) & _VALUE_ENDS)
 
     def shortest(self) -> str:
-        """Return the shortest text that goes on from a choice, with what only one way can go on with behind it."""
+        """Return the shortest text that goes on from a choice, with what only one way can go on with after it."""
         allowed = self._allowed(self._matcher)
         first = _SHORTEST_IN_STRING if self._open_quote() else _SHORTEST
         order = [*(byte for byte in first if byte in allowed), *sorted(allowed - _SPACE - {_END})]
@@ -229,7 +229,7 @@ class HeldText:
         return ""
 
     def _write(self, first: bytes) -> tuple[str, bool]:
-        """Return ``first`` and the structure behind it, and False if it is a part of a character."""
+        """Return ``first`` and the structure after it, and False if it is a part of a character."""
         matcher, written = self._matcher.deep_copy(), bytearray()
         quote = self._open_quote() if self._has_space else 0
         is_escaped = False

@@ -212,7 +212,7 @@ _STRING_AND_SEPARATOR = re.compile(r'("(?:[^"\\]|\\.)*")(\s*(?:=|\.(?=\s*[{\[]))
 
 
 def _with_colons(text: str) -> Any:
-    """Read an equals sign or a dot behind a key, as in ``"key"="value"`` and ``"arguments".{…}``, as a colon."""
+    """Read an equals sign or a dot after a key, as in ``"key"="value"`` and ``"arguments".{…}``, as a colon."""
     return _with_raw_controls(_STRING_AND_SEPARATOR.sub(lambda match: match[1] + (":" if match[2] else ""), text))
 
 

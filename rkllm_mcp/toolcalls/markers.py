@@ -186,7 +186,7 @@ class CodeFenceState:
 
     @property
     def is_quoted(self) -> bool:
-        """True if the next character is inside a code fence or behind a backtick."""
+        """True if the next character is inside a code fence or after a backtick."""
         return self._span > 0 or self._last[-1:] == "`" or self._fence_after_line() > 0
 
     @property

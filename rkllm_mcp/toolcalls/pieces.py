@@ -38,7 +38,7 @@ class MissedCall:
     """Text that may have been meant as a call and was not read as one.
 
     ``has_marker``: a marker that began no call is in the text. ``refusal``: why the code fence that has just been read
-    is no call.
+    is not a call.
     """
 
     def __init__(self) -> None:

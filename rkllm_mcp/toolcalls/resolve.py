@@ -170,7 +170,7 @@ def _is_meant_as_call(call: ParsedCall, catalogue: ToolCatalogue) -> bool:
 
 
 def refusal_of(part: ResolvedPart, call_format: CallFormat, catalogue: ToolCatalogue) -> str:
-    """Return why objects of a name and arguments are no calls that can be made; empty for other data and for calls."""
+    """Return why objects of a name and arguments are not calls that can be made; empty for other data and for calls."""
     if part.unended not in {"", CUT_OFF} or not any(catalogue.names):
         return ""
     # Small models end an answer before the last brace.

@@ -296,7 +296,7 @@ class ToolSearch:
         is_said = is_statement(request)
         index = await self._index_of(tools)
         strange = index.strange_words(own_words(without_values(request[:_REQUEST_CHARS]))[0])
-        # A number is no evidence for a tool that may take one in addition.
+        # A number is not evidence for a tool that may take one in addition.
         optional = [kinds_of(tool, optional=True) - {"number"} for tool in tools]
         return [
             ToolEvidence(

@@ -69,7 +69,7 @@ _MAX_FOLLOW_UP, _MAX_PREVIOUS = 200, 500
 
 @dataclass(frozen=True)
 class Alternative:
-    """Terms that together stand for a word."""
+    """Terms that together mean a word."""
 
     terms: tuple[str, ...]
     kanji: tuple[str, ...] = ()  # of a word of one kanji

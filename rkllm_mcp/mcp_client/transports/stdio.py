@@ -80,7 +80,7 @@ class MessageLines:
         if not self._held and (not bare.startswith((b"{", b"[")) or bare.endswith((b"}", b"]"))):
             return [line]
         if self._held and bare.startswith(b'{"jsonrpc"') and bare.endswith(b"}"):
-            # What was held is no beginning of a message.
+            # What was held is not the beginning of a message.
             pieces, self._held = self._held, []
             return [*pieces, line]
         inside = _STRING.sub(b"", bare)

@@ -39,7 +39,7 @@ _BASE_TYPES: Mapping[str, Any] = {
     "LLMHandle": LLMHandle,
     "RKLLMParamReturn": RKLLMParamReturn,
 }
-# A function's status is checked unless its result is no status: rkllm_createDefaultParam returns a struct, and headers
+# A function's status is checked unless it returns another kind: rkllm_createDefaultParam returns a struct, and headers
 # and wrappers disagree about rkllm_is_running (0 is running in 1.2.0, 1 in 1.3.0), so nothing relies on it.
 _UNCHECKED = frozenset({"rkllm_createDefaultParam", "rkllm_is_running"})
 
@@ -56,7 +56,7 @@ class CallFailedError(RkllmMcpError):
 
 
 class Signature(NamedTuple):
-    """C type of a function: result, arguments, and the check of its status; None if its result is no status."""
+    """C type of a function: result, arguments, and the check of its status; None if its result is not a status."""
 
     restype: Any
     argtypes: tuple[Any, ...]

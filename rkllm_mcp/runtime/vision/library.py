@@ -95,7 +95,7 @@ def find_encoder_library(model: Path) -> Path:
     the folder of 'runtime pull', LD_LIBRARY_PATH and the usual folders.
 
     Raises:
-        LibraryNotFoundError: there is none.
+        LibraryNotFoundError: no library exists.
     """
     explicit = os.environ.get(LIBRARY_VARIABLE, "")
     searched = [*filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")), *USUAL_FOLDERS]
@@ -133,7 +133,7 @@ class NativeEncoder:
     """A loaded encoder; its methods belong to one thread, as the library promises nothing about several.
 
     Raises:
-        RuntimeUnusableError: the library or the model cannot be loaded, or the model is no vision encoder.
+        RuntimeUnusableError: the library or the model cannot be loaded, or the model is not a vision encoder.
     """
 
     def __init__(self, library: Path, model: Path) -> None:

@@ -44,7 +44,7 @@ _OTHER_FORMATS: tuple[tuple[bytes, str], ...] = (
     (b"http://", "an address"),
     (b"https://", "an address"),
 )
-# The colour around a picture that is no square: 127.5 in Rockchip's demo, which the runtime's encoders were tried with.
+# The colour around pictures that are not square: 127.5 in Rockchip's demo, which all encoders were tried with.
 _PADDING = (128, 128, 128)
 _BACKGROUND = "white"  # after transparent parts
 

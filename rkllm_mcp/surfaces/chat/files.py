@@ -81,7 +81,7 @@ def _mentioned_path(word: str, servers: Collection[str]) -> str:
 
 
 def _file_at_beginning(word: str) -> str:
-    """Return the longest beginning of a word that is the path of a file; empty if there is none."""
+    """Return the longest beginning of a word that is the path of a file; empty if none exists."""
     return next((word[:end] for end in range(len(word), 0, -1) if _is_file(word[:end])), "")
 
 

@@ -167,7 +167,7 @@ class ChatHost(Protocol):
         ...
 
     async def read_resource(self, reference: str, context: CallContext) -> ResourceContent:
-        """Return a resource, cut off behind ``agent.resource_chars``."""
+        """Return a resource, cut off after ``agent.resource_chars``."""
         ...
 
     async def prompts(self, server: str | None, context: CallContext) -> Sequence[PromptTemplate]:

@@ -87,11 +87,11 @@ async def pick(
     """Return the value of the chosen row; None if the person left the list.
 
     Args:
-        heading: stands above the list.
+        heading: the line above the list.
         choices: the rows.
         selected: value of the row where the list opens.
         none: shown where no row matches.
-        keys: stands below the list and says which keys do what.
+        keys: the line below the list that says which keys do what.
         source: keys of a test instead of the terminal's.
         target: the screen of a test.
     """

@@ -183,7 +183,7 @@ class StreamedText:
         self._room = self._room_behind(units[-1][1][-1], columns) if units and units[-1][1] else None
 
     def _room_behind(self, line: str, columns: int) -> int | None:
-        """Return the columns left behind the last line; None unless it is a text that ends as the source does."""
+        """Return the columns left after the last line; None unless it is a text that ends as the source does."""
         visible = _STYLE.sub("", line)
         source = self._source.rpartition("\n")[2]
         words = source.split()

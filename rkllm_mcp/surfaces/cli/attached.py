@@ -1,4 +1,4 @@
-"""When a command uses the running service of this user instead of an assistant of its own.
+"""When a command uses the running service of this user instead of its own assistant.
 
 The service must have the same configuration. ``--alone``, ``--no-mcp`` and ``--runtime`` ask for an assistant of the
 command's own, and so does a model that is named by its path.
@@ -24,7 +24,7 @@ Alone: TypeAlias = Annotated[bool, flag("Start an assistant of its own, even if 
 
 
 def service_to_use(session: Session, config: Config, *, alone: bool) -> RunningService | None:
-    """Return the service that a command uses; None if it starts an assistant of its own.
+    """Return the service that a command uses; None if it starts its own assistant.
 
     Raises:
         UsageError: a service of another user has the model loaded, and ``--alone`` was not said.

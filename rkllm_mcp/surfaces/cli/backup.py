@@ -193,7 +193,7 @@ def extract_backup(source: Path, target: Path) -> dict[str, Any]:
     """Extract an archive into an empty folder and return its manifest.
 
     Raises:
-        UsageError: the file is no whole backup, one of a later version, or unpacks to more than the disk has room for.
+        UsageError: the file is damaged, of a later version, or unpacks to more than the disk has room for.
     """
     try:
         with (

@@ -224,7 +224,7 @@ async def join_command(
 
 
 def _own_model(config: Config) -> ModelFolder:
-    """Return the model of a configuration; a UsageError if there is none."""
+    """Return the model of a configuration; a UsageError if none exists."""
     if config.provider.kind != "rkllm":
         raise UsageError("a remote service answers here, by no model's name; give one with --model-name")
     try:
@@ -366,7 +366,7 @@ def _run_at(board: BoardSection, line: str) -> int:
 
 
 def haproxy_configuration(config: Config, certificate: str | None = None) -> str:
-    """Return the configuration of HAProxy for ``[[boards]]``; a UsageError if there are none."""
+    """Return the configuration of HAProxy for ``[[boards]]``; a UsageError if none exist."""
     boards = named_boards(config)
     backends = _backends(boards)
     numbers = {name: number for number, name in enumerate(boards, 1)}
@@ -558,5 +558,5 @@ def _server(name: str, board: BoardSection, number: int, rest: str) -> str:
 
 
 def _lines(lines: Sequence[str] | Iterator[str]) -> str:
-    """Return the lines as they stand in a section of the file."""
+    """Return the lines as they are in a section of the file."""
     return re.sub("^", "    ", "\n".join(lines), flags=re.MULTILINE)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # The number of the shape that ``--json`` prints; fields may be added to it, and none leaves or changes its meaning.
 JSON_FORMAT = 1
 
-# Sentences and paths stand below the names where there is less room next to them.
+# Sentences and paths are below the names if less room is next to them.
 _LEAST_COLUMNS = 30
 
 # status -> the mark, and its colour.

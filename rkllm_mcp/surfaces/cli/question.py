@@ -61,7 +61,7 @@ def read_question(
     without ``takes_pictures`` they are read as documents.
 
     Raises:
-        UsageError: there is no question, or something cannot be read.
+        UsageError: no question was asked, or something cannot be read.
     """
     is_piped = not sys.stdin.isatty()
     if words.count("-") + list(files).count("-") > 1:

@@ -154,7 +154,7 @@ def import_command(
         advice = "name another host's configuration, such as claude_desktop_config.json"
         raise UsageError(f"there is no file {path}; {advice}")
     raw = {key: value for key, value in read_file(path).items() if key in {"mcpServers", "servers"}}
-    # Variables are copied as they stand, but they have to be usable: the file is checked as it would be used.
+    # Variables are copied as they are, but they have to be usable: the file is checked as it would be used.
     entries = entries_of(raw, {}, str(path))
     tables = [entry.table for entry in entries]
     checked_servers(raw, str(path), path)

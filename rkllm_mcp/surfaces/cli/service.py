@@ -47,7 +47,7 @@ from rkllm_mcp.surfaces.terminal import wants_color
 from rkllm_mcp.text import moment
 
 UNIT_NAME = "rkllm-mcp.service"
-# What importing, connecting and closing may take beside what the configuration grants, seconds.
+# What importing, connecting and closing may take in addition to what the configuration grants, seconds.
 _MARGIN_S = 60
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 # systemctl waits for the service where it has to; the longest that loading a model is known to take fits in.
@@ -449,7 +449,7 @@ def _writable(config: Config, source: Path, account: Account) -> Iterator[Path]:
 def _environment(config: Config, account: Account) -> Iterator[tuple[str, str]]:
     """Yield the variables with which the service finds the models and runtimes that its owner's commands use.
 
-    Those of root are read; what the service downloads itself goes to a folder of its own.
+    Those of root are read; what the service downloads itself goes to its own folder.
     """
     from rkllm_mcp.models.llama import FOLDER_VARIABLE, llama_folder
     from rkllm_mcp.models.runtimes import library_in_use

@@ -2,7 +2,7 @@
 
 With a configuration of a person, that person's: the file is private, as ``setup`` writes it, and the models and the
 folders that tools change are in that home. With one of root, an account that exists only while the service runs; a
-private file is opened to a group of its own, which the unit adds.
+private file is opened to its own group, which the unit adds.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Journal:
 
     @classmethod
     def read(cls, file: Path) -> Journal:
-        """Return the journal of a file, empty if there is none."""
+        """Return the journal of a file, empty if none exists."""
         try:
             return cls(file, cast("dict[str, Mark | None]", json.loads(file.read_text("utf-8"))))
         except FileNotFoundError:

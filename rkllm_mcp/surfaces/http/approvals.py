@@ -96,7 +96,7 @@ async def fill(request: Request) -> Answered:
 
 
 async def _open(app: App) -> dict[str, Approval | Elicitation]:
-    """Return the open questions by their ids, those of other boards behind our own."""
+    """Return the open questions by their ids, those of other boards after our own."""
     questions: dict[str, Approval | Elicitation] = {question.id: question for question in app.pending.open()}
     if app.store.leases is not None:
         with suppress(StoreError):  # while the database is away, our own

@@ -85,7 +85,7 @@ async def readyz(request: Request) -> dict[str, Any]:
         behind = f"the clock of this board is {duration(leases.clock_behind_s)} behind that of the database"
         message = f"{behind}; it waits for the time: 'timedatectl' shows whether it is synchronized"
         raise HTTPError(503, message, code="clock_behind", retry_after_s=RETRY_AFTER_S)
-    # Answers go on without storage, so this is no reason to send requests elsewhere.
+    # Answers go on without storage, so this is not a reason to send requests elsewhere.
     failing = (tenant.app.store.failing for tenant in service.tenants.by_name.values())
     problem = next((error.cause for error in failing if error is not None), "") or await _missing_tables(service)
     behind = [await tenant.app.store.behind() for tenant in service.tenants.by_name.values()]
@@ -334,7 +334,7 @@ class QueueQuery(bodies.LenientBody):
 @Route("GET", "/v1/queue", query=QueueQuery, answers=(RouteResponse(QueueLength),))
 async def queue_length(request: Request) -> QueueLength:
     """Count the requests that wait for an answer."""
-    bodies.query(request, QueueQuery)  # the proxy reads it; what is no model's name is refused here as well
+    bodies.query(request, QueueQuery)  # the proxy reads it; what is not a model's name is refused here as well
     return QueueLength(waiting=service_of(request).tenants.scheduler.waiting())
 
 

@@ -40,7 +40,7 @@ _LONG_BYTES = 8_192
 _MOST_ERRORS = 10_000
 _MOST_WINDOW_LOG = 23  # 8 MB, as RFC 8878 recommends for decoders
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# An escaped surrogate behind whole escapes of the backslash, where a pair has its own group; half a pair as bytes.
+# An escaped surrogate after whole escapes of the backslash, where a pair has its own group; half a pair as bytes.
 _SURROGATES = re.compile(
     rb"(?<!\\)((?:\\\\)*)(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
     rb"|\xed[\xa0-\xbf][\x80-\xbf]"
@@ -102,7 +102,7 @@ def _validate(content: bytes, model: type[ModelT]) -> ModelT | HTTPError:
 
 
 def _whole_character(surrogates: re.Match[bytes]) -> bytes:
-    """Return a pair of escaped surrogates as it is, and half of one as U+FFFD behind its backslashes."""
+    """Return a pair of escaped surrogates as it is, and half of one as U+FFFD after its backslashes."""
     return surrogates[0] if surrogates[2] else (surrogates[1] or b"") + b"\xef\xbf\xbd"
 
 
@@ -237,7 +237,7 @@ def _check_type(request: Request) -> None:
 
 
 def _json(content: bytes) -> Any:
-    """Return the value, or the HTTPError for what is no JSON."""
+    """Return the value, or the HTTPError for what is not JSON."""
     if not content.strip():
         return HTTPError(400, "the body is empty; send JSON, with its Content-Length")
     try:

@@ -519,7 +519,7 @@ async def _read_request(request: Request, read: RequestReader) -> ChatRequest:
 
 
 def _server_tools(app: App, servers: Mapping[str, Sequence[str] | None]) -> Iterator[str]:
-    """Yield the names of servers' tools; an HTTPError 400 or 502 if there is none."""
+    """Yield the names of servers' tools; an HTTPError 400 or 502 if none exists."""
     toolbox = app.toolbox
     connections = {connection.spec.name: connection for connection in toolbox.connections}
     for server, names in servers.items():

@@ -114,7 +114,7 @@ NOT_OFFERED: Mapping[str, str] = {
     **dict.fromkeys(["/v1/evals", "/v1/containers", "/v1/skills", "/v1/agents", "/v1/sessions"], _COMPLETIONS),
     **dict.fromkeys(["/api/push", "/api/create", "/api/copy", "/api/blobs"], _STOCKING),
 }
-# How addresses of the APIs end, behind a base URL that people write into programs with a /v1 too many or too few.
+# How addresses of the APIs end, after a base URL that people write into programs with a /v1 too many or too few.
 _ENDINGS: Mapping[str, str] = {
     **dict.fromkeys(["/chat/completions", "/completions", "/responses", "/embeddings", "/models"], "/v1"),
     **dict.fromkeys(["/v1/messages", "/v1/messages/count_tokens"], ""),
@@ -132,13 +132,13 @@ class ErrorDetail(DocumentedModel):
 
 
 class ErrorBody(DocumentedModel):
-    """The body of every answer that is no success."""
+    """The body of every answer that is not a success."""
 
     error: ErrorDetail
 
 
 class OllamaError(DocumentedModel):
-    """The body of every answer below ``/api/`` that is no success."""
+    """The body of every answer below ``/api/`` that is not a success."""
 
     error: str = Field(description="What is wrong, and what to do about it.")
 
@@ -152,7 +152,7 @@ class AnthropicErrorDetail(DocumentedModel):
 
 
 class AnthropicError(DocumentedModel):
-    """The body of every answer below ``/v1/messages`` that is no success."""
+    """The body of every answer below ``/v1/messages`` that is not a success."""
 
     type: Literal["error"]
     error: AnthropicErrorDetail
@@ -175,7 +175,7 @@ class HTTPError(Exception):  # it is an answer to a request, and named as one
         return self.message
 
     def detail(self) -> dict[str, Any]:
-        """The error as JSON, as it stands in a body or at the end of a stream."""
+        """The error as JSON, as it is in a body or at the end of a stream."""
         usual = "server_error" if self.status >= 500 else "invalid_request_error"
         kind, code = self.type or _TYPES.get(self.status, usual), self.code or _CODES.get(self.status)
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": code}}

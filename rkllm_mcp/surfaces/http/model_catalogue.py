@@ -168,7 +168,7 @@ async def remove_model(request: Request, name: str) -> None:
     """Remove a model's folder.
 
     Raises:
-        HTTPError: 403, it is not the service's to remove; 404, there is none; 409, it is in use.
+        HTTPError: 403, it is not the service's to remove; 404, none exists; 409, it is in use.
     """
     sources = _sources()
     try:

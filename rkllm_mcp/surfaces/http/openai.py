@@ -133,7 +133,7 @@ async def count_tokens(
 ) -> TokenTotal:
     """Count the tokens of texts, exactly up to a few windows of ``context_tokens``; see ``state.run_work``.
 
-    Where that is given, the count is no part of an evaluation, and refused when the tokens of the day are used up.
+    Where that is given, the count is not part of an evaluation, and refused when the tokens of the day are used up.
     """
     most = sys.maxsize if context_tokens is None else context_tokens * COUNTED_WINDOWS
     chars = sum(map(len, texts))

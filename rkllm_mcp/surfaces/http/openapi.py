@@ -28,7 +28,7 @@ _Mode: TypeAlias = Literal["validation", "serialization"]
 _Key: TypeAlias = tuple[Any, _Mode]
 _Schemas: TypeAlias = dict[_Key, Json]
 
-# The last record of some streams, which is no JSON.
+# The last record of some streams, which is not JSON.
 DONE = "[DONE]"
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _OF_EVERY_ROUTE = (401, 403, 500)

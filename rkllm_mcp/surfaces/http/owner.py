@@ -36,7 +36,7 @@ def check_own(request: Request, what: str) -> None:
 def refusal_of_adding(request: Request) -> HTTPError | None:
     """Return the refusal of a key that may not add servers.
 
-    A linked device is the owner at a page that a terminal of the board let in; an address is no proof of that, since
+    A linked device is the owner at a page that a terminal of the board let in; an address is not proof of that, since
     every program of the machine and every client of a proxy has the same. Other keys need the owner's setting.
     """
     if refusal := refusal_of_key(request):

@@ -123,7 +123,7 @@ async def _static(request: Request) -> Response:
     return _response(request, path, _KEPT)
 
 
-# The page's scripts, styles and pictures; they are no interface and change with every version.
+# The page's scripts, styles and pictures; they are not an interface and change with every version.
 FILES = StarletteRoute("/static/{version}/{path:path}", _static)
 
 

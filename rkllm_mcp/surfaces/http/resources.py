@@ -1,4 +1,4 @@
-"""What the servers of a tenant offer besides tools: resources to attach, and questions that are prepared."""
+"""Offers of a tenant's servers other than tools: resources to attach, and questions that are prepared."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ NDJSON = "application/x-ndjson"
 class RouteResponse:
     """A successful reply of a route."""
 
-    model: Any = None  # the body, or one record of a stream; None where it is no JSON, or nothing
+    model: Any = None  # the body, or one record of a stream; None where it is not JSON, or nothing
     status: int = 200  # the HTTP status
     media: str = JSON  # the content type
     says: str = "Done."  # one sentence

@@ -2,7 +2,7 @@
 
     events of a detached answer, numbered ─▶ any reader with the same key, from any number on
 
-The last events of a detached answer stay for readers that come back late, and its whole text beside them.
+The last events of a detached answer stay for readers that come back late, and its whole text with them.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class RunningAnswer:
                 await self.done.wait()
 
     async def read(self, after: int, write: Callable[[bytes], Awaitable[None]]) -> None:
-        """Write the events behind number ``after`` as records as they come, until the answer ends.
+        """Write the events after number ``after`` as records as they come, until the answer ends.
 
         If that number is older than the stored events, the whole text so far is sent in their place.
 
@@ -151,7 +151,7 @@ async def read_elsewhere(
     """Write the events of the answer of a conversation at another board, of this key, until it ends.
 
     Raises:
-        HTTPError: there is no such answer, or its board died.
+        HTTPError: no such answer exists, or its board died.
     """
     leases = app.store.leases
     while leases is not None and (events := await leases.events(app.tenant, conversation, key, after)) is not None:
@@ -236,7 +236,7 @@ class RunningAnswers:
         return answer if answer is not None and answer.is_detached and answer.key == key else None
 
     def cancel(self, app: App, conversation: str) -> bool:
-        """End the answer of a conversation, waiting or running; False if there is none, or its ``End`` is decided."""
+        """End the answer of a conversation, waiting or running; False if none exists, or its ``End`` is decided."""
         answer = self.find(app.tenant, conversation)
         if answer is None:
             return app.answers.cancel(conversation)

@@ -144,7 +144,7 @@ def _options(app: App, schedule: Schedule) -> AnswerOptions:
 
 
 async def _conversation_of(app: App, schedule: Schedule) -> Conversation:
-    """Return a conversation with nothing in it for the model, whose turns are stored behind those of the schedule's."""
+    """Return a conversation with nothing in it for the model, whose turns are stored after those of the schedule's."""
     conversation = app.new_conversation()
     if not app.config.service.history:
         return conversation

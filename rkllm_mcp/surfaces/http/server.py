@@ -265,7 +265,7 @@ class _Serving:
         """
         self._notifier.reloading()
         async with self._reloading:
-            # The model that is being watched may go now, and is no failure then.
+            # The model that is being watched may go now, and is not a failure then.
             self._watching.cancel()
             try:
                 config = self._session.config()

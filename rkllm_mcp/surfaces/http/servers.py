@@ -465,7 +465,7 @@ def _entry(body: NewServerBody, service: ServiceState) -> tuple[dict[str, Any], 
 
 
 def _shown_command(body: NewServerBody) -> list[str]:
-    """Return the command of a gallery server as it is shown; that of the body if there is no such server."""
+    """Return the command of a gallery server as it is shown; that of the body if no such server exists."""
     return next((list(entry["command"]) for entry in gallery() if entry["name"] == body.gallery), body.command)
 
 

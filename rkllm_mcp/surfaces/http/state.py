@@ -364,7 +364,7 @@ class ServiceState:
             raise problem_of(failure)
 
     def check_ready(self, *, may_load: bool = False) -> None:
-        """Refuse an answer that cannot begin now, with 503; with ``may_load`` a loading model is no reason."""
+        """Refuse an answer that cannot begin now, with 503; with ``may_load`` a loading model is not a reason."""
         if self.is_draining:
             raise stopping()
         self.check_alive()
@@ -392,7 +392,7 @@ async def hold_body(request: Request, size: int, limit: int) -> HeldBody:
     """Return the room for the body of a request; the middleware gives it back when the request is over.
 
     Raises:
-        HTTPError: 429, there is none.
+        HTTPError: 429, none exists.
     """
     admission = service_of(request).admission
     try:

@@ -2,7 +2,7 @@
 
     events ─▶ records of a batch ─▶ EventStream.feed ─▶ the connection        ": heartbeat" while nothing is sent
 
-The headers are sent with the first record or the first heartbeat, so an early failure has a status of its own; a later
+The headers are sent with the first record or the first heartbeat, so an early failure has its own status; a later
 failure is the last record. A client that disconnects cancels the answer.
 """
 
