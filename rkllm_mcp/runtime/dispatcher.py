@@ -300,7 +300,7 @@ class Dispatcher:
                 abort=partial(self._abort, run),
             )
             self.cache.on_start()
-            self.supervisor.is_used = True
+            self.supervisor.record.is_used = True
             self._log_mark = self._printed_total()
             limit_s = self._prefill_limit_s(run) + (self._settings.silence.call_s if self.calls else 0.0)
             self._watchdog.start("the first token" if run.command.rows is None else "its result", limit_s)
@@ -430,7 +430,7 @@ class Dispatcher:
             if (perf := ended.report.perf) is not None:
                 self._pace.record_prefill(perf.prefill_tokens, perf.prefill_ms)
             if not ended.failure:
-                self.supervisor.is_proven = True
+                self.supervisor.record.is_proven = True
         self._expect_reply()
         # After the consumer, which may expect another run.
         asyncio.get_running_loop().call_soon(self._start_next)

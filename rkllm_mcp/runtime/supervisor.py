@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import anyio
 import anyio.to_thread
@@ -109,6 +109,16 @@ _UNLOADED = "its model is not loaded at the moment"
 _MISFIT = "Run 'rkllm-mcp doctor'; the runtime, the driver and the model may not fit each other."
 
 
+@dataclass
+class WorkerRecord:
+    """Facts about one worker; those of the last worker stay until the next one is started."""
+
+    opened: frames.Opened | None = None  # report of the loaded library
+    loaded_at_s: float | None = None  # clock of the event loop when the model was loaded
+    is_used: bool = False  # a run was sent to it; set by the dispatcher
+    is_proven: bool = False  # a run of it succeeded; set by the dispatcher
+
+
 class Supervisor:
     """Keep a worker with a loaded model in service."""
 
@@ -140,21 +150,15 @@ class Supervisor:
         # Reason why no worker will be in service again; None while one is or will be.
         self.failure: RkllmMcpError | None = None
         self._last_log: tuple[str, ...] = ()
-        self._loaded_at_s: float | None = None
         # Path of the library; empty until it is known.
         self.library = ""
         # The running worker, loaded or loading; None between two workers.
         self.worker: WorkerProcess | None = None
+        self.record = WorkerRecord()
         # Report of the loaded model; None until it is loaded.
         self.loaded: frames.ModelLoaded | None = None
-        # Report of the loaded library; None until it is loaded.
-        self.opened: frames.Opened | None = None
         # Warnings of the runtime while it loaded the model.
         self.warnings: tuple[str, ...] = ()
-        # True once a run was sent to this worker; set by the dispatcher.
-        self.is_used = False
-        # True once a run of this worker succeeded; set by the dispatcher.
-        self.is_proven = False
         # Number of restarts.
         self.restarts = 0
 
@@ -199,7 +203,7 @@ class Supervisor:
     def on_load_report(self, kind: int, body: bytes) -> None:
         """Process a report about loading."""
         if kind == frames.OPENED:
-            self.opened = frames.unpack(frames.Opened, body)
+            self.record.opened = frames.unpack(frames.Opened, body)
             return
         report = (
             frames.unpack(frames.ModelLoaded, body) if kind == frames.LOADED else frames.unpack(frames.LoadFailed, body)
@@ -212,7 +216,7 @@ class Supervisor:
 
         A wrong interface often passes rkllm_init and dies in the first run (rknn-llm #509).
         """
-        opened, chosen = self.opened, self._settings.abi
+        opened, chosen = self.record.opened, self._settings.abi
         if chosen == AUTOMATIC or opened is None:
             return ""
         reported_abi = choose_abi(opened.version)
@@ -265,11 +269,11 @@ class Supervisor:
                     raise
                 logger.info("%s", error.message)
                 failure = error
-            if self.is_proven or self._was_healthy():
+            if self.record.is_proven or self._was_healthy():
                 pauses = iter(self._settings.reload_pauses_s)
             elif (pause_s := next(pauses, None)) is not None:
                 await anyio.sleep(pause_s)
-            elif self.is_used:
+            elif self.record.is_used:
                 # The runs kill it, not loading: restart for each one, with at least this pause.
                 await anyio.sleep(max(self._settings.reload_pauses_s, default=0.0))
             else:
@@ -278,9 +282,9 @@ class Supervisor:
 
     def _was_healthy(self) -> bool:
         """True if the last worker had its model loaded for that long that earlier deaths no longer count."""
-        if self._loaded_at_s is None:
+        if self.record.loaded_at_s is None:
             return False
-        return asyncio.get_running_loop().time() - self._loaded_at_s >= self._settings.healthy_s
+        return asyncio.get_running_loop().time() - self.record.loaded_at_s >= self._settings.healthy_s
 
     async def _run_one_worker(self, library: str) -> WorkerDiedError | None:
         """Start a worker, load the model, and return the worker's death; None if the model is to be unloaded."""
@@ -289,12 +293,11 @@ class Supervisor:
         async with open_worker(
             self._on_frames, environment=environment, stop_timeout_s=settings.stop_timeout_s
         ) as worker:
-            self.worker, self.opened, self.is_used, self.is_proven = worker, None, False, False
-            self._loaded_at_s = None
+            self.worker, self.record = worker, WorkerRecord()
             self.started.set()
             try:
                 self.loaded = await self._load(worker, library)
-                self._loaded_at_s = asyncio.get_running_loop().time()
+                self.record.loaded_at_s = asyncio.get_running_loop().time()
                 self._was_loaded = True
                 logger.info("process %d has loaded %s", worker.pid, settings.model_path)
                 self.warnings = load_warnings(worker.log.last(), self.loaded.version)
