@@ -43,7 +43,7 @@ _NICENESS = 10
 _MOST_SEGMENT_S = 28
 _LEAST_SEGMENT_S = 18
 _FRAME = RATE // 10
-# The loudest 100 ms of a segment without speech, of 32,767.
+# The loudest 100 ms of a segment in which there is no speech, of 32,767.
 _SILENT = 30.0
 # The memory of a loaded model for each byte of its files, without the program's own.
 _MEMORY_FACTOR = 1.3
@@ -83,7 +83,7 @@ def find_model(folder: Path) -> ModelFiles:
     """Return the model of a folder.
 
     Raises:
-        UnknownModelError: none exists, or not one that is known.
+        UnknownModelError: there is none, or not one that is known.
     """
     if not folder.is_dir():
         raise UnknownModelError(f"there is no folder {folder}")

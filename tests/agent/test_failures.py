@@ -38,6 +38,6 @@ def test_a_call_of_no_tool_has_its_own_sentence() -> None:
     assert failure_sentence([ToolResult("", "tool_call", "unreadable", is_error=True)], lambda _: READ, "en") == nothing
 
 
-def test_what_a_person_has_decided_is_no_failure() -> None:
+def test_what_a_person_has_decided_is_not_a_failure() -> None:
     assert has_failed(failed("broke"))
     assert not any(has_failed(failed("refused", ruling)) for ruling in ("deny", "never", "refused", "off"))

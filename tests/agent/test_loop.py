@@ -256,7 +256,7 @@ async def test_text_before_a_repeated_call_stays_in_the_answer() -> None:
     assert conversation.messages[-1].text == "Let me look.\n\nSunny."
 
 
-async def test_a_repeated_call_next_to_a_new_one_is_no_repetition() -> None:
+async def test_a_repeated_call_next_to_a_new_one_is_not_a_repetition() -> None:
     rounds = [[call(location="a")], [call(location="a"), call(location="b")], [Text("ok")]]
     events, model, tools, _ = await answer(rounds)
     assert len(tools.calls) == 2

@@ -105,7 +105,7 @@ async def test_a_follow_up_is_shown_with_the_tool_of_the_question_before_and_tha
     assert [made.arguments for made in table.toolbox.calls] == [{"location": "Osaka"}, {"location": "Kyoto"}]
 
 
-async def test_a_question_that_only_looks_like_a_follow_up_is_shown_with_the_tool_of_its_own_words() -> None:
+async def test_a_question_that_only_looks_like_a_follow_up_is_shown_with_the_tool_of_its_words() -> None:
     clock = takes("clock", "What time it is now at a place.", "board", read_only=True, timezone="string")
     table = Table(toolbox=ScriptedToolbox({"calculate": "391", "clock": "noon"}, specs=(*TOOLS, clock)))
     await table.ask("17 * 23", text("391."))
@@ -114,7 +114,7 @@ async def test_a_question_that_only_looks_like_a_follow_up_is_shown_with_the_too
 
 
 @pytest.mark.parametrize("question", ["What can you do?", "And what else?", "How about you?"])
-async def test_a_question_that_has_no_word_of_its_own_does_not_continue_the_tool_of_the_question_before(
+async def test_a_question_that_has_no_own_word_does_not_continue_the_tool_of_the_question_before(
     question: str,
 ) -> None:
     table = Table()
@@ -232,7 +232,7 @@ async def test_a_sentence_of_an_own_tool_is_the_answer_and_a_value_alone_asks_th
     ]
 
 
-async def test_a_sentence_is_no_answer_where_the_server_has_an_instruction_for_it() -> None:
+async def test_a_sentence_is_not_an_answer_where_the_server_has_an_instruction_for_it() -> None:
     weather = replace(WEATHER, question_argument="location", server="weather")
     after = {"weather": "Say it kindly."}
     toolbox = ScriptedToolbox({"get_weather": "It rains."}, specs=(weather,), after=after, answering={"get_weather"})
@@ -297,7 +297,7 @@ async def test_a_short_passage_is_shown_after_the_answer_from_it() -> None:
     assert said(events) == f"A hotel may cost 9,000 yen.{translate('answer.result', facts=passage)}"
 
 
-async def test_passages_that_stand_with_a_question_are_not_searched_for_again() -> None:
+async def test_passages_given_with_a_question_are_not_searched_for_again() -> None:
     search = takes("search_documents", "Search documents for passages.", "knowledge", read_only=True, query="string")
     toolbox = ScriptedToolbox(
         {"search_documents": "A hotel: 9,000 yen."}, specs=(search,), automatic=["search_documents"]
@@ -308,7 +308,7 @@ async def test_passages_that_stand_with_a_question_are_not_searched_for_again() 
     assert "9,000 yen" in table.questions[0].context
 
 
-async def test_the_best_passage_that_stands_with_a_question_is_shown_after_the_answer() -> None:
+async def test_the_best_passage_given_with_a_question_is_shown_after_the_answer() -> None:
     search = takes("search_documents", "Search documents for passages.", "knowledge", read_only=True, query="string")
     passage = "A hotel: 9,000 yen."
     toolbox = ScriptedToolbox({"search_documents": passage}, specs=(search,), automatic=["search_documents"])

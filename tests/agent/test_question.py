@@ -245,7 +245,7 @@ async def test_a_tool_that_failed_has_nothing_to_be_instructed_about() -> None:
         *("What about part-timers?", "And the deadline?", "How much is it?", "Can you explain that in more detail?"),
     ],
 )
-def test_a_question_with_few_words_of_its_own_is_searched_with_the_one_before(follow_up: str) -> None:
+def test_a_question_with_few_own_words_is_searched_with_the_one_before(follow_up: str) -> None:
     earlier = ["有給は何日？", "リモートワーク手当の金額は？", "いつから？"]
     assert with_earlier_words(follow_up, earlier) == f"リモートワーク手当の金額は？\n{follow_up}"
     assert with_earlier_words(follow_up, []) == follow_up
@@ -269,7 +269,7 @@ def test_a_question_that_names_its_subject_is_searched_alone(question: str) -> N
     assert with_earlier_words(question, ["リモートワーク手当の金額は？"]) == question
 
 
-def test_a_long_text_is_no_follow_up_with_any_content() -> None:
+def test_a_long_text_is_not_a_follow_up_with_any_content() -> None:
     # Megabytes would be read in the event loop, which holds up every other answer.
     pasted = "What about it? " * 100
     assert with_earlier_words(pasted, ["リモートワーク手当の金額は？"]) == pasted

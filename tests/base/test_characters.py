@@ -19,7 +19,7 @@ from rkllm_base.characters import RADICALS, fold_characters
         ("plain text", "plain text"),
     ],
 )
-def test_characters_that_stand_for_others_are_folded(text: str, folded: str) -> None:
+def test_characters_in_place_of_others_are_folded(text: str, folded: str) -> None:
     assert fold_characters(text) == folded
     assert fold_characters(folded) == folded
 

@@ -104,7 +104,7 @@ def test_short_lines_of_euc_that_are_utf_8_by_chance_do_not_make_it_a_mixed_file
     assert decode("\n".join(lines).encode("euc_jp")).text.split("\n") == lines
 
 
-def test_a_text_with_replacement_characters_of_its_own_is_not_damaged() -> None:
+def test_a_text_with_own_replacement_characters_is_not_damaged() -> None:
     assert decode("表示は \ufffd です。".encode()).damaged == 0
 
 

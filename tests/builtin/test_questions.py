@@ -182,7 +182,7 @@ def test_the_clock_answers_a_question_in_a_sentence_of_its_language(question: st
 
 
 @pytest.mark.parametrize("question", ["what time is it in Narnia", "time in kushiro"])
-def test_the_time_here_is_no_answer_about_a_place_that_is_not_known(question: str) -> None:
+def test_the_time_here_is_not_an_answer_about_a_place_that_is_not_known(question: str) -> None:
     with pytest.raises(LocalToolError, match="does not name two places"):
         clock_of_question(lambda: NOW)(question)
 

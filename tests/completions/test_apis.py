@@ -133,7 +133,7 @@ def test_one_conversation_is_the_same_request_in_every_api(name: str) -> None:
     assert (len(other.messages[-1].pictures), other.options.forced_tool) == (1, "sky_now")
 
 
-def test_results_of_ollamas_api_belong_to_the_calls_of_their_own_round() -> None:
+def test_results_of_ollamas_api_belong_to_the_calls_of_the_same_round() -> None:
     weather = {"function": {"name": "weather", "arguments": OSLO}}
     asked = request(
         OLLAMA,

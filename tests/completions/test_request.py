@@ -71,7 +71,7 @@ def test_a_conversation_of_every_role_becomes_turns() -> None:
     )
 
 
-def test_rules_that_no_words_follow_are_words_of_their_own() -> None:
+def test_rules_that_no_words_follow_are_words_themselves() -> None:
     rule = {"role": "system", "content": "Rhyme."}
     answer = {"role": "assistant", "content": "Hello."}
     assert request(USER, rule).messages == (Message("user", "Hi"), Message("user", "Rhyme."))

@@ -104,7 +104,7 @@ def test_only_this_many_patterns_are_compiled_for_an_answer() -> None:
     assert form.read(answer) == answer
 
 
-def test_a_schema_that_leads_nowhere_is_no_form() -> None:
+def test_a_schema_that_leads_nowhere_is_not_a_form() -> None:
     for schema in ({"$ref": "#"}, {"$ref": "#/$defs/missing"}):
         with pytest.raises(FormatMismatchError, match="the schema refers to"):
             ResponseFormat(schema).read('{"a": 1}')

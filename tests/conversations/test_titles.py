@@ -109,14 +109,14 @@ def test_the_title_is_taken_out_of_the_answer(answer: str, question: str, title:
     assert cleaned_title(answer, question) == title
 
 
-def test_an_answer_that_is_said_again_is_no_title_but_a_name_may_be() -> None:
+def test_an_answer_that_is_said_again_is_not_a_title_but_a_name_may_be() -> None:
     said = "The capital of France\nis Paris."
     assert cleaned_title("The capital of France is Paris.", "", said) == ""
     assert cleaned_title("Capital of France", "", said) == "Capital of France"
     assert cleaned_title("Paris", "", "Paris.") == "Paris"
 
 
-def test_a_line_that_the_limit_has_cut_is_no_title() -> None:
+def test_a_line_that_the_limit_has_cut_is_not_a_title() -> None:
     assert cleaned_title("Weather in", "", is_cut=True) == ""
     assert cleaned_title("Weather in Rome\nIt is abou", "", is_cut=True) == "Weather in Rome"
 

@@ -433,7 +433,7 @@ def test_a_clock_set_by_the_owner_is_compared_with_the_fastest(
     assert (governor.status, governor.found) == (status, f"policy0 performance, policy4 userspace{clock}")
 
 
-def test_a_driver_with_which_every_token_fails_is_no_mere_warning(tmp_path: Path) -> None:
+def test_a_driver_with_which_every_token_fails_is_more_than_a_warning(tmp_path: Path) -> None:
     assert found_on(tmp_path, ROCK_5B_OLD)["npu driver"] == CheckResult(
         "npu driver",
         "fail",

@@ -207,7 +207,7 @@ def test_a_runtime_that_breaks_on_everything_is_not_asked_everything(newest: Emu
     assert unsettled["role"] == unsettled["busy"] == "not tried: too many experiments before it broke"
 
 
-def test_a_runtime_that_fails_every_run_is_no_reason_to_stop(newest: Emulator) -> None:
+def test_a_runtime_that_fails_every_run_does_not_stop_it(newest: Emulator) -> None:
     profile = profile_of(newest, "error after 0", experiments="callback thread,is_running")
     assert profile.unsettled == {
         "callback thread": "rkllm_run failed (it returned -1)",
@@ -235,7 +235,7 @@ def test_the_pace_is_measured_for_longer_and_longer_prompts(newest: Emulator) ->
     assert all(took_ms > 0 for _, took_ms in facts["decode_ms"])
 
 
-def test_the_probe_leaves_no_file_and_no_descriptor_behind(newest: Emulator) -> None:
+def test_the_probe_leaves_no_file_and_no_descriptor(newest: Emulator) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     profile_of(newest, "over-long crash")
     assert len(list(Path("/proc/self/fd").iterdir())) == before

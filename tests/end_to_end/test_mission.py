@@ -363,7 +363,7 @@ def remote(transport: str) -> Generator[str]:
             process.kill()
 
 
-async def test_phase_3_servers_behind_sse_websocket_and_http_are_used_together_with_a_local_one(tmp_path: Path) -> None:
+async def test_phase_3_servers_over_sse_websocket_and_http_are_used_together_with_a_local_one(tmp_path: Path) -> None:
     tiny = ["-S", "-m", "tests.support.mcp_servers.tiny"]
     with ExitStack() as started:
         web = started.enter_context(remote("http"))

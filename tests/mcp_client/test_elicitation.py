@@ -144,7 +144,7 @@ async def test_an_address_to_visit_first_is_not_shown_where_no_user_may_be_asked
     assert owner.asked == []
 
 
-async def test_two_calls_at_a_time_are_asked_each_of_its_own_owner() -> None:
+async def test_two_calls_at_a_time_are_each_asked_of_its_owner() -> None:
     owners = {name: accepting({"name": name, "size": "s"}) for name in ("Ann", "Bob")}
     names: dict[str, str] = {}
 

@@ -296,7 +296,7 @@ async def test_a_server_that_dies_because_of_remembered_values_is_started_once_m
             assert states.seen == ["connecting", "ready", "stopped"]
 
 
-async def test_a_memory_that_cannot_be_read_is_no_memory() -> None:
+async def test_a_memory_that_cannot_be_read_is_not_a_memory() -> None:
     class Garbled(Forgetful):
         def read(self, key: str) -> str | None:
             return json.dumps({"era": {"planet": "mars"}, "tools": 5}) if super().read(key) is None else "{"

@@ -206,7 +206,7 @@ def test_a_handshake_of_another_revision_is_taken_as_the_last_known_one_before_i
 
 
 @pytest.mark.parametrize("result", [{}, {"tools": {"a": 1}}, {"protocolVersion": 3}, {"content": {"type": 7}}])
-def test_an_object_without_any_part_of_a_handshake_is_none(result: dict[str, Any]) -> None:
+def test_an_object_without_any_part_of_a_handshake_is_not_one(result: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         InitializeResult.model_validate(mend_handshake(result, list[str]().append))
 

@@ -96,7 +96,7 @@ async def test_what_is_said_in_one_conversation_is_recalled_in_the_next(tmp_path
         assert it.app.resume(stored).messages[1].context == conversation.messages[1].context
 
 
-async def test_a_question_besides_is_answered_by_the_model(tmp_path: Path) -> None:
+async def test_a_further_question_is_answered_by_the_model(tmp_path: Path) -> None:
     async with board(tmp_path) as it:
         events = await it.ask("Remember that I don't eat meat. What could I cook tonight?")
         assert remembered(events) == [(["I don't eat meat"], True)]
@@ -138,7 +138,7 @@ async def test_with_memory_a_prompt_has_the_recalled_tokens_more_and_the_second_
             assert on["prefill_tokens"] < len(on["prompt"]) - len(before) + 3
 
 
-async def test_what_is_always_known_stands_after_everything_that_is_the_same_for_all_and_stays_for_the_conversation(
+async def test_what_is_always_known_comes_after_everything_that_is_the_same_for_all_and_stays_for_the_conversation(
     tmp_path: Path,
 ) -> None:
     async with board(tmp_path) as it:

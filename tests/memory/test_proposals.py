@@ -137,7 +137,7 @@ def test_only_what_a_message_says_counts(answer: str, said: str, facts: list[str
     assert facts_in(answer, [said.replace("’", "'")]) == facts
 
 
-def test_words_of_two_messages_are_no_fact_and_a_line_that_was_cut_neither() -> None:
+def test_words_of_two_messages_are_not_a_fact_and_a_line_that_was_cut_neither() -> None:
     assert facts_in("My dog hates Oslo", ["My dog is old", "He hates Oslo"]) == []
     assert facts_in("My dog is called Hachi\nI work at", [SAID], is_cut=True) == ["My dog is called Hachi"]
     many = [f"I have {animal}" for animal in ("dogs", "cats", "birds", "fish")]
@@ -167,7 +167,7 @@ async def test_a_fact_that_was_said_is_proposed_and_used_after_a_yes(tmp_path: P
         assert [each["text"] for each in used.rows] == [fact]
 
 
-async def test_a_request_is_no_part_of_the_conversation_and_the_next_question_reads_its_own_tokens(
+async def test_a_request_is_not_part_of_the_conversation_and_the_next_question_reads_its_own_tokens(
     tmp_path: Path,
 ) -> None:
     runs: dict[bool, list[dict[str, Any]]] = {}

@@ -42,5 +42,5 @@ def test_questions_about_other_things_recall_hardly_ever_anything(half: str) -> 
 
 
 @pytest.mark.parametrize("question", ["", "?", "…", "what is it", "それは？", "a" * 100_000])
-def test_a_question_without_words_of_its_own_recalls_nothing(question: str) -> None:
+def test_a_question_without_own_words_recalls_nothing(question: str) -> None:
     assert recalled_rows(question, ROWS) == []

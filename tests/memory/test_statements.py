@@ -24,7 +24,7 @@ def test_sixty_sentences_in_two_languages_give_what_they_ask_for(half: str, leas
     assert [sentence for sentence, fact, statement in found if statement and not fact] == []
 
 
-def test_a_question_besides_is_left_for_the_model() -> None:
+def test_a_further_question_is_left_for_the_model() -> None:
     assert statement_in("Keep in mind that I don't eat meat. What could I cook tonight?") == Statement(
         "I don't eat meat", "What could I cook tonight?"
     )
@@ -73,7 +73,7 @@ def test_passwords_keys_and_card_numbers_are_secrets(secret: str) -> None:
         "鍵は玄関の棚",
     ],
 )
-def test_what_only_sounds_like_a_secret_is_none(fact: str) -> None:
+def test_what_only_sounds_like_a_secret_is_not_one(fact: str) -> None:
     assert not is_secret(fact)
 
 

@@ -59,7 +59,7 @@ async def test_the_model_recalls_without_approval(tmp_path: Path) -> None:
     assert results(events) == [(False, "my locker is number 214")]
 
 
-async def test_without_the_setting_there_are_no_such_tools(tmp_path: Path) -> None:
+async def test_without_the_setting_these_tools_are_missing(tmp_path: Path) -> None:
     events, _ = await answers(tmp_path, 'recall {"query": "locker number"}', GRANTED, "")
     assert [text for _, text in results(events) if "214" in text] == []
 

@@ -40,7 +40,7 @@ def test_every_template_has_a_model_in_the_catalogue() -> None:
     assert {model.card.template for model in CATALOGUE} == TEMPLATES.keys()
 
 
-def test_the_models_of_the_search_are_no_chat_models() -> None:
+def test_the_models_of_the_search_are_not_chat_models() -> None:
     assert {model.name: model.card.task for model in ENTRIES if model not in CATALOGUE} == {
         "qwen3-embedding-0.6b": "embed",
         "qwen3-reranker-0.6b": "rerank",

@@ -113,7 +113,7 @@ def test_another_version_does_not_continue_the_parts_of_the_first(fake: FakeHub,
 
 
 @pytest.mark.parametrize("by", ["catalogue", "hub"])
-def test_a_wrong_checksum_is_no_file(fake: FakeHub, hub: Hub, tmp_path: Path, by: str) -> None:
+def test_a_wrong_checksum_leaves_no_file(fake: FakeHub, hub: Hub, tmp_path: Path, by: str) -> None:
     wrong = hashlib.sha256(b"another").hexdigest()
     file = FILE
     if by == "hub":

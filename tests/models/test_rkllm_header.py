@@ -146,7 +146,7 @@ def test_another_mask_leaves_a_file_that_says_nothing(read: Callable[[bytes], Rk
         ({"general.name": ""}, "name"),
     ],
 )
-def test_a_strange_value_is_none(read: Callable[[bytes], RkllmFile], pairs: dict[str, object], field: str) -> None:
+def test_a_strange_value_is_left_out(read: Callable[[bytes], RkllmFile], pairs: dict[str, object], field: str) -> None:
     assert getattr(read(container({**QWEN, **pairs})), field) is None
 
 

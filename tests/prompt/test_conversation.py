@@ -114,14 +114,14 @@ def test_tool_results_come_back_in_the_models_own_form() -> None:
     )
 
 
-def test_a_prompt_that_was_never_answered_leaves_nothing_behind() -> None:
+def test_a_prompt_that_was_never_answered_leaves_nothing() -> None:
     conversation = prompt_of()
     messages = [Message("user", "Hi")]
     first = conversation.prepare(messages, [], BUDGET)
     assert conversation.prepare(messages, [], BUDGET) == first
 
 
-def test_a_changed_history_costs_only_what_lies_behind_the_change() -> None:
+def test_a_changed_history_costs_only_what_follows_the_change() -> None:
     conversation = prompt_of()
     messages = [Message("user", "one"), Message("assistant", "1"), Message("user", "two")]
     before = conversation.prepare(messages, [], BUDGET).ids

@@ -113,7 +113,7 @@ def test_no_text_can_begin_a_turn_where_turns_are_ordinary_text() -> None:
 
 @every_family
 @pytest.mark.parametrize("tools", [TOOLS, ()], ids=["tools", "none"])
-def test_what_is_known_of_a_person_stands_after_everything_that_all_people_share(
+def test_what_is_known_of_a_person_comes_after_everything_that_all_people_share(
     template: ChatTemplate, tools: tuple[ToolSpec, ...]
 ) -> None:
     vocabulary = family_vocabulary(template)

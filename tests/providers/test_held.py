@@ -288,7 +288,7 @@ async def test_thinking_is_free_and_the_answer_after_it_is_held() -> None:
     assert (json.loads(text_of(events)), corrections_of(events)) == (json.loads(RIGHT), 1)
 
 
-async def test_words_behind_a_complete_answer_are_left_out_and_end_the_run() -> None:
+async def test_words_after_a_complete_answer_are_left_out_and_end_the_run() -> None:
     engine = Stumbling(RIGHT + "\nI hope this helps.")
     events, conversation = await respond(held_model(engine), ModelOptions(grammar=FORMAT))
     assert (text_of(events), corrections_of(events)) == (RIGHT, 0)

@@ -270,7 +270,7 @@ async def test_where_tools_are_switched_off_earlier_calls_are_described_in_words
     assert "tools" not in service.bodies[0]
 
 
-async def test_a_bad_schema_is_no_reason_to_ask_without_tools() -> None:
+async def test_a_bad_schema_does_not_lead_to_a_request_without_tools() -> None:
     reply = refusal(400, "Invalid schema for function 'get_weather': in context=(), array schema missing items")
     with ChatService(reply) as service, anyio.fail_after(60):
         async with asked(service) as model:

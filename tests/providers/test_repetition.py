@@ -24,7 +24,7 @@ def test_four_times_the_same_thirty_tokens_are_a_loop_with_any_period(period: in
     assert _ended_after([*start, *(list(range(period)) * 200)]) == len(start) + needed
 
 
-def test_what_only_looks_alike_is_no_loop() -> None:
+def test_what_only_looks_alike_is_not_a_loop() -> None:
     assert _ended_after(list(range(2000))) is None
     rows = [token for row in range(100) for token in (*range(20), 5000 + row)]
     assert _ended_after(rows) is None

@@ -56,7 +56,7 @@ async def test_a_cache_that_is_lost_while_answers_wait_is_still_noticed() -> Non
 
 
 @pytest.mark.parametrize(("overhead_tokens", "alarms"), [(1, 0), (2, 0), (3, 1), (40, 1)])
-async def test_a_token_more_or_less_is_no_alarm(overhead_tokens: int, alarms: int) -> None:
+async def test_a_token_more_or_less_raises_no_alarm(overhead_tokens: int, alarms: int) -> None:
     world = World(overhead_tokens=overhead_tokens)
     conversation = Conversation()
     for question in ("First?", "Second?"):

@@ -171,7 +171,7 @@ async def test_an_event_without_a_reader_is_in_the_turn_all_the_same() -> None:
     ("ending", "text"),
     [("a turn of its own making", "Fine."), ("a result of its own making", "Ok.")],
 )
-async def test_what_a_model_makes_up_for_others_to_say_is_no_part_of_its_answer(ending: str, text: str) -> None:
+async def test_what_a_model_makes_up_for_others_to_say_is_not_part_of_its_answer(ending: str, text: str) -> None:
     world = World()
     conversation = Conversation()
     await world.ask(conversation, "First?", *ENDINGS[ending])

@@ -70,7 +70,7 @@ async def test_a_stop_text_ends_the_run_and_its_figures_come() -> None:
     assert asked.engine.prompts[1][: len(evaluated)] == evaluated
 
 
-async def test_a_stop_text_at_the_limit_is_no_cut() -> None:
+async def test_a_stop_text_at_the_limit_is_not_a_cut() -> None:
     asked = Asked("one two")
     conversation = question()
     limit = len(demo_vocabulary().encode([ControlText("one two")]))

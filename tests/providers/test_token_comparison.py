@@ -43,7 +43,7 @@ def test_a_models_own_tokenizer_is_never_doubted(name: str) -> None:
         compared.finish()
 
 
-def test_text_of_a_runtime_that_has_none_is_no_evidence() -> None:
+def test_text_of_a_runtime_that_has_none_is_not_evidence() -> None:
     compared = TokenComparison(demo_vocabulary(), demo_vocabulary().special_ids)
     compared.add(Token(token.id, "") for token in spoken(demo_vocabulary(), TEXT))
     compared.finish()

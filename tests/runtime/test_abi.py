@@ -100,7 +100,7 @@ def test_signatures_cover_exactly_the_public_functions_that_the_library_exports(
 
 
 @pytest.mark.parametrize("abi", FAMILIES, ids=lambda abi: abi.name)
-def test_every_function_has_a_status_check_unless_its_result_is_no_status(abi: Abi) -> None:
+def test_every_function_has_a_status_check_unless_it_returns_another_kind(abi: Abi) -> None:
     unchecked = {name for name, signature in abi.types.signatures.items() if signature.errcheck is None}
     assert unchecked == {"rkllm_createDefaultParam", "rkllm_is_running"}
 

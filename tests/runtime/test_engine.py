@@ -141,7 +141,7 @@ async def test_sampling_goes_to_the_runtime_where_a_run_can_have_its_own(
     assert [call["call"] for call in calls][-1] == "rkllm_destroy"
 
 
-async def test_generations_asked_for_together_are_made_one_after_the_other_in_order(emulator: Emulator) -> None:
+async def test_generations_asked_for_together_are_made_in_turn_in_order(emulator: Emulator) -> None:
     order: list[str] = []
 
     async def ask(engine: Engine, text: str) -> None:

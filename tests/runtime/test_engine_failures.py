@@ -307,7 +307,7 @@ async def test_a_cancelled_owner_leaves_no_process(newest: Emulator) -> None:
     assert children() == set()
 
 
-async def test_no_descriptor_and_no_process_is_left_behind(newest: Emulator) -> None:
+async def test_no_descriptor_and_no_process_is_left(newest: Emulator) -> None:
     async def life(fault: str) -> None:
         async with open_engine(newest.settings(BAD.format(fault), PACED)) as engine:
             async with aclosing(engine.generate(prompt_of("bad"), STOP)) as run:

@@ -158,7 +158,7 @@ def test_a_missing_libgomp_is_named_with_its_package(tmp_path: Path) -> None:
         open_library(path)
 
 
-def test_defaults_that_look_like_no_family_are_no_evidence_against_the_marker(tmp_path: Path) -> None:
+def test_defaults_that_look_like_no_family_are_not_evidence_against_the_marker(tmp_path: Path) -> None:
     functions = "".join(
         f"int {name}(void) {{ return -1; }}\n"
         for name in open_library(libraries()["1.3.0"]).abi.types.signatures

@@ -70,7 +70,7 @@ def test_a_large_model_is_known_by_its_size_and_both_ends(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "not JSON", "[]", "{}", "null"])
-def test_a_file_that_is_not_a_profile_is_none(tmp_path: Path, library: Path, model: Path, text: str) -> None:
+def test_a_file_without_a_profile_gives_none(tmp_path: Path, library: Path, model: Path, text: str) -> None:
     save_profile(profile_of(library, model), tmp_path / "profiles").write_text(text)
     assert find_profile(str(library), model, tmp_path / "profiles") is None
 
@@ -91,7 +91,7 @@ def test_a_file_that_is_not_a_profile_is_none(tmp_path: Path, library: Path, mod
         {"facts": {"pause_left_by": "clear"}},
     ],
 )
-def test_a_profile_that_says_something_else_is_none(
+def test_a_profile_that_says_something_else_is_left_out(
     tmp_path: Path, library: Path, model: Path, change: dict[str, Any]
 ) -> None:
     path = save_profile(profile_of(library, model), tmp_path / "profiles")

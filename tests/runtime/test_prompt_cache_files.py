@@ -69,7 +69,7 @@ def test_what_belongs_to_something_else_is_dropped_with_the_reason(
     assert files.find(SUBJECT, HEAD) is None
 
 
-def test_an_adapter_has_prompts_of_its_own(files: PromptFiles) -> None:
+def test_an_adapter_has_its_own_prompts(files: PromptFiles) -> None:
     saved(files)
     assert files.find(replace(SUBJECT, lora="legal"), HEAD) is None
     assert files.find(SUBJECT, HEAD) is not None

@@ -136,7 +136,7 @@ async def test_an_abort_that_the_runtime_forgets_is_repeated_or_ends_its_process
         assert engine.restarts == restarts
 
 
-async def test_a_pause_shorter_than_the_limit_is_no_silence(newest: Emulator) -> None:
+async def test_a_pause_shorter_than_the_limit_is_not_silence(newest: Emulator) -> None:
     settings = newest.settings(RULES.format("stall after 2 0.2"), silence=SILENCE)
     async with open_engine(settings) as engine:
         said: list[str] = []

@@ -42,7 +42,7 @@ def test_frames_beyond_the_sockets_buffer_wait_in_order_and_their_sender_does_no
         assert read(theirs, 4) == b"last"
 
 
-def test_a_frame_larger_than_the_buffer_arrives_whole_and_the_next_is_behind_it() -> None:
+def test_a_frame_larger_than_the_buffer_arrives_whole_and_the_next_after_it() -> None:
     with connected() as (outbox, theirs):
         outbox.send(b"a" * 2_000_000)
         outbox.send(b"b")

@@ -116,7 +116,7 @@ def test_a_rule_is_written_as_it_is_read(text: str) -> None:
         "* * * * *",
     ],
 )
-def test_what_is_no_rule_is_refused_with_an_example(text: str) -> None:
+def test_what_is_not_a_rule_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match=r"is no rule of time; write one such as .*weekdays 07:30"):
         read_rule(text)
 

@@ -163,7 +163,7 @@ async def test_without_programs_each_wish_is_refused_with_its_reason() -> None:
         b'{"type": "audio-start", "data": {"rate": "fast", "width": 2, "channels": 1}}\n{"type": "audio-stop"}\n',
     ],
 )
-async def test_what_is_no_event_ends_the_connection_and_no_other(sent: bytes, program: WyomingProgram) -> None:
+async def test_what_is_not_an_event_ends_the_connection_and_no_other(sent: bytes, program: WyomingProgram) -> None:
     async with client_of(program) as client:
         reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
         writer.write(sent)

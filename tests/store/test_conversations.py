@@ -183,7 +183,7 @@ async def test_the_latest_come_first_page_by_page_with_any_clock(place: Place) -
         ("\ud800", []),
     ],
 )
-async def test_a_search_finds_words_as_they_stand(place: Place, search: str, found: list[str]) -> None:
+async def test_a_search_finds_words_as_written(place: Place, search: str, found: list[str]) -> None:
     async with opened(place) as conversations:
         for number, text in enumerate(("to Kyoto", "京都へ", "sure, 100% of it", "a\\b"), 1):
             await saved(conversations, "", *exchange(text), name=f"c{number}")

@@ -77,7 +77,7 @@ async def test_the_file_and_its_folder_are_for_their_owner_alone(tmp_path: Path)
     assert [file.name for file in path.parent.iterdir()] == ["state.db"]
 
 
-async def test_work_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_work_that_fails_leaves_nothing(tmp_path: Path) -> None:
     async with open_database(tmp_path / "state.db", on_problem=pytest.fail) as database:
         with pytest.raises(KeyError, match="mine"):
             await database.ask(break_in_the_middle)
@@ -256,7 +256,7 @@ async def test_errors_after_the_end_are_logged_and_not_raised(tmp_path: Path) ->
     assert len(problems) == 1
 
 
-async def test_no_descriptor_and_no_thread_is_left_behind(tmp_path: Path) -> None:
+async def test_no_descriptor_and_no_thread_is_left(tmp_path: Path) -> None:
     before = open_descriptors(), threading.active_count()
     for _ in range(3):
         async with open_database(tmp_path / "state.db", on_problem=pytest.fail) as database:

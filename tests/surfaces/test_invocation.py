@@ -28,7 +28,7 @@ def test_a_token_comes_from_the_environment_a_file_or_a_person(tmp_path: Path) -
     assert read_tokens(words[:1], ENV, nobody) == {"service-now": "tok-of-the-environment"}
 
 
-def test_the_variable_of_a_token_is_no_key_of_the_configuration() -> None:
+def test_the_variable_of_a_token_is_not_a_key_of_the_configuration() -> None:
     assert [variable_of(name) for name in ("who", "a__b", "-x.y-")] == [
         "RKLLM_MCP_TOKEN_WHO",
         "RKLLM_MCP_TOKEN_A_B",

@@ -329,7 +329,7 @@ def test_half_open_connections_shut_no_client_out_of_a_service(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-async def test_a_trailer_is_no_header(*, is_cut: bool) -> None:
+async def test_a_trailer_is_not_a_header(*, is_cut: bool) -> None:
     offers = (b"", b"Upgrade: h2c\r\nConnection: Upgrade\r\n")
     async with listening(Slow()) as port, await anyio.connect_tcp("127.0.0.1", port) as stream:
         for offer in offers:

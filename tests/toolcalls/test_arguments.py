@@ -130,7 +130,7 @@ def test_what_does_not_fit_is_refused_in_words_a_model_understands(
     assert said in str(caught.value)
 
 
-def test_a_text_with_more_than_white_space_around_null_is_no_null() -> None:
+def test_a_text_with_more_than_white_space_around_null_is_not_null() -> None:
     texts = ("None", " NULL\n", "null" + 60 * " ", "null" + 61 * " ", "none", "nullable", "")
     assert [is_null(text) for text in texts] == [True, True, True, False, False, False, False]
 
@@ -265,12 +265,12 @@ def test_a_change_for_the_schema_is_a_repair(text: str, schema: dict[str, Any], 
         ("null", {"type": ["string", "null"]}, None),
     ],
 )
-def test_what_fits_is_no_repair(text: str, schema: dict[str, Any], value: Any) -> None:
+def test_what_fits_is_not_a_repair(text: str, schema: dict[str, Any], value: Any) -> None:
     taken, repaired = read(text, schema)
     assert (taken, type(taken), repaired) == (value, type(value), False)
 
 
-def test_bare_text_that_takes_its_type_is_no_repair_and_a_single_text_in_a_list_is_one() -> None:
+def test_bare_text_that_takes_its_type_is_not_a_repair_and_a_single_text_in_a_list_is_one() -> None:
     schema = {"properties": {"n": {"type": "integer"}, "l": {"type": "array"}}}
     assert not coerce_arguments({"n": "5", "l": "[1]"}, schema, as_text=True).repaired
     taken = coerce_arguments({"n": "5", "l": "red"}, schema, as_text=True)

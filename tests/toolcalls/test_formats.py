@@ -92,7 +92,7 @@ def test_a_call_that_is_cut_off_in_a_value_is_never_made(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_an_undeclared_name_is_no_call(name: str) -> None:
+def test_an_undeclared_name_is_not_a_call(name: str) -> None:
     syntax, write = SAMPLES[name]
     events = events_of(write("x").replace("save_note", "save_notes"), (SAVE,), [syntax])
     assert not any(isinstance(event, ToolCallDetected) for event in events)

@@ -54,7 +54,7 @@ CLOSED_TWICE = """<tool_call>
 
 
 @pytest.mark.parametrize("city", ["Oslo", "a\nb", "say </parameter> aloud"])
-def test_a_closing_tag_that_is_written_twice_is_no_part_of_the_value(city: str) -> None:
+def test_a_closing_tag_that_is_written_twice_is_not_part_of_the_value(city: str) -> None:
     (call,) = events_of(CLOSED_TWICE.format(city), [ToolSpec("get_weather", "", CITY)], ["qwen3_xml"])
     assert isinstance(call, ToolCallDetected)
     assert call.arguments == {"city": city, "days": 3}

@@ -285,7 +285,7 @@ async def test_without_a_user_the_configured_decision_counts_and_names_the_remed
     assert outcome(await asking(DENY_ALL)) == ("refused", "refused")
 
 
-async def test_calls_of_one_conversation_ask_one_after_the_other_and_share_the_answer() -> None:
+async def test_calls_of_one_conversation_ask_in_turn_and_share_the_answer() -> None:
     world = World(Person(["conversation", "deny"]))
     results: list[tuple[str, str]] = []
 

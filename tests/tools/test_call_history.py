@@ -91,7 +91,7 @@ async def test_a_call_that_is_stopped_at_a_question_is_recorded_with_the_time_it
     assert call.seconds == 5.0
 
 
-async def test_secrets_are_replaced_wherever_they_stand() -> None:
+async def test_secrets_are_replaced_wherever_they_are() -> None:
     arguments: dict[str, object] = {
         "api_key": "hunter2",
         "header": f"Bearer {SECRET}",

@@ -40,7 +40,7 @@ def test_a_value_alone_takes_the_place_of_the_one_of_its_kind(before: str, text:
         "?",
     ],
 )
-def test_a_text_with_words_of_its_own_is_no_value_alone(text: str) -> None:
+def test_a_text_with_own_words_is_not_a_value_alone(text: str) -> None:
     assert not is_value_alone(text)
 
 

@@ -34,7 +34,7 @@ def test_a_statement_asks_for_nothing(text: str) -> None:
         ),
     ],
 )
-def test_a_question_and_a_wish_are_no_statements(text: str) -> None:
+def test_a_question_and_a_wish_are_not_statements(text: str) -> None:
     assert not is_statement(text)
 
 
@@ -76,7 +76,7 @@ def test_days_and_times_are_no_places(text: str) -> None:
     assert "place" not in kinds_in(text)
 
 
-def test_a_number_of_hours_is_no_time_of_day() -> None:
+def test_a_number_of_hours_is_not_a_time_of_day() -> None:
     assert kinds_in("2.5時間は何分") == {"number", "quantity"}
     assert "time" in kinds_in("日本の9時はパリで何時")
 

@@ -268,7 +268,7 @@ def test_a_rare_term_a_name_and_a_short_text_count_for_more() -> None:
     assert short[0] > short[1]
 
 
-def test_of_a_term_and_those_that_may_stand_for_it_the_best_counts() -> None:
+def test_of_a_term_and_those_that_may_replace_it_the_best_counts() -> None:
     ranking = Ranking([[RankedField(["a"])], [RankedField(["b"])], [RankedField(["a", "b"])], [RankedField(["c"])]])
     first, second, both, nothing = ranking.scores({"a": [("b", 0.5)]})
     assert first > second > nothing == 0

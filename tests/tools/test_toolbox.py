@@ -30,7 +30,7 @@ async def test_a_tool_of_either_era_is_listed_and_called(era: str) -> None:
             assert result.seconds > 0
 
 
-async def test_no_servers_are_no_tools() -> None:
+async def test_without_servers_no_tools_exist() -> None:
     async with open_toolbox([]) as toolbox:
         await toolbox.wait_until_connected()
         assert toolbox.tools() == ()
@@ -176,7 +176,7 @@ async def test_two_servers_of_one_name_are_refused() -> None:
             pass
 
 
-async def test_nothing_is_left_behind() -> None:
+async def test_nothing_is_left() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny()]) as toolbox:  # what the SDK keeps open for good is opened now
             await toolbox.wait_until_connected()

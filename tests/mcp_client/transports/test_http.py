@@ -60,7 +60,7 @@ def remote(transport: Literal["http", "sse"], port: int = 0) -> Generator[str]:
 
 
 @pytest.mark.parametrize("transport", [HTTP, SSE])
-async def test_a_server_behind_http_is_called_with_its_headers(transport: Literal["http", "sse"]) -> None:
+async def test_a_server_over_http_is_called_with_its_headers(transport: Literal["http", "sse"]) -> None:
     with remote(transport) as url, anyio.fail_after(PATIENCE_S):
         spec = remote_server("remote", transport, url=url, headers_template={"X-Token": "t0k3n"})
         async with open_toolbox([spec]) as toolbox:
@@ -81,7 +81,7 @@ async def test_a_key_that_the_configuration_spells_out_does_not_come_back() -> N
 
 
 @pytest.mark.parametrize("transport", [HTTP, SSE])
-async def test_a_server_behind_http_that_dies_costs_a_call_and_is_connected_again(
+async def test_a_server_over_http_that_dies_costs_a_call_and_is_connected_again(
     transport: Literal["http", "sse"],
 ) -> None:
     with anyio.fail_after(PATIENCE_S), remote(transport) as url:
@@ -110,7 +110,7 @@ async def test_the_client_speaks_to_a_url() -> None:
 # --- servers that are older than the configuration thinks, or in this process ----------------------------------------
 
 
-async def test_a_server_that_only_knows_sse_is_found_behind_http_and_remembered() -> None:
+async def test_a_server_that_only_knows_sse_is_found_over_http_and_remembered() -> None:
     host = ConnectionServices(Forgetful())
     with remote(SSE) as url, anyio.fail_after(PATIENCE_S):
         for _ in range(2):

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("era", [MODERN, LEGACY])
-async def test_a_server_behind_a_websocket_is_called_with_its_headers(era: str) -> None:
+async def test_a_server_over_a_websocket_is_called_with_its_headers(era: str) -> None:
     server = Sockets(era)
     reports: list[float] = []
 

@@ -128,7 +128,7 @@ def test_a_key_of_the_file_signs(tmp_path: Path) -> None:
             access_of(token, secret="", jwks=keys)
 
 
-def test_the_public_key_is_no_secret_to_sign_with(tmp_path: Path) -> None:
+def test_the_public_key_cannot_sign(tmp_path: Path) -> None:
     keys = key_file(tmp_path, public(KEY, "one"))
     pem = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     for secret in (pem, keys.read_bytes()):

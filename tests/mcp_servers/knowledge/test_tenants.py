@@ -200,7 +200,7 @@ async def test_what_the_owner_puts_into_the_base_of_a_tenant_is_read_there_only(
         assert await callers["other"].names() == ["other"]
 
 
-async def test_tenants_write_to_the_shared_folder_at_once_from_processes_of_their_own(tmp_path: Path) -> None:
+async def test_tenants_write_to_the_shared_folder_at_once_from_separate_processes(tmp_path: Path) -> None:
     async with opened(tmp_path, over_stdio, ("own", "before")) as callers:
         async with anyio.create_task_group() as tasks:
             for name, caller in callers.items():

@@ -291,7 +291,7 @@ async def test_a_forecast_too_old_for_today_is_not_served_as_todays(evening: Fak
     assert "東京地方の予報は2026-11-21 17:00発表のものしかなく" in answer.text
 
 
-async def test_a_clock_that_is_far_behind_does_not_matter(evening: FakeAgency) -> None:
+async def test_a_clock_that_is_far_too_slow_does_not_matter(evening: FakeAgency) -> None:
     async with served(evening, datetime(1970, 1, 1, tzinfo=timezone.utc)) as client:
         answer = await call(client, "get_weather", location="東京")
     assert answer.structured["days"][0]["date"] == "2026-11-21"

@@ -259,7 +259,7 @@ def test_a_result_with_its_own_fence_is_put_in_a_longer_one() -> None:
         ("none", "none"),
     ],
 )
-def test_what_follows_an_answer_that_was_stopped_in_code_is_no_code(text: str, closed: str) -> None:
+def test_what_follows_an_answer_that_was_stopped_in_code_is_not_code(text: str, closed: str) -> None:
     assert with_closed_fence(text) == closed
     assert [token.tag for token in MarkdownIt().parse(f"{closed}\n\n## Next") if token.tag == "h2"] == ["h2", "h2"]
     said = transcript([Message("user", text), Message("assistant", text), Message("user", "next")])

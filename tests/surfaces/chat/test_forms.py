@@ -102,7 +102,7 @@ async def test_a_person_sees_the_danger_the_arguments_and_the_possible_answers()
     assert desk.typist.forgotten == 1
 
 
-async def test_a_wrong_value_of_a_form_is_explained_in_japanese_where_that_is_spoken() -> None:
+async def test_a_wrong_value_of_a_form_is_explained_in_japanese_to_who_speaks_it() -> None:
     desk = Desk("A", "Ada", "huge", "Large", "many", "0", "1", "", "", language="ja")
     assert (await desk.fill()).content == {"name": "Ada", "size": "l", "count": 1}
     for sentence in (
@@ -114,7 +114,7 @@ async def test_a_wrong_value_of_a_form_is_explained_in_japanese_where_that_is_sp
         assert f"  {sentence}\n" in desk.screen
 
 
-async def test_a_person_is_asked_in_japanese_where_that_is_spoken() -> None:
+async def test_a_person_is_asked_in_japanese_to_who_speaks_it() -> None:
     desk = Desk("", language="ja")
     assert await desk.inquirer.approve(DELETING) == "deny"
     assert "  n  いいえ (Enter)\n" in desk.screen

@@ -265,7 +265,7 @@ def test_a_line_that_comes_while_a_question_waits_begins_below_it() -> None:
 
 
 @pytest.mark.parametrize("tty", [False, True])
-def test_what_the_model_read_is_a_line_behind_each_answer_with_verbose(tty: bool) -> None:
+def test_what_the_model_read_is_a_line_after_each_answer_with_verbose(tty: bool) -> None:
     first, second = Usage(4_881, 4_881, 0, 9, 7_600.0, 1.0, 1.0), Usage(4_895, 15, 4_880, 9, 40.0, 1.0, 1.0)
     rounds = [first, second, Text("One."), End("answered"), second, Text("Two."), End("answered")]
     silent, spoken = shown(rounds, tty=tty), shown(rounds, tty=tty, verbose=True)

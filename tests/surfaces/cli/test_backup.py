@@ -297,7 +297,7 @@ def test_a_file_that_is_not_a_whole_backup_changes_nothing(
     assert state(home).read_bytes() == before
 
 
-def test_a_backup_replaces_no_file_and_of_nothing_is_none(home: Path, tmp_path: Path, command: Command) -> None:
+def test_a_backup_replaces_no_file_and_needs_something_to_store(home: Path, tmp_path: Path, command: Command) -> None:
     file = tmp_path / "board.tar.gz"
     file.write_text("mine", "utf-8")
     assert (command("backup", str(file)).code, file.read_text("utf-8")) == (2, "mine")

@@ -170,7 +170,7 @@ def test_servers_are_started_and_one_that_fails_is_reported_with_its_reason(doct
     assert "so the server is skipped" in found["server gone"]["found"]
 
 
-def test_a_remedy_and_its_command_stand_below_the_finding(doctor: Doctor) -> None:
+def test_a_remedy_and_its_command_are_below_the_finding(doctor: Doctor) -> None:
     lines = doctor("--runtime", "emulator", "-q")[1].splitlines()
     at = next(index for index, line in enumerate(lines) if "servers" in line and "none configured" in line)
     assert [line.strip() for line in lines[at + 1 : at + 3]] == [
@@ -179,7 +179,7 @@ def test_a_remedy_and_its_command_stand_below_the_finding(doctor: Doctor) -> Non
     ]
 
 
-def test_on_a_narrow_screen_sentences_stand_below_the_names_and_commands_stay_whole() -> None:
+def test_on_a_narrow_screen_sentences_are_below_the_names_and_commands_stay_whole() -> None:
     findings = [
         CheckResult(
             "driver", "warn", "0.9.6 is older than 0.9.8", "Update the kernel of the board.", "apt-get upgrade --all"

@@ -42,7 +42,7 @@ MCP_OFF = "Error: MCP is switched off, so there are no servers and no tools; lea
         ("run -- --resume", "run -- --resume"),
     ],
 )
-def test_global_options_may_stand_anywhere_before_two_dashes(words: str, expected: str) -> None:
+def test_global_options_may_be_anywhere_before_two_dashes(words: str, expected: str) -> None:
     assert hoist_global_options(words.split()) == expected.split()
 
 
@@ -455,7 +455,7 @@ def test_unreadable_tools_are_distinguished(command: Command, tmp_path: Path, to
     assert command("detect", "--tools", "tools.json") == Outcome(2, "", f"Error: tools.json {sentence}\n")
 
 
-def test_a_reader_that_leaves_is_no_reason_to_complain(tmp_path: Path) -> None:
+def test_a_reader_that_leaves_causes_no_complaint(tmp_path: Path) -> None:
     program = subprocess.Popen(
         [sys.executable, "-m", "rkllm_mcp", "detect", "--tools", "tools.json"],
         stdin=subprocess.PIPE,
@@ -487,7 +487,7 @@ def shell(words: str, cwd: Path, *, is_buffered: bool = True) -> tuple[int, str]
     return done.returncode, done.stderr
 
 
-def test_streams_that_the_caller_closed_are_no_mistake_of_ours(tmp_path: Path) -> None:
+def test_streams_that_the_caller_closed_are_not_our_mistake(tmp_path: Path) -> None:
     assert shell("detect <&-", tmp_path) == (0, "")
     assert shell("run <&-", tmp_path) == (2, "Error: the question is empty; write it behind the command\n")
     assert shell("config schema >&-", tmp_path) == (0, "")
@@ -503,7 +503,7 @@ def test_a_full_disk_after_the_output_is_one_sentence(words: str, is_buffered: b
 
 
 @pytest.mark.parametrize("is_buffered", [True, False], ids=["buffered", "unbuffered"])
-def test_a_reader_that_leaves_early_is_no_traceback(is_buffered: bool, tmp_path: Path) -> None:
+def test_a_reader_that_leaves_early_shows_no_traceback(is_buffered: bool, tmp_path: Path) -> None:
     # A pipe that nothing reads any more, before the program writes its first byte.
     words = '-q models list >pipe & exec 3<pipe; exec 3<&-; wait "$!"'
     os.mkfifo(tmp_path / "pipe")

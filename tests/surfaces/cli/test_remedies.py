@@ -302,7 +302,7 @@ def test_status_and_link_name_the_port_that_the_assistant_was_started_with(
     assert json.loads(command("status", "--json").out)["address"] == "http://127.0.0.1:9"
 
 
-def test_a_restore_waits_for_the_assistant_of_its_own_home_alone(
+def test_a_restore_waits_for_the_assistant_of_the_same_home_alone(
     other_port: int, tmp_path: Path, command: Command
 ) -> None:
     del other_port

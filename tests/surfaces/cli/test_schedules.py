@@ -72,7 +72,7 @@ def test_a_sentence_is_shown_as_a_rule_saved_listed_run_and_removed(typed: Comma
     assert typed("log").err == "No schedule has run yet.\n"
 
 
-def test_a_rule_may_stand_next_to_the_words_and_a_webhook_gets_a_secret(typed: Command) -> None:
+def test_a_rule_may_be_next_to_the_words_and_a_webhook_gets_a_secret(typed: Command) -> None:
     words = ("--rule", "monthly 31 18:00", "--webhook", "http://homeassistant.local:8123/api/webhook/x", "the bills")
     made = typed("add", "--yes", "--zone", "Asia/Tokyo", *words)
     assert "When: on the last day of every month at 18:00 (Asia/Tokyo)" in made.err

@@ -73,7 +73,7 @@ async def test_a_body_of_unknown_length_gives_back_its_unused_reservation() -> N
     assert dict(admission.bodies.taken) == {}
 
 
-async def test_who_waits_too_long_or_behind_too_many_is_refused() -> None:
+async def test_who_waits_too_long_or_after_too_many_is_refused() -> None:
     room, refused = Room(), list[int]()
 
     async def take() -> None:

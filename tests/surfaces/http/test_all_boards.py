@@ -127,7 +127,7 @@ def test_a_board_with_its_own_key_does_not_learn_that_of_the_caller(beside: Besi
     assert not any("x-api-key" in request for request in beside.keyed.seen)
 
 
-def test_no_key_goes_over_plain_http_to_a_board_without_one_of_its_own(beside: Beside) -> None:
+def test_no_key_goes_over_plain_http_to_a_board_without_its_own(beside: Beside) -> None:
     beside.plain.way, beside.plain.body = "given", {"storage": ""}
     beside.plain.seen.clear()
     names(beside.service, "/v1/models", THROUGH_PROXY)
@@ -153,7 +153,7 @@ async def test_a_board_that_is_asked_without_a_key_says_what_to_write(near: Serv
     assert "board1" not in warning
 
 
-def test_a_board_that_stands_in_for_another_model_answers_and_says_so(near: Served) -> None:
+def test_a_board_that_replaces_another_model_answers_and_says_so(near: Served) -> None:
     headers = {**DIRECTLY, "X-Fallback-Model": "parrot"}
     chat = {"model": "heron", "messages": [{"role": "user", "content": "Hi"}]}
     refused = httpx2.post(f"{near.url}/v1/chat/completions", json=chat, headers=DIRECTLY)

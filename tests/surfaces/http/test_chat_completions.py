@@ -248,7 +248,7 @@ def test_of_a_good_call_and_a_bad_one_the_good_one_is_made(client: openai.OpenAI
     assert answer.choices[0].message.content is None
 
 
-def test_a_call_that_is_cut_is_no_call(client: openai.OpenAI) -> None:
+def test_a_call_that_is_cut_is_not_a_call(client: openai.OpenAI) -> None:
     answer = ask(client, "Weather in Oslo", tools=TOOLS, max_tokens=8)
     assert answer.choices[0].finish_reason == "length"
     assert answer.choices[0].message.tool_calls is None

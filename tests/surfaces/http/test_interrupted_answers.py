@@ -89,7 +89,7 @@ def once_allowed(client: httpx2.Client, events: Iterator[Json]) -> Iterator[Json
         ("Please wait", True, {"kind": "status", "text": "[MCP: Calling tool 'wait']"}),
     ],
 )
-def test_leaving_in_the_middle_of_a_call_leaves_nothing_behind(
+def test_leaving_in_the_middle_of_a_call_leaves_nothing(
     client: httpx2.Client, words: str, is_allowed: bool, until: Json
 ) -> None:
     with asking(client, message=words) as (conversation, stream):

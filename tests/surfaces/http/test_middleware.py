@@ -265,7 +265,7 @@ async def test_a_fixed_path_comes_before_one_with_a_name_in_it_and_head_is_get_w
 
 
 @pytest.mark.parametrize("path", ["/who/", "/who//"])
-async def test_a_slash_too_many_is_no_other_address_and_no_way_round_a_key(path: str) -> None:
+async def test_a_slash_too_many_is_not_another_address_and_no_way_round_a_key(path: str) -> None:
     async with desk(KEYS, ROUTES) as it:
         assert (await it.send("POST", path, bearer(LAPTOP))).json() == ["", "owner 0"]
         assert (await it.send("GET", path)).status_code == 401

@@ -69,7 +69,7 @@ def words_of(lines: list[str]) -> str:
     return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk.get("choices"))
 
 
-def test_it_names_its_address_sleeps_when_idle_ends_when_terminated_and_leaves_nothing_behind(demo: Demo) -> None:
+def test_it_names_its_address_sleeps_when_idle_ends_when_terminated_and_leaves_nothing(demo: Demo) -> None:
     with started(demo, is_ready=False) as it:
         assert it.line() == f"The page: {it.url}/"
         assert it.line() == "[NPU: emulated; model 'parrot' answers from a script, not from a language model]"

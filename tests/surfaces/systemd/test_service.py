@@ -252,6 +252,6 @@ def test_an_update_with_restart_replaces_the_program_while_no_service_runs_and_s
     assert order == ["--user stop rkllm-mcp.service", "pipx upgrade", "--user start rkllm-mcp.service"]
 
 
-def test_an_update_with_restart_of_what_is_no_service_changes_nothing(machine: Machine) -> None:
+def test_an_update_with_restart_of_what_is_not_a_service_changes_nothing(machine: Machine) -> None:
     done = machine.demo.run_here("update", "--restart")
     assert (done.returncode, machine.told()) == (2, [])

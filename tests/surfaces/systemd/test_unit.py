@@ -89,7 +89,7 @@ def test_a_persons_configuration_is_read_as_that_person() -> None:
     assert {"DynamicUser=yes", "RemoveIPC=yes"} <= set(system_unit(BOARD).splitlines())
 
 
-def test_a_folder_inside_a_writable_one_is_no_mount_of_its_own() -> None:
+def test_a_folder_inside_a_writable_one_is_not_a_separate_mount() -> None:
     options = replace(BOARD, readable=(Path("/home/orange/notes/2026"), Path("/home/orange/notes2")))
     lines = system_unit(options).splitlines()
     assert "BindReadOnlyPaths=/home/orange/notes2" in lines

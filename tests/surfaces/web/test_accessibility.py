@@ -193,7 +193,7 @@ def test_headings_leave_no_level_out_from_any_first_level_of_a_model(browser: Br
             assert visit.page.evaluate(levels)[-6:] == ["H2", "H3", "H4", "H3", "H3", "H4"]
 
 
-def test_words_from_right_to_left_are_set_so_wherever_they_stand(browser: Browser) -> None:
+def test_words_from_right_to_left_are_set_so_wherever_they_are(browser: Browser) -> None:
     arabic = "مرحبا بالعالم."
     said = text(f"{arabic}\n\n# {arabic}\n\n- {arabic}\n\n| {arabic} |\n|---|\n| {arabic} |\n\nplain\n")
     with running(PageService({arabic: [said]})) as service, visiting(browser, service.url) as visit:

@@ -204,7 +204,7 @@ def test_the_title_that_the_board_writes_after_the_answer_is_shown_and_looked_fo
         assert service.count("/v1/conversations") - listed == (2 if titles else 0)
 
 
-def test_a_conversation_has_settings_of_its_own_before_and_after_its_first_question(browser: Browser) -> None:
+def test_a_conversation_has_its_own_settings_before_and_after_its_first_question(browser: Browser) -> None:
     tools = [
         {"name": name, "qualified_name": f"mcp__s__{name}", "server": "s", "enabled": True, "tokens": 9}
         for name in "ab"

@@ -43,7 +43,7 @@ async def test_the_vector_of_a_text_is_the_mean_of_its_tokens(tmp_path: Path) ->
     await embedder.aclose()
 
 
-def test_a_folder_with_a_network_is_no_static_model(tmp_path: Path) -> None:
+def test_a_folder_with_a_network_is_not_a_static_model(tmp_path: Path) -> None:
     write_static_embedder(write_embedder(tmp_path), below=".")
     assert static_folder(str(tmp_path)) is None
 

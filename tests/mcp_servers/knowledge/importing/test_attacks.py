@@ -315,7 +315,7 @@ def test_every_archive_that_unpacks_to_too_much_is_refused_before_it_is_unpacked
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
-def test_archives_of_files_are_no_documents(mode: Any) -> None:
+def test_archives_of_files_are_not_documents(mode: Any) -> None:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode=mode) as archive:
         for name in ("../a.txt", "/a.txt"):

@@ -127,6 +127,6 @@ def test_empty_elements_of_xhtml_hold_nothing_of_the_page(declared: str, head: s
     assert len(read_html(page)[1]) == 60
 
 
-def test_anchors_are_no_links() -> None:
+def test_anchors_are_not_links() -> None:
     page = "".join(f'<p><a name="p{at}">第{at}段落です。</a></p>' for at in range(5))
     assert len(read_html(f"<p>始め</p>{page}")[1]) == 6

@@ -55,7 +55,7 @@ async def test_documents_come_back_as_they_were_read_and_one_process_reads_them_
     assert not is_there(process)
 
 
-async def test_several_documents_at_once_are_read_one_after_the_other() -> None:
+async def test_several_documents_at_once_are_read_in_turn() -> None:
     read: list[str] = []
 
     async def parse(number: int) -> None:

@@ -108,7 +108,7 @@ def test_lines_drawn_in_any_order_are_read_from_top_to_bottom() -> None:
     assert texts(pdf([shuffled])) == [f"{number} 行目です。" for number in range(1, 13)]
 
 
-def test_columns_are_read_one_after_the_other_even_when_drawn_line_by_line() -> None:
+def test_columns_are_read_in_turn_even_when_drawn_line_by_line() -> None:
     left = [f"左の段の{n}行目であり長い文である。" for n in range(8)]
     right = [f"右の段の{n}行目であり長い文である。" for n in range(8)]
     rows = zip(column(left, leading=30), column(right, left=320, leading=30), strict=True)
@@ -219,7 +219,7 @@ def test_blank_pages_are_not_called_a_scan() -> None:
 
 @pytest.mark.parametrize("font", ["Helvetica", "Times-Roman", "Courier"])
 @pytest.mark.parametrize("gap", [12, 24])
-def test_english_columns_that_are_drawn_line_by_line_are_read_one_after_the_other(font: str, gap: int) -> None:
+def test_english_columns_that_are_drawn_line_by_line_are_read_in_turn(font: str, gap: int) -> None:
     from reportlab.pdfbase.pdfmetrics import stringWidth
     from reportlab.pdfgen.canvas import Canvas
 

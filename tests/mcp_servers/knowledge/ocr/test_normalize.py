@@ -90,7 +90,7 @@ async def test_an_answer_that_changes_other_text_is_discarded_with_a_report(answ
     assert result.unsure == (3,)
 
 
-async def test_a_dash_left_as_it_was_is_no_answer_to_which_letter_it_is() -> None:
+async def test_a_dash_left_as_it_was_is_not_an_answer_to_which_letter_it_is() -> None:
     result = await normalize(WITHOUT_EVIDENCE, ScriptedJudge(lambda text: text))
     assert result.normalized_text == WITHOUT_EVIDENCE.replace("-", "ー")
     assert (result.status, result.unsure) == ("success", (7,))

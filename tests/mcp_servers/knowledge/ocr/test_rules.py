@@ -72,7 +72,7 @@ def test_words_of_these_days_are_read_by_how_words_look(name: str) -> None:
     assert correct_long_marks(name) == name.replace("-", "ー")
 
 
-def test_no_english_word_number_or_code_changes_alone_or_behind_japanese() -> None:
+def test_no_english_word_number_or_code_changes_alone_or_after_japanese() -> None:
     shared = shared_path()
     tokens = hyphenated(paragraphs(shared, "scifact")[::10])
     assert len(tokens) > 1000

@@ -149,7 +149,7 @@ async def test_four_of_five_questions_that_people_ask_find_their_document(tmp_pa
     assert sum(each.is_right and not each.is_weak for each in found) / len(asked) >= 0.8
 
 
-def test_request_phrases_are_no_terms_unless_the_question_has_no_others() -> None:
+def test_request_phrases_are_not_terms_unless_the_question_has_no_others() -> None:
     assert understand("副業について教えてください").analysis.terms == ["副業"]
     assert understand("有給は何日？").analysis.terms == understand("有給は").analysis.terms
     assert understand("教えて").analysis.terms
@@ -162,7 +162,7 @@ def test_the_end_of_a_word_and_function_words_have_no_synonyms(word: str) -> Non
 
 
 @pytest.mark.parametrize("word", ["有給休暇", "住所変更"])
-def test_a_word_at_the_end_of_a_longer_one_is_no_concept_of_its_own(word: str) -> None:
+def test_a_word_at_the_end_of_a_longer_one_is_not_a_separate_concept(word: str) -> None:
     assert understand(word[2:]).concepts
     assert [word in concept.own.terms for concept in understand(word).concepts] == [True]
 
@@ -193,7 +193,7 @@ def test_a_question_as_long_as_a_book_page_has_a_bounded_number_of_concepts() ->
         ("How can I be sure that the software I download was not tampered with?", False),
     ],
 )
-def test_a_follow_up_points_back_or_has_few_words_of_its_own(query: str, is_one: bool) -> None:
+def test_a_follow_up_points_back_or_has_few_own_words(query: str, is_one: bool) -> None:
     assert is_follow_up(query) is is_one
 
 

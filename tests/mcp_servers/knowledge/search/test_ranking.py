@@ -116,7 +116,7 @@ def test_a_tiny_base_does_not_make_the_words_it_has_look_worthless() -> None:
     assert found > 0.3
 
 
-def test_profiles_without_any_question_or_candidate_are_no_trouble() -> None:
+def test_profiles_without_any_question_or_candidate_cause_no_error() -> None:
     assert shares("???", "rain") == [0.0]
     weights = query_weights(UnderstoodQuery(analyze_query("rain")), {"rain": 1}, 1)
     counts = term_counts(weights, [])
