@@ -1,0 +1,261 @@
+"""The rows of CONTRIBUTING.md are complete: a change made by a row alone passes the tests that the row names.
+
+Each is made in a copy of the tree, in the files of its row; then the copy's generated parts are written again where the
+row says so, the change is used, and the named tests run there, with those that compare lists with the tree.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.shared import REPOSITORY
+
+Edit = Callable[[str], str]
+# Run behind the named tests of every row: what compares the tree with its tables.
+LISTS = (
+    "tests/test_architecture.py",
+    "tests/test_catalogue.py",
+    "tests/test_snapshots.py",
+    "tests/docs/test_reference.py",
+)
+PATIENCE_S = 560
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a row: its edits by file, and a program that uses it in the changed tree."""
+
+    edits: Mapping[str, Edit]
+    use: str
+
+
+def put(before: str, new: str) -> Edit:
+    """Insert text before the only place of another one."""
+
+    def edit(text: str) -> str:
+        assert text.count(before) == 1, f"{text.count(before)} times {before!r}"
+        return text.replace(before, f"{new}{before}")
+
+    return edit
+
+
+def put_all(*pairs: tuple[str, str]) -> Edit:
+    """Insert several texts, each before the only place of another one."""
+
+    def edit(text: str) -> str:
+        for before, new in pairs:
+            text = put(before, new)(text)
+        return text
+
+    return edit
+
+
+def new(text: str) -> Edit:
+    """Write a file that is not there."""
+    return lambda _: text
+
+
+CHANGES: Mapping[str, Change] = {
+    "the template of a model family, with a model": Change(
+        {
+            "rkllm_mcp/prompt/templates/heron.toml": new(
+                'base = "chatml"\n\n[about]\nfor = "Heron"\nturns = "ChatML"\ntools = "system turn, in our words"\n'
+                'calls = "`[TOOL_CALL]` JSON"\nresults = "user turn"\nthinking = "none"\n'
+            ),
+            "tests/prompt/templates/heron.jinja": new(
+                (REPOSITORY / "tests/prompt/templates/chatml.jinja").read_text("utf-8")
+            ),
+            "models/heron-1b/model.toml": new(
+                'name = "heron-1b"\ndescription = "Heron 1B: answers in English"\n'
+                'template = "heron"\nthinking = "off"\n'
+                "skip_special_token = false\n\n[sampling]\ntemperature = 0.2\ntop_k = 20\ntop_p = 0.9\n"
+                'repeat_penalty = 1.0\n\n[source]\ntokenizer_repository = "heron/heron-1b"\nplatform = "RK3588"\n'
+            ),
+            "rkllm_mcp/catalogue.ja.json": put(
+                '    "Gemma 3 1B: many languages;', '    "Heron 1B: answers in English": "Heron 1B。英語で答えます",\n'
+            ),
+        },
+        "from rkllm_mcp.prompt.families import TEMPLATES\n"
+        "assert TEMPLATES['heron'] == TEMPLATES['chatml']\n"
+        "assert '| `heron` | Heron |' in open('docs/models.md', encoding='utf-8').read()",
+    ),
+    "a call format": Change(
+        {
+            "rkllm_mcp/toolcalls/formats.py": put_all(
+                (
+                    "\n_SYNTAXES = (",
+                    (
+                        "\nARROW = CallFormat(\n"
+                        '    name="arrow",\n    openers=("=>>",),\n'
+                        '    confirm=followed_by(Shape(SPACE, r"[a-z]", r"[a-z_]{0,40}", SPACE, r"\\{")),\n'
+                        "    scanner=NamedJsonScanner,\n    read=read_named_json,\n"
+                        '    example="=>>TOOL{…};",\n    closers=(";",),\n)\n'
+                    ),
+                ),
+                ('    Syntax("project_json",', '    Syntax("arrow", "Heron", (ARROW,)),\n'),
+            ),
+            "tests/toolcalls/samples.py": put(
+                '    "project_json": (', '    "arrow": ("arrow", lambda body: f"=>>save_note{_object(body)};"),\n'
+            ),
+        },
+        "assert '| `arrow` | Heron | `=>>TOOL{…};` |' in open('docs/toolcalls.md', encoding='utf-8').read()",
+    ),
+    "a field of an API": Change(
+        {
+            "rkllm_mcp/completions/chat_completions.py": put(
+                "    # Of this service.\n", "    heron: bool | None = None\n"
+            )
+        },
+        "assert '`heron`' in open('docs/openai.md', encoding='utf-8').read()",
+    ),
+    "a slash command of the chat": Change(
+        {
+            "rkllm_mcp/surfaces/chat/commands.py": put_all(
+                (
+                    "\n\nasync def _quit(",
+                    (
+                        "\n\nasync def _heron(state: ChatState, _argument: str) -> None:\n"
+                        '    state.terminal.answer("heron\\n")\n'
+                    ),
+                ),
+                ('    "/quit": _quit,', '    "/heron": _heron,\n'),
+            ),
+            "rkllm_mcp/catalogue.en.json": put('    "/quit": [', '    "/heron": ["/heron", "show a heron"],\n'),
+            "rkllm_mcp/catalogue.ja.json": put('    "/quit": [', '    "/heron": ["/heron", "サギを表示する"],\n'),
+        },
+        "from rkllm_mcp.surfaces.chat.commands import COMMANDS\nassert '/heron' in COMMANDS",
+    ),
+    "a document format of the knowledge server": Change(
+        {
+            "mcp_servers/knowledge/importing/formats.json": put(
+                '    {"media_type": "text/markdown"',
+                '    {"media_type": "text/x-heron", "reader": "heron", "endings": ["heron"], "types": []},\n',
+            ),
+            "mcp_servers/knowledge/importing/parse.py": put(
+                '    "markdown": _reader_of_text(',
+                '    "heron": _reader_of_text(lambda text, _, __: ("Heron", read_plain(text))),\n',
+            ),
+        },
+        "from mcp_servers.knowledge.importing.parse import format_of\n"
+        "from mcp_servers.knowledge.importing.documents import Blob\n"
+        "assert format_of(Blob(b'text', 'a.heron')).reader == 'heron'",
+    ),
+    "a flag of the command line": Change(
+        {
+            "rkllm_mcp/surfaces/cli/tune.py": put(
+                '    yes: Annotated[bool, flag("Set',
+                '    heron: Annotated[bool, flag("Show a heron.", "--heron")] = False,\n',
+            ),
+            "rkllm_mcp/phrases.ja.json": put(
+                '"Set them without asking."', '"Show a heron.": "サギを表示します。",\n  '
+            ),
+        },
+        "assert '`--heron`' in open('docs/cli.md', encoding='utf-8').read()",
+    ),
+    "a risk rule": Change(
+        {"rkllm_mcp/tools/risk_words.txt": put("del remove rm ", "pluck ")},
+        "from rkllm_mcp.tools.risk import risk_of_name as of\nassert of('pluck_heron') == of('delete_heron')",
+    ),
+    "a check of `doctor`": Change(
+        {
+            "rkllm_mcp/diagnostics/checks.py": put(
+                "def check_programs() ->",
+                "def check_heron() -> Iterator[CheckResult]:\n"
+                '    """Report a heron."""\n'
+                '    yield CheckResult("heron", "ok", "on one leg")\n\n\n',
+            ),
+            "rkllm_mcp/diagnostics/doctor.py": put(
+                '    npu += _run_check("open files"', '    npu += _run_check("heron", checks.check_heron)\n'
+            ),
+            "tests/diagnostics/test_doctor.py": put(
+                '        ("open files", "ok", "at most 1024', '        ("heron", "ok", "on one leg"),\n'
+            ),
+        },
+        (
+            "from rkllm_mcp.diagnostics.checks import check_heron\n"
+            "assert [each.status for each in check_heron()] == ['ok']"
+        ),
+    ),
+    "a key of the configuration": Change(
+        {
+            "rkllm_mcp/config/sections.py": put(
+                "    wait_for_servers_s: NotNegativeSeconds = 3.0\n",
+                '    heron: Positive = 8\n    """Number of herons."""\n',
+            )
+        },
+        "from rkllm_mcp.config.sections import Config\nassert Config().agent.heron == 8\n"
+        "assert '| `heron` |' in open('docs/configuration.md', encoding='utf-8').read()",
+    ),
+}
+
+
+def row(change: str) -> tuple[list[str], bool, bool, list[str]]:
+    """The files of a row, whether it ends with ``scripts/fix`` and with its snapshots, and the tests that it names."""
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text("utf-8")
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {change} |")]
+    files, tests = (re.findall(r"`([^`]+)`", cell) for cell in line.strip("| ").split(" | ")[1:])
+    fixes = [word for word in files if word.startswith("scripts/fix")]
+    return [word for word in files if word not in fixes], bool(fixes), "scripts/fix --snapshots" in fixes, tests
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_touches_only_files_that_its_row_names(change: str) -> None:
+    named = row(change)[0]
+    for file in CHANGES[change].edits:
+        short = file.removeprefix("rkllm_mcp/")
+        assert any(short == name or (name.endswith("/") and short.startswith(name)) for name in named), (file, named)
+
+
+def run(copy: Path, *words: str, **variables: str) -> None:
+    """Run Python in the changed tree."""
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy), "RKLLM_MCP_SHARED": str(REPOSITORY.parent / "shared"), **variables},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout[-6000:]}{done.stderr[-2000:]}"
+
+
+def copy_of_the_tree(place: Path) -> Path:
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=True, text=True).stdout
+    for name in filter(None, files.split("\0")):
+        if (REPOSITORY / name).is_file():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(REPOSITORY / name, place / name)
+    shutil.copytree(REPOSITORY / "native" / "build", place / "native" / "build")
+    return place
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_by_its_row_alone_passes_the_tests_that_the_row_names(change: str, tmp_path: Path) -> None:
+    _, is_fixed, has_snapshots, tests = row(change)
+    copy = copy_of_the_tree(tmp_path / "tree")
+    for file, edit in CHANGES[change].edits.items():
+        path = copy / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(edit(path.read_text("utf-8") if path.exists() else ""), "utf-8")
+    if is_fixed:
+        run(copy, "-m", "scripts.reference")
+    if has_snapshots:
+        run(copy, "-m", "pytest", "--quiet", "tests/test_snapshots.py", RKLLM_MCP_WRITE_SNAPSHOTS="1")
+    run(copy, "-c", CHANGES[change].use)
+    run_tests(copy, [*tests, *LISTS])
+
+
+def run_tests(copy: Path, tests: Sequence[str]) -> None:
+    """Run the tests of the default tier that are in these files and folders."""
+    files = [test for test in dict.fromkeys(tests) if test.startswith("tests/")]
+    run(copy, "-m", "pytest", "--quiet", "--default-tier", "-p", "no:cacheprovider", "--no-header", "-n", "2", *files)
