@@ -28,7 +28,8 @@ CODE_VALID_S = 300
 # The kind of tokens of a day in an outbox.
 TOKENS = "tokens"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_DAYS_COUNTED = 8
+# Eight days of tokens, and of seconds of sound.
+_DAYS_COUNTED = 16
 _PUT_GRANT = "INSERT OR REPLACE INTO grants (server, tool, kind, fingerprint, at) VALUES (?, ?, ?, ?, ?)"
 _PUT_SWITCH = "INSERT OR REPLACE INTO switches (server, tool, is_on, at) VALUES (?, ?, ?, ?)"
 _PUT_TEXT = "INSERT OR REPLACE INTO texts (kind, key, text, at) VALUES (?, ?, ?, ?)"
