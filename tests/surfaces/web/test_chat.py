@@ -64,6 +64,19 @@ def test_an_answer_streams_as_markdown_and_its_settled_parts_stay_as_they_are(br
         ]
 
 
+@pytest.mark.parametrize(("corrections", "shown"), [({"corrections": 3}, ["wrong tokens corrected: 3"]), ({}, [])])
+def test_the_corrected_tokens_are_among_the_figures_of_an_answer_that_had_some(
+    browser: Browser, corrections: Json, shown: list[str]
+) -> None:
+    service = PageService({"x": [text("A."), {**USAGE, **corrections}]})
+    with running(service), visiting(browser, service.url) as visit:
+        visit.ask("x")
+        visit.page.wait_for_selector("#stop", state="hidden")
+        visit.page.get_by_label("Figures of this answer").click()
+        figures = visit.page.inner_text(".costs").splitlines()
+        assert [line for line in figures if "corrected" in line] == shown
+
+
 def test_nothing_that_a_model_or_a_tool_says_becomes_markup(browser: Browser) -> None:
     evil = "<img src=x onerror=alert(1)> <script>alert(2)</script> [x](javascript:alert(3)) ![p](http://127.0.0.1:1/p)"
     events = [

@@ -148,7 +148,7 @@ export default {
   "cost.cached": "{cached} tokens cached",
   "cost.window": "{count} tokens in the model's window",
   "cost.written": "{count} written at {rate}/s",
-  "cost.corrections": "{count} wrong tokens corrected",
+  "cost.corrections": "wrong tokens corrected: {count}",
   "cost.first": "first after {seconds} s",
 
   "tool.calling": "Calling tool {name}",
