@@ -200,6 +200,7 @@ static const struct fault {
     {"history-stays", "history-stays", MEMBER(history_stays), FAULTS_OF_MODEL},
     {"system-prompt", "system-prompt cached|dropped", MEMBER(system_dropped), FAULTS_OF_MODEL},
     {"full-match", "full-match last|none|all", MEMBER(full_match), FAULTS_OF_MODEL},
+    {"last-token", "last-token uncached|cached", MEMBER(last_token_cached), FAULTS_OF_MODEL},
     {"leave-pause", "leave-pause clear|run|abort|never", MEMBER(leave_pause), FAULTS_OF_MODEL},
     {"hidden-rows", "hidden-rows all|last", MEMBER(hidden_last_row), FAULTS_OF_RULE},
     {"logits-rows", "logits-rows all|last", MEMBER(logits_last_row), FAULTS_OF_RULE},

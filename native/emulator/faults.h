@@ -97,6 +97,7 @@ struct faults {
     int history_stays; /* kept history stays in later runs without it, until the cache is cleared */
     int system_dropped;
     int full_match;  /* enum full_match */
+    int last_token_cached; /* the last sampled token is in the cache after the run */
     int leave_pause; /* enum leave_pause */
     int hidden_last_row;
     int logits_last_row;

@@ -251,13 +251,16 @@ static void leave_cache(const struct model *m, struct sequence *entry) {
 static void settle(struct model *m) {
     struct run *run = &m->run;
     bool generated = run->mode == RKLLM_INFER_GENERATE;
+    bool whole = m->faults.last_token_cached && run->end != RUN_PAUSED;
+    for (int i = 0; whole && i < m->batch_size; i++) evaluate_previous(m, &m->batch[i]);
     pthread_mutex_lock(&m->lock);
     m->paused = run->end == RUN_PAUSED && generated;
     for (int i = 0; i < m->batch_size; i++) {
         struct sequence *entry = &m->batch[i];
         bool kept = run->keep_history || (m->faults.history_stays && entry->history.kept);
         entry->history.kept = kept;
-        entry->history.pending = kept && entry->sampled.len ? entry->sampled.data[entry->sampled.len - 1] : -1;
+        bool pends = kept && !whole && entry->sampled.len;
+        entry->history.pending = pends ? entry->sampled.data[entry->sampled.len - 1] : -1;
         leave_cache(m, entry);
         ids_truncate(&entry->transcript, 0);
         ids_append(&entry->transcript, entry->prompt.data, entry->prompt.len);

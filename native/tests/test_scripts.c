@@ -24,7 +24,7 @@ static void every_fault_is_read_and_nonsense_is_explained(void) {
                                 "crash SIGILL at second-failure;out-of-memory at second-model;out-of-memory at run;"
                                 "driver-version 0.8.2;matmul-fails;hang in-prefill;stall after 4 0.5;run-async silent;"
                                 "abort-return -1;abort-late 2;abort-forgotten in-prefill;reuse keep-history-only;"
-                                "system-prompt dropped;full-match none;leave-pause never;hidden-rows last;"
+                                "system-prompt dropped;full-match none;last-token cached;leave-pause never;hidden-rows last;"
                                 "logits-rows last;hidden-callbacks one;hidden-needs-clear;history-stays;logits-cache dropped;"
                                 "rows-finish nothing;logits-history-dies;aborted-save trap;cache-file reported",
                             &error));
@@ -40,7 +40,7 @@ static void every_fault_is_read_and_nonsense_is_explained(void) {
     CHECK(f.abort_return && f.abort_late == 2 && f.abort_forgotten == ABORT_FORGOTTEN_IN_PREFILL);
     CHECK(f.reuse == REUSE_OF_HISTORY && f.system_dropped && f.full_match == FULL_MATCH_NONE);
     CHECK(f.leave_pause == PAUSE_NEVER_LEFT && f.hidden_last_row && f.logits_last_row && f.one_hidden_callback);
-    CHECK(f.history_stays && f.logits_cache_dropped);
+    CHECK(f.history_stays && f.logits_cache_dropped && f.last_token_cached);
     CHECK(f.rows_unfinished && f.logits_history_dies && f.reported_cache_file);
     CHECK(f.aborted_save == ABORTED_SAVES_A_TRAP);
     CHECK_TEXT(f.driver, "0.8.2");

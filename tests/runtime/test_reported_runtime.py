@@ -14,11 +14,11 @@ import anyio
 import pytest
 
 from rkllm_mcp.errors import WorkerDiedError
-from rkllm_mcp.generation import GenerationOptions
+from rkllm_mcp.generation import GenerationOptions, RunStats
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.prompt_cache import tokens_in_file
 from tests.runtime.test_prompt_caches import HEAD, start
-from tests.support.emulator import Emulator, prompt_of
+from tests.support.emulator import IM_END, Emulator, prompt_of
 
 pytestmark = pytest.mark.anyio
 
@@ -67,6 +67,30 @@ async def test_what_a_question_left_of_a_run_that_saves_is_never_kept(newest: Em
         assert second.engine.restarts == 0
     # What was kept was written by a run that ended.
     assert len(kept) in {0, 1}
+
+
+@pytest.mark.parametrize(("fault", "uncached"), [("last-token uncached", 1), ("last-token cached", 0)])
+async def test_a_second_turn_is_right_if_the_last_sampled_token_is_in_the_cache_and_if_not(
+    newest: Emulator, fault: str, uncached: int
+) -> None:
+    first, said = prompt_of("one"), f"{'word ' * 40}".strip()
+    # The answer as it was sampled, with the token that ended it.
+    after = [*first, *said.encode(), IM_END]
+    tail = [*b"\n", *prompt_of("two")]
+    options = GenerationOptions(stop_ids=frozenset({IM_END}))
+    async with open_engine(newest.settings(RULES, f"speed flat\ncontext 4096\nfault {fault}")) as engine:
+        runs: list[tuple[str, RunStats]] = []
+        for prompt in (first, [*after, *tail]):
+            text = ""
+            with anyio.fail_after(60):
+                async with aclosing(engine.generate(prompt, options)) as run:
+                    async for part in run:
+                        if isinstance(part, RunStats):
+                            runs.append((text, part))
+                        else:
+                            text += part.text
+    assert [text for text, _ in runs] == [f"{said}<|im_end|>"] * 2
+    assert runs[1][1].prefilled_tokens == len(tail) + uncached
 
 
 @pytest.mark.parametrize("fault", ["rows-finish finish", "rows-finish nothing"])
