@@ -210,9 +210,9 @@ class TurnPreparation:
             # It only looks like a follow-up if its own words and values ask for another tool.
             alone = offer_of(await self._evidence(text, offered))
             offer = alone if alone.begins not in {"", followed} and alone.guesses[0].has_value else offer
-        # With passages in its turn a question is answered from them, unless it is about a tool in every word or value.
+        # With passages in its turn a question is answered from them, unless it has a value for a tool.
         best = offer.guesses[0] if offer.begins else None
-        return offer if not asked or (best is not None and (best.has_value or best.is_explained)) else NO_OFFER
+        return offer if not asked or (best is not None and best.has_value) else NO_OFFER
 
     async def _evidence(self, words: str, tools: Sequence[ToolSpec]) -> Sequence[ToolEvidence]:
         """Return what a question shows about each of the tools, their data among it."""

@@ -56,7 +56,6 @@ class Guess:
     reasons: tuple[str, ...] = ()
     lacks: bool = False  # it requires a kind of value that the question does not have
     takes_more: bool = False  # the question has a value that it may take, without requiring it
-    is_explained: bool = False  # every word of the question's own is in its texts
     known: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the arguments that the question gives
 
     @property
@@ -165,7 +164,6 @@ def offer_of(evidence: Sequence[ToolEvidence], followed: str = "") -> Offer:
             _reasons(candidate, is_followed=bool(reasons["followed"])),
             _lacks(candidate),
             bool(candidate.optional),
-            not candidate.strange,
             candidate.known,
         )
         for candidate, probability, reasons in rated
