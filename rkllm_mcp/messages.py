@@ -131,9 +131,7 @@ class Picture:
 _BRANDS: Mapping[bytes, str] = {
     b"avif": "image/avif",
     b"avis": "image/avif",
-    b"heic": "image/heic",
-    b"heix": "image/heic",
-    b"mif1": "image/heic",
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "image/heic"),
 }
 _PICTURE_STARTS: Mapping[bytes, str] = {
     b"\xff\xd8\xff": "image/jpeg",

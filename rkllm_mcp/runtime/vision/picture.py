@@ -44,6 +44,8 @@ _OTHER_FORMATS: tuple[tuple[bytes, str], ...] = (
     (b"http://", "an address"),
     (b"https://", "an address"),
 )
+# Boxes of AVIF and HEIC before the last one that a picture needs; what a camera puts after it may be of any form.
+_BOXES = (b"ftyp", b"meta", b"mdat", b"moov", b"moof", b"free", b"skip", b"idat", b"uuid")
 # The colour around pictures that are not square: 127.5 in Rockchip's demo, which all encoders were tried with.
 _PADDING = (128, 128, 128)
 _BACKGROUND = "white"  # after transparent parts
@@ -57,6 +59,9 @@ def fitted_pixels(data: bytes, width: int, height: int) -> bytes:
     Raises:
         InputRefusedError: it is not a picture, damaged or too large.
     """
+    # The library for HEIC gives the parts that are missing one colour.
+    if _is_cut(data):
+        raise InputRefusedError(_problem(data, EOFError("its end is missing")))
     try:
         formats = (*FORMATS, "HEIF") if picture_type(data) == "image/heic" and _reads_heic() else FORMATS
         image: Image.Image = Image.open(io.BytesIO(data), formats=formats)
@@ -83,6 +88,21 @@ def _reads_heic() -> bool:
     return True
 
 
+def _is_cut(data: bytes) -> bool:
+    """Return True if an AVIF or HEIC file ends before one of its boxes does."""
+    if picture_type(data) not in ("image/avif", "image/heic"):
+        return False
+    start = 0
+    while data[start + 4 : start + 8] in _BOXES:
+        size = int.from_bytes(data[start : start + 4], "big")
+        if size == 1:
+            size = int.from_bytes(data[start + 8 : start + 16], "big")
+        if size < 8:  # 0 is to the end
+            return False
+        start += size
+    return start > len(data)
+
+
 def _require_size(width: int, height: int, most: int) -> None:
     if max(width, height) > LONGEST_SIDE:
         sides = f"{width} x {height} pixels, and a side may have {LONGEST_SIDE:,}"
@@ -107,9 +127,12 @@ def _problem(data: bytes, error: Exception) -> str:
         return f"it is {other}, which is not read as a picture; send {_FORMATS_TEXT}"
     if not data:
         return f"the picture is empty; send {_FORMATS_TEXT}"
-    if type(error).__name__ == "UnidentifiedImageError":
+    if not kind:
         return f"it is no picture, or it is damaged at its beginning; send {_FORMATS_TEXT}"
-    return f"the picture is damaged or incomplete ({error}); send it again, or save it anew as PNG or JPEG"
+    name = kind.removeprefix("image/").upper()
+    # Pillow names the object that it could not read.
+    reason = "" if type(error).__name__ == "UnidentifiedImageError" else f" ({error})"
+    return f"the {name} picture is damaged or incomplete{reason}; send it again, or save it anew as PNG or JPEG"
 
 
 def _reduce(image: Image.Image, width: int, height: int) -> Image.Image:

@@ -86,7 +86,7 @@ def _picture(data: object) -> Picture:
 _PICTURE_PATTERN = (
     "^(/9j/|iVBORw0KGg[opqr][A-Za-z0-9+/]|R0lGOD[dl]h|Qk[0-3][A-Za-z0-9+/]"
     "|UklGR[g-v][A-Za-z0-9+/]{4}[BFJNRVZdhlptx159]XRUJQ"
-    "|AAAA[A-Za-z0-9+/][GWm2]Z0eXB(hdml[mz]|oZWl[j4]|taWYx))"
+    "|AAAA[A-Za-z0-9+/][GWm2]Z0eXB(hdml[mz]|oZ(Wl[j4tz]|XZ[j4])|t(aWYx|c2Yx)))"
     "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 )
 # Any: the class itself would be described next to the string.

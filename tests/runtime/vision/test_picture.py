@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import struct
 import subprocess
 import sys
@@ -76,6 +77,7 @@ def sixteen_bits() -> bytes:
         (stripes((RED, BLUE), kind="BMP"), RED, BLUE),
         (stripes((RED, BLUE), kind="AVIF", quality=100), RED, BLUE),
         (stripes((RED, BLUE), kind="HEIF", quality=-1), RED, BLUE),
+        (stripes((RED, BLUE), kind="HEIF", quality=-1).replace(b"heic", b"msf1", 1), RED, BLUE),
         (stripes((RED, BLUE), (4000, 3000), kind="JPEG", quality=95), RED, BLUE),
         (stripes((RED, BLUE), (100, 1000)), RED, BLUE),
         (turned_photo(), RED, BLUE),
@@ -114,6 +116,13 @@ def test_a_picture_keeps_the_details_that_an_encoder_of_another_shape_has_room_f
     assert rows[1::4] == list(colours)
 
 
+def _cut_photo() -> bytes:
+    """The first half of a photo of tiles, as phones write them; its library fills up what is missing."""
+    image = Image.frombytes("RGB", (512, 512), random.Random(7).randbytes(512 * 512 * 3))
+    whole = saved(image, "HEIF", tile_size=128)
+    return whole[: len(whole) // 2]
+
+
 def _png(width: int, height: int, content: bytes) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -133,13 +142,16 @@ def _bmp(width: int, height: int) -> bytes:
         (b"", "the picture is empty"),
         (b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>', "SVG"),
         (b"  <svg onload='x'/>", "an SVG drawing, which is not read as a picture; send JPEG, PNG"),
-        (b"\0\0\0\x18ftypheic\0\0\0\0", "it is no picture, or it is damaged"),
-        (b"\0\0\0\x18ftypavif\0\0\0\0", "it is no picture, or it is damaged"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0", "the HEIC picture is damaged or incomplete (its end is missing)"),
+        (b"\0\0\0\x18ftypavif\0\0\0\0", "the AVIF picture is damaged or incomplete (its end is missing)"),
+        (b"\0\0\0\x0cftypavif\0\0\0\0", "the AVIF picture is damaged or incomplete; send it again"),
         (b"\0\0\0\x18ftypmp42\0\0\0\0", "a video"),
         (b"%PDF-1.7", "a PDF document"),
         (b"https://example.org/cat.png", "an address"),
         (b"no picture at all", "it is no picture"),
-        (stripes((RED, BLUE), (400, 400), kind="JPEG")[:2000], "damaged or incomplete"),
+        (stripes((RED, BLUE), (400, 400), kind="JPEG")[:2000], "the JPEG picture is damaged or incomplete"),
+        (_cut_photo(), "the HEIC picture is damaged or incomplete (its end is missing)"),
+        (stripes((RED, BLUE), (400, 400), kind="AVIF")[:-9], "the AVIF picture is damaged or incomplete (its end"),
         (stripes((RED, BLUE), (400, 400))[:300], "damaged or incomplete"),
         (_png(20_000, 10_000, bytes(1_000_000)), "megapixels; send a smaller one"),
         (_png(7_000, 7_000, bytes(1000)), "7000 x 7000 pixels, more than 40 megapixels"),

@@ -49,7 +49,7 @@ def test_a_question_takes_pictures(place: Path, words: tuple[str, ...], stdin: b
 def test_a_damaged_picture_is_a_sentence(place: Path) -> None:
     code, out, err = said(place, "run", "what is it?", "-f", "cut.png")
     assert (code, out.strip()) == (1, "")
-    assert "the picture is damaged or incomplete" in err
+    assert "the PNG picture is damaged or incomplete" in err
 
 
 @pytest.mark.parametrize("name", ["a.png", "cut.png"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.support.browser import DESKTOP, Visit, visiting
+from tests.support.browser import DESKTOP, PHONE, Visit, visiting
 from tests.support.page_service import Json, PageService, running, text
 from tests.support.pictures import RED_ABOVE_BLUE
 
@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 OWN: Json = {"id": "qwen3-1.7b", "loaded": True, "capabilities": ["chat"], "board": ""}
 LARGE: Json = {"id": "qwen3-4b", "loaded": True, "capabilities": ["chat"], "board": "large"}
 EYE: Json = {"id": "qwen3-vl-2b", "loaded": True, "capabilities": ["chat", "vision"], "board": "eye"}
+
+
+# Where the button of the model and its text begin.
+LEFT = """name => {
+  const button = document.querySelector("#model"), text = document.createRange();
+  button.textContent = name;
+  text.selectNodeContents(button);
+  return { button: button.getBoundingClientRect().left, text: text.getBoundingClientRect().left };
+}"""
 
 
 def fleet(*, shared: bool = True) -> PageService:
@@ -96,6 +105,25 @@ def test_a_panel_names_its_board_where_each_board_has_its_own(browser: Browser) 
             visit.open_panel(name)
             visit.page.wait_for_load_state("networkidle")
             assert visit.page.is_hidden(".panel-board")
+
+
+def test_a_phone_shows_the_beginning_of_a_long_model_and_the_board_panel_says_who_is_away_in_japanese(
+    browser: Browser,
+) -> None:
+    away: Json = {
+        "running": None,
+        "waiting": None,
+        "temperature_c": None,
+        "model": None,
+        "address": "192.168.1.13:8080",
+    }
+    listed = [{**away, "name": "eye", "state": "not reachable (All connection attempts failed)"}]
+    with running(fleet()) as service, visiting(browser, service.url, PHONE, locale="ja-JP") as visit:
+        left = visit.page.evaluate(LEFT, "a-model-with-a-name-that-is-longer-than-a-phone · board1")
+        assert left["text"] >= left["button"]
+        visit.page.route("**/v1/boards", lambda route: route.fulfill(json={"boards": listed}))
+        visit.open_panel("board")
+        visit.page.wait_for_selector("#panel-content dd >> text=/^接続できません$/")
 
 
 def test_who_waits_in_the_proxy_sees_how_many_wait_before(browser: Browser) -> None:

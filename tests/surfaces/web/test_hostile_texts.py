@@ -124,5 +124,16 @@ def test_a_picture_of_a_few_kilobytes_and_millions_of_lines_is_not_decoded_by_th
             assert visit.page.locator(".thumbnail-image[src]").count() == 1
 
 
+def test_a_photo_that_the_browser_does_not_decode_has_no_sign_of_a_broken_page(
+    browser: Browser, tmp_path: Path
+) -> None:
+    photo = b"\0\0\0\x18ftypheic" + bytes(30) + b"ispe" + bytes(4) + b"\0\0\1\0\0\0\1\0" + bytes(30)
+    with served(tmp_path, scripted_model(tmp_path / "model", "rule\n  say Hello.\n")) as service:
+        body = {"message": "what is it?", "pictures": [base64.b64encode(photo).decode()], "stream": False}
+        asked = httpx2.post(f"{service.url}/v1/execute", json=body, timeout=60).raise_for_status().json()
+        with visiting(browser, f"{service.url}/#/c/{asked['conversation']}") as visit:
+            visit.page.wait_for_selector(".thumbnail-image.missing:not([src])")
+
+
 def _is_refused(page: Page, script: str) -> bool:
     return page.evaluate(f"() => {{ try {{ ({script})(); }} catch (error) {{ return error instanceof TypeError; }} }}")

@@ -538,6 +538,7 @@ export default {
   "board.tokens": "{count} tokens",
   "board.all": "All boards",
   "board.ready": "ready",
+  "board.unreachable": "not reachable",
   "board.duration": "{hours} h {minutes} min",
 
   "settings.language": "Language",

@@ -538,6 +538,7 @@ export default {
   "board.tokens": "{count} トークン",
   "board.all": "すべてのボード",
   "board.ready": "応答可能",
+  "board.unreachable": "接続できません",
   "board.duration": "{hours} 時間 {minutes} 分",
 
   "settings.language": "言語",

@@ -21,7 +21,7 @@ export function isTooLarge({ width, height }) {
  * @param {DataView} head
  */
 export function isHeic(head) {
-  return head.byteLength >= 12 && /^ftyp(hei[cx]|mif1)/.test(String.fromCharCode(...new Uint8Array(head.buffer, 4, 8)));
+  return head.byteLength >= 12 && /^ftyp(hei[cxms]|hev[cx]|mif1|msf1)/.test(String.fromCharCode(...new Uint8Array(head.buffer, 4, 8)));
 }
 
 /**

@@ -116,7 +116,8 @@ function facts(board) {
 function fleet(boards) {
   if (!boards.length) return [];
   const rows = boards.flatMap((each) => {
-    const state = each.state === "ready" ? t("board.ready") : each.state;
+    const isAway = each.state.startsWith("not reachable");
+    const state = each.state === "ready" ? t("board.ready") : isAway ? t("board.unreachable") : each.state;
     const queue = each.running === null ? [] : [t("board.queue_now", { running: each.running, waiting: each.waiting })];
     const heat = each.temperature_c === null ? [] : [unit(each.temperature_c, "°C", 0)];
     const says = [state, ...(each.model ? [each.model] : []), ...queue, ...heat].join(" · ");
