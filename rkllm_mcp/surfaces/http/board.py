@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +23,7 @@ from rkllm_mcp import __version__
 from rkllm_mcp.app.preview import Gauges, read_gauges
 from rkllm_mcp.app.settings import store_limits
 from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.config.sections import BoardSection
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.surfaces.boards import duration
 from rkllm_mcp.surfaces.http import bodies
@@ -245,6 +246,7 @@ class Me(DocumentedModel):
     storage: str = Field(description="Why nothing of this client is stored at present; empty where all is well.")
     board: str = Field(description="The name of this board among several; empty where no proxy names it.")
     shared: bool = Field(description="The boards share their store, so any of them may answer what is asked next.")
+    first_model: str = Field(description="What several boards answer with where no model is named; empty if unknown.")
     listens: bool = Field(description="A program that recognises speech is configured.")
     speaks: bool = Field(description="A program that speaks is configured.")
     settings: dict[str, str] = Field(description="What the client has chosen on the page, by name.")
@@ -360,10 +362,17 @@ async def me(request: Request) -> Me:
         storage=failing.cause if failing else "",
         board=id_prefix(request).removesuffix("."),
         shared=tenant.app.store.is_shared,
+        first_model=_first_model(service.config.boards),
         listens=service.config.speech.stt is not None,
         speaks=service.config.speech.tts is not None,
         settings=dict(tenant.app.page_settings),
     )
+
+
+def _first_model(boards: Sequence[BoardSection]) -> str:
+    """Return the model of the first board that answers questions, to which the proxy sends those that name none."""
+    answering = (board.models for board in boards if not board.is_embedding_only)
+    return next(iter(next(answering, ())), "")
 
 
 class TokensBody(bodies.RequestBody):

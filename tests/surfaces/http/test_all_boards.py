@@ -32,8 +32,11 @@ def near(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, No
         heron = scripted_model(folder / "heron", RULES, name="heron")
         far = stack.enter_context(served(folder / "far", heron, extra=keys))
         parrot = scripted_model(folder / "parrot", RULES)
-        addresses = {"near": _CLOSED, "far": far.url.removeprefix("http://"), "gone": _CLOSED}
-        entries = "".join(f'[[boards]]\nname = "{name}"\naddress = "{at}"\n' for name, at in addresses.items())
+        entries = (
+            f'[[boards]]\nname = "gone"\naddress = "{_CLOSED}"\nembeddings = true\n'
+            f'[[boards]]\nname = "near"\naddress = "{_CLOSED}"\nmodels = ["pelican", "parrot"]\n'
+            f'[[boards]]\nname = "far"\naddress = "{far.url.removeprefix("http://")}"\n'
+        )
         yield stack.enter_context(served(folder / "near", parrot, extra=keys + entries))
 
 
@@ -57,10 +60,17 @@ def test_a_board_shows_all_boards_to_the_owner_alone(near: Served) -> None:
     assert refused.status_code == 403
     boards = httpx2.get(f"{near.url}/v1/boards", headers=DIRECTLY).raise_for_status().json()["boards"]
     assert [(board["name"], board["is_ready"], board["model"]) for board in boards] == [
+        ("gone", False, None),
         ("near", False, None),
         ("far", True, "heron"),
-        ("gone", False, None),
     ]
+
+
+def test_a_board_says_which_model_the_proxy_asks_where_none_is_named(near: Served, beside: Beside) -> None:
+    """That of the first board that answers questions."""
+    for service, model in ((near, "pelican"), (beside.service, "")):
+        asked = httpx2.get(f"{service.url}/v1/me", headers=DIRECTLY).raise_for_status().json()
+        assert asked["first_model"] == model
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,23 @@ def test_the_menu_offers_what_any_board_answers_and_each_question_names_the_chos
             other.page.wait_for_selector("#model >> text=qwen3-4b · large")
 
 
+def test_at_a_board_with_another_model_the_header_names_what_the_proxy_asks(browser: Browser) -> None:
+    service = fleet()
+    service.models = [{**EYE, "board": ""}, {**OWN, "board": "board1"}]
+    service.several |= {"board": "eye", "model": EYE["id"], "first_model": OWN["id"]}
+    with running(service), visiting(browser, service.url, DESKTOP) as visit:
+        visit.page.wait_for_selector("#model >> text=qwen3-1.7b · board1")
+        attach_picture(visit)
+        visit.page.get_by_role("button", name="Answer with qwen3-vl-2b, which can").click()
+        visit.page.wait_for_selector("#model >> text=qwen3-vl-2b · eye")
+        visit.answered("x")
+        assert [body["model"] for body in service.sent("/v1/execute")] == [EYE["id"]]
+        # While no board answers with it, the page's own does.
+        service.settings, service.models = {}, [{**EYE, "board": ""}, LARGE]
+        with visiting(browser, service.url, DESKTOP) as other:
+            other.page.wait_for_selector("#model >> text=qwen3-vl-2b · eye")
+
+
 def test_settings_of_the_page_are_the_same_in_another_browser(browser: Browser) -> None:
     with running(fleet()) as service, visiting(browser, service.url, DESKTOP) as visit:
         visit.open_panel("settings")

@@ -2,7 +2,7 @@
  * The model in the header: its menu loads another one, if there are several, and leads to those that can be had.
  *
  * @typedef {{id: string, loaded?: boolean, capabilities?: string[], board?: string}} Model `board` is another one of several
- * @typedef {{model: string, board?: string, shared?: boolean}} Me
+ * @typedef {{model: string, board?: string, shared?: boolean, first_model?: string}} Me
  */
 import { api } from "./access.js";
 import { announce } from "./chat/announcer.js";
@@ -47,6 +47,11 @@ export class ModelPicker {
     return this.#isFleet ? this.models.find(({ id }) => id === preference("model")) : undefined;
   }
 
+  /** What the proxy of several boards asks when a question names no model: not always this board's. */
+  get #first() {
+    return this.#isFleet ? this.models.find(({ id }) => id === this.#me.first_model) : undefined;
+  }
+
   /** @param {Me} me what answers, and the board of the page */
   async show(me) {
     this.#me = me;
@@ -69,7 +74,7 @@ export class ModelPicker {
   get eyes() {
     if (!this.models.length) return { sees: true, other: "", board: "" };
     const canSee = (/** @type {Model} */ { capabilities }) => capabilities?.includes("vision");
-    const asked = this.options.model || this.#me.model;
+    const asked = this.options.model || this.#first?.id || this.#me.model;
     const isAsked = ({ id, loaded, board }) => (asked ? id === asked : loaded && !board);
     const sees = this.models.some((model) => canSee(model) && isAsked(model));
     const other = this.models.find(canSee) ?? this.#elsewhere.find(canSee);
@@ -79,8 +84,8 @@ export class ModelPicker {
   /** The model that answers next, and its board. */
   #label() {
     const { model, board } = this.#me;
-    const chosen = this.#chosen;
-    const named = chosen ? [chosen.id, chosen.board || board] : [model, board];
+    const next = this.#chosen ?? this.#first;
+    const named = next ? [next.id, next.board || board] : [model, board];
     this.#button.textContent = named.filter(Boolean).join(" · ");
   }
 
@@ -99,7 +104,7 @@ export class ModelPicker {
   }
 
   #open() {
-    const on = this.#chosen?.id ?? this.#me.model;
+    const on = (this.#chosen ?? this.#first)?.id ?? this.#me.model;
     const entry = (/** @type {Model} */ { id, loaded, board }) => ({
       phrase: "model.name",
       values: { name: id },
