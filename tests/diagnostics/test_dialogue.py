@@ -189,3 +189,9 @@ def test_the_table_says_what_each_host_read() -> None:
         "The first question after a start has its first token after 2100 ms; after 480 ms if 1,305 tokens are read "
         "from a file (149 MB)\n"
     )
+
+
+def test_a_host_that_streams_no_usage_has_read_an_unknown_number_of_unknown_tokens() -> None:
+    table = dialogue_text(Dialogue((), (QuestionFigures("Good.", 0, 0, None, 123.0, 0.9),)), Terminal())
+    assert "Good.     ? / ? " in table
+    assert "BESIDE: ? of ? tokens read, 0.1 s until first tokens, 0.9 s in all" in table

@@ -163,7 +163,12 @@ def dialogue_text(dialogue: Dialogue, terminal: Terminal) -> str:
 
 def _read(figures: QuestionFigures) -> str:
     read = "?" if figures.read_tokens is None else f"{figures.read_tokens:,}"
-    return f"{read} / {figures.prompt_tokens:,}"
+    return f"{read} / {_counted(figures.prompt_tokens)}"
+
+
+def _counted(prompt_tokens: int) -> str:
+    """Return the tokens of prompts; a host that streams no usage has counted none."""
+    return f"{prompt_tokens:,}" if prompt_tokens else "?"
 
 
 def _total(figures: Sequence[QuestionFigures]) -> str:
@@ -172,7 +177,7 @@ def _total(figures: Sequence[QuestionFigures]) -> str:
     first_s = sum(row.first_token_ms or 0 for row in figures) / 1000
     seconds = sum(row.seconds for row in figures)
     prompts = sum(row.prompt_tokens for row in figures)
-    return f"{read} of {prompts:,} tokens read, {first_s:.1f} s until first tokens, {seconds:.1f} s in all"
+    return f"{read} of {_counted(prompts)} tokens read, {first_s:.1f} s until first tokens, {seconds:.1f} s in all"
 
 
 def _figure(value: float | None) -> str:
