@@ -132,7 +132,7 @@ def test_a_photo_that_the_browser_does_not_decode_has_no_sign_of_a_broken_page(
         body = {"message": "what is it?", "pictures": [base64.b64encode(photo).decode()], "stream": False}
         asked = httpx2.post(f"{service.url}/v1/execute", json=body, timeout=60).raise_for_status().json()
         with visiting(browser, f"{service.url}/#/c/{asked['conversation']}") as visit:
-            visit.page.wait_for_selector(".thumbnail-image.missing:not([src])")
+            visit.page.wait_for_selector("span.thumbnail-image.missing")
 
 
 def _is_refused(page: Page, script: str) -> bool:

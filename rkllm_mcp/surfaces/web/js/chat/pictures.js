@@ -70,10 +70,7 @@ export function image(picture, style) {
   // What it shows is not known; its button or line has a name.
   const node = h("img", { class: style, alt: "", decoding: "async" });
   // The board reads what this browser may not, such as HEIC; the sign of a broken page is not shown for it.
-  node.addEventListener("error", () => {
-    node.removeAttribute("src");
-    node.classList.add("missing");
-  });
+  node.addEventListener("error", () => node.replaceWith(h("span", { class: `${style} missing` })));
   const address = addresses.get(picture) ?? addressOf(picture);
   addresses.set(picture, address);
   address.then(
