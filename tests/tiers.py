@@ -120,7 +120,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/test_installation.py::test_a_part_is_installed_by_pip_",
         "tests/scripts/test_packages.py::test_a_registry_that_takes_a_connection_",
         "tests/surfaces/cli/test_killed_commands.py",
-        "tests/test_changes.py::test_a_change_by_its_row_alone_",
+        "tests/test_changes.py::test_changes_by_their_rows_alone_",
         "tests/surfaces/test_invitations.py::test_boards_that_join_",
         "tests/surfaces/test_invitations.py::test_a_board_that_cannot_join_",
         "tests/surfaces/cli/test_main.py::test_tools_are_listed_called_and_fail_without_a_model",

@@ -197,7 +197,7 @@ def test_in_a_japanese_terminal_servers_are_told_of_in_japanese(tmp_path: Path) 
 def test_a_japanese_chat_explains_itself_in_japanese(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, servers=(), extra='[agent]\nlanguage = "ja"\n')
     lines = "/help /tools /servers /resources /prompts /history /approve /conversations /model /stats /enable /disable "
-    lines += "/resource /prompt /rename /save /file /remember /forget /every /hlep"
+    lines += "/resource /prompt /rename /save /file /remember /forget /every /speak /hlep"
     typed = [
         *lines.split(),
         "/rename x",
