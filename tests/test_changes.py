@@ -112,19 +112,20 @@ CHANGES: Mapping[str, Change] = {
                     "\n_SYNTAXES = (",
                     (
                         "\nARROW = CallFormat(\n"
-                        '    name="arrow",\n    openers=("[HERON]",),\n'
+                        '    name="arrow",\n    openers=("[HERON]call:",),\n'
                         '    confirm=followed_by(Shape(SPACE, r"[a-z]", r"[a-z_]{0,40}", SPACE, r"\\{")),\n'
                         "    scanner=NamedJsonScanner,\n    read=read_named_json,\n"
-                        '    example="[HERON]TOOL{…};",\n    closers=(";",),\n)\n'
+                        '    example="[HERON]call:TOOL{…}[/HERON]",\n    closers=("[/HERON]",),\n)\n'
                     ),
                 ),
                 ('    Syntax("project_json",', '    Syntax("arrow", "Heron", (ARROW,)),\n'),
             ),
             "tests/toolcalls/samples.py": put(
-                '    "project_json": (', '    "arrow": ("arrow", lambda body: f"[HERON]save_note{_object(body)};"),\n'
+                '    "project_json": (',
+                '    "arrow": ("arrow", lambda body: f"[HERON]call:save_note{_object(body)}[/HERON]"),\n',
             ),
         },
-        "assert '| `arrow` | Heron | `[HERON]TOOL{…};` |' in open('docs/toolcalls.md', encoding='utf-8').read()",
+        "assert '| `arrow` | Heron | `[HERON]call:TOOL{…}[/HERON]` |' in open('docs/toolcalls.md', encoding='utf-8').read()",
     ),
     "a field of an API": Change(
         {
