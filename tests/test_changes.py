@@ -125,7 +125,8 @@ CHANGES: Mapping[str, Change] = {
                 '    "arrow": ("arrow", lambda body: f"[HERON]call:save_note{_object(body)}[/HERON]"),\n',
             ),
         },
-        "assert '| `arrow` | Heron | `[HERON]call:TOOL{…}[/HERON]` |' in open('docs/toolcalls.md', encoding='utf-8').read()",
+        "shown = '| `arrow` | Heron | `[HERON]call:TOOL{…}[/HERON]` |'\n"
+        "assert shown in open('docs/toolcalls.md', encoding='utf-8').read()",
     ),
     "a field of an API": Change(
         {

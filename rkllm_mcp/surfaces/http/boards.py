@@ -14,6 +14,7 @@ from anyio import to_thread
 from pydantic import Field
 from starlette.requests import Request
 
+from rkllm_mcp.completions import api
 from rkllm_mcp.config.editing import set_boards, set_value
 from rkllm_mcp.config.loading import read_file
 from rkllm_mcp.config.section import DocumentedModel
@@ -74,7 +75,7 @@ class JoinBody(bodies.RequestBody):
     invitation: str = Field(min_length=4, max_length=4, description="The first group of its code.")
     nonce: str = Field(min_length=32, max_length=64, description="A random number of the board, in hexadecimal.")
     address: str = Field("", max_length=256, description="Host and port of its service; its own when not given.")
-    port: int = Field(8080, ge=1, le=65535, description="Of its service, where it gives no address.")
+    port: api.Integer = Field(8080, ge=1, le=65535, description="Of its service, where it gives no address.")
     model: str = Field("", max_length=256, description="The model that it answers with.")
     vision: bool = Field(False, description="Its model reads images.")
     proof: str = Field(min_length=64, max_length=64, description="Of what is before it.")
@@ -99,7 +100,7 @@ class ListTaken(DocumentedModel):
     changed: bool = Field(description="False if this board had it already.")
 
 
-@Route("POST", "/v1/boards:invite", answers=(RouteResponse(Invitation),), problems=(400, 403))
+@Route("POST", "/v1/boards:invite", answers=(RouteResponse(Invitation),), problems=(403, 409))
 async def invite_board(request: Request) -> Invitation:
     """Make a code by which a new board gets what the boards share: keys, database, and the list of boards."""
     service = service_of(request)
@@ -107,10 +108,10 @@ async def invite_board(request: Request) -> Invitation:
         raise HTTPError(403, "only the owner of the service invites boards", code="key_purpose")
     check_own(request, "invite boards")
     if service.config_file is None:
-        raise HTTPError(400, "this service has no configuration file, in which the boards are listed")
+        raise HTTPError(409, "this service has no configuration file, in which the boards are listed")
     if not service.config.service.api_keys:
         advice = "make one first: 'rkllm-mcp config add-key', then 'rkllm-mcp service restart'"
-        raise HTTPError(400, f"this board has no key of the owner, and a board that others reach needs one; {advice}")
+        raise HTTPError(409, f"this board has no key of the owner, and a board that others reach needs one; {advice}")
     if service.config.service.boards_secret is None:
         async with service.adding:
             await to_thread.run_sync(set_value, service.config_file, "service", "boards_secret", new_boards_secret())
