@@ -301,10 +301,8 @@ def syntaxes() -> str:
 
 
 def _code(text: str) -> str:
-    """Return a text on one line, as code; backticks in it need more around it, and a space at its ends."""
-    quotes = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    gap = " " if len(quotes) > 1 else ""
-    return f"{quotes}{gap}{' '.join(text.split())}{gap}{quotes}"
+    """Return a text on one line, as code; FENCE stands for three backticks, which would end it."""
+    return f"`{' '.join(text.replace('```', 'FENCE ').split())}`"
 
 
 # Generated parts: the file, the name in the marks around the part, and what writes it.
