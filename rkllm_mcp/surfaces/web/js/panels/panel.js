@@ -6,7 +6,7 @@
  */
 import { api } from "../access.js";
 import { tabs } from "../buttons.js";
-import { byId, h, hide, tell } from "../dom.js";
+import { byId, h, tell } from "../dom.js";
 import { say } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 
@@ -45,7 +45,7 @@ export function lateTab(make) {
 
 export class Panel {
   #node = byId("panel");
-  #board = h("p", { class: "panel-board muted", hidden: true });
+  #board = h("p", { class: "panel-board muted" });
   #tabs;
   #markTab;
   #shown = "";
@@ -120,7 +120,7 @@ export class Panel {
     this.#shown = name;
     this.#node.hidden = false;
     const tab = /** @type {Tab} */ (this.#tabs[name]);
-    byId("panel-content").replaceChildren(this.#board, tab.node);
+    byId("panel-content").replaceChildren(tab.node);
     const loaded = tab.load();
     void this.#nameBoard(name);
     this.#mark();
@@ -134,12 +134,11 @@ export class Panel {
    * @param {string} name
    */
   async #nameBoard(name) {
-    hide(this.#board, true);
     if (!PER_BOARD.has(name)) return;
     const { board } = await api.get("/v1/me").catch(() => ({ board: "" }));
     if (!board || (name === "documents" && (await hasSharedDocuments())) || name !== this.#shown) return;
     tell(this.#board, say(`panel.of_board.${name}`, { board }));
-    hide(this.#board, false);
+    byId("panel-content").prepend(this.#board);
   }
 
   #leave() {
