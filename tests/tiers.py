@@ -71,6 +71,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/native/test_c_programs.py",
         "tests/native/test_build.py::test_a_refusal_of_the_compiler_",
         "tests/native/test_weights.py::test_a_conversation_is_answered_by_the_weights_",
+        "tests/native/test_weights.py::test_the_tokens_of_weights_are_those_that_a_grammar_allows",
         "tests/native/test_weights.py::test_a_library_of_another_release_",
         "tests/native/test_weights.py::test_weights_refuse_an_adapter",
         "tests/runtime/test_abi.py::test_every_offset_and_size_",

@@ -68,6 +68,7 @@ def test_secrets_are_not_shown_and_everything_else_is(tmp_path: Path) -> None:
         "documents": "shared",
         "mcp": None,
         "daily_tokens": 1000,
+        "daily_audio_s": None,
     }
     assert "abc" not in str(shown)
 

@@ -24,7 +24,7 @@ from tests.support.speech_programs import wav
 
 pytestmark = pytest.mark.anyio
 # A program that writes the letters of its input, each word with an accent, as espeak-ng does with sounds.
-ESPEAK = "#!/bin/sh\nsed 's/^ */\u02c8/'\n"
+ESPEAK = "#!/bin/sh\nprintf '\u02c8'\ncat\n"
 
 
 @pytest.fixture

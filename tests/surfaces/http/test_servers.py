@@ -190,7 +190,10 @@ def test_a_server_is_tried_and_then_added_by_its_address_and_its_key_is_never_sh
         assert tried.json()["tokens"] > 0
         assert list(states(it)) == ["notes"], "nothing is added by a try"
         added = ask(it, "POST", "/v1/servers", new)
-        assert (added.status_code, added.json()) == (201, {"name": "crm", "is_in_force": True, "problem": ""})
+        assert (added.status_code, added.json()) == (
+            201,
+            {"name": "crm", "is_in_force": True, "problem": "", "embedder_problem": ""},
+        )
         assert trial_of(it, "crm")["state"] == "ready"
         again = ask(it, "POST", "/v1/servers", new)
         assert (again.status_code, again.json()["error"]["code"]) == (422, "name_taken")

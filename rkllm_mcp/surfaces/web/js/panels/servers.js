@@ -59,8 +59,11 @@ export class ServersPanel {
   #fold(phrase, show) {
     const place = h("div", { class: "fold-body" });
     const details = h("details", { class: "fold" }, h("summary", {}, say(phrase)), place);
-    details.addEventListener("toggle", () => {
-      if (details.open) show(place).catch((error) => fill(place, h("p", { class: "error", role: "alert" }, sentenceOf(error))));
+    details.addEventListener("toggle", async () => {
+      if (!details.open) return;
+      await show(place).catch((error) => fill(place, h("p", { class: "error", role: "alert" }, sentenceOf(error))));
+      // What came may be below the edge of the panel.
+      details.scrollIntoView({ block: "nearest" });
     });
     return details;
   }
