@@ -14,6 +14,8 @@ export class ServersPanel {
   #tools = new ToolsPanel();
   #history = new HistoryPanel();
   #isRevealing = false;
+  /** @type {Promise<void>} the servers are shown */
+  #loading = Promise.resolve();
   #link = { add: "", name: "" };
   #adding = this.#fold("servers.add", (place) => this.#gallery(place));
 
@@ -29,8 +31,9 @@ export class ServersPanel {
     );
   }
 
-  async load() {
-    await this.#tools.load();
+  load() {
+    this.#loading = this.#tools.load();
+    return this.#loading;
   }
 
   /**
@@ -62,7 +65,8 @@ export class ServersPanel {
     details.addEventListener("toggle", async () => {
       if (!details.open) return;
       await show(place).catch((error) => fill(place, h("p", { class: "error", role: "alert" }, sentenceOf(error))));
-      // What came may be below the edge of the panel.
+      // What came may be below the edge of the panel, also since the servers above it came later.
+      await this.#loading;
       details.scrollIntoView({ block: "nearest" });
     });
     return details;
