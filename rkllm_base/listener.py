@@ -34,7 +34,7 @@ HEAD_S = 30.0
 HEAD_BYTES = 65_536
 # Connections without a request under way, in all and of one address. Browsers open 6, a load balancer may keep 100.
 # A burst of some hundred that arrives while a question is prepared must not push out those that have just come.
-MOST_WAITING = 768
+MOST_WAITING = 512
 MOST_OF_ONE_ADDRESS = 128
 # Bytes around the data of a chunked body that are read, beyond 16 for each chunk.
 EXCESS_BYTES = 65_536

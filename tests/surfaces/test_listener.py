@@ -408,7 +408,7 @@ async def test_a_body_in_small_chunks_and_requests_after_it_are_read() -> None:
         assert b"a" * (EXCESS_BYTES // 2) in answers
 
 
-@pytest.mark.parametrize(("most", "limits"), [(None, (384, 128)), (896, (384, 128)), (128, (96, 32)), (64, (48, 16))])
+@pytest.mark.parametrize(("most", "limits"), [(None, (512, 128)), (896, (512, 128)), (128, (96, 32)), (64, (48, 16))])
 def test_connections_without_a_request_leave_room_for_others(most: int | None, limits: tuple[int, int]) -> None:
     waiting = waiting_connections(most, lambda _: False)
     assert (waiting.most, waiting.most_of_one) == limits
