@@ -54,7 +54,7 @@ class EndOfSpeech:
 
 
 async def record(on_begin: Callable[[], None] = lambda: None) -> Sound | None:
-    """Return what is said into the microphone, without the silence at the end; None if nothing is said.
+    """Return the speech that the microphone records, without the silence at the end; None if there is none.
 
     Raises:
         UsageError: there is no microphone, or PyAV is missing.

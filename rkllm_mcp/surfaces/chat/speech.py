@@ -23,7 +23,7 @@ def speaker_in(section: SpeechSection) -> Speaker:
 
 
 async def listen(section: SpeechSection, on_begin: Callable[[], None]) -> str:
-    """Return the text of what is said into the microphone; empty if nothing is said.
+    """Return the text of the speech that the microphone records; empty if there is none.
 
     Raises:
         UsageError: nothing is configured that recognises, or there is no microphone.
