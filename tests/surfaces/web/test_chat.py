@@ -385,7 +385,7 @@ def test_resources_and_prompts_of_servers_go_into_a_question(browser: Browser) -
         page.click("#prompts")
         page.get_by_label("language").fill("rust")
         page.get_by_role("button", name="Ask", exact=True).click()
-        page.wait_for_selector(".message.assistant .message-foot button >> nth=2")
+        page.wait_for_selector(".message.assistant >> nth=1 >> text=I do not know.")
         asked = {
             "prompt": {"name": "dev:review", "arguments": {"language": "rust"}},
             "approvals": "ask",
