@@ -7,12 +7,8 @@ MODEL is a model of ``rkllm-mcp models list``, on a board or, with weights behin
 are 60 questions with six tools of fixed results. ``own`` are 360 with the configuration that ``setup`` writes, the
 knowledge server of the gallery, made-up weather and a made-up board: for each of seven kinds of tools 20 in English and
 20 in Japanese, 40 that need no tool, and eight conversations of five turns. ``own/tuning.txt`` may be looked at while
-something is built; ``own/kept_back.txt`` was kept back until its tasks set weights. ``--fresh 1`` asks the 64 tasks
-and four conversations of ``own/fresh.txt``, written on 2026-11-29 before its first run by somebody who had not read
-the product and read by developers since; ``--fresh 2`` the 60 tasks and five conversations of ``own/fresh2.txt``,
-written on the same day before its first run by a developer who had read these pages and the first set, but not the
-rules' lists of words; ``--fresh 3`` the 64 tasks and five conversations of ``own/fresh3.txt``, written on 2026-11-29
-before its first run by an author who had read the second set, but neither the product nor its pages.
+something is built; ``own/kept_back.txt`` was kept back until its tasks set weights. ``--fresh N`` asks one of the sets
+that were committed before their first run; docs/performance.md says who wrote each and what was read since.
 ``--every N`` asks each Nth task; ``--out FILE`` keeps a line for each answer, and goes on with a file that is there.
 ``--beside`` asks a service with OpenAI's API (llama-server, rkllm-mcp serve) the ``six`` in the product's place, and
 runs their tools here.
@@ -69,7 +65,7 @@ from tests.support.fake_jma import FakeAgency
 
 OWN = Path(__file__).with_name("own")
 TUNING, KEPT_BACK = OWN / "tuning.txt", OWN / "kept_back.txt"
-FRESH = (OWN / "fresh.txt", OWN / "fresh2.txt", OWN / "fresh3.txt")
+FRESH = (OWN / "fresh.txt", OWN / "fresh2.txt", OWN / "fresh3.txt", OWN / "fresh4.txt")
 DIALOGUE = "dialogue"
 _NO_TOOL = "-"
 _SIX_CONFIG = """
@@ -209,7 +205,9 @@ def main() -> None:
     half = parser.add_mutually_exclusive_group()
     half.add_argument("--tuning", action="store_true", help="without the tasks that are kept back")
     half.add_argument("--kept-back", action="store_true", help="only those")
-    half.add_argument("--fresh", type=int, choices=[1, 2, 3], help="only the tasks of a set that nothing was tuned to")
+    half.add_argument(
+        "--fresh", type=int, choices=[1, 2, 3, 4], help="only the tasks of a set that nothing was tuned to"
+    )
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth task")
     parser.add_argument("--most", type=int, default=None, metavar="N", help="ask N tasks now; --out goes on later")
     parser.add_argument("--beside", default="", metavar="URL", help="a service with OpenAI's API")
