@@ -1,11 +1,14 @@
-"""Exports of other programs as conversations: ChatGPT, Open WebUI and llama.cpp's page.
+"""Exports of other programs as conversations: ChatGPT, Claude, Open WebUI, LibreChat, llama.cpp's page and others.
 
-All of them store a tree of messages; what is read is the branch that was open. Files differ from release to release:
+Most of them store a tree of messages; what is read is the branch that was open. Files differ from release to release:
 what is missing or of another type costs itself, and a message without text is left out.
 
-    mapping, current_node           ChatGPT, seconds
-    chat.history, currentId         Open WebUI, seconds
-    conv, messages, currNode        llama.cpp, milliseconds
+    mapping, current_node                       ChatGPT, seconds
+    chat_messages, current_leaf_message_uuid    Claude, ISO 8601
+    chat.history, currentId                     Open WebUI, seconds
+    messagesTree of children, or messages       LibreChat, ISO 8601
+    conv, messages, currNode                    llama.cpp, milliseconds
+    messages with role and content              others, one after another
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from itertools import groupby
 from typing import Any, Literal, TypeAlias, cast
 
@@ -22,9 +26,14 @@ from rkllm_mcp.messages import StoredTurn, as_list, as_mapping
 from rkllm_mcp.records import StoredConversation
 
 _Role: TypeAlias = Literal["system", "user", "assistant"]
-_ROLES: Mapping[object, _Role] = {"system": "system", "user": "user", "assistant": "assistant"}
+_ROLES: Mapping[object, _Role] = {"system": "system", "user": "user", "human": "user", "assistant": "assistant"}
 # What Open WebUI writes into an answer for what it shows folded: thoughts and calls.
 _FOLDED = re.compile(r"<details type=\"(reasoning|tool_calls|code_interpreter)\".*?</details>\s*", re.DOTALL)
+# What ChatGPT writes where its page shows a source, and around words that it marks.
+_CITED = re.compile(r"\s?\ue200[^\ue200\ue201]*\ue201|[\ue200-\ue20f]")
+
+# Parts of a message in Claude's export; the others are thoughts and calls.
+_SAID = ("text", "voice_note")
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,11 @@ def foreign_conversations(read: Any) -> list[StoredConversation] | None:
 
     One without a message is left out.
     """
-    entries = cast("list[Any]", read if isinstance(read, list) else [read])
+    # Some have their conversations below a name.
+    below = next(
+        (each for name in ("conversations", "history") if (each := as_list(as_mapping(read).get(name)))), [read]
+    )
+    entries = cast("list[Any]", read) if isinstance(read, list) else below
     trees = [tree for entry in entries if (tree := _tree(as_mapping(entry))) is not None]
     if not trees:
         return None
@@ -65,6 +78,10 @@ def _tree(entry: Mapping[str, Any]) -> _Tree | None:
         return _open_webui(entry, chat)
     if isinstance(entry.get("conv"), dict) and isinstance(entry.get("messages"), list):
         return _llama_cpp(entry)
+    if isinstance(entry.get("chat_messages"), list):
+        return _claude(entry)
+    if isinstance(entry.get("messagesTree"), list) or isinstance(entry.get("messages"), list):
+        return _list(entry)
     return None
 
 
@@ -79,7 +96,7 @@ def _chatgpt(entry: Mapping[str, Any]) -> _Tree:
         role = _ROLES.get(_text(as_mapping(message.get("author")).get("role")))
         if not is_said or metadata.get("is_visually_hidden_from_conversation"):
             role = None
-        text = _text_of_parts(content.get("parts"))
+        text = _CITED.sub("", _text_of_parts(content.get("parts")))
         nodes[key] = _Node(_text(node.get("parent")), role, text, _seconds(message.get("create_time")))
     created, updated = _seconds(entry.get("create_time")), _seconds(entry.get("update_time"))
     return _Tree(_text(entry.get("title")), created, updated, _text(entry.get("current_node")), nodes)
@@ -100,8 +117,12 @@ def _open_webui(entry: Mapping[str, Any], chat: Mapping[str, Any]) -> _Tree:
 
 
 def _text_of_parts(parts: object) -> str:
-    # What was spoken is in the "text" of an object; pictures have none.
-    texts = (part if isinstance(part, str) else _text(as_mapping(part).get("text")) for part in as_list(parts))
+    # What was spoken is in an object; pictures have no text.
+    texts: list[str] = []
+    for part in as_list(parts):
+        fields = as_mapping(part)
+        text = fields.get("text", fields.get("transcript", part))
+        texts.append(_text(as_mapping(text).get("value", text)))
     return "\n".join(filter(None, texts))
 
 
@@ -122,6 +143,39 @@ def _llama_cpp(entry: Mapping[str, Any]) -> _Tree:
         nodes[_text(message.get("id"))] = _Node(_text(message.get("parent")), role, text, at, thinking)
     updated = _seconds(conversation.get("lastModified"))
     return _Tree(_text(conversation.get("name")), 0.0, updated, _text(conversation.get("currNode")), nodes)
+
+
+def _claude(entry: Mapping[str, Any]) -> _Tree:
+    nodes: dict[str, _Node] = {}
+    for message in map(as_mapping, as_list(entry["chat_messages"])):
+        # Older ones are no tree.
+        parent = _text(message.get("parent_message_uuid")) or next(reversed(nodes), "")
+        spoken = (block for block in as_list(message.get("content")) if as_mapping(block).get("type") in _SAID)
+        text = _text_of_parts(list(spoken)) or _text(message.get("text"))
+        role, at = _ROLES.get(_text(message.get("sender"))), _seconds(message.get("created_at"))
+        nodes[_text(message.get("uuid")) or str(len(nodes))] = _Node(parent, role, text, at)
+    created, updated = _seconds(entry.get("created_at")), _seconds(entry.get("updated_at"))
+    return _Tree(_text(entry.get("name")), created, updated, _text(entry.get("current_leaf_message_uuid")), nodes)
+
+
+def _list(entry: Mapping[str, Any]) -> _Tree | None:
+    """Return messages one after another, or as LibreChat nests them; None if they are something else."""
+    nodes: dict[str, _Node] = {}
+    waiting = [as_mapping(value) for value in as_list(entry.get("messagesTree") or entry.get("messages"))][::-1]
+    while waiting:
+        message = waiting.pop()
+        waiting += map(as_mapping, as_list(message.get("children"))[::-1])
+        role = _ROLES.get(_text(message.get("role")) or _text(message.get("sender")).lower())
+        if isinstance(is_user := message.get("isCreatedByUser"), bool):
+            role = "user" if is_user else "assistant"
+        content = message.get("content")
+        text = content if isinstance(content, str) else _text_of_parts(content) or _text(message.get("text"))
+        parent = _text(message.get("parentMessageId")) or next(reversed(nodes), "")
+        at = _seconds(message.get("createdAt") or message.get("timestamp"))
+        nodes[_text(message.get("messageId")) or str(len(nodes))] = _Node(parent, role, text, at)
+    if "format" in entry or not any(node.role for node in nodes.values()):
+        return None
+    return _Tree(_text(entry.get("title")) or _text(entry.get("name")), 0.0, 0.0, "", nodes)
 
 
 def _to_stored(tree: _Tree) -> StoredConversation | None:
@@ -168,7 +222,13 @@ _LEAST_MILLISECONDS = 1e11
 
 
 def _seconds(value: Any) -> float:
-    """Return a time in seconds since 1970, which may be in milliseconds; 0 for none."""
+    """Return a time in seconds since 1970, which may be in milliseconds or as ISO 8601 writes it; 0 for none."""
+    if isinstance(value, str):
+        try:
+            read = datetime.fromisoformat(value.replace("Z", "+00:00"))
+        except ValueError:
+            return 0.0
+        value = (read if read.tzinfo else read.replace(tzinfo=timezone.utc)).timestamp()
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
         return 0.0
     seconds = value / 1000 if value >= _LEAST_MILLISECONDS else value

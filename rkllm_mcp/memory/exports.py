@@ -10,11 +10,13 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.messages import as_mapping
+from rkllm_mcp.memory.statements import is_secret
+from rkllm_mcp.messages import as_list, as_mapping
 from rkllm_mcp.records import LONGEST_ROW, MOST_ROWS, MemoryRow
-from rkllm_mcp.text import moment, shorten, stamp
+from rkllm_mcp.text import collapse_whitespace, moment, shorten, stamp
 
-_BULLET = re.compile(r"^(?:[-*+•・]|\d+[.)])\s+")
+# Claude says of each line whether it was stated.
+_BULLET = re.compile(r"^(?:[-*+•・]|\d+[.)])\s+(?:\[\w+\]\s+)?")
 # A long line goes on in the next one.
 _WRAPPED = re.compile(r"^.{50,}[^\s.!?:]\n[a-z]", re.MULTILINE)
 _HEADING = re.compile(r"^(?:#|-{3,}$|\*\*[^*]+\*\*:?$)")
@@ -74,32 +76,28 @@ def memories_from_json(text: str | bytes) -> list[ImportedRow]:
         raise UsageError(f"this is no export of a memory: {where}: {first['msg']}; {remedy}") from None
 
 
-def memories_from_file(content: bytes) -> list[ImportedRow]:
-    """Return the rows of an export of this product or of another one.
+def memories_from_file(content: bytes) -> tuple[list[ImportedRow], list[str]]:
+    """Return the rows of an export of this product or of another one, and what is left out: long texts and secrets.
 
-    Others' are the JSON of mem0, the file of the MCP server ``memory``, and a list with a row on each line, as text or
-    Markdown, as it is copied from a page; a UsageError names what is wrong.
+    Others' are the JSON of mem0, the file of the MCP server ``memory``, Claude's ``memories.json``, and a list with a
+    row on each line, as text or Markdown, as it is copied from a page; a UsageError names what is wrong.
     """
     text = content.decode("utf-8", "replace").lstrip("\ufeff")
     texts = _texts_of_others(text)
-    if texts is None:
-        return memories_from_json(text)
-    if len(texts) > MOST_ROWS:
-        raise UsageError(f"a memory has at most {MOST_ROWS} rows, and this file has {len(texts)}")
-    if long := next((each for each in texts if len(each) > LONGEST_ROW), ""):
-        raise UsageError(f"a row has at most {LONGEST_ROW} characters; shorten {shorten(long, 60)!r}")
-    return [ImportedRow(text=each) for each in texts]
+    if not texts:
+        return memories_from_json(text), []
+    kept = [each for each in texts if len(each) <= LONGEST_ROW and not is_secret(each)]
+    if len(kept) > MOST_ROWS:
+        raise UsageError(f"a memory has at most {MOST_ROWS} rows, and this file has {len(kept)}")
+    if not kept:
+        raise UsageError(f"a row has at most {LONGEST_ROW} characters; shorten {shorten(texts[0], 60)!r}")
+    return [ImportedRow(text=each) for each in kept], [each for each in texts if each not in kept]
 
 
 def _texts_of_others(text: str) -> list[str] | None:
     """Return the rows of another product's export; None if it looks like JSON of this one, or of none that is known."""
     if not text.lstrip().startswith(("{", "[")):
-        if _WRAPPED.search(text):
-            raise UsageError("this is a running text, and a list has a row on each line")
-        lines = (
-            _BULLET.sub("", line.strip()).strip() for line in text.splitlines() if not _HEADING.match(line.strip())
-        )
-        return [line for line in lines if line]
+        return _texts_of_list(text)
     try:
         values: Any = [json.loads(text)]
     except ValueError:
@@ -107,12 +105,25 @@ def _texts_of_others(text: str) -> list[str] | None:
             values = [json.loads(line) for line in text.splitlines() if line.strip()]
         except ValueError:
             return None
-    entries = as_mapping(values[0]).get("results", values[0]) if len(values) == 1 else values
+    whole = as_mapping(values[0])
+    entries = whole.get("results", whole.get("entities", values[0])) if len(values) == 1 else values
     found: list[str] = []
     for entry in map(as_mapping, cast("list[Any]", entries) if isinstance(entries, list) else [entries]):
-        if isinstance(entry.get("memory"), str):
-            found.append(entry["memory"])
-        elif entry.get("type") == "entity":
-            name = str(entry.get("name", "")).replace("_", " ")
-            found += [f"{name}: {each}" for each in cast("list[Any]", entry.get("observations", []))]
+        # mem0, Claude, the server ``memory``
+        if isinstance(row := entry.get("memory", None if "role" in entry else entry.get("content")), str):
+            found.append(collapse_whitespace(row))
+        for part in (
+            entry.get("conversations_memory"),
+            *(as_mapping(file).get("content") for file in as_list(entry.get("memory_files"))),
+        ):
+            found += _texts_of_list(part) if isinstance(part, str) else []
+        name = str(entry.get("name", "")).replace("_", " ")
+        found += [f"{name}: {each}" for each in as_list(entry.get("observations"))]
     return found or None
+
+
+def _texts_of_list(text: str) -> list[str]:
+    if _WRAPPED.search(text):
+        raise UsageError("this is a running text, and a list has a row on each line")
+    lines = (_BULLET.sub("", line.strip()).strip() for line in text.splitlines() if not _HEADING.match(line.strip()))
+    return [line for line in lines if line]

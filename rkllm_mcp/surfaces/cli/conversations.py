@@ -175,7 +175,7 @@ def import_command(
     session: Session,
     source: Annotated[str, argument("JSON export to import; - reads standard input.", "FILE")],
 ) -> int:
-    """Import conversations from a JSON export, also of ChatGPT, Open WebUI or llama.cpp's page."""
+    """Import conversations from a JSON export, also of ChatGPT, Claude, Open WebUI, LibreChat or llama.cpp's page."""
     text = read_export(source)
     imported = from_json(text)
 

@@ -18,6 +18,7 @@ from rkllm_mcp.surfaces.cli.files import read_export, write_new
 from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, in_loop, may_remove, option
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.tables import memory_table
+from rkllm_mcp.text import shorten
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -106,10 +107,11 @@ def import_command(
 ) -> int:
     """Import what 'rkllm-mcp memory export' wrote; what is remembered already stays.
 
-    It also reads the JSON of mem0, the file of the MCP server memory, and a list with a row on each line.
+    It also reads the JSON of mem0, the file of the MCP server memory, Claude's memories.json, and a list with a row on
+    each line.
     """
     text = read_export(source)
-    entries = memories_from_file(text)
+    entries, left_out = memories_from_file(text)
 
     async def import_all() -> None:
         async with open_stored(session.config()) as store:
@@ -118,5 +120,7 @@ def import_command(
                 _, is_new = await keep_row(store.memories, entry.text, language, is_pinned=entry.always)
                 count += is_new
         session.status(f"{count} of {len(entries)} imported; the others were remembered already.")
+        if left_out:
+            session.status(f"{len(left_out)} left out, too long or secret, the first: {shorten(left_out[0], 60)!r}")
 
     return in_loop(session, import_all)

@@ -261,6 +261,66 @@ LLAMA_CPP = {
         {"id": "m2", "role": "assistant", "content": "4", "reasoningContent": "easy", "parent": "m1"},
     ],
 }
+CLAUDE = {
+    "uuid": "c1",
+    "name": "Pasta",
+    "created_at": "2023-11-14T22:13:20.500Z",
+    "updated_at": "2023-11-14T22:13:50Z",
+    "chat_messages": [
+        {"uuid": "1", "sender": "human", "text": "How long?", "created_at": "2023-11-14T22:13:21.000000+00:00"},
+        {
+            "uuid": "2",
+            "sender": "assistant",
+            "text": "",
+            "content": [
+                {"type": "thinking", "thinking": "hm"},
+                {"type": "tool_use", "name": "search", "input": {"q": "pasta"}},
+                {"type": "voice_note", "transcript": "Nine minutes."},
+            ],
+        },
+    ],
+}
+CLAUDE_TREE = {
+    "name": "Pasta",
+    "created_at": "2023-11-14T22:13:20",
+    "current_leaf_message_uuid": "2",
+    "chat_messages": [
+        {"uuid": "1", "parent_message_uuid": "00000000", "sender": "human", "text": "How long?"},
+        {"uuid": "2", "parent_message_uuid": "1", "sender": "assistant", "text": "Nine minutes."},
+        {"uuid": "3", "parent_message_uuid": "1", "sender": "assistant", "text": "another branch"},
+    ],
+}
+LIBRECHAT = {
+    "title": "Vans",
+    "messagesTree": [
+        {
+            "messageId": "1",
+            "parentMessageId": "00000000",
+            "isCreatedByUser": True,
+            "sender": "user",
+            "text": "How thirsty?",
+            "createdAt": "2023-11-14T22:13:21.000Z",
+            "children": [
+                {
+                    "messageId": "2",
+                    "parentMessageId": "1",
+                    "isCreatedByUser": False,
+                    "sender": "GPT-4",
+                    "content": [{"type": "think", "think": "hm"}, {"type": "text", "text": {"value": "Quite."}}],
+                    "children": [],
+                }
+            ],
+        }
+    ],
+}
+LISTED = {
+    "name": "Sums",
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "2+2?", "timestamp": 1_700_000_001},
+        {"role": "assistant", "content": "4"},
+    ],
+}
 
 
 @pytest.mark.parametrize(
@@ -269,6 +329,10 @@ LLAMA_CPP = {
         (CHATGPT, "京都", None, [("user", "Where to?"), ("assistant", "To Gion.\n\nAnd on. \ud83d")]),
         (OPEN_WEBUI, "Hello", None, [("assistant", "Welcome!"), ("user", "Hello"), ("assistant", "Good day")]),
         (LLAMA_CPP, "Sums", "Be brief.", [("user", "2+2?"), ("assistant", "4")]),
+        (CLAUDE, "Pasta", None, [("user", "How long?"), ("assistant", "Nine minutes.")]),
+        (CLAUDE_TREE, "Pasta", None, [("user", "How long?"), ("assistant", "Nine minutes.")]),
+        (LIBRECHAT, "Vans", None, [("user", "How thirsty?"), ("assistant", "Quite.")]),
+        (LISTED, "Sums", "Be brief.", [("user", "2+2?"), ("assistant", "4")]),
     ],
 )
 def test_the_open_branch_of_another_programs_export_is_read(
@@ -281,6 +345,7 @@ def test_the_open_branch_of_another_programs_export_is_read(
     # A list of several, of which some have nothing to say.
     empty: dict[str, object] = {"mapping": {}, "current_node": None}
     assert from_json(json.dumps([empty, export, 7, None])) == [one]
+    assert from_json(json.dumps({"version": 4, "history": [export]})) == [one]
 
 
 def test_an_export_that_is_broken_in_places_costs_those_places() -> None:
@@ -304,6 +369,12 @@ def test_what_was_spoken_is_read_and_a_picture_is_left_out() -> None:
     spoken = node(None, "user", "", content={"content_type": "multimodal_text", "parts": parts})
     (one,) = from_json(json.dumps({"mapping": {"a": spoken}, "current_node": "a"}))
     assert [turn.text for turn in one.turns] == ["Hello there\nand look"]
+
+
+def test_where_chatgpts_page_shows_a_source_nothing_is_left() -> None:
+    cited = node(None, "assistant", "\ue203It rains\ue204 \ue200cite\ue202turn0search1\ue201. Take care.")
+    (one,) = from_json(json.dumps({"mapping": {"a": cited}, "current_node": "a"}))
+    assert [turn.text for turn in one.turns] == ["It rains. Take care."]
 
 
 def test_folded_thoughts_without_an_end_take_no_longer_than_their_length() -> None:

@@ -58,6 +58,13 @@ SERVER_MEMORY = (
     '{"type":"entity","name":"John_Smith","entityType":"person","observations":["Speaks fluent Spanish","Is 31"]}\n'
     '{"type":"relation","from":"John_Smith","to":"Anthropic","relationType":"works_at"}\n'
 )
+GRAPH = {"entities": [{"name": "Ann", "entityType": "person", "observations": ["Plays the harp"]}], "relations": []}
+CLAUDE = [
+    {
+        "conversations_memory": "**Home**\n\nAnn lives in Graz.",
+        "memory_files": [{"path": "/profile.md", "content": "# Profile\n- [stated] Plays the harp"}],
+    }
+]
 LISTED = "\ufeff# Memories\n\n- Lives in Graz\n* Likes trains\n1. 紅茶が好き\n**Home**\n---\nHas a dog named Luna.\n"
 
 
@@ -67,11 +74,14 @@ LISTED = "\ufeff# Memories\n\n- Lives in Graz\n* Likes trains\n1. 紅茶が好�
         (json.dumps(MEM0), ["Likes to play cricket and plays cricket on weekends."]),
         (json.dumps(MEM0["results"]), ["Likes to play cricket and plays cricket on weekends."]),
         (SERVER_MEMORY, ["John Smith: Speaks fluent Spanish", "John Smith: Is 31"]),
+        (json.dumps(GRAPH), ["Ann: Plays the harp"]),
+        (json.dumps(CLAUDE), ["Ann lives in Graz.", "Plays the harp"]),
+        (json.dumps([{"title": "Home", "content": "Lives in Graz"}]), ["Lives in Graz"]),
         (LISTED, ["Lives in Graz", "Likes trains", "紅茶が好き", "Has a dog named Luna."]),
     ],
 )
 def test_exports_of_other_products_are_read(content: str, rows: list[str]) -> None:
-    assert [row.text for row in memories_from_file(content.encode())] == rows
+    assert [row.text for row in memories_from_file(content.encode())[0]] == rows
 
 
 @pytest.mark.parametrize(
@@ -84,11 +94,19 @@ def test_exports_of_other_products_are_read(content: str, rows: list[str]) -> No
         ('{"memory": 5}', "no export of a memory"),
         ('{"a"', "no export of a memory"),
         ("[]", "no export of a memory"),
+        ("", "no export of a memory"),
     ],
 )
 def test_what_is_no_list_of_rows_is_refused(content: str, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         memories_from_file(content.encode())
+
+
+def test_long_texts_and_secrets_of_a_file_cost_themselves(tmp_path: Path) -> None:
+    content = f"Likes trains\n{'word ' * 60}\nMy password is hunter2\n"
+    imported = make_demo(tmp_path, servers=()).run_here("memory", "import", "-", stdin=content)
+    assert (imported.returncode, "1 of 1 imported" in imported.stderr) == (0, True)
+    assert "2 left out, too long or secret, the first: 'word word" in imported.stderr
 
 
 def test_a_person_says_it_in_the_chat_and_asks_in_another_conversation(tmp_path: Path) -> None:
