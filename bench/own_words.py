@@ -5,9 +5,11 @@
     python -m bench.own_words DOCUMENTS --manuals DOCUMENTS --train     the coefficients of the score
     python -m bench.own_words --unseen DOCUMENTS [--kept-back]
     python -m bench.own_words --later DOCUMENTS
+    python -m bench.own_words --fourth DOCUMENTS
 
 ``--unseen`` has those of ``tests/data/knowledge/unseen`` (README.md there); a third of its questions is asked with
-``--kept-back`` only. ``--later`` has those of ``tests/data/knowledge/later``, with which nothing is chosen.
+``--kept-back`` only. ``--later`` and ``--fourth`` have those of ``tests/data/knowledge/later`` and ``fourth``, with which
+nothing is chosen.
 
 ``DOCUMENTS`` has a folder for each corpus that ``about.json`` next to the questions names, with the HTML files of its
 packages; the knowledge base is made in ``DOCUMENTS/.base`` at the first start. ``--manuals`` has those of the other 100
@@ -62,6 +64,7 @@ DATA = Path(__file__).resolve().parents[1] / "tests" / "data" / "knowledge"
 MANUALS = DATA / "manuals" / "questions.json"
 UNSEEN = DATA / "unseen" / "questions.json"
 LATER = DATA / "later" / "questions.json"
+FOURTH = DATA / "fourth" / "questions.json"
 OFFICE, OFFICE_LATER = DATA / "questions.txt", DATA / "later_questions.txt"
 NO_DOCUMENT = "-"
 FOLLOWUPS = "followups*.json"
@@ -376,6 +379,7 @@ async def _main() -> None:
     parser.add_argument("--manuals", type=Path, help="the same for the questions about other manuals")
     parser.add_argument("--unseen", type=Path, help="the same for the questions over unseen documents")
     parser.add_argument("--later", type=Path, help="the same for the questions over a third group of documents")
+    parser.add_argument("--fourth", type=Path, help="the same for the questions over a fourth group of documents")
     parser.add_argument("--kept-back", action="store_true", help="the third of these that is kept back, not the others")
     parser.add_argument("--embedder", default="none")
     parser.add_argument("--show", action="store_true", help="each question with its first results")
@@ -387,9 +391,10 @@ async def _main() -> None:
     if given.unseen:
         answers = await ask_all(given.unseen, UNSEEN, embedder, is_kept_back=given.kept_back, is_shown=given.show)
         print_figures(f"unseen{', kept back' if given.kept_back else ''}", *answers)
-    if given.later:
-        answers = await ask_all(given.later, LATER, embedder, is_shown=given.show)
-        print_figures("later", *answers)
+    for file, documents in ((LATER, given.later), (FOURTH, given.fourth)):
+        if documents:
+            answers = await ask_all(documents, file, embedder, is_shown=given.show)
+            print_figures(file.parent.name, *answers)
     if given.documents is None:
         return
     answers = await ask_all(given.documents, QUESTIONS, embedder, is_shown=given.show)
