@@ -8,8 +8,7 @@
     python -m bench.own_words --fourth DOCUMENTS
 
 ``--unseen`` has those of ``tests/data/knowledge/unseen`` (README.md there); a third of its questions is asked with
-``--kept-back`` only. ``--later`` and ``--fourth`` have those of ``tests/data/knowledge/later`` and ``fourth``, with which
-nothing is chosen.
+``--kept-back`` only. Nothing is chosen with those of ``later`` and ``fourth``, folders next to it.
 
 ``DOCUMENTS`` has a folder for each corpus that ``about.json`` next to the questions names, with the HTML files of its
 packages; the knowledge base is made in ``DOCUMENTS/.base`` at the first start. ``--manuals`` has those of the other 100

@@ -31,6 +31,7 @@ from mcp_servers.knowledge.errors import (
 )
 from mcp_servers.knowledge.importing.calendars import read_calendar, read_contacts, unfold
 from mcp_servers.knowledge.importing.documents import Blob, HiddenParts, ParsedDocument, ParseLimits, table_passage
+from mcp_servers.knowledge.importing.help_pages import help_html, is_help
 from mcp_servers.knowledge.importing.markdown import read_markdown
 from mcp_servers.knowledge.importing.plain_text import read_plain
 from mcp_servers.knowledge.importing.source_code import read_source
@@ -90,6 +91,7 @@ _OFFICE_TYPES = [
 _BINARY_WORKBOOK, _OPEN_DOCUMENT = "ms-excel.sheet.binary", "application/vnd.oasis.opendocument."
 _MAX_TYPES_BYTES = 1_000_000
 HTML, TSV, MAIL = _BY_ENDING["html"], _BY_ENDING["tsv"], _BY_ENDING["eml"]
+HELP = _BY_ENDING["docbook"]
 MAILBOX, FLAT_OPEN_DOCUMENT = _BY_ENDING["mbox"], _BY_ENDING["fodt"]
 # First bytes of common binary formats, so that the error can name them.
 _BINARY = {magic.encode("latin-1"): reason for reason, magics in _TABLES["binary"].items() for magic in magics}
@@ -146,7 +148,9 @@ def _told_format(head: bytes) -> Format | None:
             return file_format
     if _MAIL_START.match(start):
         return MAIL
-    return HTML if _HTML_START.match(start) else None
+    if _HTML_START.match(start):
+        return HTML
+    return HELP if start[:1] == b"<" and is_help(start.decode("utf-8", "replace")) else None
 
 
 def _marked_format(blob: Blob, head: bytes) -> Format | None:
@@ -351,11 +355,16 @@ def _is_deep(value: Any) -> bool:
     return bool(level)
 
 
-def _html(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
+def _html(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:
     from mcp_servers.knowledge.importing.html import declared_charset, read_html, reason_without_text
 
     # The charset of the sender takes precedence over the page's own.
     text, warnings = _text(blob, limits, blob.charset or declared_charset(blob.content))
+    if file_format is HELP:
+        page = help_html(text)
+        if not page:
+            return "", read_plain(text), warnings
+        text = page
     title, passages = read_html(text)
     if not passages and (reason := reason_without_text(text)):
         raise NoTextError(blob.name, reason)
@@ -457,7 +466,7 @@ _READERS: dict[str, _Reader] = {
     "json": _reader_of_text(_json),
     "jsonl": _reader_of_text(_json_lines),
     "notebook": _reader_of_text(_notebook),
-    "html": _html,
+    **dict.fromkeys(("html", "help"), _html),
     "pdf": _pdf,
     **dict.fromkeys(("docx", "xlsx", "pptx", "odt", "fodt", "epub"), _office),
     "mail": _mail,

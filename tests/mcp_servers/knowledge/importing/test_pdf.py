@@ -294,3 +294,26 @@ def test_raised_digits_stay_apart_and_notes_are_read() -> None:
     page.textAnnotation("Checked by the caretaker", (300, 300, 320, 320))
     page.save()
     assert texts(content.getvalue()) == ["The tank holds 10^3 litres in 2026.", "Checked by the caretaker"]
+
+
+@pytest.mark.parametrize("state", ["/OFF [5 0 R]", "/BaseState /OFF", "/OFF []"])
+def test_a_layer_that_is_off_is_left_out_and_named_unless_hidden_parts_are_wanted(state: str) -> None:
+    drawn = "BT /F 12 Tf 72 700 Td (The rent is 900.) Tj ET /OC /oc1 BDC BT /F 12 Tf 72 600 Td (Draft: 700.) Tj ET EMC"
+    objects = [
+        f"<</Type/Catalog/Pages 2 0 R/OCProperties <</OCGs [5 0 R] /D <<{state}>>>>>>",
+        "<</Type/Pages/Kids [3 0 R]/Count 1>>",
+        "<</Type/Page/Parent 2 0 R/MediaBox [0 0 595 842]/Contents 4 0 R/Resources 7 0 R>>",
+        f"<</Length {len(drawn)}>>stream\n{drawn}\nendstream",
+        "<</Type/OCG/Name (Draft layer)>>",
+        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        "<</Font <</F 6 0 R>> /Properties <</oc1 5 0 R>>>>",
+    ]
+    body = "".join(f"{number} 0 obj\n{each}\nendobj\n" for number, each in enumerate(objects, 1))
+    content = f"%PDF-1.7\n{body}trailer <</Root 1 0 R/Size 8>>\n%%EOF".encode()
+    shown, draft = "The rent is 900.", "Draft: 700."
+    if state == "/OFF []":
+        assert (texts(content), read(content).warnings) == ([shown, draft], ())
+        return
+    warning = "Parts that are hidden were left out (include_hidden reads them): layer Draft layer."
+    assert (texts(content), read(content).warnings) == ([shown], (warning,))
+    assert [passage.text for passage in read(content, ParseLimits(include_hidden=True)).passages] == [shown, draft]
