@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "console.h"
 #include "model.h"
@@ -24,8 +25,8 @@
 #define REPORTED_WORDS 3
 #define REPORTED_FOOTER 16
 
-/* The file that an aborted run of this process wrote, where loading that crashes. */
-static char trap[4096];
+/* The file that an aborted run of this process wrote, where loading that crashes, under whatever name. */
+static struct stat trap;
 
 /* Returns a number that changes when a file, or the order of its tokens, does. */
 static uint64_t sum_of(const struct ids *ids) {
@@ -46,6 +47,11 @@ static bool is_impossible(const struct model *m, const char *verb) {
     return true;
 }
 
+static bool is_trap(const char *path) {
+    struct stat file;
+    return trap.st_ino && stat(path, &file) == 0 && file.st_dev == trap.st_dev && file.st_ino == trap.st_ino;
+}
+
 /* Writes the prompt to path, replacing what was there. False, with a line printed, when that fails. */
 bool prompt_cache_save(const struct model *m, const char *path, const struct ids *prompt) {
     if (is_impossible(m, "save")) return false;
@@ -54,6 +60,7 @@ bool prompt_cache_save(const struct model *m, const char *path, const struct ids
         console_line('E', "failed to save prompt cache to %s: %s", path, strerror(errno));
         return false;
     }
+    if (is_trap(path)) trap = (struct stat){0};
     if (m->faults.reported_cache_file) {
         uint32_t words[REPORTED_WORDS] = {0, 8, (uint32_t)prompt->len};
         fwrite(words, sizeof *words, REPORTED_WORDS, file);
@@ -91,8 +98,10 @@ static void unwrap(struct buf *text) {
     text->data[text->len] = 0;
 }
 
-/* Makes the load of a file end this process. */
-void prompt_cache_trap(const char *path) { snprintf(trap, sizeof trap, "%s", path); }
+/* Makes the load of a file end this process, until it is written anew. */
+void prompt_cache_trap(const char *path) {
+    if (stat(path, &trap) != 0) trap = (struct stat){0};
+}
 
 /* Reads the tokens at *content, after the head of a cache file, and moves it after them; false when they are not the
  * announced ones. */
@@ -154,7 +163,7 @@ bool prompt_cache_load(struct model *m, const char *path) {
     struct buf text = {0};
     struct ids tokens = {0};
     if (is_impossible(m, "load")) return m->script->cache_files == CACHE_FILES_IGNORED;
-    if (path && *trap && strcmp(path, trap) == 0) fault_die(SIGSEGV);
+    if (path && is_trap(path)) fault_die(SIGSEGV);
     bool good = path && source_file_read(path, &text);
     if (!good)
         console_line('E', "prompt cache file '%s' does not exist", path ? path : "(null)");

@@ -7,18 +7,19 @@ import signal
 import subprocess
 import sys
 from array import array
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 
 import anyio
 import pytest
 
-from rkllm_mcp.errors import WorkerDiedError
-from rkllm_mcp.generation import GenerationOptions, RunStats
+from rkllm_mcp.errors import PromptTooLongError, WorkerDiedError
+from rkllm_mcp.generation import GenerationOptions, ImageInput, ImageTags, RunStats
 from rkllm_mcp.runtime.engine import Engine, open_engine
-from rkllm_mcp.runtime.prompt_cache import tokens_in_file
+from rkllm_mcp.runtime.prompt_cache import CacheWarmUp, tokens_in_file
 from tests.runtime.test_prompt_caches import HEAD, start
-from tests.support.emulator import IM_END, Emulator, prompt_of
+from tests.support.emulator import IM_END, Emulator, libraries, prompt_of
 
 pytestmark = pytest.mark.anyio
 
@@ -67,6 +68,109 @@ async def test_what_a_question_left_of_a_run_that_saves_is_never_kept(newest: Em
         assert second.engine.restarts == 0
     # What was kept was written by a run that ended.
     assert len(kept) in {0, 1}
+
+
+@pytest.mark.parametrize("fault", ["nothing", "file", "trap"])
+async def test_the_file_of_a_run_that_a_question_aborts_is_discarded_and_the_next_one_is_kept_and_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """Before 1.3.0 a run that saves goes on until the model ends, and a question ends it."""
+    older = Emulator("1.2.3", libraries()["1.2.3"], tmp_path)
+    monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(older.log))
+    rules = "rule\nuser ^Hi$\nsay Hi\nrule\nsay So it begins.\nfault hang after 3"
+    async with start(older, f"speed flat\ncontext 4096\nfault aborted-save {fault}", rules=rules) as opened:
+        aborted: list[int] = []
+        with anyio.fail_after(60):
+            while not aborted:
+                warm_up = CacheWarmUp(opened.engine, opened.caches)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(warm_up.run, HEAD)
+                    while opened.engine.is_idle:
+                        await anyio.lowlevel.checkpoint()
+                    # An abort before the first token leaves no file on any runtime.
+                    await anyio.sleep(0.05)
+                    warm_up.give_way()
+                await opened.ask()
+                runs = [call["run"] for call in older.calls() if call["call"] == "rkllm_run"]
+                aborted = [len(run["sampled"]) for run in runs if run["end"] == "aborted"]
+        assert (aborted, [*(tmp_path / "prompts").iterdir()]) == ([3], [])
+        assert opened.said == []
+        # The same prompt with a question behind it ends by itself: its file is kept, and read in the same process.
+        assert await opened.caches.save([*HEAD, *prompt_of("Hi")])
+        await opened.engine.clear_cache()
+        assert await opened.caches.load([*HEAD, *prompt_of("Hi")])
+        await opened.ask()
+        assert opened.engine.restarts == 0
+
+
+@pytest.mark.parametrize("fault", ["over-long return", "over-long callback", "over-long crash"])
+async def test_a_prompt_that_is_too_long_is_refused_before_a_runtime_that_refuses_it_badly_sees_it(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(emulator.log))
+    rules, head = "rule\nuser (.+)\nsay $1", f"speed flat\ncontext 4096\nfault {fault}"
+    async with open_engine(emulator.settings(rules, head, context_tokens=64)) as engine:
+        longest = "x" * (63 - len(prompt_of("")))
+        assert await said_of(engine, prompt_of(longest))
+        with pytest.raises(PromptTooLongError):
+            await said_of(engine, prompt_of(f"{longest}x"))
+        assert await said_of(engine, prompt_of("next")) == "next<|im_end|>"
+        assert engine.restarts == 0
+    runs = [call["run"] for call in emulator.calls() if call["call"] == "rkllm_run"]
+    assert [len(run["prompt"]) for run in runs] == [63, len(prompt_of("next"))]
+
+
+async def said_of(engine: Engine, prompt: Sequence[int] | ImageInput) -> str:
+    options = GenerationOptions(stop_ids=frozenset({IM_END}))
+    with anyio.fail_after(60):
+        async with aclosing(engine.generate(prompt, options)) as run:
+            return "".join([part.text async for part in run if not isinstance(part, RunStats)])
+
+
+@pytest.mark.parametrize("fault", ["run-async returns", "run-async hangs", "run-async silent"])
+async def test_answers_and_their_cancellation_need_no_asynchronous_run(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(emulator.log))
+    head = f"speed prefill 100000 decode 200\ncontext 4096\nfault {fault}"
+    async with open_engine(emulator.settings(RULES, head)) as engine:
+        with anyio.fail_after(60):
+            async with aclosing(engine.generate(prompt_of("left"), GenerationOptions())) as run:
+                await anext(run)
+        assert await said_of(engine, prompt_of("next")) == f"{'word ' * 40}".strip() + "<|im_end|>"
+        assert engine.restarts == 0
+    called = [call["call"] for call in emulator.calls()]
+    assert (called.count("rkllm_run"), called.count("rkllm_run_async")) == (2, 0)
+
+
+@pytest.mark.parametrize("fault", ["reuse always", "history-stays"])
+async def test_what_ran_with_history_is_never_in_front_of_a_later_prompt(newest: Emulator, fault: str) -> None:
+    """An image is evaluated with history, because 1.3.0 loses memory with each one without."""
+    head = f"speed flat\ncontext 4096\nhidden 8\ntemplate chatml\nfault {fault}"
+    image = ImageInput("<image>what?", array("f", [0.5] * 16), 2, tags=ImageTags("[", "]", "#"))
+    async with open_engine(newest.settings("rule\nuser (.+)\nsay $1", head)) as engine:
+        for _ in range(2):
+            assert await said_of(engine, prompt_of("one")) == "one<|im_end|>"
+            # The prompt, and the answer without its last token.
+            assert await engine.kv_cache_size() == len(prompt_of("one")) + len("one")
+            assert (await said_of(engine, image)).endswith("what?<|im_end|>")
+
+
+@pytest.mark.parametrize(("fault", "is_cut"), [("abort-late 0", False), ("abort-in-prefill", True)])
+async def test_a_question_that_is_left_while_its_prompt_is_read_harms_no_later_one(
+    newest: Emulator, monkeypatch: pytest.MonkeyPatch, fault: str, is_cut: bool
+) -> None:
+    monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(newest.log))
+    head = f"speed prefill 1000 decode 2000\ncontext 4096\nfault {fault}"
+    long = "long " * 200
+    async with open_engine(newest.settings("rule\nuser (.+)\nsay $1", head, leave_timeout_s=0.0)) as engine:
+        await engine.ready()
+        with anyio.move_on_after(0.3):
+            await said_of(engine, prompt_of(long))
+        assert await said_of(engine, prompt_of("next")) == "next<|im_end|>"
+        assert engine.restarts == 0
+    left, _ = (call["run"] for call in newest.calls() if call["call"] == "rkllm_run")
+    assert (left["end"], left["kv_cache_size"] < len(prompt_of(long))) == ("aborted", is_cut)
 
 
 @pytest.mark.parametrize(("fault", "uncached"), [("last-token uncached", 1), ("last-token cached", 0)])
