@@ -95,6 +95,16 @@ def test_a_model_that_sees_has_tags_for_pictures_and_an_encoder_to_fetch() -> No
         assert card.source.repository is not None
 
 
+def test_a_model_that_is_new_has_a_card_or_a_written_reason() -> None:
+    """New in the runtime's list since 1.3.0, or asked for by issue 60."""
+    page = (REPOSITORY / "docs" / "models.md").read_text("utf-8")
+    reasons = page.partition("### Models without a card")[2].partition("\n### ")[0]
+    for model in ("qwen3.5-2b", "gemma4-e2b", "lfm2.5-1.2b", "lfm2.5-vl-450m", "smollm3-3b", "rwkv7-1.5b"):
+        assert model in {entry.name for entry in CATALOGUE}
+    for model in ("Spark-X2.5", "Granite 4 nano", "DeepSeek-OCR", "ChatGLM3"):
+        assert f"| {model}" in reasons
+
+
 @every_entry
 def test_figures_name_their_source(model: ModelFolder) -> None:
     published = model.card.published
