@@ -154,6 +154,8 @@ class AnswerOptions:
     memory: bool = False
     # No further question follows, which a server that starts slowly could join.
     is_single: bool = False
+    # The asker does not see which servers are left out, so all that are starting are waited for.
+    needs_all_servers: bool = False
     language: Language | None = None  # of questions for approval; None for the configuration's
     context: str = ""  # the model reads it before the question, in the same turn
     # No person is there: the only tools that may be called besides those that are known to read only, by any of their

@@ -167,12 +167,15 @@ class App:
         """Prepare the beginning of every prompt once the model is loaded; see ``app.warmup.WarmUp``."""
         if (npu := self.model_host.npu) is not None:
             self._warm_up = self._new_warm_up(npu.model, npu.engine, comes_back=comes_back)
-            servers_ready = self._server_wait.before_question
-            self._tasks.start_soon(self._warm_up.run, self.model_host.ready, servers_ready, self.prompt_prefix)
+            servers = self._server_wait.before_question, self.toolbox.wait_until_connected
+            self._tasks.start_soon(self._warm_up.run, self.model_host.ready, *servers, self.prompt_prefix)
 
     async def renew_beginning(self) -> None:
-        """Save what prompts begin with now for the next start, if the tools have changed since this one."""
-        if self._warm_up is not None:
+        """Save what prompts begin with now for the next start, if the tools have changed since this one.
+
+        Not while a server is starting, without whose tools the next start would find the file useless.
+        """
+        if self._warm_up is not None and not any(server.is_starting for server in self.toolbox.connections):
             await self._warm_up.renew(self.prompt_prefix())
 
     def close(self) -> None:

@@ -29,9 +29,9 @@ class ServerWait:
         self._patience_s = patience_s
         self._left_out: set[str] = set()  # servers without which an answer went on
 
-    async def before_question(self) -> None:
-        """Wait for the servers before the first question is known."""
-        await self._toolbox.wait(lambda _: self._patience_s)
+    async def before_question(self) -> bool:
+        """Wait for the servers before the first question is known; return False if one is still starting."""
+        return not await self._toolbox.wait(lambda _: self._patience_s)
 
     async def for_question(
         self,
@@ -46,6 +46,7 @@ class ServerWait:
         a server that is starting                     is waited for up to
         ============================================  ======================================
         with a tool that the request names            its ``connect_timeout_s``
+        if the asker is not told what is left out     its ``connect_timeout_s``
         whose known tools fit the question            8 s, as one that adds to each question
         whose known tools do not fit it               1 s
         of which nothing is known                     ``agent.wait_for_servers_s``
@@ -69,7 +70,9 @@ class ServerWait:
         fit = {tool.server for tool in await fitting(text, tools)}
         tool_names = {name for name in (options.model.forced_tool, *(options.allowed_tools or ())) if name}
         tool_names -= {name for name in tool_names if toolbox.resolve(name) is not None}
-        needed_by_name = {server.spec.name for server in starting if _has_named(server, tool_names)}
+        needed_by_name = {
+            server.spec.name for server in starting if options.needs_all_servers or _has_named(server, tool_names)
+        }
         if tool_names and not needed_by_name:
             # One of them may have the tool that the request names.
             needed_by_name = {server.spec.name for server in starting if not server.remembered_tools}
@@ -90,10 +93,10 @@ class ServerWait:
             sink.feed([status_line("waiting", names=_names_of(hopeful))])
             late = await toolbox.wait(further_limit_s)
         names = frozenset(server.spec.name for server in late)
-        news = [server for server in late if server.spec.name not in self._left_out]
         self._left_out |= names
-        if news:
-            sink.feed([status_line("left_out" if options.is_single else "join_later", names=_names_of(news))])
+        if late:
+            # Also if it was said before: this answer may be another person's.
+            sink.feed([status_line("left_out" if options.is_single else "join_later", names=_names_of(late))])
         return names
 
 

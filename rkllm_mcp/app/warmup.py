@@ -1,8 +1,8 @@
 """Warm-up: system text and tools in the KV cache before the first question.
 
 It starts when the model is loaded and the servers are connected, since the tool list is complete only then; a file of
-the tools that they had the last time is read before. A question waits for it as long as that saves time. A failure here
-is never an error of an answer.
+the tools that they had the last time is read before. While a server is late, the other tools are evaluated and not
+saved. A question waits for it as long as that saves time. A failure here is never an error of an answer.
 """
 
 from __future__ import annotations
@@ -48,16 +48,25 @@ class WarmUp:
     _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     _warm_up: CacheWarmUp | None = None
     _is_awaited: bool = False
+    _lull: anyio.CancelScope = field(default_factory=anyio.CancelScope)  # the wait for a late server
     _renewed: set[int] = field(default_factory=set[int])
     _is_over: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(
         self,
         model_ready: Callable[[], Awaitable[None]],
-        servers_ready: Callable[[], Awaitable[None]],
+        servers_ready: Callable[[], Awaitable[bool]],
+        all_servers: Callable[[], Awaitable[None]],
         prefix: Callable[..., list[int]],
     ) -> None:
-        """Prefill the ids that every prompt begins with; a file of them is read before the servers are there."""
+        """Prefill the ids that every prompt begins with; a file of them is read before the servers are there.
+
+        Args:
+            model_ready: waits for the model.
+            servers_ready: waits for the servers as long as a question would; returns False if one is late.
+            all_servers: waits until each is ready or has failed.
+            prefix: returns the ids; see ``App.prompt_prefix``.
+        """
         try:
             with self._scope:
                 await model_ready()
@@ -65,13 +74,12 @@ class WarmUp:
                 saved: list[int] = []
                 if self._warm_up is not None and await self._warm_up.load(ids := prefix(is_remembered=True)):
                     saved = ids
-                await servers_ready()
-                if self._warm_up is not None and not (saved and saved == prefix(is_remembered=True)):
-                    if self._is_awaited:
-                        self._warm_up.give_way()
-                    ids = prefix()
-                    self.prefill_tokens = len(ids)
-                    await self._warm_up.run(ids)
+                if not await servers_ready():
+                    await self._evaluate(prefix, saved, is_whole=False)
+                    with self._lull:
+                        await all_servers()
+                if not self._lull.cancelled_caught:
+                    await self._evaluate(prefix, saved)
         except RkllmMcpError as error:
             logger.info("no warm-up: %s", error)
         except Exception:
@@ -80,9 +88,20 @@ class WarmUp:
             self.prefill_tokens = 0
             self._is_over.set()
 
+    async def _evaluate(self, prefix: Callable[..., list[int]], saved: list[int], *, is_whole: bool = True) -> None:
+        if self._warm_up is None or (saved and saved == prefix(is_remembered=True)):
+            return
+        if self._is_awaited:
+            self._warm_up.give_way()
+        ids = prefix()
+        self.prefill_tokens = len(ids)
+        await self._warm_up.run(ids, saves=is_whole)
+        self.prefill_tokens = 0
+
     def give_way(self) -> None:
         """A question is there; what would not save it time is left."""
         self._is_awaited = True
+        self._lull.cancel()
         if self._warm_up is not None:
             self._warm_up.give_way()
 

@@ -250,7 +250,13 @@ async def complete(
 
 def _host_options(request: ChatRequest) -> AnswerOptions:
     has_tools = request.options.tool_choice != "none"
-    return AnswerOptions(request.options, has_tools, allowed_tools=request.allowed_tools, tokens=request.tokens)
+    return AnswerOptions(
+        request.options,
+        has_tools,
+        allowed_tools=request.allowed_tools,
+        tokens=request.tokens,
+        needs_all_servers=True,
+    )
 
 
 def _without_calls(messages: Sequence[Message], request: ChatRequest) -> list[Message]:

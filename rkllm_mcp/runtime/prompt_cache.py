@@ -451,8 +451,10 @@ class CacheWarmUp:
         if self._engine.limits_each_run and self._engine.is_idle:
             await caches.save(head)
 
-    async def run(self, head: Sequence[int]) -> None:
+    async def run(self, head: Sequence[int], *, saves: bool = True) -> None:
         """Load the head, or evaluate and save it, or evaluate it; fails with the errors of ``Engine.prefill``.
+
+        With ``saves`` False it is not saved, because prompts will soon begin otherwise.
 
         It is not only evaluated while a question waits, whose own prefill takes as long. A run that saves is made
         anyway, because it happens once; but before 1.3.0 it generates until the model ends by itself, so it is made
@@ -464,12 +466,12 @@ class CacheWarmUp:
         if caches is not None:
             if await caches.load(head):
                 return
-            if not caches.is_refused and self._engine.limits_each_run:
+            if saves and not caches.is_refused and self._engine.limits_each_run:
                 await caches.save(head)
                 return
         if self._is_interrupted:
             return
-        if caches is not None and not caches.is_refused:
+        if saves and caches is not None and not caches.is_refused:
             with anyio.CancelScope() as self._postponable:
                 await caches.save(head)
         elif self._evaluates:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 
 from rkllm_mcp.app.assistant import App
@@ -16,7 +18,7 @@ from rkllm_mcp.events import End, Event, Status, Text, ToolFinished, Usage
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation
 from tests.support.demo_app import TIME_SERVER, PythonServer, make_demo, running
-from tests.support.served import scripted_model
+from tests.support.served import scripted_model, served
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 60.0
@@ -89,7 +91,7 @@ async def test_an_answer_goes_on_without_an_unknown_server_whose_tools_join_afte
         conversation = app.new_conversation()
         first = await ask(app, "Hello", conversation)
         assert (said(first), lines(first)) == ("Hello there.", [LATER])
-        assert lines(await ask(app, "Hello")) == [], "it is said once"
+        assert lines(await ask(app, "Hello")) == [LATER], "another client has not read the first"
         await open_garden(app, tmp_path)
         events = await ask(app, "Water the roses", conversation)
         assert "water_plants" in conversation.revealed_tools
@@ -174,6 +176,41 @@ async def test_a_server_that_was_never_ready_is_waited_for_no_longer_than_config
         await clock_ready(app)
         events = await ask(app, "Hello", is_single=True)
     assert lines(events) == ["[MCP: Still starting: 'garden'; this answer goes without the tools]"]
+
+
+async def test_who_is_not_told_what_is_left_out_gets_every_tool(tmp_path: Path) -> None:
+    async with assistant(tmp_path, wait_s=50.0) as app:
+        await clock_ready(app)
+        assert lines(await ask(app, "Hello")) == [LATER]
+        events: list[Event] = []
+        options = AnswerOptions(approvals="grant", needs_all_servers=True)
+        with anyio.fail_after(PATIENCE_S):
+            async with aclosing(app.reply(app.new_conversation(), "Water the roses", options)) as stream:
+                async for event in stream:
+                    events.append(event)
+                    if lines([event]):
+                        (tmp_path / "open").touch()
+    assert lines(events) == ["[MCP: Waiting for 'garden', which the question may need]"]
+    assert [event.name for event in events if isinstance(event, ToolFinished)] == ["water_plants"]
+
+
+def test_a_program_that_asks_at_once_over_http_gets_an_answer_with_every_tool(tmp_path: Path) -> None:
+    gated: PythonServer = ("garden", ("-m", "tests.support.mcp_servers.gated", str(tmp_path / "open")), {})
+    body = {"messages": [{"role": "user", "content": "Water the roses"}], "mcp": True, "stream": True}
+    model = scripted_model(tmp_path / "model", RULES)
+    told: list[dict[str, Any]] = []
+    with served(tmp_path / "home", model, (gated,), extra=NO_WAIT) as service:
+        address = f"{service.url}/v1/chat/completions"
+        with httpx2.stream("POST", address, json={**body, "x_events": True}, timeout=PATIENCE_S) as response:
+            for line in response.iter_lines():
+                chunk: dict[str, Any] = json.loads(line[5:]) if line.startswith("data: {") else {}
+                events: list[dict[str, Any]] = chunk.get("x_events") or []
+                told += events
+                if any(event.get("about") == "waiting" for event in told):
+                    (tmp_path / "open").touch()
+    about = [event["about"] for event in told if event["kind"] == "status" and event.get("about")]
+    assert ("waiting" in about, "join_later" in about) == (True, False)
+    assert [event["name"] for event in told if event["kind"] == "tool_call"] == ["water_plants"]
 
 
 async def test_a_server_that_is_said_to_be_left_out_is_not_called_though_it_becomes_ready(tmp_path: Path) -> None:

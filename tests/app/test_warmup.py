@@ -135,6 +135,45 @@ async def test_a_file_of_the_tools_of_the_last_time_is_read_before_a_slow_server
     assert usage.prefilled_tokens == usage.prompt_tokens - len(head)
 
 
+@pytest.mark.parametrize("is_asked", [True, False])
+async def test_what_prompts_begin_with_while_a_server_is_late_is_never_saved_and_the_whole_list_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_asked: bool
+) -> None:
+    monkeypatch.setattr(idle_requests, "IDLE_S", 0.05)
+    script, gate = tmp_path / "late.py", tmp_path / "gate"
+    script.write_text(LATE, "utf-8")
+    late = (
+        f'[[servers]]\nname = "late"\ncommand = "{sys.executable}"\nargs = ["{script}", "{gate}"]\n'
+        "connect_timeout_s = 50\n[agent]\nwait_for_servers_s = 0.05\n"
+    )
+    files = tmp_path / ".cache/rkllm-mcp/prompts"
+    async with started(tmp_path, KEPT, extra=late) as opened:
+        if is_asked:
+            await opened.ask(AnswerOptions(save=True))
+            partial = opened.app.prompt_prefix()
+            # The idle requests after the answer come and go.
+            await anyio.sleep(0.5)
+        else:
+            await opened.app.model_host.ready()
+            while not await opened.app.engine.kv_cache_size():
+                await anyio.lowlevel.checkpoint()
+            partial = opened.app.prompt_prefix()
+        assert (opened.about_prompts, [*files.glob("*/manifest.json")]) == ([], [])
+        gate.touch()
+        await opened.app.toolbox.wait_until_connected()
+        if is_asked:
+            await opened.ask(AnswerOptions(save=True))
+        while not [*files.glob("*/manifest.json")]:
+            await anyio.lowlevel.checkpoint()
+        whole = opened.app.prompt_prefix()
+        assert len(whole) > len(partial)
+    async with started(tmp_path, KEPT, extra=late) as again:
+        await again.app.toolbox.wait_until_connected()
+        usage = await again.ask()
+        assert (usage.cached_tokens, again.app.prompt_prefix()) == (len(whole), whole)
+    assert again.about_prompts == [f"[NPU: {len(whole)} tokens of system text and tools are loaded from a file]"]
+
+
 async def test_after_a_change_of_tools_the_next_start_reads_a_file_and_each_beginning_is_saved_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
