@@ -93,6 +93,8 @@ class Catalogue:
             case Status() if event.about:
                 values = {name: self.phrase(x) if isinstance(x, str) else x for name, x in event.values.items()}
                 return replace(event, text=self.table("status")[event.about].format(**values))
+            case Status():
+                return replace(event, text=self.phrase(event.text))
             case End() if event.error:
                 return replace(event, error=self.phrase(event.error))
             case ToolCallFailed():

@@ -200,11 +200,13 @@ class Usage:
     decode_ms: float  # time to generate, milliseconds
     time_to_first_token_ms: float  # from the request to the first token, including the queue, milliseconds
     corrections: int = 0  # wrong tokens that were corrected in held answers and calls; left out where there is none
+    picture_tokens: int = 0  # prompt tokens of pictures; left out where there is none
     thinking_tokens: int = field(default=0, compare=False)  # generated tokens that are thinking; never encoded
     kind: ClassVar[Literal["usage"]] = "usage"
 
 
-EndReason = Literal["answered", "round_limit", "token_limit", "cancelled", "failed"]
+# cancelled: by the person or program that asked; interrupted: by the end of the service or its process.
+EndReason = Literal["answered", "round_limit", "token_limit", "cancelled", "interrupted", "failed"]
 
 
 @dataclass(frozen=True)
@@ -259,8 +261,10 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     values = {name: getattr(event, name) for name in _FIELD_ORDER[type(event)]}
     if isinstance(event, ToolFinished):
         values = {name: value for name, value in values.items() if value or name not in ("ruling", "omitted")}
-    elif isinstance(event, Usage) and not event.corrections:
-        del values["corrections"]
+    elif isinstance(event, Usage):
+        values = {
+            name: value for name, value in values.items() if value or name not in ("corrections", "picture_tokens")
+        }
     elif isinstance(event, Status) and not event.about:
         del values["about"], values["values"]
     until = None

@@ -21,8 +21,8 @@ Role = Literal["system", "user", "assistant", "tool"]
 ApprovalOutcome: TypeAlias = Literal[
     "free", "remembered", "granted", "once", "conversation", "always", "deny", "never", "refused", "off", "stopped"
 ]
-# How a stored answer ended; empty for a question. interrupted: not ended, because it is running or its process died.
-Ending: TypeAlias = EndReason | Literal["", "interrupted"]
+# How a stored answer ended; empty for a question. interrupted is also stored while the answer runs.
+Ending: TypeAlias = EndReason | Literal[""]
 
 
 # Key of ``_meta`` under which a server has the texts of a tool, or of a result, by language (docs/start.md).
@@ -138,7 +138,16 @@ _PICTURE_STARTS: Mapping[bytes, str] = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"GIF87a": "image/gif",
     b"GIF89a": "image/gif",
-    b"BM": "image/bmp",
+}
+# Lengths of the second header of BMP files; a text may begin with BM as well.
+_BMP_HEADERS = frozenset({12, 40, 52, 56, 64, 108, 124})
+PICTURE_FORMATS = "JPEG, PNG, WebP, AVIF, GIF or BMP"
+# First bytes of pictures in other formats.
+UNREAD_PICTURES: Mapping[bytes, str] = {
+    **dict.fromkeys((b"II*\0", b"MM\0*"), "a TIFF picture"),
+    **dict.fromkeys((b"\0\0\0\x0cJXL ", b"\xff\n"), "a JPEG XL picture"),
+    b"\0\0\0\x0cjP  ": "a JPEG 2000 picture",
+    b"8BPS": "a Photoshop picture",
 }
 
 
@@ -153,6 +162,8 @@ def picture_type(data: bytes) -> str:
         return "image/webp"
     if data[4:8] == b"ftyp":
         return _BRANDS.get(data[8:12], "")
+    if data.startswith(b"BM"):
+        return "image/bmp" if int.from_bytes(data[14:18], "little") in _BMP_HEADERS else ""
     return next((media for start, media in _PICTURE_STARTS.items() if data.startswith(start)), "")
 
 

@@ -10,20 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from rkllm_mcp.catalogue import read_catalogue
+from tests.support.japanese import is_told
 from tests.support.shared import REPOSITORY
 
 PACKAGE = REPOSITORY / "rkllm_mcp"
 PHRASES: dict[str, str] = json.loads((PACKAGE / "phrases.ja.json").read_text("utf-8"))
-KANA = re.compile("[ぁ-ゖァ-ヶ。]")
 BLANK = re.compile(r"\{\d?\}")
-# Three English words in a row, besides commands, settings and quotations.
-WORDS = re.compile(r"(?:\b[A-Za-z][a-z]+\b[ ,;:]+(?:'?X'?[ ,;:]+)?){2,}\b[a-z]+\b")
-NAMES = re.compile(r"(?:rkllm-mcp|sudo|git|async)(?: [a-z(_-]+)*|'[^X']+'")
-
-
-def is_told(text: str) -> bool:
-    """Return True if a sentence is Japanese to its end."""
-    return KANA.search(text) is not None and WORDS.search(NAMES.sub("", text)) is None
 
 
 def template(node: ast.expr) -> str:
@@ -37,7 +29,8 @@ def template(node: ast.expr) -> str:
 
 def sentences_of_errors(folder: str, error: str) -> Iterator[str]:
     """The sentences of the errors of a class that are raised below a folder."""
-    for file in sorted((PACKAGE / folder).rglob("*.py")):
+    place = PACKAGE / folder
+    for file in [place] if place.is_file() else sorted(place.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == error and node.args:
                 (argument, *_) = node.args
@@ -53,11 +46,43 @@ def sentences_of_errors(folder: str, error: str) -> Iterator[str]:
         ("app", "UsageError"),
         ("config", "UsageError"),
         ("builtin", "LocalToolError"),
+        ("runtime/vision/encoder.py", "InputRefusedError"),
+        ("runtime/vision", "ModelFileError"),
+        ("store/memories.py", "UsageError"),
+        ("surfaces/http/execute.py", "ValueError"),
     ],
 )
 def test_each_error_of_wrong_usage_or_of_a_tool_is_said_in_japanese(folder: str, error: str) -> None:
     sentences = [sentence for sentence in sentences_of_errors(folder, error) if " " in sentence]
     assert sentences
+    said = {sentence: read_catalogue("ja").phrase(sentence.replace("{}", "X")) for sentence in sentences}
+    assert {sentence: text for sentence, text in said.items() if not is_told(text)} == {}
+
+
+# Routes of other APIs, which programs ask in English.
+OF_PROGRAMS = {"completions.py", "openai.py", "ollama.py", "anthropic.py"}
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def refusals_of_the_service() -> Iterator[str]:
+    """The sentences with which the service refuses what its page asks, also of those that have a name first."""
+    for file in sorted((PACKAGE / "surfaces" / "http").glob("*.py")):
+        functions = () if file.name in OF_PROGRAMS else ast.walk(ast.parse(file.read_text("utf-8")))
+        for function in (node for node in functions if isinstance(node, _FUNCTIONS)):
+            named: dict[str, ast.expr] = {}
+            for node in ast.walk(function):
+                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                    named[node.targets[0].id] = node.value
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "HTTPError" and len(node.args) > 1:
+                    argument = named.get(getattr(node.args[1], "id", ""), node.args[1])
+                    sides = [argument.body, argument.orelse] if isinstance(argument, ast.IfExp) else [argument]
+                    yield from (side for side in map(template, sides) if re.search("[a-z]{2} [a-z]{2}", side))
+
+
+def test_each_refusal_of_the_service_that_its_page_shows_is_said_in_japanese() -> None:
+    sentences = set(refusals_of_the_service())
+    assert len(sentences) > 90
     said = {sentence: read_catalogue("ja").phrase(sentence.replace("{}", "X")) for sentence in sentences}
     assert {sentence: text for sentence, text in said.items() if not is_told(text)} == {}
 

@@ -542,11 +542,13 @@ class RkllmModel:
         stats = join_stats(parts)
         if stats.finish == "length":
             turn.add(FinishPart("length"))
-        corrections = 0 if run.holding is None else run.holding.cost.corrections
+        further = {
+            "thinking_tokens": run.thinking_tokens,
+            "corrections": 0 if run.holding is None else run.holding.cost.corrections,
+            "picture_tokens": sum(run.sight.embeddings[picture.digest].tokens for picture in prompt.pictures),
+        }
         figures = [
-            replace(event, thinking_tokens=run.thinking_tokens, corrections=corrections)
-            if isinstance(event, Usage)
-            else event
+            replace(event, **further) if isinstance(event, Usage) else event
             for event in _figures(len(prompt.ids), stats, is_exact=not prompt.pictures)
         ]
         self._progress.record_run(stats, stats.prefilled_tokens or 0)

@@ -53,11 +53,13 @@ class Asking:
         self.folder = folder
         self.conversation: Conversation = app.new_conversation("Be brief.")
 
-    async def ask(self, words: str, *pictures: bytes, options: ModelOptions | None = None) -> Answered:
+    async def ask(
+        self, words: str, *pictures: bytes, options: ModelOptions | None = None, tools: bool = True
+    ) -> Answered:
         texts: list[str] = []
         statuses: list[str] = []
         usage, end = None, End("failed")
-        asked = AnswerOptions(options or ModelOptions(), pictures=tuple(map(Picture.of, pictures)))
+        asked = AnswerOptions(options or ModelOptions(), tools, pictures=tuple(map(Picture.of, pictures)))
         async with aclosing(self.app.reply(self.conversation, words, asked)) as events:
             async for event in events:
                 if isinstance(event, Text):
@@ -150,7 +152,14 @@ SHIFTED: dict[str, tuple[str, list[Message]]] = {
     "two messages instead of one": ("Be brief.", [Message("user", "look"), *_turns(SEEN, "It is red above.")]),
     "words in front": ("Be brief.", _turns(("tell me, what is it?", RED_ABOVE_BLUE), "It is red above, blue below.")),
     "another picture in front": ("Be brief.", _turns(("what?", BLUE_ABOVE_RED), "It is blue above.", SEEN, "It is.")),
+    "tools on": ("Be brief.", _turns(SEEN, "It is red above, blue below.")),
 }
+
+
+def _camera(picture: Path) -> dict[str, Any]:
+    """The configuration with a server whose tool gives this picture."""
+    camera = {"name": "camera", "command": sys.executable, "args": ["-m", CAMERA, str(picture)]}
+    return {"servers": [{**camera, "env": {"PYTHONPATH": str(REPOSITORY)}, "always_allow": ["take_photo"]}]}
 
 
 @pytest.mark.parametrize("shift", SHIFTED)
@@ -158,23 +167,30 @@ SHIFTED: dict[str, tuple[str, list[Message]]] = {
 async def test_the_same_picture_at_another_place_of_the_prompt_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, shift: str
 ) -> None:
-    async with asking(seeing_model(tmp_path), monkeypatch, version, "stale-pictures") as chat:
-        assert (await chat.ask(*SEEN)).text.strip() == "It is red above, blue below."
+    has_tools = shift == "tools on"
+    sections = _camera(tmp_path / "none.png") if has_tools else None
+    async with asking(seeing_model(tmp_path), monkeypatch, version, "stale-pictures", sections) as chat:
+        await chat.app.ready()
+        assert (await chat.ask(*SEEN, tools=False)).text.strip() == "It is red above, blue below."
         system, messages = SHIFTED[shift]
         chat.conversation = chat.app.new_conversation(system)
         for message in messages:
             chat.conversation.add(message)
         assert (await chat.ask("still?")).text.strip() == "Still red above, blue below."
+        first, *_, last = (len(run["prompt"]) for run in chat.runs())
+        assert (last > first + 60) == has_tools
 
 
-async def test_a_walk_over_texts_pictures_and_dropped_turns_shows_no_picture_as_noise(
+async def test_a_walk_over_texts_pictures_tools_and_dropped_turns_shows_no_picture_as_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choose = random.Random(56)
     shown = {"red above, blue below": RED_ABOVE_BLUE, "blue above, red below": BLUE_ABOVE_RED}
-    async with asking(seeing_model(tmp_path), monkeypatch, faults="stale-pictures") as chat:
+    sections = _camera(tmp_path / "none.png")
+    async with asking(seeing_model(tmp_path), monkeypatch, faults="stale-pictures", sections=sections) as chat:
+        await chat.app.ready()
         for step in range(60):
-            conversation = chat.conversation
+            conversation, tools = chat.conversation, choose.random() < 0.5
             match choose.randrange(5):
                 case 0:
                     # A client that sends the last turns only, or with another system text.
@@ -183,14 +199,18 @@ async def test_a_walk_over_texts_pictures_and_dropped_turns_shows_no_picture_as_
                     for message in turns[-2 * choose.randrange(1, 3) :]:
                         chat.conversation.add(message)
                 case 1:
-                    assert (await chat.ask("hello")).text.strip() == "You said hello", step
+                    assert (await chat.ask("hello", tools=tools)).text.strip() == "You said hello", step
                 case 2:
                     words = choose.choice(list(shown))
-                    assert (await chat.ask("what is it?", shown[words])).text.strip() == f"It is {words}.", step
+                    assert (
+                        await chat.ask("what is it?", shown[words], tools=tools)
+                    ).text.strip() == f"It is {words}.", step
                 case _:
                     pictures = [each.data for message in conversation.messages for each in message.pictures]
                     if RED_ABOVE_BLUE in pictures:
-                        assert (await chat.ask("still?")).text.strip() == "Still red above, blue below.", step
+                        assert (await chat.ask("still?", tools=tools)).text.strip() == "Still red above, blue below.", (
+                            step
+                        )
 
 
 async def test_a_turn_without_a_new_picture_evaluates_the_new_tokens_only(
@@ -343,8 +363,7 @@ rule
   say The garden is red above, blue below.
 """
     (tmp_path / "garden.png").write_bytes(RED_ABOVE_BLUE)
-    camera = {"name": "camera", "command": sys.executable, "args": ["-m", CAMERA, str(tmp_path / "garden.png")]}
-    server = {"servers": [{**camera, "env": {"PYTHONPATH": str(REPOSITORY)}, "always_allow": ["take_photo"]}]}
+    server = _camera(tmp_path / "garden.png")
     async with asking(seeing_model(tmp_path / "eyes", rules=rules), monkeypatch, sections=server) as chat:
         await chat.app.ready()
         assert (await chat.ask("take a photo")).text.strip() == "The garden is red above, blue below."
@@ -368,8 +387,7 @@ rule
   say Done.
 """
     (tmp_path / "garden.png").write_bytes(bomb_png(*size, bits=1, colour=0))
-    camera = {"name": "camera", "command": sys.executable, "args": ["-m", CAMERA, str(tmp_path / "garden.png")]}
-    server = {"servers": [{**camera, "env": {"PYTHONPATH": str(REPOSITORY)}, "always_allow": ["take_photo"]}]}
+    server = _camera(tmp_path / "garden.png")
     async with asking(seeing_model(tmp_path / "eyes", rules=rules), monkeypatch, sections=server) as chat:
         await chat.app.ready()
         reset_highest()

@@ -19,7 +19,7 @@ from PIL import Image, ImageOps
 
 from rkllm_base.installation import install_command
 from rkllm_mcp.errors import InputRefusedError
-from rkllm_mcp.messages import picture_type
+from rkllm_mcp.messages import PICTURE_FORMATS, UNREAD_PICTURES, picture_type
 
 # Checked before decoding: a pixel takes 4 bytes in most formats, 10 in AVIF and HEIC, and 15 in WebP. A line takes 8 or
 # more in addition, so the sides are limited too.
@@ -27,11 +27,12 @@ MOST_PIXELS = 40_000_000
 LONGEST_SIDE = 20_000
 # CPU time of the process.
 CPU_SECONDS = 20
+_MOST_MEGAPIXELS = MOST_PIXELS // 1_000_000
+_SMALLER = "send a smaller one"
 _MOST_PIXELS_OF = {"WEBP": 12_000_000, "AVIF": 16_000_000, "HEIF": 20_000_000}
 # Pixels that are converted at a time.
 _BAND_PIXELS = 1_000_000
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "AVIF")
-_FORMATS_TEXT = "JPEG, PNG, WebP, AVIF, GIF or BMP"
 # What is sent instead of a picture, by its first bytes.
 _OTHER_FORMATS: tuple[tuple[bytes, str], ...] = (
     (b"<svg", "an SVG drawing"),
@@ -39,8 +40,7 @@ _OTHER_FORMATS: tuple[tuple[bytes, str], ...] = (
     (b"<!DOCTYPE", "a web page or an SVG drawing"),
     (b"<html", "a web page"),
     (b"%PDF", "a PDF document"),
-    (b"II*\0", "a TIFF picture"),
-    (b"MM\0*", "a TIFF picture"),
+    *UNREAD_PICTURES.items(),
     (b"http://", "an address"),
     (b"https://", "an address"),
 )
@@ -66,14 +66,14 @@ def fitted_pixels(data: bytes, width: int, height: int) -> bytes:
         formats = (*FORMATS, "HEIF") if picture_type(data) == "image/heic" and _reads_heic() else FORMATS
         image: Image.Image = Image.open(io.BytesIO(data), formats=formats)
         with image:
-            _require_size(*image.size, _MOST_PIXELS_OF.get(image.format or "", MOST_PIXELS))
+            _require_size(*image.size, image.format or "")
             image.draft("RGB", (2 * width, 2 * height))
             small = _reduce(image, width, height)
             return _on_grey(ImageOps.exif_transpose(small), width, height)
     except (InputRefusedError, MemoryError):
         raise
     except Image.DecompressionBombError:
-        raise _too_large("far more than", MOST_PIXELS) from None
+        raise InputRefusedError(f"the picture has far more than {_MOST_MEGAPIXELS} megapixels; {_SMALLER}") from None
     except Exception as error:  # noqa: BLE001  # Pillow's readers raise errors of any kind for damaged files
         raise InputRefusedError(_problem(data, error)) from None
 
@@ -103,16 +103,18 @@ def _is_cut(data: bytes) -> bool:
     return start > len(data)
 
 
-def _require_size(width: int, height: int, most: int) -> None:
+def _require_size(width: int, height: int, kind: str) -> None:
     if max(width, height) > LONGEST_SIDE:
         sides = f"{width} x {height} pixels, and a side may have {LONGEST_SIDE:,}"
         raise InputRefusedError(f"the picture has {sides}; send a part of it")
+    most = _MOST_PIXELS_OF.get(kind, MOST_PIXELS)
     if width * height > most:
-        raise _too_large(f"{width} x {height} pixels, more than", most)
-
-
-def _too_large(size: str, most: int) -> InputRefusedError:
-    return InputRefusedError(f"the picture has {size} {most // 1_000_000} megapixels; send a smaller one")
+        size = f"{width} x {height} pixels, more than {most // 1_000_000} megapixels"
+        if most < MOST_PIXELS:
+            name = {"HEIF": "HEIC", "WEBP": "WebP"}.get(kind, kind)
+            advice = f"{_SMALLER}, or save it as JPEG or PNG, which may have {_MOST_MEGAPIXELS}"
+            raise InputRefusedError(f"the picture has {size}, the most for {name}; {advice}")
+        raise InputRefusedError(f"the picture has {size}; {_SMALLER}")
 
 
 def _problem(data: bytes, error: Exception) -> str:
@@ -120,15 +122,15 @@ def _problem(data: bytes, error: Exception) -> str:
     other = next((name for start, name in _OTHER_FORMATS if head.lower().startswith(start.lower())), None)
     kind = picture_type(data)
     if kind == "image/heic" and not _reads_heic():
-        return f"it is a HEIC picture, which is read after: {install_command('heic')}; or send {_FORMATS_TEXT}"
+        return f"it is a HEIC picture, which is read after: {install_command('heic')}; or send {PICTURE_FORMATS}"
     if data[4:8] == b"ftyp" and not kind:
         other = "a video, or a picture of another format"
     if other is not None:
-        return f"it is {other}, which is not read as a picture; send {_FORMATS_TEXT}"
+        return f"it is {other}, which is not read as a picture; send {PICTURE_FORMATS}"
     if not data:
-        return f"the picture is empty; send {_FORMATS_TEXT}"
+        return f"the picture is empty; send {PICTURE_FORMATS}"
     if not kind:
-        return f"it is no picture, or it is damaged at its beginning; send {_FORMATS_TEXT}"
+        return f"it is no picture, or it is damaged at its beginning; send {PICTURE_FORMATS}"
     name = kind.removeprefix("image/").upper()
     # Pillow names the object that it could not read.
     reason = "" if type(error).__name__ == "UnidentifiedImageError" else f" ({error})"

@@ -10,8 +10,11 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
+
+from rkllm_mcp.messages import is_picture
 
 # Not an address (me@example.org); a name with blanks is in quotation marks.
 _MENTION = re.compile(r'(?<![\w.+-])@(?:"([^"\n]+)"|(\S+))', re.ASCII)
@@ -21,7 +24,7 @@ _MOST_COMPLETIONS = 200
 # What a terminal pastes for a file that is dropped onto it: in quotation marks, or with escaped blanks.
 _DROPPED = re.compile(r"""(?:'([^'\n]+)'|"([^"\n]+)"|((?:file://|/|~/)(?:\\.|[^\s\\])+))(?:\s+|$)""")
 _ESCAPED = re.compile(r"\\(.)")
-_PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
+_HEAD_BYTES = 32
 
 
 def take_files(text: str, servers: Collection[str]) -> tuple[str, list[str]]:
@@ -49,7 +52,12 @@ def take_dropped(text: str) -> tuple[str, list[str]]:
     while (match := _DROPPED.match(text)) is not None:
         path = match[1] or match[2] or _ESCAPED.sub(r"\1", match[3])
         path = unquote(path.removeprefix("file://")) if path.startswith("file://") else path
-        if not path.lower().endswith(_PICTURES) or not _is_file(path):
+        if not _is_file(path):
+            break
+        head = b""
+        with suppress(OSError), Path(path).expanduser().open("rb") as opened:
+            head = opened.read(_HEAD_BYTES)
+        if not is_picture(head):
             break
         paths.append(path)
         text = text[match.end() :]

@@ -148,7 +148,10 @@ class TerminalRenderer:
         elif event.reason in self._phrases.table("answer.endings"):
             self._terminal.note(self._phrases.table("answer.endings")[event.reason], YELLOW)
         if self._terminal.verbose and self._usages:
-            self._terminal.note(self._phrases.sentence("answer.tokens_read", **tokens_read(self._usages)))
+            tokens = self._usages[-1].picture_tokens
+            pictures = self._phrases.sentence("answer.of_pictures", tokens=tokens) if tokens else ""
+            read = tokens_read(self._usages)
+            self._terminal.note(self._phrases.sentence("answer.tokens_read", **read, pictures=pictures))
         self._usages = []
 
     def _close(self) -> None:

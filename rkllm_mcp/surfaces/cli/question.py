@@ -24,7 +24,7 @@ import anyio.to_thread
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ToolboxError, UsageError
-from rkllm_mcp.messages import Picture, is_picture
+from rkllm_mcp.messages import PICTURE_FORMATS, UNREAD_PICTURES, Picture, is_picture
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.text import Language
 
@@ -184,6 +184,8 @@ def _text_of(data: bytes, name: str, session: Session) -> str:
     """Return the text of some bytes: at once if they are plain UTF-8, else what the reader of documents says."""
     if is_picture(data):
         return _text_in_picture(data, name, session)
+    if kind := next((kind for start, kind in UNREAD_PICTURES.items() if data.startswith(start)), ""):
+        raise UsageError(f"{name or 'standard input'} is {kind}, which is not read; save it as {PICTURE_FORMATS}")
     if b"\0" not in data and not data.startswith(b"%PDF-") and not name.lower().endswith(_MARKED_UP):
         try:
             return data.decode("utf-8-sig")

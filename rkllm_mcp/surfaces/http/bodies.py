@@ -220,7 +220,10 @@ def limit_body(
 
 def _too_large(limit: int) -> HTTPError:
     megabytes = limit / MEBIBYTE
-    message = f"the body is larger than {megabytes:g} MB; send less, or raise body_mb in [service] of the board"
+    message = (
+        f"the body is larger than {megabytes:g} MB, where a picture takes a third more than its file; send less, or "
+        "raise body_mb in [service] of the board"
+    )
     return HTTPError(413, message)
 
 

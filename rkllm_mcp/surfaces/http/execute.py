@@ -84,7 +84,8 @@ def _picture(data: object) -> Picture:
 
 # The first bytes of JPEG, PNG, GIF, BMP, WebP, AVIF and HEIC in base64: what is none is known before it is sent.
 _PICTURE_PATTERN = (
-    "^(/9j/|iVBORw0KGg[opqr][A-Za-z0-9+/]|R0lGOD[dl]h|Qk[0-3][A-Za-z0-9+/]"
+    "^(/9j/|iVBORw0KGg[opqr][A-Za-z0-9+/]|R0lGOD[dl]h"
+    "|Qk[0-3][A-Za-z0-9+/]{15}([AEIMQUYcgkosw048][Mo04]|[BFJNRVZdhlptx159][As8])AAAA"
     "|UklGR[g-v][A-Za-z0-9+/]{4}[BFJNRVZdhlptx159]XRUJQ"
     "|AAAA[A-Za-z0-9+/][GWm2]Z0eXB(hdml[mz]|oZ(Wl[j4tz]|XZ[j4])|t(aWYx|c2Yx)))"
     "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
@@ -360,7 +361,7 @@ async def _earlier_answer(
         turns = (*stored.turns[:-1], replace(answer, ending="interrupted"))
         return service.open_conversations.put(app, app.resume(replace(stored, turns=turns)))
     events = [event_from_dict(event) for event in json.loads(answer.events or "[]")] or [Text(answer.text)]
-    reason = "cancelled" if answer.ending in ("", "interrupted") else answer.ending
+    reason = answer.ending or "interrupted"
     events.append(End(reason, "the answer failed; ask again" if reason == "failed" else None))
     if not body.stream:
         return JSONResponse(_whole_answer(conversation_id, events), headers=headers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -15,8 +16,10 @@ import pytest
 from PIL import Image
 from pillow_heif import register_heif_opener  # pyright: ignore[reportUnknownVariableType]
 
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import InputRefusedError
 from rkllm_mcp.runtime.vision.picture import fitted_pixels
+from tests.support.japanese import is_told
 from tests.support.pictures import BLUE, GREEN, RED, WHITE, saved, stripes
 
 register_heif_opener()
@@ -75,6 +78,7 @@ def sixteen_bits() -> bytes:
         (stripes((RED, BLUE), kind="JPEG", quality=95, subsampling=0), RED, BLUE),
         (stripes((RED, BLUE), kind="WEBP", lossless=True), RED, BLUE),
         (stripes((RED, BLUE), kind="BMP"), RED, BLUE),
+        (stripes((RED, BLUE), kind="MPO"), RED, BLUE),
         (stripes((RED, BLUE), kind="AVIF", quality=100), RED, BLUE),
         (stripes((RED, BLUE), kind="HEIF", quality=-1), RED, BLUE),
         (stripes((RED, BLUE), kind="HEIF", quality=-1).replace(b"heic", b"msf1", 1), RED, BLUE),
@@ -157,8 +161,13 @@ def _bmp(width: int, height: int) -> bytes:
         (_png(7_000, 7_000, bytes(1000)), "7000 x 7000 pixels, more than 40 megapixels"),
         (
             saved(Image.new("RGB", (4000, 3001)), "WEBP", quality=1, method=0),
-            "x 3001 pixels, more than 12 megapixels",
+            "x 3001 pixels, more than 12 megapixels, the most for WebP; send a smaller one, or save it as JPEG or PNG",
         ),
+        (
+            saved(Image.new("RGB", (7296, 5472)), "HEIF", quality=1),
+            "7296 x 5472 pixels, more than 20 megapixels, the most for HEIC; send a smaller one, or save it as JPEG",
+        ),
+        (saved(Image.new("RGB", (9, 9)), "TIFF"), "it is a TIFF picture, which is not read as a picture; send JPEG"),
         (_png(60_000, 60_000, bytes(10_000_000)), "megapixels; send a smaller one"),
         (_png(1, 39_000_000, bytes(39_000_000 * 4)), "1 x 39000000 pixels, and a side may have 20,000"),
         (_png(39_000_000, 1, bytes(1000)), "a side may have 20,000"),
@@ -175,6 +184,8 @@ def test_what_is_not_a_picture_costs_a_sentence_and_little_memory(data: bytes, p
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert part in str(refused.value)
+    # What the library says of a damaged file stays as it is, in brackets.
+    assert is_told(re.sub("（.*）", "", read_catalogue("ja").phrase(str(refused.value))))
     assert peak < 100_000_000
 
 

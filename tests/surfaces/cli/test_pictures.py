@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.support.outcome import run_here
-from tests.support.pictures import BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED_ABOVE_BLUE
+from tests.support.pictures import BLUE, BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED, RED_ABOVE_BLUE, saved, stripes
 from tests.support.seeing_model import seeing_model, without_eyes
 
 
@@ -19,6 +20,8 @@ def place(tmp_path: Path) -> Path:
     for name, data in {"a.png": RED_ABOVE_BLUE, "b b.png": BLUE_ABOVE_RED, "c.png": GREEN_ABOVE_WHITE}.items():
         (tmp_path / name).write_bytes(data)
     (tmp_path / "cut.png").write_bytes(RED_ABOVE_BLUE[:200])
+    # As phones write two pictures in one file.
+    (tmp_path / "d.mpo").write_bytes(stripes((RED, BLUE), kind="MPO"))
     return tmp_path
 
 
@@ -46,10 +49,33 @@ def test_a_question_takes_pictures(place: Path, words: tuple[str, ...], stdin: b
     assert (code, out.strip().removeprefix("◆ ")) == (0, answer)
 
 
+def test_the_cost_of_pictures_is_named_with_what_was_read(place: Path) -> None:
+    words = ("both?", "-f", "c.png", "-f", "b b.png", "-v")
+    assert "; pictures take 32 of the prompt]" in said(place, "run", *words)[2]
+    assert "pictures take" not in said(place, "run", "hello", "-v")[2]
+
+
 def test_a_damaged_picture_is_a_sentence(place: Path) -> None:
     code, out, err = said(place, "run", "what is it?", "-f", "cut.png")
     assert (code, out.strip()) == (1, "")
     assert "the PNG picture is damaged or incomplete" in err
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [(saved(Image.new("RGB", (9, 9)), "TIFF"), "a TIFF picture"), (b"\xff\n" + bytes(50), "a JPEG XL picture")],
+)
+def test_a_picture_of_another_format_is_told_those_of_pictures(place: Path, data: bytes, kind: str) -> None:
+    (place / "x.tif").write_bytes(data)
+    code, out, err = said(place, "run", "what is it?", "-f", "x.tif")
+    assert (code, out.strip()) == (2, "")
+    assert f"x.tif is {kind}, which is not read; save it as JPEG, PNG, WebP, AVIF, GIF or BMP" in err
+
+
+def test_a_text_that_begins_as_a_picture_does_is_a_text(place: Path) -> None:
+    (place / "notes.txt").write_bytes(b"BMW and other makers")
+    code, out, err = said(place, "run", "what is it?", "-f", "notes.txt")
+    assert (code, "BMW and other makers" in out) == (0, True), err
 
 
 @pytest.mark.parametrize("name", ["a.png", "cut.png"])
@@ -82,7 +108,7 @@ def test_pictures_that_are_dropped_onto_the_terminal_go_with_the_question(place:
     lines = (
         f"'{place}/b b.png'",
         "what is it?",
-        f"{place}/a.png and this?",
+        f"{place}/d.mpo and this?",
         f"{place}/c.png {place}/b\\ b.png both?",
         f"file://{place}/b%20b.png",
         "again?",

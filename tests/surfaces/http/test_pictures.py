@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ import openai
 import pytest
 
 from tests.support.picture_apis import APIS, Talk, ollama_client
-from tests.support.pictures import BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED_ABOVE_BLUE
+from tests.support.pictures import BLUE_ABOVE_RED, GREEN_ABOVE_WHITE, RED_ABOVE_BLUE, bomb_png
 from tests.support.seeing_model import seeing_model, without_eyes
 from tests.support.served import Served, served
 
@@ -137,6 +138,24 @@ def test_what_is_not_a_picture_of_a_question_is_refused(service: Served, picture
     assert (status, part in text) == (422, True), text
     status, text = _post_execute(service, {"prompt": {"name": "p"}, "pictures": [RED]})
     assert (status, "pictures need a message" in text) == (422, True), text
+
+
+def test_a_refused_picture_is_told_in_japanese_where_the_page_is(service: Served) -> None:
+    def told(picture: bytes) -> str:
+        body = {"message": "What is it?", "pictures": [base64.b64encode(picture).decode()]}
+        headers = {"Accept-Language": "ja"}
+        response = httpx2.post(f"{service.url}/v1/execute", json=body, headers=headers, timeout=60)
+        if response.status_code != 200:
+            return response.json()["error"]["message"]
+        return json.loads([line for line in response.text.splitlines() if line.startswith("data:")][-1][5:])["error"]
+
+    assert told(b"<svg/>") == (
+        "pictures[0]: 読み込める形式の画像ではありません。"
+        "JPEG、PNG、WebP、AVIF、HEIC、GIF、BMP のどれかで送ってください"
+    )
+    assert told(bomb_png(7000, 7000)) == (
+        "画像が 7000 x 7000 ピクセルで、上限の 40 メガピクセルを超えています。小さくしてから送ってください"
+    )
 
 
 def _post_execute(service: Served, body: dict[str, Any]) -> tuple[int, str]:

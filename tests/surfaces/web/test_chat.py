@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
+from PIL import Image
 
 from tests.support.browser import DESKTOP, PHONE, visiting
 from tests.support.page_service import END, HOLD, USAGE, Json, PageService, call, result, running, text
 from tests.support.page_views import server, tool
-from tests.support.pictures import RED_ABOVE_BLUE
+from tests.support.pictures import RED_ABOVE_BLUE, saved
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -714,12 +716,76 @@ def test_files_become_part_of_the_question_with_their_tokens_shown(browser: Brow
         page.wait_for_selector("#files >> text=8 tokens >> nth=1")
         page.wait_for_selector("#files img[src]")
         page.wait_for_selector("#files >> text=This model cannot read images.")
+        # The question may be about the picture, so it is kept until that is left out.
         visit.ask("Summarise")
+        page.wait_for_selector("#files [role=alert] >> text=Not sent: photo.png cannot go with the question.")
+        visit.await_question("Summarise")
+        assert service.sent("/v1/execute") == []
+        page.get_by_role("button", name="Leave the file out").last.click()
+        page.wait_for_selector("#files [role=alert]", state="detached")
+        page.press("#question", "Control+Enter")
         page.wait_for_selector("text=I do not know.")
         (sent,) = service.sent("/v1/execute")
         read = "notes.txt:\n````\nbuy milk\n````\n\nrules.pdf:\n````\ntwo days\n````\n\nSummarise"
         assert sent["message"] == read
         assert page.locator("#files > *").count() == 0
+
+
+HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + b"\0\0\0\x14ispe\0\0\0\0" + struct.pack(">II", 7296, 5472) + bytes(99)
+
+
+@pytest.mark.parametrize(
+    ("language", "damaged", "large", "kept"),
+    [
+        (
+            "en-US",
+            "This browser cannot read the picture. Save it as JPEG or PNG.",
+            "7,296 × 5,472 pixels are more than 20 megapixels, the most for HEIC",
+            "Not sent: cut.png cannot go with the question.",
+        ),
+        (
+            "ja-JP",
+            "読めない画像です。JPEG か PNG で保存し直してください。",
+            "7,296 × 5,472 ピクセルは HEIC の上限の 20 メガピクセルを超えています",
+            "送っていません。cut.png を質問に付けられません。",
+        ),
+    ],
+)
+def test_a_question_is_not_sent_without_its_picture_and_a_photo_is_one_whatever_its_name_says(
+    browser: Browser, language: str, damaged: str, large: str, kept: str
+) -> None:
+    seeing = PageService(models=[{"id": "eyes", "loaded": True, "capabilities": ["chat", "vision"]}])
+    photos = Image.new("RGB", (64, 48), "red"), Image.new("RGB", (64, 48), "blue")
+    stereo = saved(photos[0], "MPO", save_all=True, append_images=[photos[1]])
+    with running(seeing) as service, visiting(browser, service.url, PHONE, locale=language) as visit:
+        page = visit.page
+
+        def add(name: str, data: bytes, kind: str = "") -> None:
+            page.click("#attach")
+            with page.expect_file_chooser() as chooser:
+                page.get_by_role("menuitem").first.click()
+            chooser.value.set_files([{"name": name, "mimeType": kind, "buffer": data}])
+
+        add("cut.png", RED_ABOVE_BLUE[:60], "image/png")
+        page.wait_for_selector(f"#files >> text={damaged}")
+        visit.ask("x")
+        page.wait_for_selector(f"#files [role=alert] >> text={kept}")
+        visit.await_question("x")
+        page.locator("#files .file button").click()
+        add("large.heic", HEIC)
+        page.wait_for_selector(f"#files >> text={large}")
+        page.locator("#files .file button").click()
+        # A phone's photo in depth, and a text that begins as BMP does.
+        add("photo.mpo", stereo)
+        page.wait_for_selector("#files img[src]")
+        add("notes", b"BMW and other makers, as a text without an ending")
+        page.wait_for_function("document.querySelectorAll('#files .file').length === 2")
+        page.wait_for_selector("#files .refused", state="detached")
+        page.press("#question", "Control+Enter")
+        page.wait_for_selector("text=I do not know.")
+        (sent,) = service.sent("/v1/execute")
+        assert len(sent["pictures"]) == 1
+        assert "BMW and other makers" in sent["message"]
 
 
 def test_content_that_does_not_fit_has_choices_with_the_cost_of_each(browser: Browser) -> None:

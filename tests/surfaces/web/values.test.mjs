@@ -8,7 +8,7 @@ import { fieldsOf, read } from "../../../rkllm_mcp/surfaces/web/js/forms/schema.
 import { bestLanguage } from "../../../rkllm_mcp/surfaces/web/js/i18n.js";
 import en from "../../../rkllm_mcp/surfaces/web/js/phrases.en.js";
 import ja from "../../../rkllm_mcp/surfaces/web/js/phrases.ja.js";
-import { isTooLarge, sizeOf } from "../../../rkllm_mcp/surfaces/web/js/chat/picture_size.js";
+import { isPicture, isTooLarge, MOST_MEGAPIXELS_OF_HEIC, sizeOf } from "../../../rkllm_mcp/surfaces/web/js/chat/picture_size.js";
 import { addressOf, codeOf, conversationOf } from "../../../rkllm_mcp/surfaces/web/js/router.js";
 import { secondsOf } from "../../../rkllm_mcp/surfaces/web/js/time.js";
 import { pieces } from "../../../rkllm_mcp/surfaces/web/js/words.js";
@@ -191,7 +191,8 @@ test("the size of a picture is read from its head", () => {
   for (const data of [
     head([0x89], letters("PNG\r\n\x1a\n"), [0, 0, 0, 13], letters("IHDR"), [0, 0, 1, 44], [0, 0, 0, 200]),
     head(letters("GIF89a"), [44, 1, 200, 0]),
-    head(letters("BM"), Array(16).fill(0), [44, 1, 0, 0], [56, 255, 255, 255]),
+    head(letters("BM"), Array(12).fill(0), [40, 0, 0, 0], [44, 1, 0, 0], [56, 255, 255, 255]),
+    head(letters("BM"), Array(12).fill(0), [12, 0, 0, 0], [44, 1, 200, 0]),
     head(letters("RIFF"), Array(4).fill(0), letters("WEBPVP8X"), Array(8).fill(0), [43, 1, 0, 199, 0, 0]),
     head(letters("RIFF"), Array(4).fill(0), letters("WEBPVP8L"), Array(4).fill(0), [0x2f, 43, 193, 49, 0]),
     head(letters("RIFF"), Array(4).fill(0), letters("WEBPVP8 "), Array(10).fill(0), [44, 1, 200, 0]),
@@ -199,7 +200,7 @@ test("the size of a picture is read from its head", () => {
     head(Array(4).fill(0), letters("ftypavif"), Array(30).fill(0), letters("ispe"), Array(4).fill(0), [0, 0, 1, 44, 0, 0, 0, 200]),
   ])
     assert.deepEqual(sizeOf(data), size);
-  for (const other of [head(letters("<svg")), head([0xff, 0xd8, 1, 2]), new DataView(new ArrayBuffer(3))])
+  for (const other of [head(letters("<svg")), head(letters("BMW and others, a text")), head([0xff, 0xd8, 1, 2]), new DataView(new ArrayBuffer(3))])
     assert.equal(sizeOf(other), null);
   for (const [width, height, isLarge] of [
     [20_000, 2000, false],
@@ -208,6 +209,14 @@ test("the size of a picture is read from its head", () => {
     [8000, 5001, true],
   ])
     assert.equal(isTooLarge({ width, height }), isLarge);
+  assert.equal(isTooLarge({ width: 7296, height: 5472 }, MOST_MEGAPIXELS_OF_HEIC), true);
+  for (const [data, isOne] of [
+    [head([0xff, 0xd8, 0xff, 0xe1, 0xff, 0xff]), true],
+    [head(Array(4).fill(0), letters("ftypheic")), true],
+    [head(Array(4).fill(0), letters("ftypmp42")), false],
+    [head(letters("BMW and others, a text")), false],
+  ])
+    assert.equal(isPicture(data), isOne);
 });
 
 test("each word of a search is marked where it stands, and its signs mean nothing", () => {

@@ -75,7 +75,7 @@ const desk = new Desk({
 const options = new QuestionOptions();
 const composer = new Composer({
   send: (text) => {
-    if (files.isReading) return false;
+    if (files.isReading || files.block()) return false;
     const isTaken = ask({ message: files.with(text), pictures: files.pictures });
     if (isTaken) files.spent();
     return isTaken;

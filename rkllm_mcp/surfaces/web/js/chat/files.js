@@ -16,6 +16,7 @@ import { byId, fill, h, icon } from "../dom.js";
 import { labelled, say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { announce } from "./announcer.js";
+import { isPicture } from "./picture_size.js";
 import { image, MOST_PICTURES, PictureRefused } from "./pictures.js";
 
 // A paste that would take this part of the window becomes a file; the characters are what a token has at the least.
@@ -30,8 +31,7 @@ const MOST_FILES = 500;
 const MARGIN = 0.97;
 // The browser reads these by itself.
 const PLAIN = /^text\/|\/(json|xml|x-yaml|yaml|toml|javascript|x-sh)$|\+(json|xml)$/;
-// Their type is not known to every system.
-const PHOTO_NAMES = /\.(heic|heif|avif)$/i;
+const HEAD_BYTES = 262_144;
 const PLAIN_NAMES = /\.(txt|md|csv|tsv|json|ya?ml|toml|ini|log|py|js|ts|c|h|cpp|rs|go|java|sh|sql|css|diff)$/i;
 
 export class Files {
@@ -43,6 +43,8 @@ export class Files {
   #window = 4096;
   #room = 4096;
   #pictureTokens = 0;
+  // A question was not sent, because one of them cannot go with it.
+  #isBlocking = false;
 
   /**
    * @param {{write: (text: string) => void, store: (file: File) => Promise<unknown>, folder: (files: File[]) => void,
@@ -125,6 +127,17 @@ export class Files {
       text ? `${name}:\n\`\`\`\`\n${text.trim()}\n\`\`\`\`` : reference,
     );
     return [...parts.filter(Boolean), message].join("\n\n");
+  }
+
+  /**
+   * Keep a question back when one of them cannot go with it, and say so: it may be about that one.
+   *
+   * @returns {boolean} whether one cannot
+   */
+  block() {
+    this.#isBlocking = true;
+    this.#show();
+    return this.#isBlocking;
   }
 
   /** They went with a question. */
@@ -225,9 +238,11 @@ export class Files {
    */
   async #read(file) {
     if (file.size > LARGEST) return { problem: t("file.large") };
-    if (file.type.startsWith("image/") || PHOTO_NAMES.test(file.name)) {
+    // The type of a photo is not known to every system (HEIC, MPO).
+    const head = new DataView(await file.slice(0, HEAD_BYTES).arrayBuffer());
+    if (file.type.startsWith("image/") || isPicture(head)) {
       const { readPicture } = await import("./photo.js");
-      const picture = await readPicture(file);
+      const picture = await readPicture(file, head);
       const isOneMore = this.#files.filter((entry) => entry.picture).length >= MOST_PICTURES;
       return isOneMore ? { problem: t("picture.many", { n: MOST_PICTURES }) } : { picture };
     }
@@ -264,9 +279,12 @@ export class Files {
     const { sees, other, board, isHere } = this.#actions.eyes();
     const values = { name: other, board };
     const isBlind = !sees && this.#files.some(({ picture }) => picture);
+    const refused = this.#files.find((entry) => this.#problemOf(entry));
+    this.#isBlocking &&= refused !== undefined;
     fill(
       this.#place,
       this.#files.map((entry) => this.#chip(entry)),
+      this.#isBlocking && h("p", { class: "error", role: "alert" }, say("file.blocks", { name: refused?.name ?? "" })),
       isBlind &&
         other &&
         isHere &&

@@ -6,13 +6,29 @@
 
 // Of a file whose parts come in any order.
 const HEAD_BYTES = 262_144;
-// As on the board.
-const MOST_PIXELS = 40_000_000;
+// As on the board, which decodes HEIC with more memory.
+export const MOST_MEGAPIXELS = 40;
+export const MOST_MEGAPIXELS_OF_HEIC = 20;
+const MEGAPIXEL = 1_000_000;
 const LONGEST_SIDE = 20_000;
+// Lengths of the second header of BMP files; a text may begin with BM as well.
+const BMP_HEADERS = [40, 52, 56, 64, 108, 124];
 
-/** @param {Size} size */
-export function isTooLarge({ width, height }) {
-  return width * height > MOST_PIXELS || Math.max(width, height) > LONGEST_SIDE;
+/**
+ * @param {Size} size
+ * @param {number} [most] megapixels
+ */
+export function isTooLarge({ width, height }, most = MOST_MEGAPIXELS) {
+  return width * height > most * MEGAPIXEL || Math.max(width, height) > LONGEST_SIDE;
+}
+
+/**
+ * Whether it begins like a picture, whatever its name says.
+ *
+ * @param {DataView} head
+ */
+export function isPicture(head) {
+  return isHeic(head) || sizeOf(head) !== null || (head.byteLength >= 30 && head.getUint32(0) >>> 8 === 0xffd8ff);
 }
 
 /**
@@ -35,6 +51,9 @@ export function sizeOf(head) {
   const start = end >= 30 ? head.getUint32(0) : 0;
   if (start === 0x89504e47) return { width: head.getUint32(16), height: head.getUint32(20) };
   if (start === 0x47494638) return { width: head.getUint16(6, true), height: head.getUint16(8, true) };
+  if (start >>> 16 === 0x424d && head.getUint32(14, true) === 12)
+    return { width: head.getUint16(18, true), height: head.getUint16(20, true) };
+  if (start >>> 16 === 0x424d && !BMP_HEADERS.includes(head.getUint32(14, true))) return null;
   if (start >>> 16 === 0x424d) return { width: head.getInt32(18, true), height: Math.abs(head.getInt32(22, true)) };
   if (start === 0x52494646 && head.getUint32(8) === 0x57454250) return webpSize(head);
   if (end >= 30 && head.getUint32(4) === 0x66747970) return heifSize(head);
