@@ -13,6 +13,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import anyio
 import anyio.lowlevel
@@ -118,6 +119,8 @@ class Answer:
         own_steps = (None if language == "en" else _Translation(read_catalogue(language)), markup, self._usage, record)
         self._steps: list[Step] = [*(step for step in own_steps if step is not None), *steps]
         self._is_ending = self._is_saved = False
+        # The reason of its ``End`` if its scope is cancelled.
+        self.cancelled_as: Literal["cancelled", "interrupted"] = "cancelled"
         # Called when no more events follow, also if the caller was cancelled.
         self.on_close: Callable[[], None] | None = None
 
@@ -176,10 +179,10 @@ class Answer:
             finally:
                 self._usage.close()
                 if not self._is_saved:
-                    await self._save("cancelled")
+                    await self._save(self.cancelled_as)
                 self._on_end()
                 self.done.set()
-            self.feed(((self.end if self._is_ending else None) or End("cancelled"),))
+            self.feed(((self.end if self._is_ending else None) or End(self.cancelled_as),))
         finally:
             if self.on_close is not None:
                 self.on_close()
@@ -247,7 +250,9 @@ class OpenAnswers:
             await self._idle.wait()
 
     def close(self) -> None:
-        """Cancel every answer and take no more."""
+        """Cancel every answer, whose last event is ``End("interrupted")``, and take no more."""
         self._is_closed = True
         for answer in self._by_conversation.values():
+            if not answer.scope.cancel_called:
+                answer.cancelled_as = "interrupted"
             answer.scope.cancel()

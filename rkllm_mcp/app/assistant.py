@@ -301,7 +301,7 @@ class App:
                     if isinstance(event, End):
                         return
             # The assistant was closed, which cancelled the task before it could feed an End.
-            yield End("cancelled")
+            yield End("interrupted")
         finally:
             queue.close()
             answer.scope.cancel()

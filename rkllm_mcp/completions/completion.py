@@ -124,7 +124,11 @@ class _CacheStep(Step):
                 self._text.append(event.text)
             elif isinstance(event, ToolCallDetected) and not self._request.host_tools:
                 self._calls.append(ToolCall(event.id, event.name, event.arguments))
-            elif isinstance(event, End) and event.reason not in {"failed", "cancelled"} and not self._continues:
+            elif (
+                isinstance(event, End)
+                and event.reason not in {"failed", "cancelled", "interrupted"}
+                and not self._continues
+            ):
                 self._is_cached = True
                 answer = Message("assistant", "".join(self._text), calls=tuple(self._calls))
                 self._cache.keep(self._branch, answer, asked_at=self._question_end())

@@ -195,6 +195,9 @@ _SENTENCES: Mapping[int, tuple[str, str]] = {
 def _sentence(problem: ServiceProblem, service: RemoteSettings) -> tuple[str, str]:
     """Return the problem and the remedy."""
     status, section = problem.status, service.section
+    if problem.code == "no_board":
+        # Our own proxy of several boards.
+        return "has no board that can answer now", "ask again in a moment"
     if 300 <= status < 400:
         fault = f"redirects requests to {problem.location or 'another address'}"
         return fault, f"set {section}.base_url to that address if you trust it"

@@ -6,7 +6,9 @@ import json
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from statistics import median
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -18,7 +20,7 @@ from rkllm_base.answers import Answer, AnswerLimits, AnswerRefusedError, fetch, 
 from rkllm_mcp.config.sections import BoardSection, Config
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import as_list, as_mapping
-from rkllm_mcp.surfaces.invitations import NONCE_BYTES, JoinKeys, board_header
+from rkllm_mcp.surfaces.invitations import FRESH_S, NONCE_BYTES, JoinKeys, board_header
 
 # A board that takes longer to say how it is has lost its power or its network.
 _STATUS_LIMITS = AnswerLimits(total_s=5.0, size_bytes=256 * 1024)
@@ -126,7 +128,13 @@ async def _board_status(name: str, board: BoardSection, headers: Mapping[str, st
             state += f" ({delay.entries} changes wait for the database, {delay.seconds:.0f} s)"
         if not shown.is_success:
             if not board.key and secret is not None:
-                state += " (it has another boards_secret, or its clock is wrong; 'rkllm-mcp boards join' there)"
+                ahead = _seconds_ahead(shown, answered_at)
+                reason = "it has another boards_secret; 'rkllm-mcp boards join' there"
+                if abs(ahead) > FRESH_S:
+                    # Proofs of the secret are good for ten minutes.
+                    differs = f"{duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} this machine's"
+                    reason = f"its clock is {differs}; 'timedatectl' on both shows which is wrong"
+                state += f" ({reason})"
             elif not board.key and not board.is_private:
                 state += f" (set key in the [[boards]] entry of {name}: the caller's does not go over plain HTTP)"
             return BoardStatus(name, board.address, True, state)
@@ -142,6 +150,13 @@ async def _board_status(name: str, board: BoardSection, headers: Mapping[str, st
         return BoardStatus(name, board.address, False, f"not reachable ({str(error) or type(error).__name__})")
     except AnswerRefusedError as error:
         return BoardStatus(name, board.address, False, f"unreadable: {error}")
+
+
+def _seconds_ahead(answer: Answer, answered_at: float) -> float:
+    """Return how far the clock of what answered is ahead of ours, by its ``Date``; 0 without one."""
+    with suppress(TypeError, ValueError):
+        return parsedate_to_datetime(answer.headers.get("date", "")).timestamp() - answered_at
+    return 0.0
 
 
 def differences(statuses: Sequence[BoardStatus]) -> list[tuple[str, str, str]]:

@@ -127,8 +127,8 @@ async def _is_allowed(approve: ApproveCallAsync, call: Approval) -> bool:
 
 
 def _check(end: End) -> None:
-    """Raise the error of an answer that failed or was cancelled."""
-    if end.reason in ("failed", "cancelled"):
+    """Raise the error of an answer that failed, was cancelled or broken off."""
+    if end.reason in ("failed", "cancelled", "interrupted"):
         if isinstance(end.cause, RkllmMcpError):
             raise end.cause
         raise GenerationError(end.error or "the answer was cancelled; ask again") from end.cause

@@ -130,7 +130,7 @@ async def test_closing_ends_an_answer_under_way_for_its_reader(tmp_path: Path) -
     async with anyio.create_task_group() as readers, running(make_demo(tmp_path, []), RKLLM_EMULATOR_SPEED="") as app:
         readers.start_soon(read, app)
         await has_begun.wait()
-    assert seen[-1] == End("cancelled")
+    assert seen[-1] == End("interrupted")
     assert own_processes() == set()
     with pytest.raises(UsageError, match="this assistant is closed"):
         await reply_of(app, "Hello")
@@ -140,7 +140,7 @@ async def test_closing_does_not_wait_for_a_reader_who_stalls(tmp_path: Path) -> 
     async with running(make_demo(tmp_path, []), RKLLM_EMULATOR_SPEED="") as app:
         stream = app.reply(app.new_conversation(), "Hello")
         await anext(stream)
-    assert [event async for event in stream][-1] == End("cancelled")
+    assert [event async for event in stream][-1] == End("interrupted")
 
 
 async def test_an_answer_that_is_pushed_is_over_when_its_end_comes(tmp_path: Path) -> None:
@@ -195,7 +195,8 @@ async def test_an_answer_that_is_pushed_ends_with_its_cancellation(tmp_path: Pat
             assert not app.answers.is_making(conversation.id)
             assert (await reply_of(app, "こんにちは", conversation))[-1] == End("answered")
     ends = [event for event in seen if isinstance(event, End)]
-    assert ends == ([] if how == "leave" else [End("cancelled")])
+    reason = "interrupted" if how == "close" else "cancelled"
+    assert ends == ([] if how == "leave" else [End(reason)])
     assert own_processes() == set()
 
 

@@ -108,6 +108,7 @@ class PageService:
     Args:
         answers: the events of each answer, by the question; ``END`` is added where it is missing.
         refusals: for one question after the other, an error to answer with: status, body and headers.
+        codes: those of the refusals, in their order.
         key: what has to come as a bearer; empty when nothing has to.
         storage: why nothing is stored; empty when all is well.
         titles: whether the board writes titles of conversations.
@@ -126,6 +127,7 @@ class PageService:
 
     answers: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
     refusals: list[tuple[int, str, dict[str, str]]] = field(default_factory=list[tuple[int, str, dict[str, str]]])
+    codes: list[str] = field(default_factory=list[str])
     key: str = ""
     storage: str = ""
     titles: bool = False
@@ -200,11 +202,14 @@ class PageService:
         body = await request.json()
         if self.refusals:
             status, message, headers = self.refusals.pop(0)
-            return _problem(status, message, headers)
+            return _problem(status, message, headers, code=self.codes.pop(0) if self.codes else None)
         if body.get("conversation") and body["conversation"] not in self.conversations:
             return _problem(404, "there is no such conversation here", param="conversation")
         name = body.get("conversation") or f"c{len(self.conversations) + 1}"
-        asked = "continue" if body.get("continue") else body.get("message") or body["prompt"]["name"]
+        asked = "continue" if body.get("continue") else body.get("message") or body.get("prompt", {}).get("name", "")
+        if body.get("again"):
+            asked = self.conversations[name]["messages"][-2]["text"]
+            del self.conversations[name]["messages"][-2:]
         stored = self.conversations.setdefault(name, _conversation(name, asked))
         versions = 1
         if body.get("continue"):
@@ -238,7 +243,7 @@ class PageService:
                 if event["kind"] == "text":
                     said += event["text"]
                     await asyncio.sleep(self.pace_s)
-                if event["kind"] == "end" and event["reason"] == "answered":
+                if event["kind"] == "end" and event["reason"] in ("answered", "interrupted"):
                     answer: Json = {
                         "role": "assistant",
                         "text": said,
@@ -246,7 +251,7 @@ class PageService:
                         "created": 1100.0,
                         "events": shown,
                     }
-                    stored["messages"].append({**answer, "version": 1, "versions": 1, "ending": "answered"})
+                    stored["messages"].append({**answer, "version": 1, "versions": 1, "ending": event["reason"]})
                 elif event["kind"] not in ("status", "queued", "prefill", "tool_progress", "approval"):
                     shown.append(event)
                 yield _record(event)

@@ -164,6 +164,7 @@ EXIT_CODES: dict[EndReason, int] = {
     "round_limit": EXIT_DONE,
     "token_limit": EXIT_DONE,
     "cancelled": EXIT_INTERRUPTED,
+    "interrupted": EXIT_ANSWER_FAILED,
     "failed": EXIT_ANSWER_FAILED,
 }
 # The exit code of a command that a signal ended is greater.

@@ -14,6 +14,7 @@ from anyio import to_thread
 from pydantic import Field
 from starlette.requests import Request
 
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.completions import api
 from rkllm_mcp.config.editing import set_boards, set_value
 from rkllm_mcp.config.loading import read_file
@@ -27,6 +28,7 @@ from rkllm_mcp.surfaces.http.owner import check_own
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import OWNER, ServiceState, caller_headers, service_of
 from rkllm_mcp.surfaces.invitations import FRESH_S, JoinKeys, WrongCodeError, join_message, new_boards_secret
+from rkllm_mcp.text import language_of_header
 
 
 class BoardOfSeveral(DocumentedModel):
@@ -60,7 +62,10 @@ async def all_boards(request: Request) -> dict[str, Any]:
     if not config.boards:
         return {"boards": []}
     statuses = await board_statuses(named_boards(config), caller_headers(request), config.service.boards_secret)
-    return {"boards": [asdict(status) for status in statuses]}
+    phrase = read_catalogue(language_of_header(request.headers.get("accept-language", "")) or "en").phrase
+    # For one that is away the page has a word of its own.
+    states = (each.state if each.state.startswith("not reachable") else phrase(each.state) for each in statuses)
+    return {"boards": [{**asdict(each), "state": state} for each, state in zip(statuses, states, strict=True)]}
 
 
 class Invitation(DocumentedModel):

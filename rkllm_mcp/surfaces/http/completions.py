@@ -490,7 +490,7 @@ async def _make_reply(
 
 
 def _check_end(end: End) -> None:
-    if end.reason == "cancelled":
+    if end.reason in ("cancelled", "interrupted"):
         raise HTTPError(503, "the answer was stopped; ask again in a moment", retry_after_s=RETRY_AFTER_S)
     if end.reason == "failed":
         raise (

@@ -122,6 +122,8 @@ def _result(events: EventList, conversation_id: str) -> RunResult:
     finished = (event for event in events.events if isinstance(event, ToolFinished))
     if refused := dict.fromkeys(event.name for event in finished if event.ruling in ("refused", "never")):
         return RunResult("needs_yes", ", ".join(refused), conversation_id)
+    if end.reason == "interrupted":
+        return RunResult("interrupted", "", conversation_id)
     if end.reason in ("failed", "cancelled"):
         return RunResult("failed", end.error or end.reason, conversation_id)
     return RunResult("answered", text, conversation_id)

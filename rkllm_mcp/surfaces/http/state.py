@@ -354,7 +354,7 @@ class ServiceState:
         self.tenants.scheduler.close()
 
     def stop_answers(self) -> None:
-        """Stop the running answers; their streams end with ``cancelled``."""
+        """Stop the running answers; their streams end with ``interrupted``."""
         for tenant in self.tenants.by_name.values():
             tenant.app.close()
 

@@ -9,9 +9,11 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -174,9 +176,9 @@ class _Named(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def named(name: str) -> Generator[str, None, None]:
+def named(name: str, handler: type[_Named] = _Named) -> Generator[str, None, None]:
     """A server that answers with its name; its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Named,), {"name": name})) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (handler,), {"name": name})) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -310,6 +312,20 @@ def test_a_request_goes_to_another_model_if_it_is_too_long_or_its_own_is_away(tm
         assert client.get("/v1/queue").json() == client.get("/v1/queue?model=qwen3-vl-2b").json() == {"waiting": 0}
 
 
+def test_without_any_board_the_proxy_says_so_by_a_code_of_its_own() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with proxied(configured([{"address": address}])) as client:
+        answer = client.post("/v1/execute", json={"message": "x"})
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+    assert answer.json()["error"] == {
+        "message": "no board can answer now; ask again in a moment",
+        "type": "server_error",
+        "param": None,
+        "code": "no_board",
+    }
+
+
 FORGED = {"X-Fallback-Model": "qwen3-4b"}
 
 
@@ -369,3 +385,33 @@ async def test_a_program_that_is_not_a_board_and_an_address_that_nobody_has_are_
     assert states[0] == (False, "unreadable: model: Field required")
     assert states[1][0] is False
     assert states[1][1].startswith("not reachable (")
+
+
+class _Refusing(_Named):
+    """A board that takes questions and does not know the other boards; ``name`` is its date."""
+
+    def do_GET(self) -> None:
+        self.send_response_only(200 if self.path == "/readyz" else 401)
+        self.send_header("Date", self.name)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("ahead_s", "reason"),
+    [
+        (2.0, "it has another boards_secret; 'rkllm-mcp boards join' there"),
+        (259_230.0, "its clock is 3 d ahead of this machine's; 'timedatectl' on both shows which is wrong"),
+        (-7230.0, "its clock is 2 h behind this machine's; 'timedatectl' on both shows which is wrong"),
+    ],
+)
+async def test_a_board_that_does_not_know_the_others_by_its_clock_is_told_from_one_with_another_secret(
+    ahead_s: float, reason: str
+) -> None:
+    date = formatdate(time.time() + ahead_s, usegmt=True)
+    with named(date, _Refusing) as address:
+        [status] = await board_statuses({"a": BoardSection(address=address)}, {}, "secret")
+    assert status.is_ready
+    assert re.sub(r" \d+ (?:min|s)\b", "", status.state) == f"ready ({reason})"

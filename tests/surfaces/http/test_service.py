@@ -166,6 +166,27 @@ def test_answers_that_take_too_long_then_are_ended_and_their_readers_notified(de
         assert said == ["Stopping after 1 answer; again to stop at once"]
 
 
+def test_an_answer_that_ends_with_its_service_is_broken_off_and_begun_anew_by_the_next(demo: Demo) -> None:
+    rewrite(demo.config, "drain_s = 60", "drain_s = 0.2")
+    with started(demo) as it:
+        with httpx2.stream("POST", f"{it.url}/v1/execute", json={"message": "for ever"}, timeout=120) as answer:
+            name = answer.headers["x-conversation-id"]
+            lines = (line for line in answer.iter_lines() if line.startswith("data: "))
+            assert "text" in next(line for line in lines if '"kind": "text"' in line or '"kind":"text"' in line)
+            it.process.send_signal(signal.SIGTERM)
+            *_, last = lines
+        assert json.loads(last.removeprefix("data: ")) == {"kind": "end", "reason": "interrupted", "error": None}
+        assert it.process.wait(60) == 0
+    with started(demo) as it:
+        stored = it.get(f"/v1/conversations/{name}").json()["messages"]
+        assert [message["ending"] for message in stored] == ["", "interrupted"]
+        assert ENDLESS.startswith(stored[1]["text"].strip())
+        body = {"conversation": name, "again": True}
+        with httpx2.stream("POST", f"{it.url}/v1/execute", json=body, timeout=120) as answer:
+            assert answer.status_code == 200
+            assert any('"text"' in line for line in answer.iter_lines() if line.startswith("data: "))
+
+
 def test_terminated_twice_it_does_not_wait(demo: Demo) -> None:
     with started(demo) as it:
         children = descendants(it.process.pid)

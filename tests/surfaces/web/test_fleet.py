@@ -16,12 +16,19 @@ LARGE: Json = {"id": "qwen3-4b", "loaded": True, "capabilities": ["chat"], "boar
 EYE: Json = {"id": "qwen3-vl-2b", "loaded": True, "capabilities": ["chat", "vision"], "board": "eye"}
 
 
-# Where the button of the model and its text begin.
-LEFT = """name => {
+# Where the button of the model and its text begin, whether the board's name is whole, and where the window ends.
+HEADER = """() => {
   const button = document.querySelector("#model"), text = document.createRange();
-  button.textContent = name;
+  const place = button.querySelector(".place");
   text.selectNodeContents(button);
-  return { button: button.getBoundingClientRect().left, text: text.getBoundingClientRect().left };
+  const { right } = document.querySelector("#emulated").getBoundingClientRect();
+  return {
+    button: button.getBoundingClientRect().left,
+    text: text.getBoundingClientRect().left,
+    isWhole: place.scrollWidth <= place.clientWidth && place.getBoundingClientRect().right <= right,
+    isCut: button.firstChild.scrollWidth > button.firstChild.clientWidth,
+    isInside: right <= innerWidth,
+  };
 }"""
 
 
@@ -124,7 +131,7 @@ def test_a_panel_names_its_board_where_each_board_has_its_own(browser: Browser) 
             assert visit.page.is_hidden(".panel-board")
 
 
-def test_a_phone_shows_the_beginning_of_a_long_model_and_the_board_panel_says_who_is_away_in_japanese(
+def test_a_phone_shows_a_long_model_with_its_whole_board_and_the_board_panel_says_who_is_away_in_japanese(
     browser: Browser,
 ) -> None:
     away: Json = {
@@ -135,9 +142,15 @@ def test_a_phone_shows_the_beginning_of_a_long_model_and_the_board_panel_says_wh
         "address": "192.168.1.13:8080",
     }
     listed = [{**away, "name": "eye", "state": "not reachable (All connection attempts failed)"}]
-    with running(fleet()) as service, visiting(browser, service.url, PHONE, locale="ja-JP") as visit:
-        left = visit.page.evaluate(LEFT, "a-model-with-a-name-that-is-longer-than-a-phone · board1")
-        assert left["text"] >= left["button"]
+    service = fleet()
+    service.models = [{**OWN, "id": "a-model-with-a-name-that-is-longer-than-a-phone"}, LARGE]
+    service.several |= {"model": service.models[0]["id"], "emulated": True}
+    with running(service), visiting(browser, service.url, PHONE, locale="ja-JP") as visit:
+        visit.page.wait_for_selector("#model .place >> text=board1")
+        visit.page.wait_for_selector("#emulated")
+        header = visit.page.evaluate(HEADER)
+        assert header["text"] >= header["button"]
+        assert (header["isWhole"], header["isCut"], header["isInside"]) == (True, True, True)
         visit.page.route("**/v1/boards", lambda route: route.fulfill(json={"boards": listed}))
         visit.open_panel("board")
         visit.page.wait_for_selector("#panel-content dd >> text=/^接続できません$/")

@@ -163,6 +163,48 @@ def test_a_board_that_starts_again_is_found_and_the_page_says_no_longer_that_it_
         assert said == ["No connection to the board. The page keeps trying.", "The board is there again."]
 
 
+@pytest.mark.parametrize(
+    ("language", "broken", "again"),
+    [
+        ("en-US", "This answer was broken off: the board stopped in the middle of it.", "Ask again"),
+        ("ja-JP", "ボードが途中で停止したため、この回答は途切れました。", "もう一度尋ねる"),
+    ],
+)
+def test_an_answer_that_ends_with_its_board_is_broken_off_and_not_stopped_by_the_person(
+    browser: Browser, language: str, broken: str, again: str
+) -> None:
+    end: Json = {"kind": "end", "reason": "interrupted", "error": None}
+    service = PageService({"x": [text("Half of it"), end]})
+    with running(service), visiting(browser, service.url, locale=language) as visit:
+        said = visit.answered("x")
+        assert broken in said
+        assert visit.page.locator("text=/Stopped|中止/").count() == 0
+        service.answers["x"] = [text("All of it.")]
+        visit.page.locator(".thread > .notice button", has_text=again).click()
+        visit.page.wait_for_selector("text=All of it.")
+        assert [body.get("again", False) for body in service.sent("/v1/execute")] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("language", "sentences"),
+    [
+        ("en-US", ("None of the boards can answer now.", "The board was lost before it had answered.")),
+        ("ja-JP", ("今、回答できるボードがありません。", "回答の前にボードとの接続が失われました。")),
+    ],
+)
+def test_what_the_proxy_of_several_boards_says_is_a_sentence_in_the_persons_language(
+    browser: Browser, language: str, sentences: tuple[str, str]
+) -> None:
+    no_headers: dict[str, str] = {}
+    refusals = [(503, "no board can answer now", no_headers), (502, "the board was lost", no_headers)]
+    service = PageService({"x": [text("Here.")]}, refusals=refusals, codes=["no_board", "board_lost"])
+    with running(service), visiting(browser, service.url, locale=language) as visit:
+        for sentence in sentences:
+            visit.ask("x")
+            visit.page.wait_for_selector(f".error-notice >> text={sentence}")
+            assert visit.page.locator("text=/the model|モデルを読み込み/").count() == 0
+
+
 def test_a_question_that_the_board_never_had_is_still_there_when_the_page_is_left_and_loaded_again(
     browser: Browser,
 ) -> None:

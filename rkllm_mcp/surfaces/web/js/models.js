@@ -6,7 +6,7 @@
  */
 import { api } from "./access.js";
 import { announce } from "./chat/announcer.js";
-import { byId } from "./dom.js";
+import { byId, h } from "./dom.js";
 import { say, t } from "./i18n.js";
 import { openMenu } from "./menu.js";
 import { prefer, preference } from "./preferences.js";
@@ -85,8 +85,9 @@ export class ModelPicker {
   #label() {
     const { model, board } = this.#me;
     const next = this.#chosen ?? this.#first;
-    const named = next ? [next.id, next.board || board] : [model, board];
-    this.#button.textContent = named.filter(Boolean).join(" · ");
+    const [name, place] = next ? [next.id, next.board || board] : [model, board];
+    // Of a line that is too long the model's name is cut, and the board's stays.
+    this.#button.replaceChildren(h("span", {}, name), ...(place ? [h("span", { class: "place" }, ` · ${place}`)] : []));
   }
 
   /**

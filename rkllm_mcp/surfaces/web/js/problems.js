@@ -14,6 +14,14 @@ const ADVICE = {
   503: "problem.loading",
 };
 
+/** @type {Record<string, string>} the last three are of the proxy of several boards */
+const BY_CODE = {
+  answer_under_way: "problem.under_way",
+  no_board: "problem.no_board",
+  board_lost: "problem.board_lost",
+  timeout: "problem.board_timeout",
+};
+
 /**
  * @param {unknown} error
  * @returns {string}
@@ -38,7 +46,7 @@ export function sentenceOf(error) {
 function ownWords({ status, code, param }) {
   if (status === 401) return "problem.key";
   if (status === 404 && param === "conversation") return "problem.conversation";
-  return code === "answer_under_way" ? "problem.under_way" : "";
+  return BY_CODE[code] ?? "";
 }
 
 /** @param {Refusal} refusal */

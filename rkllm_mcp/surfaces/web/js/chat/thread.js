@@ -227,7 +227,7 @@ export class Thread {
   /**
    * The last answer was broken off with the board: its question can be asked again in its place.
    *
-   * @param {{message: string, pictures: Picture[]}} asked
+   * @param {Wish} asked
    * @param {Wish} [waiting] the same question, if it is to be asked by itself
    */
   #offerAgain(asked, waiting) {
@@ -423,6 +423,7 @@ export class Thread {
       this.#note({ ...wish, replaces: position }, reading.view);
       const { reason, error } = reading.view.answer.ending ?? {};
       const why = error ? t("end.failed_why", { error }) : t("end.failed");
+      if (reason === "interrupted") this.#offerAgain({ ...wish, replaces: undefined, goOn: undefined, once: undefined });
       if (reason === "failed") reading.view.fail(why, [this.#again({ ...wish, replaces: position, once: undefined }, reading.view)]);
     } catch (error) {
       if (reading.run.signal.aborted) {
@@ -435,7 +436,7 @@ export class Thread {
       this.#reading = null;
       reading.run.abort();
       const reason = reading.view.answer.ending?.reason ?? "failed";
-      this.isStopped = (reason === "cancelled" || reason === "failed") && !this.isGoingOn;
+      this.isStopped = ["cancelled", "failed", "interrupted"].includes(reason) && !this.isGoingOn;
       this.isGoingOn = false;
       this.#told.changed(this);
       // An answer that was read on in vain: the board has something else of it by now.
