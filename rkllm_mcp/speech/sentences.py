@@ -12,22 +12,43 @@ _LEAST_CHARS = 12
 _MOST_CHARS = 240
 _FENCE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 _TABLE_LINE = re.compile(r"^[ \t]*\|.*\|[ \t]*$", re.MULTILINE)
-_MATHS = re.compile(r"\$\$.*?\$\$|\\\[.*?\\\]", re.DOTALL)
+_MATHS = re.compile(r"\$\$.*?\$\$|\\\[.*?\\\]|\\\([^\n]*?\\\)", re.DOTALL)
 _PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
 _LINK = re.compile(r"\[([^\]]+)\](?:\([^)]*\)|\[[^\]]*\])")
-_ADDRESS = re.compile(r"<?https?://[^\s<>）」』、。]+>?")
+_NOTE = re.compile(r"[ \t]?\[\^?[0-9]{1,3}\]")
+# Of ASCII, since Japanese may follow at once; a mark at its end is that of the sentence.
+_URL = r"(?:https?://|\bwww\.)[!-;=?-~]*[A-Za-z0-9/#%&=+~_-]"
+_ADDRESS = re.compile(rf"[ \t]*(?:<{_URL}>|\({_URL}\)|（{_URL}）|{_URL})", re.ASCII)
+_LINE_BREAK = re.compile(r"<br[ \t]*/?>", re.IGNORECASE)
 _TAG = re.compile(r"</?[A-Za-z][^>\n]*>")
-_LINE_MARKS = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?|[-*+][ \t]+|\d{1,3}[.)][ \t]+)", re.MULTILINE)
-_RULE = re.compile(r"^[ \t]*(?:-{3,}|\*{3,}|_{3,})[ \t]*$", re.MULTILINE)
-_EMPHASIS = re.compile(r"(\*\*|__|\*|~~|`)(?=\S)(.+?)(?<=\S)\1", re.DOTALL)
-_EMOJI = re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\ufe0f\u200d]+")
-# The end of a sentence: Japanese marks at once, others before a space; not inside 3.14, and not after e.g. or Dr.
-_END = re.compile(
-    r"(?<=[。！？!?])[」』）”’\")]*(?=[^。！？!?」』）”’\")]|$)|"
-    r"(?<!\b[A-Z])(?<!\be\.g)(?<!\bi\.e)(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bvs)(?<!\bNo)(?<!\betc)\.(?=\s|$)|\n+"
+_LINE_MARKS = re.compile(
+    r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?|[-*+][ \t]+(?:\[[ xX]\][ \t]+)?|[・•][ \t]*|[0-9]{1,3}[.)][ \t]+)", re.MULTILINE
 )
-_ENDS = frozenset('.!?:。！？：」』）”’")')
-_BREAK = re.compile(r"[、，,;；:：]\s*|\s+")
+_RULE = re.compile(r"^[ \t]*(?:-{3,}|\*{3,}|_{3,})[ \t]*$", re.MULTILINE)
+# Not the signs of 5*3 and 2**10.
+_EMPHASIS = re.compile(r"(?<![0-9*])(\*\*|__|\*|~~|`)(?=\S)(.+?)(?<=\S)\1", re.DOTALL)
+_SYMBOLS = (
+    "\u20e3\u231a\u231b\u23e9-\u23fa\u2600-\u27bf\u2b05-\u2b07\u2b1b\u2b1c\u2b50\u2b55\ufe0f\u200d"
+    "\U0001f000-\U0001faff\U000e0020-\U000e007f"
+)
+# It may stand for the mark at the end of a sentence; between words it is a space.
+_EMOJI_BEFORE_MARK = re.compile(rf"[ \t]*[{_SYMBOLS}]+(?=[ \t]*(?:[。、！？.,!?）)」]|$))", re.MULTILINE)
+_EMOJI = re.compile(f"[{_SYMBOLS}]+")
+# The end of a sentence. Japanese marks end it at once, others before a space and no small letter; a quotation that ends
+# goes on with hiragana: 「はい。」と言った。
+_CLOSING = '」』）”’")'
+_END = re.compile(
+    rf"(?:[!?]*[。！？｡][。！？｡!?]*|[!?]+(?=[{_CLOSING}]*(?:\s*$|\s+[^\sa-z\U00010000-\U0010ffff]|[^\x00-\x7f」』）”’])))"
+    rf"(?:[{_CLOSING}]+(?![ぁ-ん]))?(?![。！？｡!?{_CLOSING}])|"
+    rf"(?<![0-9０-９])．|\.[{_CLOSING}]*(?=\s*$|\s+[^\sa-z\U00010000-\U0010ffff])|\n+"
+)
+_SHORT = re.compile(
+    r"\b(?:[A-Za-z]|e\.g|i\.e|vs|cf|approx|No|Nos|pp|Dr|Mr|Ms|Mrs|Prof|St|Mt|Jr|Sr|Inc|Ltd|Co|Corp|Fig|Vol|Jan|Feb|Mar|"
+    r"Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)$",
+    re.ASCII,
+)
+_ENDS = frozenset('.!?:。！？：｡．…」』）”’")')
+_BREAK = re.compile(r"[、，；：]\s*|\s+")
 
 
 def spoken_text(text: str) -> str:
@@ -36,11 +57,11 @@ def spoken_text(text: str) -> str:
         text = pattern.sub("\n", text)
     for pattern in (_MATHS, _PICTURE):
         text = pattern.sub(" ", text)
-    text = _LINK.sub(r"\1", text)
-    for pattern in (_ADDRESS, _TAG, _LINE_MARKS, _EMOJI):
-        text = pattern.sub("", text)
+    text = _LINK.sub(r"\1", _LINE_MARKS.sub("", text))
     text = _EMPHASIS.sub(r"\2", _EMPHASIS.sub(r"\2", text))
-    return re.sub(r"[ \t]+", " ", re.sub(r"\s*\n\s*", "\n", text)).strip()
+    for pattern, words in ((_NOTE, ""), (_ADDRESS, ""), (_LINE_BREAK, " "), (_TAG, ""), (_EMOJI_BEFORE_MARK, "")):
+        text = pattern.sub(words, text)
+    return re.sub(r"[ \t]+", " ", re.sub(r"\s*\n\s*", "\n", _EMOJI.sub(" ", text))).strip()
 
 
 def sentences_of(text: str) -> Iterator[str]:
@@ -66,13 +87,22 @@ def whole_sentences(text: str) -> str:
     # A block of code that is still open ends later.
     if text.count("```") % 2:
         text = text[: text.rindex("```")]
-    ends = [match.end() for match in _END.finditer(text) if match.end() < len(text)]
+    # The next letter tells whether a mark ends its sentence.
+    ends = [end for end in _ends_of(text) if text[end:].strip()]
     return text[: ends[-1]] if ends else ""
 
 
+def _ends_of(text: str) -> list[int]:
+    found = _END.finditer(text)
+    return [
+        each.end()
+        for each in found
+        if each[0][0] != "." or not _SHORT.search(text, max(0, each.start() - 8), each.start())
+    ]
+
+
 def _split(text: str) -> Iterator[str]:
-    ends = [match.end() for match in _END.finditer(text)]
-    for start, end in pairwise([0, *ends, len(text)]):
+    for start, end in pairwise([0, *_ends_of(text), len(text)]):
         sentence = text[start:end].strip()
         if any(character.isalnum() for character in sentence):
             yield sentence

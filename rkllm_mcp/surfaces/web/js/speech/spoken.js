@@ -10,19 +10,36 @@ const MOST_CHARS = 240;
 const FENCE = /^[ \t]*(```|~~~)/;
 const TABLE_LINE = /^[ \t]*\|.*\|[ \t]*$/;
 const RULE = /^[ \t]*(?:-{3,}|\*{3,}|_{3,})[ \t]*$/;
-const LINE_MARK = /^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?|[-*+][ \t]+|\d{1,3}[.)][ \t]+)/;
-const MATHS = /\$\$.*?\$\$|\\\[.*?\\\]/gs;
+const LINE_MARK = /^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?|[-*+][ \t]+(?:\[[ xX]\][ \t]+)?|[・•][ \t]*|[0-9]{1,3}[.)][ \t]+)/;
+const MATHS = /\$\$.*?\$\$|\\\[.*?\\\]|\\\([^\n]*?\\\)/gs;
 const PICTURE = /!\[[^\]]*\]\([^)]*\)/g;
 const LINK = /\[([^\]]+)\](?:\([^)]*\)|\[[^\]]*\])/g;
-const ADDRESS = /<?https?:\/\/[^\s<>）」』、。]+>?/g;
+const NOTE = /[ \t]?\[\^?[0-9]{1,3}\]/g;
+// Of ASCII, since Japanese may follow at once; a mark at its end is that of the sentence.
+const WEB = String.raw`(?:https?:\/\/|\bwww\.)[!-;=?-~]*[A-Za-z0-9\/#%&=+~_\-]`;
+const ADDRESS = new RegExp(String.raw`[ \t]*(?:<${WEB}>|\(${WEB}\)|（${WEB}）|${WEB})`, "g");
+const LINE_BREAK = /<br[ \t]*\/?>/gi;
 const TAG = /<\/?[A-Za-z][^>\n]*>/g;
-const EMPHASIS = /(\*\*|__|\*|~~|`)(\S|\S.*?\S)\1/gs;
-const EMOJI = /[\u{1f000}-\u{1faff}\u2600-\u27bf\ufe0f\u200d]+/gu;
-// The end of a sentence: Japanese marks at once, others before a space; not inside 3.14, and not after e.g. or Dr.
-const END = /[。！？!?]+[」』）”’")]*(?=[^。！？!?」』）”’")]|$)|\.(?=\s|$)/g;
-const SHORT = /(?:\b[A-Z]|\be\.g|\bi\.e|\bDr|\bMr|\bMs|\bMrs|\bvs|\bNo|\betc)$/;
-const ENDS = new Set('.!?:。！？：」』）”’")');
-const BREAK = /[、，,;；:：]\s*|\s+/g;
+// Not the signs of 5*3 and 2**10.
+const EMPHASIS = /(?<![0-9*])(\*\*|__|\*|~~|`)(\S|\S.*?\S)\1/gs;
+const SYMBOLS = String.raw`\u20e3\u231a\u231b\u23e9-\u23fa\u2600-\u27bf\u2b05-\u2b07\u2b1b\u2b1c\u2b50\u2b55\ufe0f\u200d\u{1f000}-\u{1faff}\u{e0020}-\u{e007f}`;
+// It may stand for the mark at the end of a sentence; between words it is a space.
+const EMOJI_BEFORE_MARK = new RegExp(String.raw`[ \t]*[${SYMBOLS}]+(?=[ \t]*(?:[。、！？.,!?）)」]|$))`, "gu");
+const EMOJI = new RegExp(`[${SYMBOLS}]+`, "gu");
+const BRACKETS = /\([^()]*\)/g;
+// The end of a sentence. Japanese marks end it at once, others before a space and no small letter; a quotation that ends
+// goes on with hiragana: 「はい。」と言った。 Half of a pair is a letter that is not complete yet.
+const CLOSING = String.raw`」』）”’")`;
+const END = new RegExp(
+  String.raw`(?:[!?]*[。！？｡][。！？｡!?]*|[!?]+(?=[${CLOSING}]*(?:\s*$|\s+[^\sa-z\ud800-\udfff]|[^\x00-\x7f」』）”’])))` +
+    String.raw`(?:[${CLOSING}]+(?![ぁ-ん]))?(?![。！？｡!?${CLOSING}])|` +
+    String.raw`(?<![0-9０-９])．|\.[${CLOSING}]*(?=\s*$|\s+[^\sa-z\ud800-\udfff])`,
+  "g",
+);
+const SHORT =
+  /\b(?:[A-Za-z]|e\.g|i\.e|vs|cf|approx|No|Nos|pp|Dr|Mr|Ms|Mrs|Prof|St|Mt|Jr|Sr|Inc|Ltd|Co|Corp|Fig|Vol|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)$/;
+const ENDS = new Set('.!?:。！？：｡．…」』）”’")');
+const BREAK = /[、，；：]\s*|\s+/g;
 // The line that is being written may become one that is not spoken.
 const UNDECIDED = /^[ \t]*(?:[|`~$]|\\\[)/;
 const OPENING = /[[<(`*~$]|__/;
@@ -92,10 +109,12 @@ export class SpokenSentences {
     const line = this.#rest;
     if (this.#fence || line.includes("\n") || (this.#isLineStart && UNDECIDED.test(line))) return;
     const mark = this.#isLineStart ? (LINE_MARK.exec(line)?.[0].length ?? 0) : 0;
-    // Signs inside of links and addresses end nothing; a pair that is open may go on over the end of a sentence.
+    // Signs inside of links, addresses and brackets end nothing; a pair that is open may go on over the end of a sentence.
     let masked = line;
-    for (const pattern of [MATHS, PICTURE, LINK, ADDRESS, TAG, EMPHASIS]) masked = masked.replace(pattern, (part) => "x".repeat(part.length));
-    const isWhole = (/** @type {number} */ end) => end > mark && end < line.length && !OPENING.test(masked.slice(mark, end));
+    for (const pattern of [MATHS, PICTURE, LINK, NOTE, EMPHASIS, ADDRESS, TAG, EMOJI, BRACKETS])
+      masked = masked.replace(pattern, (part) => "x".repeat(part.length));
+    // The next letter tells whether a mark ends its sentence.
+    const isWhole = (/** @type {number} */ end) => end > mark && line.slice(end).trim() !== "" && !OPENING.test(masked.slice(mark, end));
     // An exclamation mark before a bracket begins a picture.
     const end = endsOf(masked).filter((each) => isWhole(each) && line[each] !== "[").at(-1);
     if (end === undefined) return;
@@ -158,11 +177,14 @@ function spokenLine(line) {
     .replace(MATHS, " ")
     .replace(PICTURE, " ")
     .replace(LINK, "$1")
-    .replace(ADDRESS, "")
-    .replace(TAG, "")
-    .replace(EMOJI, "")
     .replace(EMPHASIS, "$2")
-    .replace(EMPHASIS, "$2");
+    .replace(EMPHASIS, "$2")
+    .replace(NOTE, "")
+    .replace(ADDRESS, "")
+    .replace(LINE_BREAK, " ")
+    .replace(TAG, "")
+    .replace(EMOJI_BEFORE_MARK, "")
+    .replace(EMOJI, " ");
   return words.replace(/\s+/g, " ").trim();
 }
 
@@ -172,7 +194,7 @@ function spokenLine(line) {
  */
 function endsOf(text) {
   return [...text.matchAll(END)]
-    .filter(({ 0: sign, index }) => sign !== "." || !SHORT.test(text.slice(Math.max(0, index - 8), index)))
+    .filter(({ 0: sign, index }) => !sign.startsWith(".") || !SHORT.test(text.slice(Math.max(0, index - 8), index)))
     .map(({ 0: sign, index }) => index + sign.length);
 }
 
