@@ -37,6 +37,9 @@ _CONNECT_S = 10.0
 _REASON_CHARS = 200
 _WYOMING_PORT = 10_300
 SHERPA = "sherpa:"
+# The code of the error of a model that does not translate.
+NO_TRANSLATION = "no-translation"
+_TRANSLATIONS = "/audio/translations"
 # As much as ten minutes of sound at 48 kHz.
 _MOST_SOUND_BYTES = MOST_SECONDS * 48_000 * 2
 
@@ -52,6 +55,13 @@ class SpeechError(RkllmMcpError):
     def __str__(self) -> str:
         """Return what is wrong and what to do."""
         return f"the program for speech at {self.address} {self.reason}; {self.remedy}"
+
+
+@dataclass(eq=False)
+class NoTranslationError(SpeechError):
+    """A program that makes text of speech only in the language that is spoken."""
+
+    remedy: str = "ask for that text, and a model for its translation"
 
 
 @dataclass(frozen=True)
@@ -81,9 +91,13 @@ class Recogniser(Protocol):
     """Makes text of speech."""
 
     def transcribe(
-        self, sound: Sound, language: str = "", prompt: str = ""
+        self, sound: Sound, language: str = "", prompt: str = "", *, into_english: bool = False
     ) -> AbstractAsyncContextManager[AsyncGenerator[SpokenText, None]]:
-        """Yield the generator of the pieces of a recording; ``language`` is a code such as ``ja``, or empty."""
+        """Yield the generator of the pieces of a recording; ``language`` is a code such as ``ja``, or empty.
+
+        Raises:
+            NoTranslationError: the program cannot translate ``into_english``.
+        """
         ...
 
     async def languages(self) -> tuple[str, ...]:
@@ -196,15 +210,21 @@ class _Wyoming:
             if event is None:
                 raise SpeechError(self._address, "ended the connection before its answer")
             if event.type == "error":
+                if event.data.get("code") == NO_TRANSLATION:
+                    raise NoTranslationError(self._address, "does not translate; of its kind only Whisper does")
                 reason = str(event.data.get("text") or event.data.get("code") or "nothing more")
                 raise SpeechError(self._address, f"failed: {shorten(reason, _REASON_CHARS)}")
             yield event
 
     @asynccontextmanager
     async def transcribe(
-        self, sound: Sound, language: str = "", prompt: str = ""
+        self, sound: Sound, language: str = "", prompt: str = "", *, into_english: bool = False
     ) -> AsyncGenerator[AsyncGenerator[SpokenText, None], None]:
+        if into_english and self._process is None:
+            raise NoTranslationError(self._address, "does not translate; Wyoming has no request for it")
         wishes: dict[str, Any] = {"language": language} if language else {}
+        if into_english:
+            wishes["task"] = "translate"
         if prompt:
             wishes["transcript_terms"] = [prompt]
         form = {"rate": RATE, "width": 2, "channels": 1}
@@ -312,7 +332,9 @@ class _OpenAI:
                 async with client, client.stream(method, address, **content) as response:
                     if response.is_error:
                         reason = _reason_of(await _body(response, _MOST_SOUND_BYTES))
-                        raise SpeechError(self._address, f"answered {response.status_code}: {reason}")
+                        is_unknown = path == _TRANSLATIONS and response.status_code in (404, 405, 501)
+                        failure = NoTranslationError if is_unknown else SpeechError
+                        raise failure(self._address, f"answered {response.status_code}: {reason}")
                     yield response
         except TimeoutError:
             raise SpeechError(self._address, f"did not answer within {self._section.timeout_s:g} s") from None
@@ -321,12 +343,14 @@ class _OpenAI:
 
     @asynccontextmanager
     async def transcribe(
-        self, sound: Sound, language: str = "", prompt: str = ""
+        self, sound: Sound, language: str = "", prompt: str = "", *, into_english: bool = False
     ) -> AsyncGenerator[AsyncGenerator[SpokenText, None], None]:
-        fields = {"language": language, "prompt": prompt, "response_format": "verbose_json"}
+        # A translation has no field for the language that is spoken.
+        fields = {"language": "" if into_english else language, "prompt": prompt, "response_format": "verbose_json"}
         data = {"model": self._model or "whisper-1", **{name: value for name, value in fields.items() if value}}
         files = {"file": ("speech.wav", wav_of(sound), "audio/wav")}
-        async with self._request("/audio/transcriptions", data=data, files=files) as response:
+        path = _TRANSLATIONS if into_english else "/audio/transcriptions"
+        async with self._request(path, data=data, files=files) as response:
             yield self._pieces(response)
 
     async def _pieces(self, response: httpx2.Response) -> AsyncGenerator[SpokenText, None]:

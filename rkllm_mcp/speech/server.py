@@ -20,7 +20,7 @@ from typing import Any
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.messages import as_mapping
 from rkllm_mcp.speech.audio import MOST_BYTES, MOST_SECONDS, RATE, SAMPLE_BYTES, blocks_of, from_pcm
-from rkllm_mcp.speech.engines import Recogniser, Speaker
+from rkllm_mcp.speech.engines import NO_TRANSLATION, NoTranslationError, Recogniser, Speaker
 from rkllm_mcp.speech.sentences import sentences_of, whole_sentences
 
 _MOST_LINE_BYTES = 65_536
@@ -101,7 +101,8 @@ class _Connection:
         except RkllmMcpError as error:
             self._text, self._spoken_rate = None, 0
             self._samples.clear()
-            await self._send("error", {"text": str(error), "code": "speech"})
+            code = NO_TRANSLATION if isinstance(error, NoTranslationError) else "speech"
+            await self._send("error", {"text": str(error), "code": code})
 
     async def _read(self) -> tuple[str, dict[str, Any], bytes] | None:
         line = await self._reader.readline()
@@ -172,7 +173,12 @@ class _Connection:
         texts: list[str] = []
         language = {"language": wishes["language"]} if wishes.get("language") else {}
         await self._send("transcript-start", language)
-        async with self._server.recogniser.transcribe(sound, str(wishes.get("language") or ""), terms) as pieces:
+        # Not of Wyoming: the service asks the process of a model.
+        into_english = wishes.get("task") == "translate"
+        hearing = self._server.recogniser.transcribe(
+            sound, str(wishes.get("language") or ""), terms, into_english=into_english
+        )
+        async with hearing as pieces:
             async for piece in pieces:
                 texts.append(piece.text)
                 await self._send(

@@ -31,7 +31,7 @@ import numpy as np
 
 from rkllm_base.memory import available_bytes
 from rkllm_mcp.speech.audio import RATE, Sound
-from rkllm_mcp.speech.engines import NamedVoice, Recogniser, Speaker, SpokenText
+from rkllm_mcp.speech.engines import NamedVoice, NoTranslationError, Recogniser, Speaker, SpokenText
 from rkllm_mcp.speech.process import READY
 from rkllm_mcp.speech.server import SpeechServer, listen
 
@@ -155,28 +155,34 @@ class SherpaRecogniser:
         sound: Sound,
         language: str = "",
         prompt: str = "",  # noqa: ARG002
+        *,
+        into_english: bool = False,
     ) -> AsyncGenerator[AsyncGenerator[SpokenText, None], None]:
         """See ``Recogniser.transcribe``; SenseVoice finds the language by itself."""
-        yield self._pieces(sound.at(RATE), language)
+        if into_english and self._kind != "whisper":
+            raise NoTranslationError(self._kind, "does not translate")
+        task = "translate" if into_english else "transcribe"
+        yield self._pieces(sound.at(RATE), language, task)
 
-    async def _pieces(self, sound: Sound, language: str) -> AsyncGenerator[SpokenText, None]:
+    async def _pieces(self, sound: Sound, language: str, task: str) -> AsyncGenerator[SpokenText, None]:
         samples = _np.frombuffer(sound.samples, "<i2")
         before = ""
         for start, end in segments(samples):
             async with self._lock:
-                text = await asyncio.to_thread(self._recognise, samples[start:end], language)
+                text = await asyncio.to_thread(self._recognise, samples[start:end], language, task)
             if text:
                 # Japanese has no spaces between sentences.
                 space = " " if before.isascii() and text[0].isascii() and before else ""
                 before = text[-1]
                 yield SpokenText(space + text, start / RATE, end / RATE)
 
-    def _recognise(self, samples: Any, language: str) -> str:
+    def _recognise(self, samples: Any, language: str, task: str) -> str:
         if self._kind == "whisper":
             config = self._recogniser.config
-            wanted = (language or self._language).partition("-")[0].lower()
-            if config.model_config.whisper.language != wanted:
-                config.model_config.whisper.language = wanted
+            whisper = config.model_config.whisper
+            wanted = ((language or self._language).partition("-")[0].lower(), task)
+            if (whisper.language, whisper.task) != wanted:
+                whisper.language, whisper.task = wanted
                 self._recogniser.recognizer.set_config(config)
         stream = self._recogniser.create_stream()
         stream.accept_waveform(RATE, samples.astype(_np.float32) / 32_768)

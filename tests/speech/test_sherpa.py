@@ -15,7 +15,7 @@ import pytest
 
 from rkllm_mcp.config.sections import SpeechSection
 from rkllm_mcp.speech.audio import RATE, Sound, read_wav
-from rkllm_mcp.speech.engines import Recogniser, Speaker, SpeechError, recogniser_of, speaker_of
+from rkllm_mcp.speech.engines import NoTranslationError, Recogniser, Speaker, SpeechError, recogniser_of, speaker_of
 from rkllm_mcp.speech.process import EngineProcess, process_of
 from rkllm_mcp.speech.sherpa import UnknownModelError, find_model, phonemes_of, segments
 from tests.support.demo_app import wait_for_end
@@ -70,6 +70,13 @@ async def test_a_recording_becomes_text_in_parts_with_their_times(ears: Path) ->
     assert [text for text, _, _ in parts] == ["good morning", " good morning"]
     assert 20 < (parts[0][2] or 0) == parts[1][1] < 22
     assert await recogniser(ears).languages() == ("zh", "en", "ja", "ko", "yue")
+
+
+async def test_a_model_that_does_not_translate_says_so(ears: Path) -> None:
+    with pytest.raises(NoTranslationError, match="does not translate; of its kind only Whisper does"):
+        async with recogniser(ears).transcribe(read_wav(wav(500)), into_english=True) as pieces:
+            assert not [piece async for piece in pieces]
+    assert await heard(recogniser(ears), read_wav(wav(500))) == [("good morning", 0.0, 0.5)]
 
 
 async def test_a_sentence_becomes_sound_of_the_voice(voice: Path) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 VOICE_RATE = 22_050
 MS_PER_CHARACTER = 10
-Behaviour = Literal["answers", "streams", "dies", "hangs", "lies", "fails"]
+Behaviour = Literal["answers", "streams", "dies", "hangs", "lies", "fails", "transcribes"]
 
 
 def tone(milliseconds: int, rate: int = VOICE_RATE) -> bytes:
@@ -185,6 +185,9 @@ def _service(program: SpeechService) -> type[BaseHTTPRequestHandler]:
                     return
                 case _:
                     pass
+            if self.path.endswith("/translations") and program.behaviour == "transcribes":
+                self.reply(404, b"Not Found")
+                return
             if self.path.endswith("/audio/speech"):
                 asked |= json.loads(body)
                 self.reply(200, wav(MS_PER_CHARACTER * len(asked["input"]), 24_000))

@@ -6,10 +6,10 @@ Recordings are neither stored nor logged. WAV is read here; other formats by a p
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import Field, ValidationError
 from starlette.datastructures import UploadFile
@@ -29,7 +29,15 @@ from rkllm_mcp.speech.audio import (
     SoundWriter,
     read_recording,
 )
-from rkllm_mcp.speech.engines import Recogniser, Speaker, SpeechError, SpokenText, recogniser_of, speaker_of
+from rkllm_mcp.speech.engines import (
+    NoTranslationError,
+    Recogniser,
+    Speaker,
+    SpeechError,
+    SpokenText,
+    recogniser_of,
+    speaker_of,
+)
 from rkllm_mcp.speech.sentences import sentences_of
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
@@ -48,6 +56,8 @@ _MISSING = (
     '{key} = "wyoming://127.0.0.1:{port}"'
 )
 
+# Begins to recognise a recording.
+Hearing: TypeAlias = Callable[[], AbstractAsyncContextManager[AsyncGenerator[SpokenText, None]]]
 TextFormat = Literal["json", "text", "verbose_json", "srt", "vtt"]
 
 
@@ -158,30 +168,23 @@ async def _form(request: Request) -> AsyncGenerator[tuple[TranscriptionForm, byt
         raise HTTPError(429, message, retry_after_s=RETRY_AFTER_S) from None
 
 
+_TEXTS = (
+    RouteResponse(Transcription, says="The text; with segments, subtitles or plain by response_format."),
+    RouteResponse(media=EVENT_STREAM, says="transcript.text.delta and transcript.text.done."),
+)
+
+
 @Route(
     "POST",
     "/v1/audio/transcriptions",
     body=TranscriptionForm,
     body_media="multipart/form-data",
-    answers=(
-        RouteResponse(Transcription, says="The text; with segments, subtitles or plain by response_format."),
-        RouteResponse(media=EVENT_STREAM, says="transcript.text.delta and transcript.text.done."),
-    ),
+    answers=_TEXTS,
     problems=(413, 429, 501, 502),
 )
 async def transcribe(request: Request) -> Response:
     """Make text of a recording."""
-    recogniser = _recogniser(request)
-    quota, tenant = service_of(request).quota, tenant_of(request)
-    await quota.check(tenant)
-    await quota.check_sound(tenant)
-    async with _form(request) as (fields, data):
-        sound = await _read(data)
-    await quota.spend_sound(tenant, sound.seconds)
-    if fields.stream == "true":
-        return EventStream(partial(_stream_text, service_of(request), recogniser, sound, fields))
-    pieces = await while_connected(request, partial(_recognise, service_of(request), recogniser, sound, fields))
-    return _written(fields.response_format, pieces, sound, fields.language)
+    return await _text_of(request)
 
 
 @Route(
@@ -189,12 +192,27 @@ async def transcribe(request: Request) -> Response:
     "/v1/audio/translations",
     body=TranscriptionForm,
     body_media="multipart/form-data",
-    problems=(501,),
+    answers=_TEXTS,
+    problems=(413, 429, 501, 502),
 )
-async def translate(_request: Request) -> Response:
-    """Refuse to translate a recording: none of the programs can; a model translates the text."""
-    message = "no program here translates speech; ask POST /v1/audio/transcriptions, and a model for the translation"
-    raise HTTPError(501, message, code="not_offered")
+async def translate(request: Request) -> Response:
+    """Make English text of a recording in any language; 501 where the program does not translate."""
+    return await _text_of(request, into_english=True)
+
+
+async def _text_of(request: Request, *, into_english: bool = False) -> Response:
+    service, recogniser, tenant = service_of(request), _recogniser(request), tenant_of(request)
+    await service.quota.check(tenant)
+    await service.quota.check_sound(tenant)
+    async with _form(request) as (fields, data):
+        sound = await _read(data)
+    await service.quota.spend_sound(tenant, sound.seconds)
+    hearing = partial(recogniser.transcribe, sound, fields.language, fields.prompt, into_english=into_english)
+    if fields.stream == "true":
+        return EventStream(partial(_stream_text, service, hearing))
+    pieces = await while_connected(request, partial(_recognise, service, hearing))
+    task, language = ("translate", "english") if into_english else ("transcribe", fields.language)
+    return _written(fields.response_format, pieces, sound, task, language)
 
 
 async def _read(data: bytes) -> Sound:
@@ -204,28 +222,26 @@ async def _read(data: bytes) -> Sound:
         raise HTTPError(400, str(error), param="file", code="invalid_audio") from None
 
 
-async def _recognise(
-    service: ServiceState, recogniser: Recogniser, sound: Sound, fields: TranscriptionForm
-) -> list[SpokenText]:
+async def _recognise(service: ServiceState, hearing: Hearing) -> list[SpokenText]:
     async with service.speech:
         try:
-            async with recogniser.transcribe(sound, fields.language, fields.prompt) as pieces:
+            async with hearing() as pieces:
                 return [piece async for piece in pieces]
         except SpeechError as error:
             raise _failed(error) from None
 
 
 def _failed(error: SpeechError) -> HTTPError:
+    if isinstance(error, NoTranslationError):
+        return HTTPError(501, str(error), code="not_offered")
     return HTTPError(502, str(error), code="speech_program")
 
 
-async def _stream_text(
-    service: ServiceState, recogniser: Recogniser, sound: Sound, fields: TranscriptionForm, stream: EventStream
-) -> None:
+async def _stream_text(service: ServiceState, hearing: Hearing, stream: EventStream) -> None:
     texts: list[str] = []
     async with service.speech:
         try:
-            async with recogniser.transcribe(sound, fields.language, fields.prompt) as pieces:
+            async with hearing() as pieces:
                 async for piece in pieces:
                     texts.append(piece.text)
                     delta = {"type": "transcript.text.delta", "delta": piece.text}
@@ -236,7 +252,7 @@ async def _stream_text(
     stream.feed(records([json.dumps(last_record, ensure_ascii=False)]))
 
 
-def _written(form: TextFormat, pieces: Sequence[SpokenText], sound: Sound, language: str) -> Response:
+def _written(form: TextFormat, pieces: Sequence[SpokenText], sound: Sound, task: str, language: str) -> Response:
     text = "".join(piece.text for piece in pieces).strip()
     if form == "json":
         return JSONResponse({"text": text, "usage": {"type": "duration", "seconds": round(sound.seconds, 1)}})
@@ -248,7 +264,7 @@ def _written(form: TextFormat, pieces: Sequence[SpokenText], sound: Sound, langu
             {"id": index, "start": start, "end": end, "text": words} for index, (start, end, words) in enumerate(spans)
         ]
         duration = round(sound.seconds, 3)
-        body = {"task": "transcribe", "language": language, "duration": duration, "text": text, "segments": segments}
+        body = {"task": task, "language": language, "duration": duration, "text": text, "segments": segments}
         return JSONResponse(body)
     point = "," if form == "srt" else "."
     blocks = ["WEBVTT"] if form == "vtt" else []

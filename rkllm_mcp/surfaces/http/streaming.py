@@ -106,7 +106,8 @@ class EventStream(Response):
     ) -> None:
         # no-transform and X-Accel-Buffering: a proxy that buffers or compresses would delay every record.
         default_headers = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
-        super().__init__(None, 200, {**default_headers, **(headers or {})}, f"{media}; charset=utf-8")
+        media_type = media if media.startswith("audio/") else f"{media}; charset=utf-8"
+        super().__init__(None, 200, {**default_headers, **(headers or {})}, media_type)
         # The length is not known.
         del self.headers["content-length"]
         self._answer = answer

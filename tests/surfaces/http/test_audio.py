@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from tests.support.served import Served, scripted_model, served
-from tests.support.speech_programs import MS_PER_CHARACTER, VOICE_RATE, WyomingProgram, wav
+from tests.support.speech_programs import MS_PER_CHARACTER, VOICE_RATE, SpeechService, WyomingProgram, wav
 
 RECORDING = ("speech.wav", wav(1_250), "audio/wav")
 
@@ -59,6 +59,14 @@ def test_a_recording_becomes_text_in_every_form(client: openai.OpenAI) -> None:
     )
 
 
+@pytest.mark.parametrize("media", ["audio/wav; charset=utf-8", "audio/x-wav;codecs=1", "text/plain", ""])
+def test_the_content_type_of_a_recording_does_not_matter(service: Served, program: WyomingProgram, media: str) -> None:
+    program.behaviour = "answers"
+    files = {"file": ("question", wav(500), media)}
+    answer = httpx2.post(f"{service.url}/v1/audio/transcriptions", files=files, timeout=60)
+    assert (answer.status_code, answer.json()["text"]) == (200, "heard 500 ms")
+
+
 def test_the_text_comes_as_it_is_recognised(client: openai.OpenAI, program: WyomingProgram) -> None:
     program.behaviour = "streams"
     events = list(client.audio.transcriptions.create(model="gpt-4o-transcribe", file=RECORDING, stream=True))
@@ -70,7 +78,35 @@ def test_the_text_comes_as_it_is_recognised(client: openai.OpenAI, program: Wyom
     ]
 
 
-def test_a_text_becomes_sound_in_every_format(client: openai.OpenAI, program: WyomingProgram) -> None:
+# OpenAI's client calls its own method deprecated.
+@pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
+def test_a_recording_becomes_english_text_where_the_program_translates(client: openai.OpenAI, tmp_path: Path) -> None:
+    translations: Any = client.audio.translations
+    with pytest.raises(openai.APIStatusError, match="Wyoming has no request for it; ask for that text") as wyoming:
+        translations.create(model="x", file=RECORDING)
+    with SpeechService() as upstream:
+        chat = scripted_model(tmp_path / "chat", "rule\n  say Hello.\n")
+        with (
+            served(tmp_path / "home", chat, extra=f'[speech]\nstt = "{upstream.address}"\n') as service,
+            openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0, timeout=60) as client,
+        ):
+            translations = client.audio.translations
+            create = translations.create
+            assert create(model="whisper-1", file=RECORDING, prompt="Anna").text == "Hello there."
+            assert create(model="whisper-1", file=RECORDING, response_format="text") == "Hello there.\n"
+            detailed = create(model="whisper-1", file=RECORDING, response_format="verbose_json")
+            assert (detailed.language, detailed.duration, len(detailed.segments)) == ("english", 1.25, 2)
+            assert create(model="x", file=RECORDING, response_format="srt").count("-->") == 2
+            upstream.behaviour = "transcribes"
+            with pytest.raises(openai.APIStatusError, match="answered 404: Not Found; ask for that text") as missing:
+                create(model="x", file=RECORDING)
+    assert (wyoming.value.status_code, wyoming.value.code) == (501, "not_offered")
+    assert (missing.value.status_code, missing.value.code) == (501, "not_offered")
+    assert {each["path"] for each in upstream.asked} == {"/v1/audio/translations"}
+    assert not any(b'name="language"' in each["body"] for each in upstream.asked)
+
+
+def test_a_text_becomes_sound_in_every_format(client: openai.OpenAI, program: WyomingProgram, service: Served) -> None:
     program.asked.clear()
     text = "This is the first sentence. And this is the second one."
     sound = client.audio.speech.create(model="tts-1", voice="alloy", input=text, response_format="wav").content
@@ -88,6 +124,13 @@ def test_a_text_becomes_sound_in_every_format(client: openai.OpenAI, program: Wy
     for form, begins in heads.items():
         made: Any = client.audio.speech.create(model="tts-1", voice="alloy", input=text, response_format=form)  # type: ignore[arg-type]
         assert made.content.startswith(begins)
+    # A sound has no charset, whatever the request has.
+    json_body = b'{"input": "Hello to all of you.", "response_format": "mp3"}'
+    for media in ("application/json; charset=utf-8", "Application/JSON;charset=UTF-8"):
+        answer = httpx2.post(
+            f"{service.url}/v1/audio/speech", content=json_body, headers={"Content-Type": media}, timeout=60
+        )
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "audio/mpeg")
 
 
 def test_the_voices_are_listed(service: Served) -> None:
