@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import wave
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ _EXPECTED = ("Failed to load resource", "An unknown error occurred when fetching
 PATIENCE_MS = 20_000
 # This machine under a name that the browser does not trust as it trusts 127.0.0.1.
 ELSEWHERE = "board.test"
+# Of the recording that a microphone hears, samples a second.
+HEARING_RATE = 48_000
 
 
 @dataclass
@@ -121,8 +124,19 @@ def whole_chromium(browser: Browser) -> Generator[Browser]:
 
 
 @contextmanager
-def hearing_chromium(browser: Browser, recording: Path) -> Generator[Browser]:
-    """A browser whose microphone hears a WAV file once, and which lets every page listen, until the block ends."""
+def hearing_chromium(browser: Browser, folder: Path, samples: bytes) -> Generator[Browser]:
+    """A browser whose microphone hears samples once, and which lets every page listen, until the block ends.
+
+    Args:
+        folder: gets the recording.
+        samples: 16 bits, ``HEARING_RATE`` of them a second.
+    """
+    recording = folder / "question.wav"
+    with wave.open(str(recording), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(HEARING_RATE)
+        file.writeframes(samples)
     heard = (
         "--use-fake-device-for-media-stream",
         "--use-fake-ui-for-media-stream",

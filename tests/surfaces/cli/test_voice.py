@@ -18,37 +18,39 @@ from tests.support.outcome import Command, run_here
 from tests.support.speech_programs import WyomingProgram, wav
 
 
+def voice(folder: Path, speech: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run ``voice`` with keys of ``[speech]``."""
+    config = folder / "config.toml"
+    config.write_text(f"[speech]\n{speech}\n", "utf-8")
+    return run_here(os.environ, "--config", str(config), "voice", *words)
+
+
+def both(program: WyomingProgram) -> str:
+    return f'stt = "{program.address}"\ntts = "{program.address}"'
+
+
 def test_a_recording_is_printed_and_a_text_becomes_a_file(tmp_path: Path, command: Command) -> None:
     del command  # the empty home
     recording, spoken = tmp_path / "question.wav", tmp_path / "tomorrow.wav"
     recording.write_bytes(wav(500))
     with WyomingProgram() as program:
-        config = tmp_path / "config.toml"
-        config.write_text(f'[speech]\nstt = "{program.address}"\ntts = "{program.address}"\n', "utf-8")
-
-        def voice(*words: str) -> tuple[int, str]:
-            done = run_here(os.environ, "--config", str(config), "voice", *words)
-            return done.returncode, done.stdout
-
-        assert voice("transcribe", str(recording)) == (0, "heard 500 ms\n")
-        assert voice("say", "明日は晴れです。傘は要りません。", "--output", str(spoken))[0] == 0
-        code, listed = voice("list")
-    assert (code, listed.split()) == (0, ["NAME", "LANGUAGES", "amy", "en", "haru", "ja"])
+        assert voice(tmp_path, both(program), "transcribe", str(recording)).stdout == "heard 500 ms\n"
+        text = "明日は晴れです。傘は要りません。"
+        assert voice(tmp_path, both(program), "say", text, "--output", str(spoken)).returncode == 0
+        listed = voice(tmp_path, both(program), "list")
+    assert (listed.returncode, listed.stdout.split()) == (0, ["NAME", "LANGUAGES", "amy", "en", "haru", "ja"])
     with wave.open(str(spoken)) as file:
         assert file.getnframes() / file.getframerate() == pytest.approx(0.16, abs=0.01)
 
 
 def test_without_a_program_or_a_recording_the_remedy_is_named(tmp_path: Path, command: Command) -> None:
     del command
-    config = tmp_path / "config.toml"
-    config.write_text('[speech]\nstt = "wyoming://127.0.0.1:9"\n', "utf-8")
-    said = {
-        words: run_here(os.environ, "--config", str(config), "voice", *words).stderr
-        for words in (("say", "Hello."), ("transcribe", str(tmp_path / "none.wav")), ("transcribe", str(config)))
-    }
-    assert "no program for this is configured" in said["say", "Hello."]
-    assert "cannot be read (No such file or directory)" in said["transcribe", str(tmp_path / "none.wav")]
-    assert "the recording cannot be read" in said["transcribe", str(config)]
+    for words, problem in {
+        ("say", "Hello."): "no program for this is configured",
+        ("transcribe", str(tmp_path / "none.wav")): "cannot be read (No such file or directory)",
+        ("transcribe", str(tmp_path / "config.toml")): "the recording cannot be read",
+    }.items():
+        assert problem in voice(tmp_path, 'stt = "wyoming://127.0.0.1:9"', *words).stderr
 
 
 @pytest.mark.anyio
@@ -77,9 +79,7 @@ async def test_home_assistant_is_served_on_this_machine_until_a_signal(tmp_path:
 
 def test_there_is_nothing_to_serve_without_a_program(tmp_path: Path, command: Command) -> None:
     del command
-    config = tmp_path / "config.toml"
-    config.write_text("", "utf-8")
-    done = run_here(os.environ, "--config", str(config), "voice", "serve", "--wyoming")
+    done = voice(tmp_path, "", "serve", "--wyoming")
     assert (done.returncode, "under [speech] in the configuration" in done.stderr) == (2, True)
 
 
@@ -94,17 +94,13 @@ def test_the_models_are_listed_with_their_licence_size_and_published_speed(comma
 
 def test_speech_is_measured_with_what_it_costs_an_answer(tmp_path: Path, command: Command) -> None:
     del command
-    config = tmp_path / "config.toml"
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "a.wav").write_bytes(wav(500))
     (tmp_path / "set" / "a.txt").write_text("Heard five hundred Ms!", "utf-8")
     (tmp_path / "set" / "b.wav").write_bytes(wav(500))
     with WyomingProgram() as program:
-        config.write_text(f'[speech]\nstt = "{program.address}"\ntts = "{program.address}"\n', "utf-8")
-        done = run_here(os.environ, "--config", str(config), "voice", "bench", "--json")
-        compared = run_here(
-            os.environ, "--config", str(config), "voice", "bench", "--set", str(tmp_path / "set"), "--json"
-        )
+        done = voice(tmp_path, both(program), "bench", "--json")
+        compared = voice(tmp_path, both(program), "bench", "--set", str(tmp_path / "set"), "--json")
     figures = json.loads(done.stdout)
     assert figures["recognition"]["text"] == "heard 819 ms"
     assert figures["speaking"]["sound_s"] == pytest.approx(0.82, abs=0.01)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import wave
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 
 from rkllm_mcp.speech.audio import read_wav
 from rkllm_mcp.speech.process import process_of
-from tests.support.browser import DESKTOP, hearing_chromium, visiting
+from tests.support.browser import DESKTOP, HEARING_RATE, hearing_chromium, visiting
 from tests.support.demo_app import TIME_SERVER
 from tests.support.demo_model import DEMO_TOKENIZER
 from tests.support.onnx_models import write_recogniser
@@ -30,21 +29,12 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 NARROW = (390, 844)
-RATE = 48_000
 READING = ".aloud[aria-pressed=true]"
 
 
-@contextmanager
-def hearing(browser: Browser, folder: Path, samples: bytes) -> Generator[Browser]:
-    """A browser whose microphone hears samples, and then nothing."""
-    path = folder / "question.wav"
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(RATE)
-        file.writeframes(bytes(RATE) + samples + bytes(2 * RATE * 30))
-    with hearing_chromium(browser, path) as ears:
-        yield ears
+def spoken(samples: bytes) -> bytes:
+    """Samples between half a second and half a minute of silence."""
+    return bytes(HEARING_RATE) + samples + bytes(2 * HEARING_RATE * 30)
 
 
 @contextmanager
@@ -83,7 +73,7 @@ def test_a_question_in_japanese_is_heard_answered_with_a_tool_and_spoken(
     with (
         WyomingProgram() as mouth,
         talking(tmp_path, f"sherpa:{ears}", mouth.address) as service,
-        hearing(browser, tmp_path, tone(1_500, RATE)) as hearer,
+        hearing_chromium(browser, tmp_path, spoken(tone(1_500, HEARING_RATE))) as hearer,
     ):
         question, answer = converse(hearer, service.url, size, "ja-JP", ("声で質問する", "読み上げる"))
         said = "".join(each["text"] for each in mouth.asked if each["type"] == "synthesize")
@@ -104,11 +94,11 @@ def test_a_question_in_english_is_heard_by_whisper_and_the_answer_spoken_by_pipe
     if shutil.which("espeak-ng") is None:
         pytest.skip("espeak-ng is not installed")
     words = ["espeak-ng", "-v", "en-us", "-s", "140", "--stdout", "What time is it in London?"]
-    speech = read_wav(subprocess.run(words, capture_output=True, check=True).stdout).at(RATE)
+    speech = read_wav(subprocess.run(words, capture_output=True, check=True).stdout).at(HEARING_RATE)
     stt, tts = f"sherpa:{os.environ['RKLLM_MCP_WHISPER']}", f"sherpa:{os.environ['RKLLM_MCP_PIPER']}"
     with (
         talking(tmp_path, stt, tts) as service,
-        hearing(browser, tmp_path, speech.samples) as hearer,
+        hearing_chromium(browser, tmp_path, spoken(speech.samples)) as hearer,
     ):
         question, answer = converse(hearer, service.url, size, "en-US", ("Speak the question", "Read aloud"))
     for address in (stt, tts):

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import re
-import wave
 from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.browser import DESKTOP, Visit, hearing_chromium, visiting
+from tests.support.browser import DESKTOP, HEARING_RATE, Visit, hearing_chromium, visiting
 from tests.support.page_service import HOLD, PageService, running, text
 from tests.support.served import Served, scripted_model, served
-from tests.support.speech_programs import WyomingProgram, wav
+from tests.support.speech_programs import WyomingProgram, tone
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -23,6 +20,8 @@ if TYPE_CHECKING:
 NARROW = (390, 844)
 READING = ".aloud[aria-pressed=true]"
 SPEAKING = "#microphone[aria-pressed=true]"
+LOUD = "() => document.getElementById('listening-level').value > 0.5"
+WRITTEN = "() => /^heard \\d+ ms $/.test(document.getElementById('question').value)"
 # What the browser's voices are asked to say; each sentence ends when the test says so, or at once.
 VOICES = """(isPatient) => {
     const voices = [
@@ -147,19 +146,9 @@ def asked(program: WyomingProgram) -> list[dict[str, Any]]:
     return program.asked
 
 
-@contextmanager
-def hearing(browser: Browser, folder: Path, spoken_ms: int, silent_ms: int, times: int = 1) -> Generator[Browser]:
-    """A browser whose microphone hears a tone and then nothing, so many times."""
-    with wave.open(io.BytesIO(wav(spoken_ms, 48_000))) as tone:
-        samples = tone.readframes(tone.getnframes())
-    path = folder / "question.wav"
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(48_000)
-        file.writeframes(times * (samples + bytes(96 * silent_ms)))
-    with hearing_chromium(browser, path) as it:
-        yield it
+def spoken(spoken_ms: int, silent_ms: int, times: int = 1) -> bytes:
+    """A tone and then nothing, so many times."""
+    return times * (tone(spoken_ms, HEARING_RATE) + bytes(2 * silent_ms * HEARING_RATE // 1000))
 
 
 def test_the_board_reads_where_its_voice_is_chosen(
@@ -204,13 +193,16 @@ def test_a_spoken_question_becomes_text_that_can_be_changed(
     locale: str,
     name: str,
 ) -> None:
-    with hearing(browser, tmp_path, 1_500, 30_000) as ears, visiting(ears, board.url, size, locale=locale) as visit:
+    with (
+        hearing_chromium(browser, tmp_path, spoken(1_500, 30_000)) as ears,
+        visiting(ears, board.url, size, locale=locale) as visit,
+    ):
         page = visit.page
         page.get_by_role("button", name=name).click()
         page.wait_for_selector(SPEAKING)
         page.wait_for_selector("#listening-level >> visible=true")
-        page.wait_for_function("() => document.getElementById('listening-level').value > 0.5")
-        page.wait_for_function("() => /^heard \\d+ ms $/.test(document.getElementById('question').value)")
+        page.wait_for_function(LOUD)
+        page.wait_for_function(WRITTEN)
         assert page.is_hidden("#listening")
         assert page.locator(SPEAKING).count() == 0
         # The tone, the silence after it, and at most what passes before the browser hears.
@@ -225,26 +217,26 @@ def test_a_spoken_question_becomes_text_that_can_be_changed(
 def test_escape_leaves_a_recording_out_and_a_second_press_ends_it(
     browser: Browser, board: Served, asked: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    with hearing(browser, tmp_path, 50_000, 1_000) as ears, visiting(ears, board.url) as visit:
+    with hearing_chromium(browser, tmp_path, spoken(50_000, 1_000)) as ears, visiting(ears, board.url) as visit:
         page = visit.page
         for end in (lambda: page.keyboard.press("Escape"), lambda: page.click("#listening-close")):
             page.click("#microphone")
-            page.wait_for_function("() => document.getElementById('listening-level').value > 0.5")
+            page.wait_for_function(LOUD)
             end()
             page.wait_for_selector(SPEAKING, state="detached")
             assert page.is_hidden("#listening")
         assert (asked, page.input_value("#question")) == ([], "")
         page.click("#microphone")
-        page.wait_for_function("() => document.getElementById('listening-level').value > 0.5")
+        page.wait_for_function(LOUD)
         page.click("#microphone")
-        page.wait_for_function("() => /^heard \\d+ ms $/.test(document.getElementById('question').value)")
+        page.wait_for_function(WRITTEN)
 
 
 def test_a_program_that_fails_is_named_where_the_question_should_be(
     browser: Browser, board: Served, program: WyomingProgram, tmp_path: Path
 ) -> None:
     program.behaviour = "fails"
-    with hearing(browser, tmp_path, 1_000, 30_000) as ears, visiting(ears, board.url) as visit:
+    with hearing_chromium(browser, tmp_path, spoken(1_000, 30_000)) as ears, visiting(ears, board.url) as visit:
         visit.page.click("#microphone")
         visit.page.wait_for_selector("#listening >> text=no model is loaded")
         visit.page.wait_for_selector(SPEAKING, state="detached")
@@ -253,7 +245,7 @@ def test_a_program_that_fails_is_named_where_the_question_should_be(
 def test_a_long_question_is_written_part_by_part_while_it_is_spoken_and_taken_back_as_a_whole(
     browser: Browser, board: Served, asked: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    with hearing(browser, tmp_path, 3_000, 1_000, times=9) as ears, visiting(ears, board.url) as visit:
+    with hearing_chromium(browser, tmp_path, spoken(3_000, 1_000, times=9)) as ears, visiting(ears, board.url) as visit:
         page = visit.page
         page.fill("#question", "I ask:")
         page.click("#microphone")
@@ -285,7 +277,11 @@ def test_a_spoken_conversation_asks_reads_and_listens_again_until_it_is_ended(
     converse: str,
     states: tuple[str, str],
 ) -> None:
-    with hearing(browser, tmp_path, 1_000, 4_000) as ears, visiting(ears, board.url, size, locale=locale) as visit:
+    phone: dict[str, Any] = {"has_touch": True, "is_mobile": True} if size == NARROW else {}
+    with (
+        hearing_chromium(browser, tmp_path, spoken(1_000, 4_000)) as ears,
+        visiting(ears, board.url, size, locale=locale, **phone) as visit,
+    ):
         page = visit.page
         page.evaluate(VOICES, True)
         page.evaluate(
@@ -313,8 +309,11 @@ def test_a_spoken_conversation_asks_reads_and_listens_again_until_it_is_ended(
                 page.evaluate("endSentence()")
             else:
                 page.get_by_role("button", name=speak).click()
-            page.wait_for_function("() => document.getElementById('listening-level').value > 0.5")
-        assert any(each.startswith(states[0]) for each in page.evaluate("lines"))
+            page.wait_for_function(LOUD)
+        lines: list[str] = page.evaluate("lines")
+        assert any(each.startswith(states[0]) for each in lines)
+        # A phone has no such key.
+        assert any("Esc" in each for each in lines) == (size == DESKTOP)
         page.keyboard.press("Escape")
         page.wait_for_selector(SPEAKING, state="detached")
         assert page.is_hidden("#listening")
@@ -324,7 +323,7 @@ def test_a_spoken_conversation_asks_reads_and_listens_again_until_it_is_ended(
 def test_a_spoken_conversation_ends_where_an_answer_is_stopped(
     browser: Browser, board: Served, asked: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    with hearing(browser, tmp_path, 1_000, 4_000) as ears, visiting(ears, board.url) as visit:
+    with hearing_chromium(browser, tmp_path, spoken(1_000, 4_000)) as ears, visiting(ears, board.url) as visit:
         page = visit.page
         page.evaluate(VOICES, True)
         page.evaluate("localStorage.setItem('rkllm-mcp.converse', 'on')")

@@ -198,3 +198,8 @@ function append(element, children) {
     else if (child !== null && child !== undefined && child !== false) element.append(plain(child));
   }
 }
+
+/** Whether the keyboard is on the screen, as a phone's is. */
+export function hasNoKeys() {
+  return matchMedia("(hover: none) and (pointer: coarse)").matches;
+}

@@ -3,7 +3,7 @@
  * Enter begins a line and the button sends. While an input method is composing Enter belongs to it: in Japanese it
  * confirms a word.
  */
-import { byId, hide } from "../dom.js";
+import { byId, hasNoKeys, hide } from "../dom.js";
 import { t } from "../i18n.js";
 import { keepTyped, typed } from "../preferences.js";
 
@@ -156,7 +156,7 @@ export class Composer {
  * @param {boolean} [isPhone] the keyboard is on the screen
  * @returns {boolean}
  */
-export function isSending(event, isPhone = matchMedia("(hover: none) and (pointer: coarse)").matches) {
+export function isSending(event, isPhone = hasNoKeys()) {
   // 229: what Safari sends for the Enter that ends a composition, when it says no longer that there was one.
   if (event.key !== "Enter" || event.isComposing || event.keyCode === 229) return false;
   return event.ctrlKey || event.metaKey || !(event.shiftKey || isPhone);

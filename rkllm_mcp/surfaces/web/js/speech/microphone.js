@@ -4,7 +4,7 @@
  * answer is read aloud, and the next question is listened for. Where a page may not listen the button says why.
  */
 import { api } from "../access.js";
-import { byId, h, hide, tell } from "../dom.js";
+import { byId, h, hasNoKeys, hide, tell } from "../dom.js";
 import { say } from "../i18n.js";
 import { prefer, preference } from "../preferences.js";
 import { sentenceOf } from "../problems.js";
@@ -153,10 +153,10 @@ export class Microphone {
    */
   async #answered(signal) {
     speaker.readsAll = true;
-    this.#say(say("mic.answering"));
+    this.#say(say(hasNoKeys() ? "mic.answering_touch" : "mic.answering"));
     const isAnswered = await this.#told.ask();
     if (signal.aborted || !isAnswered) return false;
-    if (speaker.isReading) this.#say(say("mic.reading"));
+    if (speaker.isReading) this.#say(say(hasNoKeys() ? "mic.reading_touch" : "mic.reading"));
     await speaker.silence();
     return !signal.aborted && this.#isConversation;
   }
@@ -203,7 +203,7 @@ export class Microphone {
   /** @param {Recording} recording */
   #show({ level }) {
     if (!this.#run || this.#run.signal.aborted) return;
-    this.#say(say("mic.listening"), true);
+    this.#say(say(hasNoKeys() ? "mic.listening_touch" : "mic.listening"), true);
     this.#meter.value = Math.min(1, Math.sqrt(level / FULL_LEVEL));
   }
 
