@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
+import anyio
+
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.messages import as_mapping
 from rkllm_mcp.speech.audio import MOST_BYTES, MOST_SECONDS, RATE, SAMPLE_BYTES, blocks_of, from_pcm
@@ -29,6 +31,7 @@ _MOST_TEXT_CHARS = 20_000
 # Ten minutes of 16 kHz are 19 MB; satellites may send other forms.
 _MOST_SAMPLE_BYTES = 2 * MOST_BYTES
 _MOST_CONNECTIONS = 32
+_END_S = 5.0
 _PROJECT = {"name": "rkllm-mcp", "url": "https://pypi.org/project/rkllm-mcp/"}
 
 
@@ -44,6 +47,7 @@ class SpeechServer:
     speaker: Speaker | None = None
     languages: tuple[str, ...] = ("en", "ja")
     _connections: int = field(default=0, init=False)
+    _info: dict[str, Any] | None = field(default=None, init=False)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the events of one connection until it ends."""
@@ -61,7 +65,12 @@ class SpeechServer:
         return not self._connections
 
     async def describe(self) -> dict[str, Any]:
-        """Return the ``info`` of these programs."""
+        """Return the ``info`` of these programs: what they said first, as Home Assistant waits for a second only."""
+        if self._info is None:
+            self._info = await self._ask_programs()
+        return self._info
+
+    async def _ask_programs(self) -> dict[str, Any]:
         described: dict[str, Any] = {kind: [] for kind in ("asr", "tts", "handle", "intent", "wake", "mic", "snd")}
         if self.recogniser is not None:
             languages = await self.recogniser.languages() or self.languages
@@ -91,18 +100,22 @@ class _Connection:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             try:
                 while (event := await self._read()) is not None:
-                    await self._answer_or_refuse(*event)
+                    await self._answer(*event)
+            except NoTranslationError as error:
+                await self._fail(str(error), NO_TRANSLATION)
+            except (RkllmMcpError, MemoryError, RuntimeError) as error:
+                await self._fail(str(error) or "the memory that it may take is full", "speech")
             except (KeyError, TypeError, ValueError) as error:
-                await self._send("error", {"text": f"this is no event of Wyoming ({error})", "code": "protocol"})
+                await self._fail(f"this is no event of Wyoming ({error})", "protocol")
 
-    async def _answer_or_refuse(self, kind: str, data: dict[str, Any], payload: bytes) -> None:
-        try:
-            await self._answer(kind, data, payload)
-        except RkllmMcpError as error:
-            self._text, self._spoken_rate = None, 0
-            self._samples.clear()
-            code = NO_TRANSLATION if isinstance(error, NoTranslationError) else "speech"
-            await self._send("error", {"text": str(error), "code": code})
+    async def _fail(self, reason: str, code: str) -> None:
+        """Send an error and end the connection: Home Assistant reads no errors, and waits for an answer or the end."""
+        await self._send("error", {"text": reason, "code": code})
+        self._writer.write_eof()
+        # What still comes is read: a connection with unread bytes is reset, and the error lost.
+        with anyio.move_on_after(_END_S):
+            while await self._reader.read(_MOST_LINE_BYTES):
+                pass
 
     async def _read(self) -> tuple[str, dict[str, Any], bytes] | None:
         line = await self._reader.readline()

@@ -14,7 +14,7 @@ from rkllm_mcp.config.editing import set_value
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.speech.audio import MOST_BYTES, RATE, Sound, read_recording, wav_of
 from rkllm_mcp.speech.device import play
-from rkllm_mcp.speech.engines import SHERPA, recogniser_of, speaker_of
+from rkllm_mcp.speech.engines import SHERPA, Speaker, SpeechError, recogniser_of, speaker_of
 from rkllm_mcp.speech.sentences import sentences_of
 from rkllm_mcp.surfaces.cli.attached import Alone
 from rkllm_mcp.surfaces.cli.files import write_new
@@ -26,8 +26,6 @@ from rkllm_mcp.surfaces.terminal import printable
 
 if TYPE_CHECKING:
     from rkllm_mcp.diagnostics.voice import VoiceFigures
-    from rkllm_mcp.speech.device import play
-from rkllm_mcp.speech.engines import Speaker
 
 app = typer.Typer(no_args_is_help=True)
 _WYOMING_PORT = 10_300
@@ -132,6 +130,11 @@ async def serve_command(
     if server.recogniser is None and server.speaker is None:
         raise _missing("stt", _WYOMING_PORT)
     opened = open_socket(host, port)
+    try:
+        # Models are loaded before a client asks, which waits for a second only.
+        await server.describe()
+    except SpeechError as error:
+        session.status(str(error))
     async with await listen(server, opened):
         session.status(f"Home Assistant may connect to {host}, port {opened.getsockname()[1]}")
         if not is_loopback(host):

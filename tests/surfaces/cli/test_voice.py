@@ -67,6 +67,8 @@ async def test_home_assistant_is_served_on_this_machine_until_a_signal(tmp_path:
             line = served.stderr.readline()
             found = re.fullmatch(r"Home Assistant may connect to 127\.0\.0\.1, port (\d+)\n", line)
             assert found, line
+            # It has been asked, and a client of Home Assistant waits for a second.
+            program.behaviour = "hangs"
             async with AsyncTcpClient("127.0.0.1", int(found[1]), read_timeout=60) as client:
                 await client.write_event(Describe().event())
                 event = await client.read_event()
