@@ -9,7 +9,7 @@ from itertools import pairwise
 # Sentences shorter than this go with the next one: a voice begins anew with each.
 _LEAST_CHARS = 12
 # Longer ones are cut at a comma or a space, so that the first sound does not wait.
-_MOST_CHARS = 240
+MOST_CHARS = 240
 _FENCE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 _TABLE_LINE = re.compile(r"^[ \t]*\|.*\|[ \t]*$", re.MULTILINE)
 _MATHS = re.compile(r"\$\$.*?\$\$|\\\[.*?\\\]|\\\([^\n]*?\\\)", re.DOTALL)
@@ -64,13 +64,13 @@ def spoken_text(text: str) -> str:
     return re.sub(r"[ \t]+", " ", re.sub(r"\s*\n\s*", "\n", _EMOJI.sub(" ", text))).strip()
 
 
-def sentences_of(text: str) -> Iterator[str]:
+def sentences_of(text: str, most_chars: int = MOST_CHARS) -> Iterator[str]:
     """Yield the sentences of a text for a voice: short ones with their next, long ones in parts."""
     waiting = ""
     for sentence in _split(spoken_text(text)):
         waiting += sentence
         if waiting[-1] in _ENDS and len(waiting) >= _LEAST_CHARS:
-            yield from _parts_of(waiting)
+            yield from _parts_of(waiting, most_chars)
             waiting = ""
         elif waiting[-1].isascii():
             waiting += " " if waiting[-1] in _ENDS else ", "
@@ -79,7 +79,7 @@ def sentences_of(text: str) -> Iterator[str]:
             waiting += "、"
     if waiting := waiting.rstrip(" ,、"):
         end = "" if waiting[-1] in _ENDS else "." if waiting[-1].isascii() else "。"
-        yield from _parts_of(waiting + end)
+        yield from _parts_of(waiting + end, most_chars)
 
 
 def whole_sentences(text: str) -> str:
@@ -108,10 +108,10 @@ def _split(text: str) -> Iterator[str]:
             yield sentence
 
 
-def _parts_of(sentence: str) -> Iterator[str]:
-    while len(sentence) > _MOST_CHARS:
-        breaks = [match.end() for match in _BREAK.finditer(sentence, _LEAST_CHARS, _MOST_CHARS)]
-        at = breaks[-1] if breaks else _MOST_CHARS
+def _parts_of(sentence: str, most_chars: int) -> Iterator[str]:
+    while len(sentence) > most_chars:
+        breaks = [match.end() for match in _BREAK.finditer(sentence, _LEAST_CHARS, most_chars)]
+        at = breaks[-1] if breaks else most_chars
         yield sentence[:at].strip()
         sentence = sentence[at:].strip()
     if sentence:

@@ -115,12 +115,15 @@ def test_a_process_without_requests_ends_and_the_next_request_starts_it_again(ea
     process.stop()
 
 
-def test_a_process_has_a_low_priority_and_leaves_no_core(ears: Path) -> None:
+def test_a_process_has_a_low_priority_a_limit_of_memory_and_leaves_no_core(ears: Path) -> None:
     process_of(ears).start()
     pid = process_of(ears).pid
     assert pid is not None
     assert os.getpriority(os.PRIO_PROCESS, pid) >= min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
-    assert "Max core file size        0" in Path(f"/proc/{pid}/limits").read_text("ascii")
+    limits = Path(f"/proc/{pid}/limits").read_text("ascii")
+    assert "Max core file size        0" in limits
+    assert f"Max data size             {2 * find_model(ears).memory_bytes} " in limits
+    assert Path(f"/proc/{pid}/oom_score_adj").read_text("ascii") == "1000\n"
 
 
 async def test_what_cannot_be_loaded_is_named_with_its_reason(tmp_path: Path, ears: Path) -> None:

@@ -38,7 +38,7 @@ from rkllm_mcp.speech.engines import (
     recogniser_of,
     speaker_of,
 )
-from rkllm_mcp.speech.sentences import sentences_of
+from rkllm_mcp.speech.sentences import MOST_CHARS, sentences_of
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
@@ -302,7 +302,8 @@ async def speak(request: Request) -> Response:
         writer = SoundWriter(form)
     except SoundError as error:
         raise HTTPError(400, str(error), param="response_format") from None
-    sentences = list(sentences_of(body.input))
+    # A slow sentence is a long sound, whose length is what a voice takes memory for.
+    sentences = list(sentences_of(body.input, int(MOST_CHARS * min(1.0, body.speed))))
     if not sentences:
         raise HTTPError(
             400, "input: there is nothing to say in it; code, tables and addresses are left out", param="input"
