@@ -29,7 +29,12 @@ from mcp_servers.knowledge.types import SearchRequest
 
 _RESULTS, _MOST_TOKENS = 3, 90
 _SYSTEM = "You are a helpful assistant that runs on a small board. Answer briefly."
-FORMS: Mapping[str, str] = {"without": "", "with": f"{NO_ANSWER_WARNING}\n\n"}
+# What is before and after the passages. What is after them costs nothing of the prompt that was read.
+FORMS: Mapping[str, tuple[str, str]] = {
+    "without": ("", ""),
+    "behind": ("", "\n\nIf none of these passages answers the question, say that the documents do not say it."),
+    "with": (f"{NO_ANSWER_WARNING}\n\n", ""),
+}
 _TOOL = {
     "type": "function",
     "function": {
@@ -101,11 +106,11 @@ async def _main() -> None:
     client = httpx2.AsyncClient(base_url=f"{given.url.rstrip('/')}/", timeout=600)
     async with client:
         for one, passages in every:
-            for form, line in FORMS.items():
+            for form, (before, after) in FORMS.items():
                 text = one.question["question"]
-                if (text, form) not in done:
+                if (text, form) not in done and not (form == "behind" and (text, "without") in done):
                     started = time.monotonic()
-                    said = await answer(client, given.model, text, line + passages)
+                    said = await answer(client, given.model, text, before + passages + after)
                     row = {
                         "question": text,
                         "form": form,

@@ -432,7 +432,6 @@ class Pipeline:
         best: list[int] = np.lexsort((np.array(chunks, np.int64), -order))[: _chunks_needed(query.request)].tolist()
         headings = heading_profiles(connection, [chunks[at] for at in best])
         best_counts = counts.take(np.array(best, np.intp), axis=1)
-        covered = ranking.covered_shares(weights, best_counts)
         in_words = ranking.word_shares(weights, best_counts)
         in_heading = ranking.covered_shares(weights, ranking.term_counts(weights, list(headings.values())))
         rivals = ranking.rivals(ranks, profiles)
@@ -440,8 +439,9 @@ class Pipeline:
         least, size = 1.0, math.log(max(now.chunks, 1))
         for row, at in enumerate(best):
             chunk, share = chunks[at], float(shares[at])
-            shared = (share, float(covered[row]), weights.absent, float(in_heading[row]), size)
-            figures = PassageFigures(*shared, rivals=rivals, words=float(in_words[row]), terms=weights.terms)
+            figures = PassageFigures(
+                share, float(in_heading[row]), size, rivals, words=float(in_words[row]), terms=weights.terms
+            )
             if deviations is not None:
                 deviations_behind = float(deviations.max() - deviations[at])
                 figures = replace(figures, deviation=float(deviations[at]), behind=deviations_behind)

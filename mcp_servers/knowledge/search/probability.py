@@ -22,7 +22,7 @@ _MAX_LOGIT = 30.0
 _LEAST_SHARE = 0.05
 # Score of a passage below which nothing is likely to answer a question, with a cross-encoder and with vectors; with
 # words alone the share of the best possible BM25, unless the score is not so low: docs/knowledge.md.
-NO_ANSWER, _NO_ANSWER_BY_VECTORS = 0.15, 0.03
+NO_ANSWER, _NO_ANSWER_BY_VECTORS = 0.15, 0.02
 _NO_ANSWER_SHARE, _UNSURE = 0.25, 0.3
 
 
@@ -31,8 +31,6 @@ class PassageFigures:
     """What the score of a passage is made of."""
 
     share: float  # of the best possible BM25
-    covered: float  # share of the question's weight that the passage has at all
-    absent: float  # share of the question's weight that no passage of the base has
     heading: float  # share of the question's weight in title and headings
     size: float  # logarithm of the number of passages in the base, because more of them have words by chance
     rivals: float = 1.0  # stretches of documents that have as much of the question as the best passage
@@ -44,12 +42,10 @@ class PassageFigures:
     @property
     def values(self) -> tuple[float, ...]:
         """The numbers of the regression; logarithms, because a passage without any of the words is no answer."""
-        share, covered = (math.log(part + _LEAST_SHARE) for part in (self.share, self.covered))
+        share, rivals = math.log(self.share + _LEAST_SHARE), math.log(max(self.rivals, 1.0))
         if self.deviation is None:
-            rivals, terms = math.log(max(self.rivals, 1.0)), math.log1p(self.terms)
-            return share, self.words, self.heading, self.size, rivals, terms
-        # With vectors it is the distance to the nearest passage that says how many others are as likely.
-        return share, covered, self.absent, self.heading, self.size, self.deviation, self.behind
+            return share, self.words, self.heading, self.size, rivals, math.log1p(self.terms)
+        return share, self.size, rivals, self.deviation, self.behind
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,6 @@ class QueryWeights:
     values: NDArray[np.float64]  # contribution to BM25 before the factor K1 + 1; 0 for terms of alternatives only
     concepts: list[ConceptWeights]
     best: float = 1.0  # BM25 of a chunk that has everything that matters
-    absent: float = 0.0  # share of the weights of terms that no chunk has, nor an alternative of them
     words: Sequence[WordWeight] = ()
     terms: int = 0  # different terms of the query
 
@@ -195,13 +194,11 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
     ]
     total = float(values.sum()) + sum(concept.value for concept in concepts if not concept.own.size)
     mixed = sum((1 - MIXED_SHARE) * weight for term, weight in by_term.items() if _MIXED.fullmatch(term))
-    absent = sum(weight for term, weight in by_term.items() if not frequencies[term] and term not in replaced)
     return QueryWeights(
         np.array(ordered, np.uint32),
         values,
         concepts,
         best=max(total - mixed, _EPSILON) * (K1 + 1),
-        absent=absent / max(total, _EPSILON),
         words=[_word(word, concepts, indices, weights, rarity) for word in query.words if word.terms],
         terms=len(rarity),
     )
