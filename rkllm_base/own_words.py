@@ -17,9 +17,9 @@ _POINTER = re.compile(
 _WITHOUT_SUBJECT = re.compile(
     r"(?:条件|金額|期限|期間|締め?切り?|日数|回数|人数|方法|手順|手続き?|対象者?|理由|場所|時間|費用|料金|値段|上限|下限|例外|担当者?|連絡先?|詳細|続き|内容|意味|必要|書類"
     r"|何[日時分回個人円歳年月度本枚]?間?|誰|幾ら|具体的|教えて|ください|下さい|お願い|説明|して|しま[すし]|でしょう|です|ます|ました|いつ|どこ|どう|どの|どんな|どれ|だれ|なに|なぜ|なんで|いくら|いくつ"
-    r"|くらい|ぐらい|まで|から|について|とは|という|ある|あり|ない|なる|なり|できる?|する|すれば|したら|たら|よい|いい|もう|また|それで|^(?:はい|ええ)|もら[えう]る?|例えば|例|[はがをにでともやのかへねよ])"
-    r"|\b(?:(?:what|when|where|who|why|how)s?|which|much|many|long|often|far|is|are|was|were|do|does|did|can|could|may|must|should|will|would|have|has|be|to|of|in|on|at|for|from|by|with"
-    r"|the|an?|any|some|or|but|so|if|i|me|my|we|us|our|you|your|one|ones|please|tell|explain|give|show|say|yes|no|ok|okay|thanks|thx|u|ur|r|im|ive|pls|plz|btw|rn|condition|amount|deadline|limit|price|cost|reason|details?|examples?"
+    r"|くらい|ぐらい|まで|から|について|とは|という|ある|あり|ない|なる|なり|できる?|する|すれば|したら|たら|よい|いい|もう|また|それで|^(?:はい|ええ)|私|わたし|僕|ぼく|俺|うちの|もら[えう]る?|例えば|例|[はがをにでともやのかへねよ])"
+    r"|\b(?:(?:what|when|where|who|why|how)s?|which|much|many|long|often|far|am|is|are|was|were|do|does|did|can|could|may|must|should|will|would|have|has|be|to|of|in|on|at|for|from|by|with"
+    r"|the|an?|any|some|or|but|so|if|i(?:'(?:m|ve|d|ll))?|me|my|mine|myself|we(?:'(?:re|ve|d|ll))?|us|ours?|you|your|one|ones|please|tell|explain|give|show|say|yes|no|ok|okay|thanks|thx|u|ur|r|im|ive|pls|plz|btw|rn|condition|amount|deadline|limit|price|cost|reason|details?|examples?"
     r"|exceptions?|requirements?|conditions)\b"
 )
 _OWN_WORD = re.compile(rf"[{KANJI}]+|[{KATAKANA}]+|[{HIRAGANA}]{{2,}}|[^\W{HIRAGANA}{KATAKANA}{KANJI}]+")

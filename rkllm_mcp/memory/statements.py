@@ -80,9 +80,39 @@ _JA_INTRODUCTION = re.compile(r"(?:ちなみに|あと|それと|お願い|ね�
 # A sentence with a topic, or with a verb or an adjective at its end.
 _JA_TOPIC = re.compile(r"[^はがも]+[はがも].+")
 _JA_PREDICATE = re.compile(r"(?:[るたい]|だ|です|ます|ません|ない|である)\Z")
-_JA_ASKS = re.compile(r"(?:何|なに|なん|誰|だれ|どこ|いつ|どう|どの|どれ|なぜ|いくつ|いくら)|か\Z|っけ\Z")
+_JA_ASKS = re.compile(
+    r"(?:何|なに|なん(?!です|だ)|誰|だれ|どこ|いつ(?!も)|どう|どの|どれ|なぜ|いくつ|いくら)|か\Z|っけ\Z"
+)
 _JA_OTHER_LEARNS = re.compile(r"(?:に|が)[^はがも]*\Z|(?:彼|彼女|さん|子供|子ども)は")
 _JAPANESE = re.compile(r"[\u3041-\u30ff\u4e00-\u9fff]")
+
+# A sentence that asks or wants something, and what joins it to a statement before it.
+_ASKED = re.compile(
+    r"\?\s*\Z|\bplease\b|\b(?:can|could|would|will) you\b"
+    r"|\A\s*(?:tell|give|show|write|explain|help|let|make|read|translate|list|find|suggest|recommend|check)\b",
+    re.IGNORECASE,
+)
+_JOINT = re.compile(
+    r"(?:\s*[,;–—]\s*(?:(?:so|and|but|then)\b,?\s*)?|\s+(?:so|and|but)\s+)"
+    r"(?=(?:what|how|when|where|which|who|why|can|could|should|would|do|does|is|are|may|please)\b)",
+    re.IGNORECASE,
+)
+_NEXT_CLAUSE = re.compile(
+    r",\s+(?:and|but|so)\s+(?=(?:i|i'm|i've|we|my|our|the|he|she|they|it|there)\b)", re.IGNORECASE
+)
+_JA_ASKED = re.compile(
+    r"[？?]\s*\Z|(?:[はてか]|ください|下さい|くれる|くれます|ちょうだい|頂戴|お願い(?:します)?|ましょう"
+    r"|ほしい(?:です)?|欲しい(?:です)?|たい(?:です|と思います)?)[。．.！!～〜\s]*\Z"
+)
+_JA_JOINT = re.compile(r"(?:な|だ|です|ます)?(?:ん|の)?(?:です|だ)?(?:けれども|けれど|けど|が|ので|から)[、,，]")
+# What is about these days only.
+_PASSING = re.compile(
+    r"\b(?:today|tonight|tomorrow|yesterday|right now|just now|at the moment|(?:this|next) (?:morning|afternoon|evening"
+    r"|week|weekend|month)|in (?:an?|\w+) (?:minutes?|hours?|days?))\b"
+    r"|今日|本日|明日|あした|明後日|あさって|昨日|きのう|昨夜|今朝|今夜|今晩|今から|これから|さっき|先ほど|[今来先]週|あと\d+[分時日]",
+    re.IGNORECASE,
+)
+_FIRST_PERSON = re.compile(r"\b(?:i|my|mine|me|we|our|ours|us)\b", re.IGNORECASE)
 
 # Names of secrets, which are not kept even where their value looks like a word.
 _SECRET_NAME = re.compile(
@@ -224,6 +254,31 @@ def is_fact(fact: str) -> bool:
     if _JAPANESE.search(fact):
         return not _JA_ASKS.search(fact)
     return len(fact.split()) > 1
+
+
+def told_in(message: str) -> list[str]:
+    """Return what a person's message tells of themselves, in their own words, and not only of these days.
+
+    Of a sentence that asks something it is the part before the question: "I don't eat meat, so what …?".
+    """
+    if not is_typed(message):
+        return []
+    text = unicodedata.normalize("NFC", message.strip()).replace("’", "'")
+    masked = _QUOTED.sub(lambda match: "\x00" * len(match[0]), text)
+    told: list[str] = []
+    for match in _SENTENCE.finditer(masked):
+        sentence, is_japanese = match[0], bool(_JAPANESE.search(match[0]))
+        if asked := (_JA_ASKED if is_japanese else _ASKED).search(sentence):
+            joint = (_JA_JOINT if is_japanese else _JOINT).search(sentence)
+            if joint is None or joint.start() > asked.start():
+                continue
+            sentence = sentence[: joint.start()]
+        for clause in _NEXT_CLAUSE.split(text[match.start() : match.start() + len(sentence)]):
+            fact = _trimmed(clause)
+            is_own = (is_japanese or _FIRST_PERSON.search(fact)) and not _PASSING.search(fact)
+            if is_own and is_fact(fact) and row_text(fact) == fact and not is_secret(fact):
+                told.append(fact)
+    return told
 
 
 def is_said(text: str, question: str) -> bool:

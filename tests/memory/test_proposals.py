@@ -19,7 +19,8 @@ from rkllm_mcp.conversations.exports import from_json
 from rkllm_mcp.events import End, MemoriesUsed, ToolFinished, Usage
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.memory.person import keep_row
-from rkllm_mcp.memory.proposals import MOST_FACTS, MOST_PREFILLED, facts_in
+from rkllm_mcp.memory.proposals import MOST_PREFILLED
+from rkllm_mcp.memory.statements import told_in
 from rkllm_mcp.messages import Conversation, Picture
 from tests.support.demo_app import make_demo, reply_of, running
 from tests.support.pictures import RED_ABOVE_BLUE
@@ -28,8 +29,8 @@ from tests.support.served import scripted_model
 pytestmark = pytest.mark.anyio
 MEMORY = AnswerOptions(save=True, memory=True)
 ON = "[agent]\nmemory_proposals = true\n[service]\ntitles = false\n"
-SAID = "My dog is called Hachi, and I work at night. What could I cook?"
-REQUESTS = {"en": "Have I told you lasting facts", "ja": "私は自分について"}
+SAID = "My dog is called Hachi. I work at night. What could I cook?"
+DOG, WORK = "My dog is called Hachi", "I work at night"
 TOOL = """
 [[servers]]
 name = "page"
@@ -38,12 +39,11 @@ tools = [{ name = "repeat", description = "Read a page.", entry_point = "tests.s
 """
 
 
-def rules(*facts: str, call: str = "") -> str:
-    """Return a script in which the model proposes these facts."""
-    lines = "\\n".join(facts)
-    asked = "".join(f"rule\n  user {request}\n  say {lines}\n\n" for request in REQUESTS.values())
+def rules(*lasting: str, call: str = "") -> str:
+    """Return a script in which these sentences have a topic that lasts, and no others."""
+    asked = "".join(f"rule\n  user {text}.*this sentence about\n  say Pet.\n\n" for text in lasting)
     looks = f"rule\n  user Look\n  call repeat {json.dumps({'text': call})}\n\n" if call else ""
-    return f"{asked}{looks}rule\n  say I see.\n"
+    return f"{asked}rule\n  user this sentence about\n  say task\n\n{looks}rule\n  say I see.\n"
 
 
 class Board:
@@ -108,50 +108,39 @@ async def board(folder: Path, script: str, extra: str = ON, *, speed: str = "fla
 
 
 @pytest.mark.parametrize(
-    ("answer", "said", "facts"),
+    ("message", "told"),
     [
-        ("- My dog is called Hachi.", SAID, ["My dog is called Hachi"]),
-        ("1. I work at night\n2. My dog is called Hachi", SAID, ["I work at night", "My dog is called Hachi"]),
-        ("「犬の名前はハチ」", "うちの犬の名前はハチです。散歩はいつがいい？", ["犬の名前はハチ"]),
-        ("私は卵アレルギーです", "私は卵アレルギーです。夕食は何がいいですか。", ["私は卵アレルギーです"]),
-        ("I don't eat meat", "I don’t eat meat. Any ideas?", ["I don't eat meat"]),
-        # Said by nobody, or only in part
-        ("My cat is called Mike", SAID, []),
-        ("My dog is called Hachi and is a Shiba", SAID, []),
-        ("犬の名前はポチ", "うちの犬の名前はハチです。", []),
-        ("none", SAID, []),
-        ("なし", "うちの犬の名前はハチです。", []),
-        # The opposite of what was said
-        ("I eat meat", "I don't eat meat. Any ideas?", []),
-        ("肉を食べる", "私は肉を食べない。", []),
-        # About somebody else, a question, a secret
-        ("Your dog is called Hachi", SAID, []),
-        ("The user works at night", f"The user is me. {SAID}", []),
-        ("Is my dog called Hachi?", SAID, []),
-        ("My password is hunter2", "My password is hunter2", []),
-        ("4111 1111 1111 1111 is my number", "My number is 4111 1111 1111 1111", []),
-        (f"My dog is called Hachi{' Hachi' * 40}", SAID, []),
+        ("My dog is called Hachi. I work at night!", [DOG, WORK]),
+        ("I’m allergic to eggs, so what could I bake?", ["I'm allergic to eggs"]),
+        ("I don't eat meat and I live in Graz. Any ideas?", ["I don't eat meat and I live in Graz"]),
+        ("We have a cat, and how do I wash it?", ["We have a cat"]),
+        ("We have a dog, and the sofa is wet, so I cook.", ["We have a dog", "I cook"]),
+        ("うちの犬の名前はハチです。散歩はいつがいい？", ["うちの犬の名前はハチです"]),
+        ("私は卵アレルギーなんですが、夕食は何がいいですか。", ["私は卵アレルギー"]),
+        ("京都に住んでいて、車は持っていません。", ["京都に住んでいて、車は持っていません"]),
+        ("いつも朝6時に起きます。", ["いつも朝6時に起きます"]),
+        # Questions, requests, what is about others or these days only, secrets, pasted texts
+        ("Is my dog called Hachi?", []),
+        ("Please tell me what I should cook. Write my report. Can you call me Ann?", []),
+        ("The sky is blue. My train leaves in ten minutes. 今朝から雨が降っています。", []),
+        ("犬の名前は何ですか。駐車場があるか教えて。旅行に行きたいです。もっと詳しくお願いします", []),
+        ("My password is hunter2. My number is 4111 1111 1111 1111", []),
+        (f"My dog is called Hachi{' Hachi' * 40}", []),
+        ("My dog is called Hachi. " * 40, []),
+        (f"Translate this: “{DOG}.”", []),
     ],
 )
-def test_only_what_a_message_says_counts(answer: str, said: str, facts: list[str]) -> None:
-    assert facts_in(answer, [said.replace("’", "'")]) == facts
-
-
-def test_words_of_two_messages_are_not_a_fact_and_a_line_that_was_cut_neither() -> None:
-    assert facts_in("My dog hates Oslo", ["My dog is old", "He hates Oslo"]) == []
-    assert facts_in("My dog is called Hachi\nI work at", [SAID], is_cut=True) == ["My dog is called Hachi"]
-    many = [f"I have {animal}" for animal in ("dogs", "cats", "birds", "fish")]
-    assert len(facts_in("\n".join(many), [" and ".join(many)])) == MOST_FACTS
+def test_what_a_message_tells_is_its_own_sentences(message: str, told: list[str]) -> None:
+    assert told_in(message) == told
 
 
 @pytest.mark.parametrize("language", ["en", "ja"])
 async def test_a_fact_that_was_said_is_proposed_and_used_after_a_yes(tmp_path: Path, language: str) -> None:
     said, fact, question = {
-        "en": (SAID, "My dog is called Hachi", "What is my dog called?"),
-        "ja": ("うちの犬の名前はハチです。散歩はいつがいい？", "犬の名前はハチ", "うちの犬の名前は？"),
+        "en": ("My dog is called Hachi. I need a new lead for the dog.", DOG, "What is my dog called?"),
+        "ja": ("うちの犬の名前はハチです。夕食を作ります。", "うちの犬の名前はハチです", "うちの犬の名前は？"),
     }[language]
-    script = rules(f"- {fact}", "My cat is called Mike", "My password is hunter2")
-    async with board(tmp_path, script) as it:
+    async with board(tmp_path, rules(fact)) as it:
         conversation = it.app.new_conversation()
         await it.ask(said, conversation)
         await it.proposed()
@@ -173,23 +162,25 @@ async def test_a_request_is_not_part_of_the_conversation_and_the_next_question_r
     runs: dict[bool, list[dict[str, Any]]] = {}
     for is_on in (True, False):
         extra = ON if is_on else ON.replace("true", "false")
-        async with board(tmp_path / str(is_on), rules("My dog is called Hachi"), extra) as it:
+        async with board(tmp_path / str(is_on), rules(DOG), extra) as it:
             conversation = it.app.new_conversation()
             for question in (SAID, "Thank you. And tomorrow?"):
                 await it.ask(question, conversation)
                 await it.quiet()
             assert len(conversation.messages) == 5
             runs[is_on] = it.runs()
-            assert await it.rows() == ([("My dog is called Hachi", "proposed")] if is_on else [])
-    first, request, second, _ = runs[True]
-    assert request["prompt"][: len(first["prompt"])] == first["prompt"]
-    assert request["prefill_tokens"] <= MOST_PREFILLED
+            assert await it.rows() == ([(DOG, "proposed")] if is_on else [])
+    # Of each sentence once.
+    first, about_dog, about_work, second = runs[True]
+    for request in (about_dog, about_work):
+        assert request["prompt"][: len(first["prompt"])] == first["prompt"]
+        assert request["prefill_tokens"] <= MOST_PREFILLED
     assert [first["prompt"], second["prompt"]] == [run["prompt"] for run in runs[False]]
     assert second["prefill_tokens"] <= runs[False][1]["prefill_tokens"]
 
 
 async def test_a_person_chooses_it_and_what_they_removed_is_not_proposed_again(tmp_path: Path) -> None:
-    async with board(tmp_path, rules("My dog is called Hachi"), ON.replace("true", "false")) as it:
+    async with board(tmp_path, rules(DOG), ON.replace("true", "false")) as it:
         conversation = it.app.new_conversation()
         await it.ask(SAID, conversation)
         await it.quiet()
@@ -199,12 +190,12 @@ async def test_a_person_chooses_it_and_what_they_removed_is_not_proposed_again(t
         await it.proposed()
         (row,) = await it.app.store.memories.all()
         await it.app.store.memories.remove([row.id])
-        await it.ask(f"Again: {SAID}", conversation)
+        await it.ask(f"Again. {SAID}", conversation)
         await it.quiet()
         assert await it.rows() == []
         await it.app.change_page_settings({"proposals": "off"})
         runs = len(it.runs())
-        await it.ask(SAID, conversation)
+        await it.ask("I live in Graz.", conversation)
         await it.quiet()
         assert len(it.runs()) == runs + 1
 
@@ -239,7 +230,7 @@ async def test_tools_documents_pictures_imports_and_programs_propose_nothing(tmp
 
 
 async def test_a_question_ends_the_request_at_once_and_the_next_pause_asks_again(tmp_path: Path) -> None:
-    async with board(tmp_path, rules("My dog is called Hachi"), speed="prefill 4000 decode 4") as it:
+    async with board(tmp_path, rules(DOG), speed="prefill 4000 decode 4") as it:
         conversation = it.app.new_conversation()
         await it.ask(SAID, conversation)
         await it.wait_until(idle=False)
@@ -247,5 +238,5 @@ async def test_a_question_ends_the_request_at_once_and_the_next_pause_asks_again
         assert usage.prefilled_tokens < 30
         assert await it.rows() == []
         await it.proposed()
-        assert await it.rows() == [("My dog is called Hachi", "proposed")]
+        assert await it.rows() == [(DOG, "proposed")]
         assert len(conversation.messages) == 5

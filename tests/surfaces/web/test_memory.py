@@ -107,11 +107,13 @@ def test_a_person_lets_the_model_propose_and_keeps_what_it_found(
 ) -> None:
     monkeypatch.setattr(ModelHost, "answers_from_script", False)
     monkeypatch.setattr(idle_requests, "IDLE_S", 0.05)
-    said, fact, request = {
-        "en": ("My dog is called Hachi. What does he eat?", "My dog is called Hachi", "Have I told you lasting facts"),
-        "ja": ("犬の名前はハチです。何を食べる？", "犬の名前はハチ", "この会話で、私は自分について"),
+    said, fact = {
+        "en": ("My dog is called Hachi. What does he eat?", "My dog is called Hachi"),
+        "ja": ("犬の名前はハチです。何を食べる？", "犬の名前はハチです"),
     }[language]
-    model = scripted_model(tmp_path / "model", f"rule\n  user {request}\n  say {fact}\n\nrule\n  say Meat.\n")
+    model = scripted_model(
+        tmp_path / "model", f"rule\n  user {fact}.*this sentence about\n  say pet\n\nrule\n  say Meat.\n"
+    )
     locale = {"en": "en-US", "ja": "ja-JP"}[language]
     with served(tmp_path, model) as service, visiting(browser, service.url, NARROW, locale=locale) as visit:
         page = visit.page
