@@ -2,12 +2,11 @@
 
     python -m bench.offers [--fit] [--misses] [--kept-back]
 
-The weights of ``rkllm_mcp.agent.offers`` are fitted to both halves of the set ``own`` and its first two fresh sets
-with ``--fit``, by maximum likelihood with a small penalty on large weights; ``fresh3.txt`` is not among them. The
-threshold is chosen from the same tasks, each guessed with weights that were fitted to the others (five folds): the
-call is begun from where on about one
-in twenty is begun wrongly, and one in ten of the tasks that need no tool. No model is asked; the search for tools and
-the kinds of values are all that is measured.
+The weights of ``rkllm_mcp.agent.offers`` are fitted to the set ``own`` and its first four fresh sets with ``--fit``, by
+maximum likelihood with a small penalty on large weights. The threshold is chosen from the same tasks, each guessed with
+weights that were fitted to the others (five folds): the call is begun from where on about one in twenty is begun
+wrongly, and one in ten of the tasks that need no tool. No model is asked; the search for tools and the kinds of values
+are all that is measured.
 """
 
 from __future__ import annotations
@@ -29,14 +28,15 @@ from rkllm_mcp.protocols import ToolEvidence
 from rkllm_mcp.tools.search import ToolSearch
 from rkllm_mcp.tools.toolbox import Toolbox
 
-# The servers' tools that can answer a task, by its kind.
+# The servers' tools that can answer a task, by its kind. Documents are searched with each question, so that none is
+# begun for them.
+_SEARCHED = "search_documents"
 _TOOLS = {
     "clock": ("clock",),
     "calculator": ("calculator",),
     "units": ("convert_units",),
     "files": ("list_directory", "read_text_file", "search_files"),
     "weather": ("get_weather", "get_forecast"),
-    "documents": ("search_documents",),
     "device": ("device_status",),
 }
 _PENALTY = 0.01
@@ -75,12 +75,12 @@ async def cases(*, kept_back: bool | None) -> list[Case]:
     search = ToolSearch()
     asked = [
         (task.turns[0].question, _TOOLS.get(task.kind, ()))
-        for task in read_tasks([TUNING, KEPT_BACK, *FRESH[:2]]).values()
+        for task in read_tasks([TUNING, KEPT_BACK, *FRESH[:4]]).values()
         if task.set == "own" and kept_back in {None, task.kept_back} and task.kind != DIALOGUE
     ]
     found: list[Case] = []
     async with open_own_tools() as toolbox:
-        tools = [tool for tool in toolbox.tools() if not tool.on_demand]
+        tools = [tool for tool in toolbox.tools() if not (tool.on_demand or tool.is_helper or tool.name == _SEARCHED)]
         for question, right in asked:
             shares = await toolbox.shares_in_data(question)
             found.append(Case(question, right, await search.evidence(question, tools, shares)))

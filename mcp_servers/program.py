@@ -20,6 +20,8 @@ T = TypeVar("T")
 TEXTS = "rkllm-mcp/texts"
 # Key of ``_meta`` for the argument of a tool that takes the user's own words.
 QUESTION_ARGUMENT = "rkllm-mcp/question"
+# Key of ``_meta`` of a tool that only prepares calls of the server's other tools.
+HELPER = "rkllm-mcp/helper"
 # Key of ``_meta`` with the optional arguments of a tool that no model needs to read.
 TUNING = "rkllm-mcp/tuning"
 # Key of ``_meta`` that says of a result that its text answers the question as it is.

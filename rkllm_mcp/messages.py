@@ -29,6 +29,8 @@ Ending: TypeAlias = EndReason | Literal[""]
 TEXTS = "rkllm-mcp/texts"
 # Key of ``_meta`` under which a server names the argument of a tool that takes the user's own words.
 QUESTION_ARGUMENT = "rkllm-mcp/question"
+# Key of ``_meta`` with which a server says that a tool only prepares calls of its other tools.
+HELPER = "rkllm-mcp/helper"
 # Key of ``_meta`` under which a server names the optional arguments of a tool that are for programs, not for a model.
 TUNING = "rkllm-mcp/tuning"
 # Key of ``_meta`` with which a server says of a result that its text answers the question as it is.
@@ -62,6 +64,7 @@ class ToolSpec:
     # The argument that takes the user's own words, from which the tool finds its values; empty for none. A schema need
     # not list it.
     question_argument: str = ""
+    is_helper: bool = False  # it only prepares calls of other tools: no question is offered it
     tuning: tuple[str, ...] = ()  # optional arguments that programs may give and a model does not read
 
     @property

@@ -128,7 +128,13 @@ def test_each_kind_of_tool_has_twenty_tasks_in_each_language_and_half_of_them_ar
 
 @pytest.mark.parametrize(
     ("file", "device", "without", "dialogues"),
-    [(FRESH[0], 4, 4, (2, 2)), (FRESH[1], 0, 6, (2, 3)), (FRESH[2], 2, 6, (3, 2)), (FRESH[3], 2, 6, (3, 2))],
+    [
+        (FRESH[0], 4, 4, (2, 2)),
+        (FRESH[1], 0, 6, (2, 3)),
+        (FRESH[2], 2, 6, (3, 2)),
+        (FRESH[3], 2, 6, (3, 2)),
+        (FRESH[4], 2, 6, (3, 2)),
+    ],
 )
 def test_the_fresh_tasks_are_four_of_most_kinds_in_each_language_and_kept_back(
     file: Path, device: int, without: int, dialogues: tuple[int, int]

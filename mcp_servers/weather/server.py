@@ -17,7 +17,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field
 
-from mcp_servers.program import ANSWER, ERROR, QUESTION_ARGUMENT, TEXTS, read_texts, version, without_titles
+from mcp_servers.program import ANSWER, ERROR, HELPER, QUESTION_ARGUMENT, TEXTS, read_texts, version, without_titles
 from mcp_servers.weather.errors import WeatherError
 from mcp_servers.weather.service import MAX_DAYS, PlacesAnswer, WeatherAnswer, WeatherService, open_weather
 from mcp_servers.weather.settings import Clock, Settings
@@ -76,8 +76,7 @@ def create_server(settings: Settings, clock: Clock) -> MCPServer[WeatherService]
 def _tool(function: Callable[..., Any], title: str) -> Tool:
     annotations = ToolAnnotations(title=title, read_only_hint=True, idempotent_hint=True, open_world_hint=True)
     meta: dict[str, Any] = {TEXTS: _TEXTS[function.__name__]}
-    if function is not find_area:
-        meta[QUESTION_ARGUMENT] = "location"
+    meta |= {HELPER: True} if function is find_area else {QUESTION_ARGUMENT: "location"}
     tool = Tool.from_function(function, annotations=annotations, meta=meta)
     return tool.model_copy(update={"parameters": without_titles(tool.parameters)})
 

@@ -139,8 +139,10 @@ class TurnPreparation:
             passages = tuple(passage for finding in findings for passage in finding.passages)
             news = await self._tell_tools(conversation, request)
             if offer is not None:
-                found = [finding.tool.name for finding in findings]
-                offer = await self._offer(request, words, followed, found, is_whole=bool(continued))
+                searched = [tool.name for tool in context_tools]
+                offer = await self._offer(
+                    request, words, followed, searched, has_findings=bool(findings), is_whole=bool(continued)
+                )
                 language = language_of_text(asked)
                 offer = replace(offer, language=language, words=continued or asked)
             standing = instruct(conversation, self._tools.system_instructions())
@@ -180,12 +182,19 @@ class TurnPreparation:
         return question, tool, answers
 
     async def _offer(
-        self, request: TurnRequest, words: str, before: str, asked: Sequence[str], *, is_whole: bool
+        self,
+        request: TurnRequest,
+        words: str,
+        before: str,
+        searched: Sequence[str],
+        *,
+        has_findings: bool,
+        is_whole: bool,
     ) -> Offer:
         """Return the offer for a question; ``before`` is the tool of the question that it may continue.
 
-        ``asked`` names the tools whose results are with it already; ``is_whole`` is True if the words of the question
-        were completed by a value.
+        ``searched`` names the tools that were called with its words already, with or without findings; ``is_whole`` is
+        True if the words of the question were completed by a value.
         """
         tools, choice, text = request.tools, request.options.tool_choice, request.asked.text
         if request.options.forced_tool is not None:
@@ -200,7 +209,7 @@ class TurnPreparation:
                 return NO_OFFER
             followed = before
         # Those on demand are found with find_tools, which there is only in a list.
-        offered = [tool for tool in tools if tool.name not in asked and not tool.on_demand]
+        offered = [tool for tool in tools if not (tool.name in searched or tool.on_demand or tool.is_helper)]
         evidence = await self._evidence(words, offered)
         if choice == "required":
             ranked = sorted(evidence, key=lambda candidate: -candidate.words)
@@ -212,7 +221,7 @@ class TurnPreparation:
             offer = alone if alone.begins not in {"", followed} and alone.guesses[0].has_value else offer
         # With passages in its turn a question is answered from them, unless it has a value for a tool.
         best = offer.guesses[0] if offer.begins else None
-        return offer if not asked or (best is not None and best.has_value) else NO_OFFER
+        return offer if not has_findings or (best is not None and best.has_value) else NO_OFFER
 
     async def _evidence(self, words: str, tools: Sequence[ToolSpec]) -> Sequence[ToolEvidence]:
         """Return what a question shows about each of the tools, their data among it."""

@@ -6,7 +6,7 @@ answer. The guess is made here and nowhere else. It acts only above thresholds, 
 the model's own.
 
 The weights and thresholds are from ``python -m bench.offers``, for the tasks of bench/own that are read while something
-is built: all but ``fresh3.txt``.
+is built: all but ``fresh5.txt``.
 """
 
 from __future__ import annotations
@@ -24,22 +24,21 @@ from rkllm_mcp.text import Language
 
 # What each part of the evidence adds to the logarithm of a tool's odds.
 WEIGHTS: Mapping[str, float] = {
-    "words": 7.4,
-    "read": 4.7,
-    "kind": 1.4,
-    "missing": -1.7,
+    "words": 7.2,
+    "read": 5.5,
+    "kind": 1.5,
+    "missing": -1.9,
     "followed": 3.0,
-    "data": 2.6,
-    "said": -3.7,
-    "strange": -0.3,
+    "data": 1.2,
+    "said": -2.6,
+    "strange": -0.9,
 }
-NO_TOOL = 0.7  # the same for no tool at all
+NO_TOOL = -0.15  # the same for no tool at all
 # Kinds that are read from the question as a whole, and not only found in it.
 _READ = frozenset({"arithmetic", "quantity", "file"})
 # Kinds of values that may be of any tool; without words they speak for none.
 _LOOSE = frozenset({"place", "time", "number"})
-BEGINS = 0.35  # from this probability on the host begins the call of the best tool
-BEGINS_BY_WORDS = 0.5  # the same where the question has no value that the tool takes, and no words of its data
+BEGINS = 0.4  # from this probability on the host begins the call of the best tool
 IS_LIKELY = 0.2  # from this one on a tool is called after another has failed
 MOST_SHOWN = 3
 _AGAINST = ("missing", "said", "strange")  # parts that speak for no tool
@@ -170,11 +169,26 @@ def offer_of(evidence: Sequence[ToolEvidence], followed: str = "") -> Offer:
         if probability >= IS_LIKELY
     ]
     best = sorted(guesses, key=lambda guess: -guess.probability)
-    if best and best[0].probability >= _needed_probability(best[0]) and best[0].tool.read_only is True:
+    if best and _of_alternatives(best) >= _needed_probability(best[0]) and best[0].tool.read_only is True:
         return Offer(tuple(best), best[0].tool.name)
     # Tools that may change something, and those that do not read a question themselves, are the model's own choice.
     shown = (guess for guess in best if not guess.tool.question_argument and set(guess.reasons) - _LOOSE)
     return Offer(tuple(guess for guess in shown if not guess.lacks or guess.probability >= BEGINS))
+
+
+def _of_alternatives(guesses: Sequence[Guess]) -> float:
+    """Return the probability of the best tool with those of its server that read the same words for the same value."""
+    best = guesses[0].tool
+    return sum(
+        guess.probability
+        for guess in guesses
+        if guess.tool is best
+        or (
+            guess.tool.server == best.server
+            and guess.tool.question_argument == best.question_argument
+            and best.question_argument in as_list(guess.tool.input_schema.get("required"))
+        )
+    )
 
 
 def _lacks(evidence: ToolEvidence) -> bool:
@@ -184,12 +198,12 @@ def _lacks(evidence: ToolEvidence) -> bool:
 
 
 def _needed_probability(guess: Guess) -> float:
-    """Return the probability from which on the host begins a call: more where words alone speak for the tool."""
+    """Return the probability from which on the host begins a call."""
     if guess.lacks and "followed" not in guess.reasons:
         return math.inf
     if not set(guess.reasons) - _LOOSE:
         return math.inf
-    return BEGINS if guess.has_value else BEGINS_BY_WORDS
+    return BEGINS
 
 
 def offer_of_all(tools: Sequence[ToolSpec]) -> Offer:

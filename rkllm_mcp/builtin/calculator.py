@@ -16,7 +16,7 @@ from typing import Any
 
 from rkllm_mcp.builtin.function import LocalToolError
 from rkllm_mcp.builtin.sentences import sentences_for
-from rkllm_mcp.builtin.worded_sums import expression_of
+from rkllm_mcp.builtin.worded_sums import expression_of, is_share
 
 _MAX_CHARS = 1000
 # About 1,200 digits; larger results are useless and slow to compute.
@@ -86,7 +86,7 @@ def calculate_question(question: str) -> str:
     read = expression_of(question[:_MAX_CHARS])
     if not read:
         raise LocalToolError(sentences_for(question)["no_sum"], "unclear", question)
-    return f"{read} = {_value_of(read)}"
+    return f"{read} = {_value_of(read)}{' %' if is_share(question) else ''}"
 
 
 def _value_of(expression: str) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rkllm_base.days import day_spans, days_in
 from rkllm_base.numbers import with_digits
+from rkllm_base.ranges import KATAKANA
 from rkllm_mcp.builtin.function import LocalToolError
 from rkllm_mcp.builtin.sentences import language_of, sentences_for
 
@@ -70,11 +71,19 @@ def clock_of_question(now: Now = _system_now) -> Callable[[str], str]:
             raise LocalToolError(sentences_for(question)["no_place"], "unclear", question)
         days = days_in(question, there.date())
         other = next((day for day in days if day != there.date()), None)
+        if not days and counts_days(question):
+            # Until which day is in words that were not read.
+            raise LocalToolError(sentences_for(question)["no_day"], "unclear", question)
         if other is not None and not zones:
             return _day_sentence(question, other, there)
         return _now_sentence(question, there, zones[-1] if zones else "")
 
     return tell
+
+
+def counts_days(question: str) -> bool:
+    """Return True if a question asks for a number of days until a day, or after one."""
+    return _COUNTS_DAYS.search(_plain(question)) is not None
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,8 @@ class _SaidTime:
 _CLOCK_TIME = re.compile(
     r"(?P<half>午前|午後|朝|昼|夕方|夜|深夜)?の?(?P<ja>\d{1,2})時(?!間|差)(?:(?P<ja_minute>\d{1,2})分|(?P<ja_half>半))?"
     r"|\b(?P<hour>\d{1,2}):(?P<minute>\d{2}) ?(?P<colon_half>[ap]\.?m\b)?"
-    r"|\b(?P<en>\d{1,2}) ?(?:(?P<en_half>[ap])\.?m\b|o'clock)|\b(?P<name>noon|midnight)\b|(?P<ja_name>正午)",
+    r"|\b(?P<en>\d{1,2}) ?(?:(?P<en_half>[ap])\.?m\b|o'clock|(?:in the|at) (?P<part>morning|afternoon|evening|night))"
+    r"|\b(?P<name>noon|midnight)\b|(?P<ja_name>正午)",
     re.IGNORECASE,
 )
 _AFTERNOON = ("午後", "夕方", "夜")
@@ -100,8 +110,14 @@ _BELONGS_BEHIND = re.compile(r"(?:\s+(?:in|at))?\s*", re.IGNORECASE)
 _OF_A_PLACE = re.compile(
     r"\btime (?:is it |now )?in (?!the\b|my\b|this\b|\d|here\b|an?\b|japanese\b)[a-z]", re.IGNORECASE
 )
+# A number of days, until a day or after one.
+_COUNTS_DAYS = re.compile(
+    r"\bhow (?:many (?:more )?(?:days|weeks|sleeps|nights)|long) (?:un)?till?\b|あと何(?:日|週)|何日(?:後|前|間|した)"
+)
 # The place that was named: 10am their time, 現地時間の9時.
 _THEIR_TIME = re.compile(r"\b(?:their|local) time\b|\bover there\b|現地|向こう|あちら", re.IGNORECASE)
+# "10am here in Tokyo" names no other place.
+_IS_HERE = re.compile(r"\bhere in $|(?:こちら|こっち|ここ)の?$", re.IGNORECASE)
 _BELONGS_BEFORE = re.compile(r"(?:時間)?の?\s*(?:午前|午後|朝|昼|夕方|夜|深夜)?の?")
 
 
@@ -113,7 +129,8 @@ def _time_in(question: str) -> _SaidTime | None:
     if match["name"] or match["ja_name"]:
         return _SaidTime(0 if match["name"] and match["name"].lower() == "midnight" else 12, 0, *match.span())
     hour, minute = int(match["ja"] or match["hour"] or match["en"]), int(match["ja_minute"] or match["minute"] or 0)
-    letter = (match["en_half"] or match["colon_half"] or "")[:1].lower()
+    letter = "" if not match["part"] else "a" if match["part"].lower() == "morning" else "p"
+    letter = (letter or match["en_half"] or match["colon_half"] or "")[:1].lower()
     is_late = letter == "p" or match["half"] in _AFTERNOON
     if hour < 12 and is_late:
         hour += 12
@@ -126,7 +143,7 @@ def _time_in(question: str) -> _SaidTime | None:
 def _direction(question: str, time: _SaidTime) -> tuple[str, str]:
     """Return the zone that a time is of, and the one in which it is wanted; empty for here."""
     text = _plain(question)
-    places_named = places_in(question)
+    places_named = [place for place in places_in(question) if not _IS_HERE.search(text[: place[1]])]
     owners = [
         zone
         for zone, start, end in places_named
@@ -178,7 +195,7 @@ def _place_zones() -> dict[str, str]:
 
 
 # Letters that may be those of a place of several words: LA, NYC, nyc; not those of a time.
-_INITIALS = re.compile(r"(?<![A-Za-z0-9.-])(?:(?!AM|PM)[A-Z]{2,3}|[a-z]{3})(?![A-Za-z0-9.-])")
+_INITIALS = re.compile(r"(?<![A-Za-z0-9.-])(?:(?!AM|PM)[A-Z]{2,3}|[a-z]{3}|[a-z]{2}(?= time))(?![A-Za-z0-9.-])")
 
 
 @cache
@@ -201,8 +218,10 @@ def _place_names() -> re.Pattern[str]:
     names = sorted(_place_zones(), key=len, reverse=True)
     latin = "|".join(re.escape(name) for name in names if name.isascii())
     japanese = "|".join(re.escape(name) for name in names if not name.isascii())
-    # Kana follow a Latin name without a space: LAの時間.
-    return re.compile(rf"(?<![A-Za-z0-9])(?:{latin})(?![A-Za-z0-9])|{japanese}", re.IGNORECASE)
+    # Kana follow a Latin name without a space, LAの時間; a name in katakana is no part of a longer word: タイヤ.
+    return re.compile(
+        rf"(?<![A-Za-z0-9])(?:{latin})(?![A-Za-z0-9])|(?<![{KATAKANA}])(?:{japanese})(?![{KATAKANA}])", re.IGNORECASE
+    )
 
 
 @cache

@@ -161,12 +161,7 @@ def search_of_question(folder: Path, question: str) -> str:
 
 def _share_in_texts(folder: Path, question: str) -> float:
     """Return which part of a question's own words one file has in its name or text, the rare ones counting more."""
-    described = _comparable(" ".join(f"{tool.description} {tool.keywords}" for tool in definitions().values()))
-    words = [
-        word.rstrip("s")
-        for word in own_words(question)[0]
-        if len(word) > 1 and _WORD.fullmatch(word) and word not in described
-    ]
+    words = _words_of_data(question)
     texts = [_comparable(f"{name}\n{text}") for name, text in _known_texts(folder)]
     weights: dict[str, float] = {}
     for word in words:
@@ -175,6 +170,16 @@ def _share_in_texts(folder: Path, question: str) -> float:
     weights_found = (sum(weight for word, weight in weights.items() if _has_word(text, word)) for text in texts)
     # One common word is not evidence.
     return max(weights_found, default=0.0) / max(sum(weights.values()), _ENOUGH_WORDS * log(1 + len(texts)), 1.0)
+
+
+def _words_of_data(question: str) -> list[str]:
+    """Return a question's own words that are none of the tools' themselves."""
+    described = _comparable(" ".join(f"{tool.description} {tool.keywords}" for tool in definitions().values()))
+    return [
+        word.rstrip("s")
+        for word in own_words(question)[0]
+        if len(word) > 1 and _WORD.fullmatch(word) and word not in described
+    ]
 
 
 def _has_word(text: str, word: str) -> bool:
@@ -187,8 +192,11 @@ def _share_in_names(folder: Path, question: str) -> float:
 
 
 def _share_in_folders(folder: Path, question: str) -> float:
+    """Return which part of a question's own words is the name of a folder: a list answers no other words."""
     folders = {parent.split("/")[-2] for _, parent, _ in _walk(folder) if parent}
-    return min(1.0, max((_share_named(name, question) for name in folders), default=0.0))
+    share, name = max(((_share_named(name, question), name) for name in folders), default=(0.0, ""))
+    others = [word for word in _words_of_data(question) if word not in _comparable(name)]
+    return min(1.0, share) / (1 + len(others))
 
 
 _SHARES: Mapping[str, Callable[[Path, str], float]] = {

@@ -24,8 +24,9 @@ _DIGITS = ".10g"
 # Digits of a result that people can use.
 _RESULT_DIGITS = 7
 _NUMBER = r"(?<![\d.])-?\d+(?:\.\d+)?"
-# Before a unit that is asked for; before one of which there is one.
+# Before a unit that is asked for, and after a Japanese one; before one of which there is one.
 _WANTED = re.compile(r"\b(?:in|to|into|as|many|much)\s+$|何$", re.IGNORECASE)
+_WANTED_JAPANESE = re.compile(r"(?:で|に|だと|とか|換算|数)")
 _ONE = re.compile(r"(?<![a-z])an?\s$", re.IGNORECASE)
 # Latin names that are also words or letters: they count after a number, or as a sign after "in" or "何".
 _SHORT = 2
@@ -38,6 +39,9 @@ _SAID_BEFORE = (
     (rf"(?:マイナス|氷点下|零下|\bminus |\bnegative )(?={_NUMBER})", "-"),
     (r"\bhalf an? ", "0.5 "),
     (r"\b(?:a )?quarter (?:of )?an? ", "0.25 "),
+    (r"\b(?:us|american) (?=gal|quart|pint|cup|fl)", ""),
+    (r"\b(?:imperial|uk|british) (?=gal|pint)", "imperial"),
+    (r"\bfl(?:uid|\.)? ?(?:oz|ounces?)\b", "floz"),
     (r"\bdegrees? (?=fahrenheit|celsius|[fc]\b)", ""),
     (r"何度", ""),
     (rf"(華氏|摂氏) ?({_NUMBER}) ?度?", r"\2\1"),
@@ -106,14 +110,20 @@ def units_in(text: str) -> list[tuple[int, int]]:
         (start, end)
         for start, end in spans
         if not re.search(rf"{_NUMBER}[ -]?$", text[:start])
-        and (not _is_word(text[start:end]) or _WANTED.search(text[:start]))
+        and (not _is_word(text[start:end]) or _is_wanted(text, start, end))
         and text[start:end].lower() not in _NEVER_WANTED
     ]
 
 
 def _is_word(unit: str) -> bool:
-    """Return True if the name of a unit is also a word, as in or go."""
-    return unit.isascii() and (len(unit) <= _SHORT or unit.lower() in _ROMAJI)
+    """Return True if the name of a unit is also a word or a part of words, as in, go and 合 of 合計."""
+    return (len(unit) <= _SHORT or unit.lower() in _ROMAJI) if unit.isascii() else len(unit) == 1
+
+
+def _is_wanted(text: str, start: int, end: int) -> bool:
+    """Return True if a text asks for the unit there, whose name is also a word."""
+    is_asked = _WANTED.search(text[:start]) is not None
+    return is_asked or (not text[start:end].isascii() and _WANTED_JAPANESE.match(text[end:]) is not None)
 
 
 def _read(question: str) -> tuple[list[tuple[float, str]], list[str]]:
@@ -130,7 +140,7 @@ def _read(question: str) -> tuple[list[tuple[float, str]], list[str]]:
             quantities.append((float(number[1]), unit))
         elif _ONE.search(before) and not is_word:
             quantities.append((1.0, unit))
-        elif not is_word or (_WANTED.search(before) and unit.lower() not in _NEVER_WANTED):
+        elif not is_word or (_is_wanted(text, *match.span()) and unit.lower() not in _NEVER_WANTED):
             targets.append(unit)
     sources = {unit for _, unit in quantities}
     # 98.6Fって何度, how many degrees is 98.6 f: those that are not of an angle, nor the same.
@@ -192,7 +202,9 @@ def _kinds() -> dict[str, dict[str, tuple[float, float]]]:
         for spelling in spellings.split():
             meanings.setdefault(unicodedata.normalize("NFKC", spelling), {})[kind] = (float(size), float(zero))
     for spelling in list(meanings):
-        meanings.setdefault(spelling.lower(), meanings[spelling])
+        # A small k is a thousand.
+        if spelling != "K":
+            meanings.setdefault(spelling.lower(), meanings[spelling])
     return meanings
 
 

@@ -7,24 +7,50 @@ expression.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rkllm_base.numbers import with_digits
 
 _NUMBER = r"\d+(?:\.\d+)?"
 _CURRENCY = re.compile(r"[$€£¥]|(?<=\d) ?(?:円|ドル|ユーロ|yen|dollars?|euros?|pounds|bucks)\b", re.IGNORECASE)
-_SPLIT = r"\b(?:split|shared?|divide[sd]?)\b|割り勘|[でに](?:割|わ[るっ]|分け)"
+_SPLIT = (
+    r"\b(?:split(?:ting)?|shar(?:ed?|ing)|divid(?:e[sd]?|ing))\b|割り勘|[でに](?:割|わ[るっ]|分け)"
+    r"|\bof us\b.*\beach\b|\beach\b.*\bof us\b"
+)
 _SUM_OF = r"\b(?:sum|total|add)\b|合計|足し"
 _MEAN_OF = r"\b(?:average|mean)\b|平均"
 _OFF = r"% ?(?:off\b|discount|引|オフ|off|割引|値引)"
 # 税抜で, but not 税抜1280円, which says of which price.
-_LESS_TAX = r"(?:税抜|税別)(?!き? ?(?:価格|の)? ?\d)|\b(?:before|without|excluding) (?:the )?tax\b"
+_LESS_TAX = (
+    r"(?:税抜|税別)(?!き? ?(?:価格|の)? ?\d)|\b(?:before|without|excluding) (?:the )?tax\b"
+    rf"|税込.*(?:税|{_NUMBER}%)を?(?:{_NUMBER}%)?を?(?:抜|引|除)"
+)
 _WITH_TAX = r"税|\btax\b|\bvat\b"
 _WHICH_SHARE = r"何 ?(?:%|割)|\b(?:what|which|how many) ?(?:%|percent|percentage)"
-# A price for a time and that of a year: 月3980円だと年間いくら, 9.99 a month, what is that a year.
-_MONTHLY = rf"(?:月額?|毎月|月々)に? ?{_NUMBER}(?!日)|{_NUMBER} (?:a|per|each|every) month\b"
-_WEEKLY = rf"(?:毎週|週に?) ?{_NUMBER}|{_NUMBER} (?:a|per|each|every) week\b"
-_YEARLY = r"年間|1年(?!前|後)|\b(?:a|per|each|every) year\b|\b(?:yearly|annually)\b"
+# Which share one number is of the other, and by which share one becomes the other.
+_OF_WHICH = r"うち|中|の ?何|\bof\b|\bout of\b|/"
+_BECOMES = rf"\bfrom {_NUMBER}\b.* to {_NUMBER}\b|{_NUMBER}から{_NUMBER}"
+# A price for a time, and for how long it is paid: 月3980円だと年間いくら, 23.50 an hour for 6 hours, 毎月6800円を2年.
+# For each time: how a price is said for it, and how often it is in the longer ones.
+_PER = r"(?:an?|per|each|every|/) ?"
+_RATES: Sequence[tuple[str, Mapping[str, int]]] = (
+    (rf"時給 ?({_NUMBER})|1時間 ?({_NUMBER})|({_NUMBER}) ?{_PER}h(?:ou)?r\b", {"hour": 1}),
+    (
+        rf"(?:日給|毎日|1日) ?({_NUMBER})|({_NUMBER}) ?{_PER}day\b",
+        {"day": 1, "week": 7, "year": 365},
+    ),
+    (rf"(?:毎週|週に?|週給) ?({_NUMBER})(?!日|回)|({_NUMBER}) ?{_PER}week\b", {"week": 1, "year": 52}),
+    (rf"(?:月額?|毎月|月々|月給)に? ?({_NUMBER})(?!日)|({_NUMBER}) ?{_PER}month\b", {"month": 1, "year": 12}),
+    (rf"(?:年額|毎年|年に?|年収) ?({_NUMBER})(?!日|月|回)|({_NUMBER}) ?{_PER}year\b", {"year": 1}),
+)
+_TIMES: Mapping[str, str] = {
+    "hour": rf"({_NUMBER})(?: ?h(?:ou)?rs?\b|時間(半)?)",
+    "day": rf"({_NUMBER})(?: days?\b|日(?:間|分))",
+    "week": rf"({_NUMBER})(?: weeks?\b|週)",
+    "month": rf"({_NUMBER})(?: months?\b|[かヶカケ]月)",
+    "year": rf"({_NUMBER})(?: years?\b|年(?!前|後))",
+}
+_YEARLY = r"年間|\b(?:a|per|each|every) year\b|\b(?:yearly|annually)\b"
 # Powers are words after a number.
 _POWERS: Sequence[tuple[str, str]] = (
     (rf"({_NUMBER})の({_NUMBER})乗", r"(\1**\2)"),
@@ -61,6 +87,13 @@ _FORMS: Sequence[tuple[str, str]] = (
     (rf"(?:a )?quarter of ({_NUMBER})", r"\1/4"),
     (rf"(?:twice|double) ({_NUMBER})|({_NUMBER})の2倍", r"\1\2*2"),
     (rf"({_NUMBER})の({_NUMBER})倍", r"\1*\2"),
+    # 12 boxes with 24 cans in each, 24本入りが12箱, 1.80 a liter and 35.
+    (rf"({_NUMBER}) [a-z]+ (?:w/?|with|of|holding|containing) ({_NUMBER})\b.*\beach\b", r"\1*\2"),
+    (rf"({_NUMBER}) ?{_COUNTER}入り\D*({_NUMBER}) ?{_COUNTER}", r"\1*\2"),
+    (
+        rf"({_NUMBER}) ?(?:an?|per) (?:lit(?:re|er)|gallon|kilo|kg|pound|lb|mile|km|piece)\b[^%]*?({_NUMBER})(?!%)",
+        r"\1*\2",
+    ),
 )
 
 
@@ -77,6 +110,11 @@ def expression_of(text: str) -> str:
         plain = re.sub(pattern, form, plain, flags=re.IGNORECASE)
     numbers = re.findall(_NUMBER, plain)
     return next(filter(None, (read(plain, numbers) for read in _READERS)), "")
+
+
+def is_share(text: str) -> bool:
+    """Return True if a text asks how many percent something is."""
+    return _has(_WHICH_SHARE, text)
 
 
 def _of_prices(text: str) -> str:
@@ -114,6 +152,10 @@ def _with_percent(text: str, numbers: Sequence[str]) -> str:
 
 def _of_several(text: str, numbers: Sequence[str]) -> str:
     if len(numbers) == 2 and _has(_WHICH_SHARE, text):
+        if _has(_BECOMES, text):
+            return "({1}-{0})/{0}*100".format(*numbers)
+        if not _has(_OF_WHICH, text):
+            return ""
         # 120人のうち45人は何%, "36 of 48" but 45は120の何%.
         part, total = reversed(numbers) if _has(r"うち|\bout of .* (?:are|is)\b|^\D*\bof \d", text) else numbers
         return f"{part}/{total}*100"
@@ -127,11 +169,22 @@ def _of_several(text: str, numbers: Sequence[str]) -> str:
     return ""
 
 
-def _of_time(text: str, numbers: Sequence[str]) -> str:
-    """Read the price for a month or a week, where that of a year is asked."""
-    prices = [number for number in numbers if number != "1"]
-    count = 12 if _has(_MONTHLY, text) else 52 if _has(_WEEKLY, text) else 0
-    return f"{prices[0]}*{count}" if len(prices) == 1 and count and _has(_YEARLY, text) else ""
+def _of_rates(text: str, _numbers: Sequence[str]) -> str:
+    """Read the price for a time, such as a month, with how long it is paid; a year where none is said."""
+    for rate, counts in _RATES:
+        said = re.search(rate, text, re.IGNORECASE)
+        if said is None:
+            continue
+        price = next(filter(None, said.groups()))
+        rest = f"{text[: said.start()]} {text[said.end() :]}"
+        durations = [(count, match) for name, count in counts.items() if (match := re.search(_TIMES[name], rest))]
+        if len(durations) == 1 and len(re.findall(_NUMBER, rest)) == 1:
+            count, match = durations[0]
+            length = f"{float(match[1]) + 0.5:g}" if match.lastindex == 2 else match[1]
+            return f"{price}*{length}" if count == 1 else f"{price}*{count}*{length}".removesuffix("*1")
+        if not re.search(_NUMBER, rest) and "year" in counts and _has(_YEARLY, rest):
+            return f"{price}*{counts['year']}"
+    return ""
 
 
 def _of_form(text: str, numbers: Sequence[str]) -> str:
@@ -155,7 +208,7 @@ def _of_signs(text: str, numbers: Sequence[str]) -> str:
     return "" if re.fullmatch(r"\d{4}-\d\d?-\d\d?", runs[0].strip()) else runs[0].strip()
 
 
-_READERS: Sequence[Callable[[str, Sequence[str]], str]] = (_with_percent, _of_several, _of_form, _of_signs, _of_time)
+_READERS: Sequence[Callable[[str, Sequence[str]], str]] = (_with_percent, _of_rates, _of_several, _of_form, _of_signs)
 
 
 def _has(pattern: str, text: str) -> bool:

@@ -227,7 +227,9 @@ def judge(
             outcome.right = any(has_argument(turn, call.arguments) for call in fitting)
         else:
             outcome.right = any(matches(turn.result or turn.answer, call.result, began) for call in fitting)
-        needed = outcome.right if turn.result else outcome.called or task.kind in _CHECKED_BY_ANSWER
+        # Passages that are put into a turn are shown after the answer, and no call has them.
+        has_fact = outcome.right or matches(turn.result, text, began)
+        needed = has_fact if turn.result else outcome.called or task.kind in _CHECKED_BY_ANSWER
         is_answer = matches(turn.answer, text, began) and needed
     outcome.useful = is_answer and not outcome.call_shown and not outcome.internal_shown
     return outcome

@@ -23,7 +23,7 @@ from rkllm_mcp.config.header_templates import redact
 from rkllm_mcp.events import to_json
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.wire_log import Write
-from rkllm_mcp.messages import QUESTION_ARGUMENT, TEXTS, TUNING, as_list, as_mapping
+from rkllm_mcp.messages import HELPER, QUESTION_ARGUMENT, TEXTS, TUNING, as_list, as_mapping
 from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.text import shorten
 from rkllm_mcp.toolcalls.schemas import arguments_schema
@@ -287,7 +287,7 @@ def mend_tool_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[
     return mended
 
 
-_OWN_META = (TEXTS, QUESTION_ARGUMENT, TUNING)
+_OWN_META = (TEXTS, QUESTION_ARGUMENT, HELPER, TUNING)
 
 
 def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:

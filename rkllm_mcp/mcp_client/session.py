@@ -13,7 +13,7 @@ from rkllm_mcp.config.servers import MCPServerConfig, is_offered, matches_any
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.callbacks import visit_urls
 from rkllm_mcp.mcp_client.message_filter import MOST_ITEMS, MOST_LIST_BYTES
-from rkllm_mcp.messages import ANSWER, QUESTION_ARGUMENT, TEXTS, TUNING, ToolSpec, as_list, as_mapping
+from rkllm_mcp.messages import ANSWER, HELPER, QUESTION_ARGUMENT, TEXTS, TUNING, ToolSpec, as_list, as_mapping
 from rkllm_mcp.protocols import CallContext, OnProgress
 from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.text import LANGUAGES
@@ -161,6 +161,7 @@ def _spec(tool: Tool, server: str) -> ToolSpec:
         title=tool.title or (hints.title if hints else None) or "",
         texts=_texts(tool.meta or {}),
         question_argument=_question_argument(tool),
+        is_helper=(tool.meta or {}).get(HELPER) is True,
         tuning=_tuning(tool),
     )
 

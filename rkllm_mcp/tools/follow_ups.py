@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from rkllm_base.days import day_spans
+from rkllm_base.days import day_spans, days_in
 from rkllm_base.numbers import with_digits
 from rkllm_base.ranges import HIRAGANA, KATAKANA
-from rkllm_mcp.builtin.clock import places_in
+from rkllm_mcp.builtin.clock import counts_days, places_in
 from rkllm_mcp.builtin.units import continued_conversion, names_conversion, units_in
 from rkllm_mcp.builtin.worded_sums import expression_of
 from rkllm_mcp.tools.kinds import named_places, times_in
@@ -23,8 +23,10 @@ _NUMBER = re.compile(r"(?<![\w.])[$€£¥]?\d+(?:\.\d+)?(?: ?(?:%|percent\b|パ
 _COUNTED = re.compile(rf" ?[A-Za-z]+|[{KATAKANA}]+|[^\W\d_A-Za-z]?")
 # The value at the end of a line of the calculator.
 _VALUE = re.compile(r"= (-?\d+(?:\.\d+)?)\Z", re.ASCII)
-_AMOUNT = re.compile(r"(?<![\w.:])\d+(?:\.\d+)?(?![.:]?\d)(?:[円個本枚つ人冊袋箱]|(?= ))?")
+_AMOUNT = re.compile(r"(?<![A-Za-z\d.:])\d+(?:\.\d+)?(?![.:]?\d)(?:[円個本枚つ人冊袋箱]|(?= ))?")
 _ADDS = re.compile(r"足し|足す|合わせ|合計|\b(?:add|sum|total|together)\b", re.IGNORECASE)
+_TOTAL = re.compile(r"合計|全部で|みんなで|全員で|いくら|\b(?:total|altogether|in all|would be|whole)\b", re.IGNORECASE)
+_MONEY = re.compile(r"[$€£¥]|円|ドル|ユーロ|\b(?:yen|dollars?|euros?|pounds|bucks)\b", re.IGNORECASE)
 _ANY_DAY = date(2026, 1, 1)
 _ADDED = frozenset({"place", "day", "time"})
 _MOST_CHARS = 60  # a longer text asks for itself
@@ -75,8 +77,9 @@ def continued_question(before: str, text: str) -> str:
 def continued_value(answers: Sequence[str], text: str) -> str:
     """Return a question that lacks a number with that of the answer before; empty if it lacks none.
 
-    It is a sum ("plus 8% tax", "split that by 3", 1本238円だと), that of the last two answers (足したら), or a
-    conversion (カップだと). ``answers`` are the earlier ones, the oldest first.
+    It is a sum ("plus 8% tax", "split that by 3", 1本238円だと), that of the last two answers (足したら), the price of
+    several (4人で行くと全部で), a conversion (カップだと), or a number of days until the day of an answer (あと何日).
+    ``answers`` are the earlier ones, the oldest first.
     """
     if not answers or len(text) > _MOST_CHARS or expression_of(text) or names_conversion(text):
         return ""
@@ -86,6 +89,13 @@ def continued_value(answers: Sequence[str], text: str) -> str:
         return asked
     if all(amounts) and len(amounts) > 1 and not _NUMBER.search(with_digits(text)) and _ADDS.search(text):
         return " + ".join(amount.rstrip("円 ") for amount in amounts)
+    counts = _NUMBER.findall(with_digits(text))
+    if _MONEY.search(answers[-1]) and amounts[-1] and len(counts) == 1 and counts[0].isdigit() and _TOTAL.search(text):
+        return f"{amounts[-1].rstrip('円 ')} * {counts[0]}"
+    if counts_days(text) and not days_in(text, _ANY_DAY):
+        texts = map(with_digits, answers)
+        days = [answer[start:end] for answer in texts for start, end, _ in day_spans(answer, _ANY_DAY)]
+        return f"{days[-1]} {text}" if days else ""
     return continued_conversion(answers[-1], text)
 
 

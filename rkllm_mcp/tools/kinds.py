@@ -58,7 +58,11 @@ _ARITHMETIC = re.compile(
 _NAMED = re.compile(r"\b(?:in|at|to|from|for|near|around) ([A-Z][a-z]{2,})")
 _CALENDAR = frozenset(filter(None, (*calendar.month_name, *calendar.day_name, *calendar.month_abbr)))
 _DISTRICT = re.compile(rf"[{KANJI}]+(?:都|道|府|県|市|区|町|村)(?![{KANJI}])")
-_TIME = re.compile(r"\d{1,2}:\d\d|\d{1,2} ?(?:am|pm|a\.m\.|p\.m\.|o'clock)|(?<![\d.])\d{1,2}時(?!間)", re.IGNORECASE)
+_TIME = re.compile(
+    r"\d{1,2}:\d\d|\d{1,2} ?(?:am|pm|a\.m\.|p\.m\.|o'clock|(?:in the|at) (?:morning|afternoon|evening|night))"
+    r"|(?<![\d.])\d{1,2}時(?!間)",
+    re.IGNORECASE,
+)
 _ANY_DAY = date(2026, 1, 1)
 _SHORT_TEXT = 2  # words: "Place name" says the kind of a parameter
 _MOST_CHARS = 400  # a longer text is material, whose values say nothing about what is asked
