@@ -34,7 +34,7 @@ from rkllm_mcp.agent.rounds import CallHandler, LoopSettings, RoundCounter, Roun
 from rkllm_mcp.agent.tool_runner import Parallel
 from rkllm_mcp.errors import GenerationError, PromptTooLongError
 from rkllm_mcp.events import End, EndReason, Status, Text
-from rkllm_mcp.generation import ModelOptions
+from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.protocols import CallContext, ChatModel, EventSink, Turn
 from rkllm_mcp.text import language_of_text
@@ -68,8 +68,12 @@ async def run_agent(
         options = replace(options, others=calls.tool_set.others())
         turn = await model.respond(conversation, calls.tool_set.listed, options, shown_events)
         await sink.drain()
-        is_cut = turn.is_cut and not turn.calls
-        outcome = RoundOutcome() if is_cut else await calls.resolve(turn)
+        if turn.calls or not turn.is_cut:
+            outcome = await calls.resolve(turn)
+        else:
+            # A call that the host has begun, and that the limit has cut, is no answer.
+            is_begun = calls.shows_with_question and isinstance(options.tool_choice, ForcedTool)
+            outcome = RoundOutcome(without_tools="failure" if is_begun and not turn.has_text else "")
         if outcome.without_tools:
             turn = await answer_instead(outcome, turn, model, conversation, calls, later, sink)
             return end_of(turn), turn

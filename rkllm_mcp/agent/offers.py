@@ -38,7 +38,7 @@ NO_TOOL = -0.15  # the same for no tool at all
 _READ = frozenset({"arithmetic", "quantity", "file"})
 # Kinds of values that may be of any tool; without words they speak for none.
 _LOOSE = frozenset({"place", "time", "number"})
-BEGINS = 0.4  # from this probability on the host begins the call of the best tool
+BEGINS = 0.45  # from this probability on the host begins the call of the best tool
 IS_LIKELY = 0.2  # from this one on a tool is called after another has failed
 MOST_SHOWN = 3
 _AGAINST = ("missing", "said", "strange")  # parts that speak for no tool

@@ -25,7 +25,12 @@ _COUNTED = re.compile(rf" ?[A-Za-z]+|[{KATAKANA}]+|[^\W\d_A-Za-z]?")
 _VALUE = re.compile(r"= (-?\d+(?:\.\d+)?)\Z", re.ASCII)
 _AMOUNT = re.compile(r"(?<![A-Za-z\d.:])\d+(?:\.\d+)?(?![.:]?\d)(?:[円個本枚つ人冊袋箱]|(?= ))?")
 _ADDS = re.compile(r"足し|足す|合わせ|合計|\b(?:add|sum|total|together)\b", re.IGNORECASE)
-_TOTAL = re.compile(r"合計|全部で|みんなで|全員で|いくら|\b(?:total|altogether|in all|would be|whole)\b", re.IGNORECASE)
+# The price of several; not what is added to it or divided.
+_TOTAL = re.compile(
+    r"^(?!.*(?:足|引|割|わる|\d ?倍|\b(?:plus|minus|add|split|share|each)\b)).*"
+    r"(?:合計|全部で|みんなで|全員で|\b(?:total|altogether|in all|would be|whole)\b)",
+    re.IGNORECASE | re.DOTALL,
+)
 _MONEY = re.compile(r"[$€£¥]|円|ドル|ユーロ|\b(?:yen|dollars?|euros?|pounds|bucks)\b", re.IGNORECASE)
 _ANY_DAY = date(2026, 1, 1)
 _ADDED = frozenset({"place", "day", "time"})
@@ -84,14 +89,14 @@ def continued_value(answers: Sequence[str], text: str) -> str:
     if not answers or len(text) > _MOST_CHARS or expression_of(text) or names_conversion(text):
         return ""
     amounts = [_amount_in(answer) for answer in answers[-2:]]
+    counts = _NUMBER.findall(with_digits(text))
+    if len(counts) == 1 and counts[0].isdigit() and _TOTAL.search(text) and not _MONEY.search(with_digits(text)):
+        return f"{amounts[-1].rstrip('円 ')} * {counts[0]}" if amounts[-1] and _MONEY.search(answers[-1]) else ""
     asked = f"{amounts[-1]} {text}"
     if amounts[-1] and _NUMBER.search(with_digits(text)) and expression_of(asked):
         return asked
     if all(amounts) and len(amounts) > 1 and not _NUMBER.search(with_digits(text)) and _ADDS.search(text):
         return " + ".join(amount.rstrip("円 ") for amount in amounts)
-    counts = _NUMBER.findall(with_digits(text))
-    if _MONEY.search(answers[-1]) and amounts[-1] and len(counts) == 1 and counts[0].isdigit() and _TOTAL.search(text):
-        return f"{amounts[-1].rstrip('円 ')} * {counts[0]}"
     if counts_days(text) and not days_in(text, _ANY_DAY):
         texts = map(with_digits, answers)
         days = [answer[start:end] for answer in texts for start, end, _ in day_spans(answer, _ANY_DAY)]

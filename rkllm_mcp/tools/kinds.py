@@ -50,8 +50,7 @@ _SAID_NUMBER = re.compile(rf"{_NUMBER_WORDS}|[二三四五六七八九十百千�
 # Two numbers with a sign or a word between them, a part of a hundred, a power, a root.
 _ARITHMETIC = re.compile(
     r"\d\)* ?(?:[*×÷^+/%-]|x(?= ?\d))|\d ?(?:plus|minus|times|divided|over|to the)\b"
-    r"|\d[^\d\n]{0,12}(?:足|引|掛|割|かけ|たす|ひく|わる)|\d ?(?:％|%|パーセント|percent|割)|の ?\d+ ?乗"
-    r"|\b(?:sum|root|square|power|percent|average|product)\b|平方根|合計|平均|税込|税抜",
+    r"|\d[^\d\n]{0,12}(?:足|引|掛|割|かけ|たす|ひく|わる)|\d ?(?:％|%|パーセント|percent|割)|の ?\d+ ?乗",
     re.IGNORECASE,
 )
 # A name after "in" that is not that of a month or a day; the name of a Japanese district.

@@ -13,8 +13,10 @@ from rkllm_mcp.catalogue import translate
 from rkllm_mcp.events import Event, ModelEvent, Source, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import Message, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
+from rkllm_mcp.protocols import ToolEvidence
 from rkllm_mcp.tools.search import ToolSearch
 from tests.support.asked import Desk, statuses
+from tests.support.scripted_model import Round
 from tests.support.scripted_toolbox import ScriptedToolbox, takes
 
 pytestmark = pytest.mark.anyio
@@ -64,7 +66,7 @@ def said(events: list[Event]) -> str:
         ("Will it rain in Osaka or in Kyoto?", ("get_weather", "-> get_weather")),
         ("Will it rain in Osaka?", ("get_weather", "-> None")),
         ("17 * 23", ("calculate", "-> None")),
-        ("Read my file about the plan.", ("read_file", "search_files", "-> None")),
+        ("Read my file about the plan.", ("search_files", "-> search_files")),
         ("Thanks for today.", ("-> None",)),
         ("Tell me a joke.", ("-> None",)),
     ],
@@ -94,6 +96,30 @@ async def test_the_host_makes_a_call_whose_one_required_value_the_question_has()
         ("calculate", {"expression": "50*12/100"}),
         ("read_file", {"path": "plan.txt"}),
     ]
+
+
+async def test_a_tool_that_only_prepares_calls_of_others_is_offered_no_question() -> None:
+    finder = takes("find_place", "Finds places by name.", "jma", read_only=True, place="string")
+    for is_helper, names in ((False, ["find_place"]), (True, [])):
+        specs = (replace(finder, is_helper=is_helper),)
+        table = Table(toolbox=ScriptedToolbox({"find_place": "Osaka"}, specs=specs))
+        await table.ask("Find the place Osaka", text("Hm."), text("Hm."))
+        assert [made.name for made in table.toolbox.calls] == names
+
+
+async def test_two_tools_of_a_server_that_read_the_same_words_do_not_take_the_call_from_each_other() -> None:
+    today = replace(WEATHER, question_argument="location")
+    days = replace(today, name="get_forecast", description="The weather of the next days at a place.")
+    other = replace(days, server="other")
+    for tools, begins in (((today, days), True), ((today, other), False)):
+        evidence = [ToolEvidence(tool, 0.25, frozenset({"place"})) for tool in tools]
+        assert bool(offer_of([*evidence, ToolEvidence(CALCULATOR, 0.45)]).begins) is begins
+
+
+async def test_a_call_that_the_host_has_begun_and_the_limit_cuts_is_answered_with_a_sentence() -> None:
+    table = Table(toolbox=ScriptedToolbox(specs=TOOLS))
+    events = await table.ask("Will it rain in Osaka?", Round([], cut=True))
+    assert said(events) == translate("answer.no_call", "en")
 
 
 async def test_a_follow_up_is_shown_with_the_tool_of_the_question_before_and_thanks_with_none() -> None:

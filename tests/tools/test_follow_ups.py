@@ -62,6 +62,12 @@ def test_a_number_does_not_continue_a_question_without_one() -> None:
         ("In Osaka: high 17 °C, low 9 °C", "whats that in fahrenheit", "17 °C whats that in fahrenheit"),
         ("200 g flour, 300 ml milk", "カップだと何杯?", "300 ml カップだと何杯?"),
         ("今は2026年11月30日です。", "クリスマスまであと何日?", ""),
+        ("The meeting is on 3 December.", "how many days till that", "3 December. how many days till that"),
+        ("発表会は2027年2月14日です。", "その日まであと何日", "2027年2月14日 その日まであと何日"),
+        ("参加費は2,500円です。", "3人だと全部でいくら", "2500 * 3"),
+        ("A lesson is 14 dollars.", "what would be the total for 6", "14 * 6"),
+        ("There are 14 lessons.", "what would be the total for 6", ""),
+        ("20*3 = 60", "5 of us, how much is it each", "60 5 of us, how much is it each"),
     ],
 )
 def test_a_question_without_its_first_number_goes_on_with_that_of_the_answer_before(
