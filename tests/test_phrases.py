@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.speech.engines import NoTranslationError, SpeechError
 from tests.support.japanese import is_told
 from tests.support.shared import REPOSITORY
 
@@ -49,6 +50,9 @@ def sentences_of_errors(folder: str, error: str) -> Iterator[str]:
         ("runtime/vision/encoder.py", "InputRefusedError"),
         ("runtime/vision", "ModelFileError"),
         ("store/memories.py", "UsageError"),
+        ("speech", "UsageError"),
+        ("speech", "SoundError"),
+        ("speech", "UnknownModelError"),
         ("surfaces/http/execute.py", "ValueError"),
     ],
 )
@@ -145,3 +149,20 @@ SAID = {
     ),
     "a server said: go; away. Nothing of ours": "a server said: go; away. Nothing of ours",
 }
+
+
+def test_what_is_wrong_with_a_program_for_speech_is_said_in_japanese() -> None:
+    say = read_catalogue("ja").phrase
+    assert say(str(SpeechError("wyoming://127.0.0.1:9", "cannot be reached (no answer)"))) == (
+        "音声のプログラム（wyoming://127.0.0.1:9）: 接続できません（no answer）。"
+        "動いていることと、設定の [speech] のアドレスを確かめてください"
+    )
+    reasons = [
+        template(node.args[1])
+        for node in ast.walk(ast.parse((PACKAGE / "speech/engines.py").read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") in ("SpeechError", "NoTranslationError", "failure")
+    ]
+    assert len(reasons) > 10
+    told = {reason: say(str(NoTranslationError("x", reason.replace("{}", "X")))) for reason in reasons}
+    assert [reason for reason, text in told.items() if reason.partition("{}")[0] in text] == []

@@ -211,7 +211,7 @@ class _Wyoming:
                 raise SpeechError(self._address, "ended the connection before its answer")
             if event.type == "error":
                 if event.data.get("code") == NO_TRANSLATION:
-                    raise NoTranslationError(self._address, "does not translate; of its kind only Whisper does")
+                    raise NoTranslationError(self._address, "does not translate (of its kind only Whisper does)")
                 reason = str(event.data.get("text") or event.data.get("code") or "nothing more")
                 raise SpeechError(self._address, f"failed: {shorten(reason, _REASON_CHARS)}")
             yield event
@@ -221,7 +221,7 @@ class _Wyoming:
         self, sound: Sound, language: str = "", prompt: str = "", *, into_english: bool = False
     ) -> AsyncGenerator[AsyncGenerator[SpokenText, None], None]:
         if into_english and self._process is None:
-            raise NoTranslationError(self._address, "does not translate; Wyoming has no request for it")
+            raise NoTranslationError(self._address, "does not translate (Wyoming has no request for it)")
         wishes: dict[str, Any] = {"language": language} if language else {}
         if into_english:
             wishes["task"] = "translate"

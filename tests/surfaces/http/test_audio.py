@@ -82,7 +82,7 @@ def test_the_text_comes_as_it_is_recognised(client: openai.OpenAI, program: Wyom
 @pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
 def test_a_recording_becomes_english_text_where_the_program_translates(client: openai.OpenAI, tmp_path: Path) -> None:
     translations: Any = client.audio.translations
-    with pytest.raises(openai.APIStatusError, match="Wyoming has no request for it; ask for that text") as wyoming:
+    with pytest.raises(openai.APIStatusError, match=r"Wyoming has no request for it\); ask for that text") as wyoming:
         translations.create(model="x", file=RECORDING)
     with SpeechService() as upstream:
         chat = scripted_model(tmp_path / "chat", "rule\n  say Hello.\n")
