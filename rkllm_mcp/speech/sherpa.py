@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from rkllm_base.memory import available_bytes
+from rkllm_mcp.errors import UsageError
 from rkllm_mcp.speech.audio import RATE, Sound
 from rkllm_mcp.speech.engines import NamedVoice, NoTranslationError, Recogniser, Speaker, SpokenText
 from rkllm_mcp.speech.process import READY
@@ -54,7 +55,8 @@ _LIMIT_FACTOR = 2
 _PHONEMES_S = 10
 _SENSE_VOICE_LANGUAGES = ("zh", "en", "ja", "ko", "yue")
 _WHISPER_LANGUAGES = ("en", "ja", "zh", "ko", "de", "es", "fr", "it", "pt", "ru")
-_CLAUSE = re.compile(r"([^,.;:!?]+)([,.;:!?]*)")
+# Up to a mark that is not inside of 3.5 or 10:30.
+_CLAUSE = re.compile(r"(.+?)([,.;:!?]+(?=\s|$)|$)", re.DOTALL)
 _PIPER_NAME = re.compile(r"[a-z]{2,3}_[A-Z]{2}-")
 
 
@@ -257,6 +259,8 @@ class SherpaSpeaker:
         if self._kind == "piper":
             wishes.phoneme_codepoints = [[ord(sound) for sound in phonemes_of(text, self._language)]]
         audio = self._tts.generate(text, wishes)
+        if len(audio.samples) == 0:
+            raise UsageError("this voice has no sounds for the text; choose one of the text's language")
         samples = _np.clip(_np.asarray(audio.samples, _np.float32) * 32_767, -32_768, 32_767)
         return Sound(samples.astype("<i2").tobytes(), int(audio.sample_rate) or RATE)
 
@@ -267,6 +271,9 @@ def phonemes_of(text: str, language: str) -> str:
     for words, marks in _CLAUSE.findall(text):
         command = ["espeak-ng", "-q", "--ipa", "-v", language, "--stdin"]
         done = subprocess.run(command, input=words.encode(), capture_output=True, timeout=_PHONEMES_S, check=False)
+        if done.returncode:
+            reason = done.stderr.decode("utf-8", "replace").strip() or f"status {done.returncode}"
+            raise UsageError(f"espeak-ng has no sounds for the text ({reason}); try it: espeak-ng -v {language} Hello")
         # A word of another language is marked (en)…(ja).
         sounds = re.sub(r"\([a-z-]+\)", "", done.stdout.decode("utf-8", "replace"))
         written.append(" ".join(sounds.split()) + marks[:1])

@@ -73,7 +73,7 @@ async def test_a_recording_becomes_text_in_parts_with_their_times(ears: Path) ->
 
 
 async def test_a_model_that_does_not_translate_says_so(ears: Path) -> None:
-    with pytest.raises(NoTranslationError, match="does not translate; of its kind only Whisper does"):
+    with pytest.raises(NoTranslationError, match=r"does not translate \(of its kind only Whisper does\)"):
         async with recogniser(ears).transcribe(read_wav(wav(500)), into_english=True) as pieces:
             assert not [piece async for piece in pieces]
     assert await heard(recogniser(ears), read_wav(wav(500))) == [("good morning", 0.0, 0.5)]
@@ -88,6 +88,12 @@ async def test_a_sentence_becomes_sound_of_the_voice(voice: Path) -> None:
     longer = await speaker(voice).speak("Hi, you and all the others.")
     assert longer.seconds > 2 * said.seconds
     assert [(each.name, each.languages) for each in await speaker(voice).voices()] == [("en_US-tiny-low", ("en",))]
+
+
+async def test_a_text_without_sounds_is_refused(voice: Path, tmp_path: Path) -> None:
+    (tmp_path / "bin" / "espeak-ng").write_text("#!/bin/sh\necho no voice >&2\nexit 1\n", "utf-8")
+    with pytest.raises(SpeechError, match=r"failed: espeak-ng has no sounds for the text \(no voice\)"):
+        await speaker(voice).speak("Hi, you.")
 
 
 async def test_a_process_that_is_killed_costs_one_request(ears: Path) -> None:
@@ -186,3 +192,4 @@ def test_sounds_keep_the_marks_of_their_sentence_and_lose_those_of_languages(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert phonemes_of("It rains, Taro! 21 degrees", "en-us") == "It rains, Taro! 21 degrees"
+    assert phonemes_of("At 10:30 it is 3.5 to 1,000; well...", "en-us") == "At 10:30 it is 3.5 to 1,000; well."
