@@ -66,6 +66,17 @@ def test_an_answer_streams_as_markdown_and_its_settled_parts_stay_as_they_are(br
         ]
 
 
+def test_an_answer_without_the_tools_of_a_late_server_says_so_after_its_end(browser: Browser) -> None:
+    late = {"kind": "status", "text": "[MCP: Still starting: 'trains']", "about": "join_later"}
+    late |= {"values": {"names": "'trains'"}}
+    service = PageService({"x": [late, text("Yes."), USAGE], "y": [text("No."), USAGE]})
+    with running(service) as board, visiting(browser, board.url) as visit:
+        visit.answered("x")
+        visit.answered("y")
+        endings = visit.page.locator(".ending").all_inner_texts()
+        assert endings == ["Answered without the tools of trains, which had not started yet."]
+
+
 @pytest.mark.parametrize(("corrections", "shown"), [({"corrections": 3}, ["wrong tokens corrected: 3"]), ({}, [])])
 def test_the_corrected_tokens_are_among_the_figures_of_an_answer_that_had_some(
     browser: Browser, corrections: Json, shown: list[str]

@@ -135,6 +135,7 @@ export default {
   "end.answered": "End of the answer",
   "end.failed": "The answer failed.",
   "end.failed_why": "The answer failed: {error}",
+  "end.left_out": "Answered without the tools of {names}, which had not started yet.",
   "end.cancelled": "Stopped.",
   "end.kept": "Stopped. What was written is kept.",
   "end.interrupted": "Broken off.",

@@ -135,6 +135,7 @@ export default {
   "end.answered": "回答の終わり",
   "end.failed": "回答できませんでした。",
   "end.failed_why": "回答できませんでした：{error}",
+  "end.left_out": "{names} がまだ起動中のため、そのツールは使わずに回答しました。",
   "end.cancelled": "中止しました。",
   "end.kept": "停止しました。ここまでの回答は残っています。",
   "end.interrupted": "途切れました。",

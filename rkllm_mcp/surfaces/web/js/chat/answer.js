@@ -53,6 +53,8 @@ export class Answer {
   costs = null;
   /** @type {Ending | null} */
   ending = null;
+  /** the servers that were still starting, without whose tools it is */
+  leftOut = "";
 
   /**
    * @param {BoardEvent} event kinds that are not known are passed over: the board may be newer than the page
@@ -142,6 +144,7 @@ export class Answer {
   #status(event) {
     this.status = KNOWN.has(event.about) ? "" : event.text;
     this.#said = event;
+    if (event.about === "join_later" || event.about === "left_out") this.leftOut = event.values.names.replaceAll("'", "");
     const name = event.about === "calling" ? event.values.name : null;
     const call = this.segments.find(
       (segment) => segment.kind === "call" && segment.name === name && !segment.isOver && !segment.isRunning,

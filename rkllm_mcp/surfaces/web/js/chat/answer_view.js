@@ -186,6 +186,8 @@ export class AnswerView {
     const line = h("p", { class: "muted ending" }, phrase ? say(phrase) : null);
     if (phrase && (reason !== "failed" || this.#isPast)) this.#parts.append(line);
     if (reason === "cancelled" && this.isReading && !this.#isPast) void this.#untilFree(line);
+    const { leftOut } = this.answer;
+    if (leftOut) this.#parts.append(h("p", { class: "muted ending" }, say("end.left_out", { names: leftOut })));
     // The reason is next to the remedy.
     if (error && reason !== "failed") this.#parts.append(h("p", { class: "muted ending" }, error));
     if (reason === "answered" && !this.#isPast) announce(t("end.answered"));
