@@ -336,6 +336,10 @@ async def test_no_board_is_updated_while_another_takes_no_questions(them: Boards
     told = " ".join(done.stderr.decode().split())
     assert "board3 takes no questions (not reachable" in told
     assert "rkllm-mcp boards update board1 board2" in told
+    for name in ("board1", "board2"):
+        them.kill(name)
+    none = " ".join((await anyio.run_process(command, check=False)).stderr.decode().split())
+    assert none.endswith("; mend it first"), none
     nothing = await anyio.run_process([*command, "board4"], check=False)
     assert "there is no board 'board4'" in nothing.stderr.decode()
 

@@ -311,7 +311,7 @@ async def update_command(
     statuses = {each.name: each for each in await board_statuses(boards, {}, secret)}
     if not names and (away := [each for each in statuses.values() if not each.is_ready]):
         others = " ".join(name for name in chosen if statuses[name].is_ready)
-        advice = f"mend it first, or leave it out: rkllm-mcp boards update {others}"
+        advice = f"mend it first, or leave it out: rkllm-mcp boards update {others}" if others else "mend it first"
         raise UsageError(f"{away[0].name} takes no questions ({away[0].state}); {advice}")
     for number, name in enumerate(chosen):
         session.status(f"{name}: updating …")

@@ -790,7 +790,7 @@ def test_a_question_is_not_sent_without_its_picture_and_a_photo_is_one_whatever_
         add("photo.mpo", stereo)
         page.wait_for_selector("#files img[src]")
         add("notes", b"BMW and other makers, as a text without an ending")
-        page.wait_for_function("document.querySelectorAll('#files .file').length === 2")
+        page.wait_for_selector("#files .file >> nth=1")
         page.wait_for_selector("#files .refused", state="detached")
         page.press("#question", "Control+Enter")
         page.wait_for_selector("text=I do not know.")
