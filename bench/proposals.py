@@ -1,10 +1,10 @@
 """What a model proposes to remember of conversations, half of them without a fact: how much of it is right, and found.
 
-    python -m bench.proposals MODEL [--kept-back]
+    python -m bench.proposals MODEL [--part kept|fresh]
 
 MODEL is a model of ``rkllm-mcp models list``. The conversations are in ``tests/data/memory/proposals.tsv``; some of
-their questions are about a page, and what its tool says of it wants to be remembered. Those that are kept back were
-committed before their first run. A proposal is right if it has the words of a fact.
+their questions are about a page, and what its tool says of it wants to be remembered. Those of ``kept`` and ``fresh``
+were written before their first run. A proposal is right if it has the words of a fact.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 
 import anyio
 
-from rkllm_mcp.app import idle_requests
 from rkllm_mcp.app.assistant import App
+from rkllm_mcp.app.idle_requests import IDLE_S
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import ToolFinished
@@ -44,7 +44,7 @@ tools = [{{ name = "read_page", description = "Read the page.", entry_point = "b
 """
 _OPTIONS = AnswerOptions(save=True, memory=True, approvals="grant")
 # Nothing runs for so long when all requests were made.
-_QUIET_S = 2.0
+_QUIET_S = IDLE_S + 2
 
 
 def read_page() -> str:
@@ -67,7 +67,6 @@ async def _proposed(app: App, messages: list[str]) -> tuple[list[str], bool]:
 
 
 async def _measure(model: str, lines: Sequence[Sequence[str]]) -> None:
-    idle_requests.IDLE_S = 0.2
     made = right = found = facts = read = 0
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "mcp_config.toml"
@@ -86,13 +85,13 @@ async def _measure(model: str, lines: Sequence[Sequence[str]]) -> None:
 
 
 def main() -> None:
-    """Measure one half."""
+    """Measure one part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--kept-back", action="store_true", help="the other half; it counts on its first run")
+    parser.add_argument("--part", default="tune", choices=("tune", "kept", "fresh"))
     arguments = parser.parse_args()
-    half = "kept" if arguments.kept_back else "tune"
-    lines = [line.split("\t") for line in CONVERSATIONS.read_text("utf-8").splitlines() if line.startswith(half)]
+    every = [line.split("\t") for line in CONVERSATIONS.read_text("utf-8").splitlines()]
+    lines = [line for line in every if line[0] == arguments.part]
     anyio.run(_measure, arguments.model, lines)
 
 
