@@ -22,7 +22,7 @@ from unicodedata import normalize
 
 from rkllm_base.encodings import decode, is_binary
 from rkllm_base.own_words import own_words
-from rkllm_base.ranges import KANJI, KATAKANA
+from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 from rkllm_mcp.builtin.function import QUESTION, LocalFunction, LocalToolError, Sentence, definitions
 from rkllm_mcp.builtin.sentences import sentences_for
 
@@ -39,6 +39,7 @@ _MARK_BYTES = 4
 
 # What names of files and questions are compared by; a small file is shown whole.
 _WORD = re.compile(rf"[{KANJI}]+|[{KATAKANA}]+|[a-z]{{3,}}|\d+")
+_MIXED = re.compile(rf"[{KANJI}]+[{HIRAGANA}]{{2,}}")
 _DAY_NAME = re.compile(r"\d{4}-(\d\d)-(\d\d)")
 _IS_NAMED = 0.5
 _NEAR = 0.6
@@ -161,8 +162,10 @@ def search_of_question(folder: Path, question: str) -> str:
 
 def _share_in_texts(folder: Path, question: str) -> float:
     """Return which part of a question's own words one file has in its name or text, the rare ones counting more."""
-    words = _words_of_data(question)
     texts = [_comparable(f"{name}\n{text}") for name, text in _known_texts(folder)]
+    # Words of kanji and kana, such as 玉ねぎ, are found by the files that have them.
+    mixed = [word for word in _searched_words(question, texts) if _MIXED.fullmatch(word)]
+    words = [*(word for word in _words_of_data(question) if not any(word in each for each in mixed)), *mixed]
     weights: dict[str, float] = {}
     for word in words:
         count = sum(_has_word(text, word) for text in texts)

@@ -33,6 +33,7 @@ _TOTAL = re.compile(
 )
 _MONEY = re.compile(r"[$€£¥]|円|ドル|ユーロ|\b(?:yen|dollars?|euros?|pounds|bucks)\b", re.IGNORECASE)
 _ANY_DAY = date(2026, 1, 1)
+_PART_OF = re.compile(r"[そこ]れ(?=の)|(?<=\bof )(?:that|it)\b", re.IGNORECASE)
 _ADDED = frozenset({"place", "day", "time"})
 _MOST_CHARS = 60  # a longer text asks for itself
 # What stands around the values of a question like that.
@@ -93,8 +94,11 @@ def continued_value(answers: Sequence[str], text: str) -> str:
     if len(counts) == 1 and counts[0].isdigit() and _TOTAL.search(text) and not _MONEY.search(with_digits(text)):
         return f"{amounts[-1].rstrip('円 ')} * {counts[0]}" if amounts[-1] and _MONEY.search(answers[-1]) else ""
     asked = f"{amounts[-1]} {text}"
-    if amounts[-1] and _NUMBER.search(with_digits(text)) and expression_of(asked):
-        return asked
+    if amounts[-1] and _NUMBER.search(with_digits(text)):
+        # それの3割 and "30% of that" with the number in the place of the word.
+        pointed = _PART_OF.sub(amounts[-1].rstrip("円 "), text, count=1)
+        if continued := next(filter(expression_of, (pointed, asked)), ""):
+            return continued
     if all(amounts) and len(amounts) > 1 and not _NUMBER.search(with_digits(text)) and _ADDS.search(text):
         return " + ".join(amount.rstrip("円 ") for amount in amounts)
     if counts_days(text) and not days_in(text, _ANY_DAY):
@@ -147,15 +151,14 @@ def _all_values(text: str) -> Iterator[_Value]:
     yield from (_Value("day", start, end) for start, end, _ in day_spans(text, _ANY_DAY))
     yield from (_Value("time", start, end) for start, end in times_in(text))
     yield from (_Value("place", start, end) for _, start, end in places_in(text))
-    yield from (_Value("number", *match.span()) for match in _NUMBER.finditer(text))
+    for match in _NUMBER.finditer(text):
+        yield _Value("share" if re.search(r"[^\d.$€£¥]", match[0]) else "number", *match.span())
     yield from (_Value("unit", start, end) for start, end in units_in(text))
     yield from (_Value("place", start, end) for start, end in named_places(text))
 
 
 def _likeness(first: tuple[str, _Value], second: tuple[str, _Value]) -> int:
-    """Return how alike two values are by their sign and by what follows them: 20% and 8%, 12個 and 15個."""
+    """Return how alike two values are by what follows them: 12個 and 15個."""
     (text, value), (other_text, other) = first, second
-    words, other_words = text[value.start : value.end], other_text[other.start : other.end]
-    is_percent = [re.search(r"%|percent|パーセント|割", each) is not None for each in (words, other_words)]
     following = [each.lstrip()[:1] for each in (text[value.end :], other_text[other.end :])]
-    return 2 * (is_percent[0] == is_percent[1]) + (following[0] == following[1] != "" and following[0].isalpha())
+    return int(following[0] == following[1] != "" and following[0].isalpha())

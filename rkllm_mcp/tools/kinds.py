@@ -102,7 +102,7 @@ def named_places(text: str) -> list[tuple[int, int]]:
 
 # The ends of Japanese sentences that say something, and what asks or wants in them; the same of English beginnings.
 _SAYS = re.compile(
-    r"(?:です|ます|でした|ました|ません|だった|だ|[いたる])?(?:よね|ね|よ|な|わ|です|ます|でした|ました)[\s。．!！〜~ー…]*\Z"
+    r"(?:です|ます|でした|ました|ません|だった|だ|[いたる])?(?:よね|ね|よ|な|わ|です|ます|でした|ました|ありがとう|お疲れ(?:様|さま)?)[\s。．!！〜~ー…]*\Z"
 )
 _ASKS = re.compile(
     r"[?？]|か[\s。]*\Z|何|なに|なん|いつ|どこ|どれ|どの|どう|いくら|いくつ|誰|だれ|たい|ほしい|欲しい|教え|ください|下さい|願い|ねがい"
@@ -110,7 +110,7 @@ _ASKS = re.compile(
 )
 _SAYS_ENGLISH = re.compile(
     r"(?:i|i'm|im|i've|we|we're|my|our|you|you're|youre|he|she|they|it|it's|its|that's|thats|this|that)"
-    r" (?!want|need|would|wish|wonder|forgot|must)\w",
+    r" (?!want|need|would|wish|wonder|forgot|must)\w|(?:thanks|thank you|thx|cheers)\b",
     re.IGNORECASE,
 )
 _ASKS_ENGLISH = re.compile(

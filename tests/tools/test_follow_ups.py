@@ -66,6 +66,8 @@ def test_a_number_does_not_continue_a_question_without_one() -> None:
         ("発表会は2027年2月14日です。", "その日まであと何日", "2027年2月14日 その日まであと何日"),
         ("参加費は2,500円です。", "3人だと全部でいくら", "2500 * 3"),
         ("A lesson is 14 dollars.", "what would be the total for 6", "14 * 6"),
+        ("1000*6 = 6000", "それの2割は？", "6000の2割は？"),
+        ("1000*6 = 6000", "25% of that", "25% of 6000"),
         ("There are 14 lessons.", "what would be the total for 6", ""),
         ("20*3 = 60", "5 of us, how much is it each", "60 5 of us, how much is it each"),
     ],

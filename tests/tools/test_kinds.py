@@ -8,7 +8,17 @@ from rkllm_mcp.builtin.function import definitions
 from rkllm_mcp.tools.kinds import files_in, is_statement, kinds_in, takes_words
 
 
-@pytest.mark.parametrize("text", ["i love tokyo", "you're cool!", "時間がたつのは早いですね", "東京タワーが好きです"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "i love tokyo",
+        "you're cool!",
+        "thanks for today!",
+        "今日はありがとう",
+        "時間がたつのは早いですね",
+        "東京タワーが好きです",
+    ],
+)
 def test_a_statement_asks_for_nothing(text: str) -> None:
     assert is_statement(text)
 
