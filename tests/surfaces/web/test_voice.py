@@ -182,7 +182,12 @@ def test_a_program_that_fails_is_named_when_the_board_should_read(
 
 
 @pytest.mark.parametrize(
-    ("size", "locale", "name"), [(DESKTOP, "en-US", "Speak the question"), (NARROW, "ja-JP", "声で質問する")]
+    ("size", "locale", "name"),
+    [
+        (DESKTOP, "en-US", "Speak the question"),
+        (NARROW, "en-US", "Speak the question"),
+        (NARROW, "ja-JP", "声で質問する"),
+    ],
 )
 def test_a_spoken_question_becomes_text_that_can_be_changed(
     browser: Browser,
@@ -201,6 +206,8 @@ def test_a_spoken_question_becomes_text_that_can_be_changed(
         page.get_by_role("button", name=name).click()
         page.wait_for_selector(SPEAKING)
         page.wait_for_selector("#listening-level >> visible=true")
+        # The level and the buttons leave room for words.
+        assert page.evaluate("document.getElementById('listening-line').clientWidth") >= 150
         page.wait_for_function(LOUD)
         page.wait_for_function(WRITTEN)
         assert page.is_hidden("#listening")
