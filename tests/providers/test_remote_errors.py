@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.app.models import open_remote
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import GenerationError, PromptTooLongError, ServiceError, ServiceTooLongError
 from rkllm_mcp.messages import Message
 from rkllm_mcp.providers.remote_settings import Kind, RemoteSettings
@@ -60,6 +61,18 @@ async def test_every_status_becomes_a_sentence_that_names_host_and_remedy(kind: 
                 said.append(str(caught.value))
     wrong = [line for line, (_, part) in zip(said, STATUSES, strict=True) if f"{service.host} {part}" not in line]
     assert wrong == []
+
+
+async def test_a_proxy_without_any_board_is_told_from_a_busy_service_in_both_languages() -> None:
+    answer = refusal(503, "no board can answer now; ask again in a moment", {"Retry-After": "0.01"}, code="no_board")
+    with ChatService(*[answer] * 9) as service, anyio.fail_after(60):
+        async with asked(service, "openai") as model:
+            with pytest.raises(ServiceError) as caught:
+                await round_of(model, question())
+    assert str(caught.value) == f"{service.host} has no board that can answer now; ask again in a moment"
+    assert read_catalogue("ja").phrase(str(caught.value)) == (
+        f"{service.host} には今、回答できるボードがありません。しばらくしてからもう一度試してください"
+    )
 
 
 TOO_LONG = (
