@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from rkllm_base.own_words import asks_on, with_earlier_words
+from rkllm_mcp.agent.facts import last_question
 from rkllm_mcp.agent.offers import NO_OFFER, Offer, offer_of, offer_of_all
 from rkllm_mcp.agent.question import ContextResult, Question, gather_context
 from rkllm_mcp.agent.rounds import ResponseInstructions
@@ -15,7 +16,7 @@ from rkllm_mcp.catalogue import translate
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ToolEvidence
-from rkllm_mcp.text import Language, language_of_text
+from rkllm_mcp.text import LANGUAGES, Language, language_of_text
 
 
 def instruct(conversation: Conversation, instructions: Sequence[str]) -> str:
@@ -136,6 +137,11 @@ class TurnPreparation:
             allowed = {tool.name for tool in request.tools}
             context_tools = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
             findings = await gather_context(context_tools, words, self._tools, context) if context_tools else []
+            follows_findings = offer is not None and _has_findings(conversation) and not search.is_statement(asked)
+            if context_tools and not findings and follows_findings:
+                # It may ask more about what was found for the question before.
+                words_with_last = f"{earlier_questions[-1]}\n{asked}"
+                findings = await gather_context(context_tools, words_with_last, self._tools, context)
             passages = tuple(passage for finding in findings for passage in finding.passages)
             news = await self._tell_tools(conversation, request)
             if offer is not None:
@@ -249,6 +255,13 @@ class TurnPreparation:
         if find is None:
             return self._tools
         return ToolFinder(self._tools, self._selection.search, find, request.tools, conversation.revealed_tools)
+
+
+def _has_findings(conversation: Conversation) -> bool:
+    """Return True if results of an ``auto_context_tool`` are with the last question."""
+    question = last_question(conversation)
+    beginnings = (translate("model.found", language).split("\n")[0] for language in LANGUAGES)
+    return not question.foreign and any(beginning in question.context for beginning in beginnings)
 
 
 def _quote(finding: ContextResult, language: Language) -> str:

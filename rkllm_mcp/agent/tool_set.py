@@ -37,6 +37,10 @@ class Search(Protocol):
         """The kinds of values in a text."""
         ...
 
+    def is_statement(self, text: str) -> bool:
+        """Return True if a text says something and asks nothing."""
+        ...
+
     def continue_question(self, before: str, text: str) -> str:
         """The question ``before`` with the values of a text; empty if the text does not continue it."""
         ...

@@ -331,6 +331,10 @@ class ToolSearch:
         """Return the kinds of values in a text."""
         return kinds_in(text)
 
+    def is_statement(self, text: str) -> bool:
+        """See ``kinds.is_statement``."""
+        return is_statement(text)
+
     def continue_question(self, before: str, text: str) -> str:
         """Return the question ``before`` with the value that a text consists of; empty if it is none alone."""
         return continued_question(before, text) if before and is_value_alone(text) else ""

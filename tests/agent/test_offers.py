@@ -11,9 +11,9 @@ from rkllm_mcp.agent.rounds import LoopSettings
 from rkllm_mcp.agent.tool_set import SelectionSettings
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.events import Event, ModelEvent, Source, Text, ToolCallDetected, ToolCallFailed
-from rkllm_mcp.messages import Message, ToolSpec
+from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.protocols import ToolEvidence
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ToolEvidence
 from rkllm_mcp.tools.search import ToolSearch
 from tests.support.asked import Desk, statuses
 from tests.support.scripted_model import Round
@@ -120,6 +120,39 @@ async def test_a_call_that_the_host_has_begun_and_the_limit_cuts_is_answered_wit
     table = Table(toolbox=ScriptedToolbox(specs=TOOLS))
     events = await table.ask("Will it rain in Osaka?", Round([], cut=True))
     assert said(events) == translate("answer.no_call", "en")
+
+
+@dataclass
+class Documents(ScriptedToolbox):
+    """A toolbox whose search finds a passage for questions about the guests of a gym, and for no others."""
+
+    async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
+        made = await super().call(call, context)
+        found = "gym" in str(call.arguments)
+        return replace(
+            made, sources=(Source(document="gym.md", page=None, passage=made.text, score=0.9),) if found else ()
+        )
+
+
+async def test_a_question_after_one_that_was_answered_from_passages_is_searched_with_it_too() -> None:
+    search = takes("search_documents", "Searches the documents.", "docs", read_only=True, query="string")
+    toolbox = Documents({"search_documents": "A guest pays 12 euros."}, specs=(search,), automatic=["search_documents"])
+    table = Table(toolbox=toolbox)
+    for question in (
+        "What does a guest pay at the gym?",
+        "so what would 3 visits cost",
+        "you are very helpful",
+        "Hm, noon?",
+    ):
+        await table.ask(question, text("Hm."))
+    asked = [made.arguments["query"] for made in toolbox.calls]
+    assert asked[:3] == [
+        "What does a guest pay at the gym?",
+        "so what would 3 visits cost",
+        "What does a guest pay at the gym?\nso what would 3 visits cost",
+    ]
+    assert ["12 euros" in question.context for question in table.questions] == [True, True, False, False]
+    assert "you are very helpful" in asked and not any("\nyou are very helpful" in query for query in asked)
 
 
 async def test_a_follow_up_is_shown_with_the_tool_of_the_question_before_and_thanks_with_none() -> None:

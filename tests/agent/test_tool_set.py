@@ -151,9 +151,9 @@ class FixedScores:
         del text
         return frozenset()
 
-    def files(self, text: str) -> list[str]:
+    def is_statement(self, text: str) -> bool:
         del text
-        return []
+        return False
 
     def continue_question(self, before: str, text: str) -> str:
         del before, text
