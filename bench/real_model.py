@@ -65,7 +65,14 @@ from tests.support.fake_jma import FakeAgency
 
 OWN = Path(__file__).with_name("own")
 TUNING, KEPT_BACK = OWN / "tuning.txt", OWN / "kept_back.txt"
-FRESH = (OWN / "fresh.txt", OWN / "fresh2.txt", OWN / "fresh3.txt", OWN / "fresh4.txt", OWN / "fresh5.txt")
+FRESH = (
+    OWN / "fresh.txt",
+    OWN / "fresh2.txt",
+    OWN / "fresh3.txt",
+    OWN / "fresh4.txt",
+    OWN / "fresh5.txt",
+    OWN / "fresh6.txt",
+)
 DIALOGUE = "dialogue"
 _NO_TOOL = "-"
 _SIX_CONFIG = """
@@ -206,7 +213,7 @@ def main() -> None:
     half.add_argument("--tuning", action="store_true", help="without the tasks that are kept back")
     half.add_argument("--kept-back", action="store_true", help="only those")
     half.add_argument(
-        "--fresh", type=int, choices=[1, 2, 3, 4, 5], help="only the tasks of a set that nothing was tuned to"
+        "--fresh", type=int, choices=[1, 2, 3, 4, 5, 6], help="only the tasks of a set that nothing was tuned to"
     )
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth task")
     parser.add_argument("--most", type=int, default=None, metavar="N", help="ask N tasks now; --out goes on later")

@@ -134,6 +134,7 @@ def test_each_kind_of_tool_has_twenty_tasks_in_each_language_and_half_of_them_ar
         (FRESH[2], 2, 6, (3, 2)),
         (FRESH[3], 2, 6, (3, 2)),
         (FRESH[4], 2, 6, (3, 2)),
+        (FRESH[5], 2, 6, (3, 2)),
     ],
 )
 def test_the_fresh_tasks_are_four_of_most_kinds_in_each_language_and_kept_back(
