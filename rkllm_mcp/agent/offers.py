@@ -6,7 +6,7 @@ answer. The guess is made here and nowhere else. It acts only above thresholds, 
 the model's own.
 
 The weights and thresholds are from ``python -m bench.offers``, for the tasks of bench/own that are read while something
-is built: all but ``fresh5.txt``.
+is built: all but ``fresh5.txt`` and ``fresh6.txt``.
 """
 
 from __future__ import annotations
