@@ -43,7 +43,7 @@ transport = "builtin"
 tools = [{{ name = "read_page", description = "Read the page.", entry_point = "bench.proposals:read_page" }}]
 """
 _OPTIONS = AnswerOptions(save=True, memory=True, approvals="grant")
-# Nothing runs for so long when all requests were made.
+# Nothing runs for that time when all requests were made.
 _QUIET_S = IDLE_S + 2
 
 

@@ -29,7 +29,7 @@ from mcp_servers.knowledge.types import SearchRequest
 
 _RESULTS, _MOST_TOKENS = 3, 90
 _SYSTEM = "You are a helpful assistant that runs on a small board. Answer briefly."
-# What is before and after the passages. What is after them costs nothing of the prompt that was read.
+# The texts before and after the passages. A text after them costs nothing of the prompt that was read.
 FORMS: Mapping[str, tuple[str, str]] = {
     "without": ("", ""),
     "behind": ("", "\n\nIf none of these passages answers the question, say that the documents do not say it."),

@@ -108,7 +108,7 @@ def expression_of(text: str) -> str:
     plain = re.sub(rf"(?<![\d.])({_NUMBER}) ?%", r"\1%", plain)
     for pattern, form in _POWERS:
         plain = re.sub(pattern, form, plain, flags=re.IGNORECASE)
-    # What is asked for one, as in 30日で割ると1日いくら, is no number of the sum.
+    # The 1 of a unit price, as in 30日で割ると1日いくら, does not belong to the sum.
     plain = re.sub(
         r"(?<!\d)1(?:日|人|個|本|回|枚|[かヶ]月|週間?|年間?)(?=あたり|当たり|につき|いくら|何|なんぼ|だと)", "", plain
     )

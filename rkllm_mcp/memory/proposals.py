@@ -37,7 +37,7 @@ REQUEST = (
     "family, home, job, health, food, hobby, likes."
 )
 _LASTING = re.compile(r"(?:name|pet|family|home|job|health|food|hobby|likes)\b", re.IGNORECASE)
-# A request has about 60 tokens, more in vocabularies that spell Japanese out. What is left of the prompt after the KV
+# A request has about 60 tokens, more in vocabularies that spell Japanese out. The rest of the prompt after the KV
 # cache comes on top; a longer rest means that another prompt is in the cache.
 MOST_PREFILLED = 224
 MOST_GENERATED = 4

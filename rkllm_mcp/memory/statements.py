@@ -105,7 +105,7 @@ _JA_ASKED = re.compile(
     r"|ほしい(?:です)?|欲しい(?:です)?|たい(?:です|と思います)?)[。．.！!～〜\s]*\Z"
 )
 _JA_JOINT = re.compile(r"(?:な|だ|です|ます)?(?:ん|の)?(?:です|だ)?(?:けれども|けれど|けど|が|ので|から)[、,，]")
-# What is about these days only.
+# Words about these days only.
 _PASSING = re.compile(
     r"\b(?:today|tonight|tomorrow|yesterday|right now|just now|at the moment|(?:this|next) (?:morning|afternoon|evening"
     r"|week|weekend|month)|in (?:an?|\w+) (?:minutes?|hours?|days?))\b"

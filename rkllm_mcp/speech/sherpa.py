@@ -50,7 +50,7 @@ _SILENT = 30.0
 # Whisper base (158 MB, 8 bits) and 373 MB of a voice of Piper (63 MB).
 _MEMORY_FACTOR = 3
 _PROGRAM_BYTES = 200_000_000
-# What is allocated and what is resident differ by less than this factor: 956 MB and 475 MB of those two.
+# Allocated and resident memory differ by less than this factor: 956 MB and 475 MB of those two.
 _LIMIT_FACTOR = 2
 _PHONEMES_S = 10
 _SENSE_VOICE_LANGUAGES = ("zh", "en", "ja", "ko", "yue")

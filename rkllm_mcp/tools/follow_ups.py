@@ -25,7 +25,7 @@ _COUNTED = re.compile(rf" ?[A-Za-z]+|[{KATAKANA}]+|[^\W\d_A-Za-z]?")
 _VALUE = re.compile(r"= (-?\d+(?:\.\d+)?)\Z", re.ASCII)
 _AMOUNT = re.compile(r"(?<![A-Za-z\d.:])\d+(?:\.\d+)?(?![.:]?\d)(?:[円個本枚つ人冊袋箱]|(?= ))?")
 _ADDS = re.compile(r"足し|足す|合わせ|合計|\b(?:add|sum|total|together)\b", re.IGNORECASE)
-# The price of several; not what is added to it or divided.
+# The price of several, without a sum that is added to it or divided.
 _TOTAL = re.compile(
     r"^(?!.*(?:足|引|割|わる|\d ?倍|\b(?:plus|minus|add|split|share|each)\b)).*"
     r"(?:合計|全部で|みんなで|全員で|\b(?:total|altogether|in all|would be|whole)\b)",

@@ -119,7 +119,7 @@ async def board(folder: Path, script: str, extra: str = ON, *, speed: str = "fla
         ("私は卵アレルギーなんですが、夕食は何がいいですか。", ["私は卵アレルギー"]),
         ("京都に住んでいて、車は持っていません。", ["京都に住んでいて、車は持っていません"]),
         ("いつも朝6時に起きます。", ["いつも朝6時に起きます"]),
-        # Questions, requests, what is about others or these days only, secrets, pasted texts
+        # Questions, requests, sentences about others or these days only, secrets, pasted texts
         ("Is my dog called Hachi?", []),
         ("Please tell me what I should cook. Write my report. Can you call me Ann?", []),
         ("The sky is blue. My train leaves in ten minutes. 今朝から雨が降っています。", []),

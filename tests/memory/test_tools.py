@@ -73,7 +73,7 @@ async def test_without_the_setting_these_tools_are_missing(tmp_path: Path) -> No
         ("銀行は悪い銀行", "うちの犬の名前はハチです", False),
         ("cat", "the category is open", False),
         ("it is", "it is", False),
-        # What says nothing by itself may be another word in a question.
+        # A word without a meaning of its own may be another word in a question.
         ("I am allergic to eggs", "I'm allergic to eggs.", True),
         ("私は卵アレルギーです", "卵アレルギーなので、何が食べられますか。", True),
     ],

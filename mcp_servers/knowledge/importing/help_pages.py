@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-# Tags of HTML by those of help; sections; descriptions of the file; what is left out; signs between children.
+# Tags of HTML by those of help; sections; descriptions of the file; elements that are left out; signs between children.
 _TABLE: Mapping[str, Any] = json.loads(Path(__file__).with_name("help_elements.json").read_text("utf-8"))
 _TAGS: Mapping[str, str] = {name: tag for tag, names in _TABLE["tags"].items() for name in names}
 _SECTIONS, _INFORMATION, _LEFT_OUT = (frozenset[str](_TABLE[key]) for key in ("sections", "information", "left_out"))

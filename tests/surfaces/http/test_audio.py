@@ -124,7 +124,7 @@ def test_a_text_becomes_sound_in_every_format(client: openai.OpenAI, program: Wy
     for form, begins in heads.items():
         made: Any = client.audio.speech.create(model="tts-1", voice="alloy", input=text, response_format=form)  # type: ignore[arg-type]
         assert made.content.startswith(begins)
-    # A sound has no charset, whatever the request has.
+    # A sound has no charset, also where the request has one.
     json_body = b'{"input": "Hello to all of you.", "response_format": "mp3"}'
     for media in ("application/json; charset=utf-8", "Application/JSON;charset=UTF-8"):
         answer = httpx2.post(
