@@ -30,7 +30,7 @@ from typing import Any, cast
 
 import anyio
 
-from rkllm_mcp.errors import StoreAwayError
+from rkllm_mcp.errors import StoreAwayError, StoreError
 from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import Conversation, Picture, StoredTurn
 from rkllm_mcp.records import ConversationSummary, StoredConversation, without_result, without_results
@@ -535,6 +535,11 @@ class Conversations:
     def keeps_results(self) -> bool:
         """True if results of tools are stored."""
         return self._limits.current.history.keep_results
+
+    @property
+    def catching_up(self) -> StoreError | None:
+        """See ``Database``: a conversation that is missing now may be one that another board has still to save."""
+        return self._database.catching_up
 
     @property
     def is_lasting(self) -> bool:

@@ -122,6 +122,11 @@ class Database(Protocol):
         """True if every ``tell`` so far was written."""
         ...
 
+    @property
+    def catching_up(self) -> StoreError | None:
+        """An error for rows that are missing, while other boards save what they took without the database."""
+        ...
+
     async def ask(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
         """Run ``work`` in a transaction and return its result.
 
@@ -198,6 +203,11 @@ class SQLiteDatabase:
         self.is_lasting = False
         self.lost_tables: frozenset[str] = frozenset()
         self._topics = Topics()
+
+    @property
+    def catching_up(self) -> StoreError | None:
+        """See ``Database``; a file is never behind."""
+        return None
 
     @property
     def is_whole(self) -> bool:

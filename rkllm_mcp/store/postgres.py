@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import time
 import uuid
@@ -43,6 +44,7 @@ _MIGRATION_LOCK = 7263_0038
 _CONNECTIONS = 4
 # A database that did not answer is not asked again for that long: an answer makes several writes.
 _PAUSE_S = 2.0
+_CATCH_UP_S = 10.0  # boards try again every two seconds, and save what waits in their files
 _RECONNECT_S = 4.0
 _CLOSE_TIMEOUT_S = 10.0
 _CONNECTING = connecting("rkllm-mcp")
@@ -198,6 +200,7 @@ class _Server:
         self._is_migrated = False
         self.failure: StoreAwayError | None = None  # the database cannot be reached
         self._failed_at = 0.0
+        self._returned_at = -math.inf
 
     @contextmanager
     def connection(self) -> Generator[Connection[Any], None, None]:
@@ -223,7 +226,16 @@ class _Server:
             raise self._store_failure(str(error), _FULL if fault is Fault.FULL else _REMEDY) from None
         except UnicodeError:
             raise StoreError(self.name, "a name is not valid Unicode", "use another one") from None
+        if self.failure is not None:
+            self._returned_at = time.monotonic()
         self.failure = None
+
+    @property
+    def catching_up(self) -> StoreAwayError | None:
+        """See ``Database``."""
+        if time.monotonic() > self._returned_at + _CATCH_UP_S:
+            return None
+        return StoreAwayError(self.name, "it has just come back, and another board may have more to save", _REMEDY)
 
     def close(self) -> None:
         """Close the connections."""
@@ -298,6 +310,11 @@ class PostgresDatabase:
     def is_whole(self) -> bool:
         """See ``Database``."""
         return self._problem is None
+
+    @property
+    def catching_up(self) -> StoreError | None:
+        """See ``Database``."""
+        return self._server.catching_up
 
     async def ask(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
         """See ``Database``."""

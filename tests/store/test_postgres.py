@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.errors import StoreError
+from rkllm_mcp.errors import StoreAwayError, StoreError
 from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import Conversation, StoredTurn
 from rkllm_mcp.records import CallRecord, StoredApproval, Switch
@@ -370,6 +370,7 @@ async def test_a_database_that_is_away_is_reported_once_and_what_was_not_saved_i
     async with open_postgres(mortal.new_database(), "", on_problem=lines.append, required=True) as database:
         conversations = Conversations(database)
         await saved(conversations, conversation, *exchange("before"))
+        assert conversations.catching_up is None
         mortal.kill()
         for name in ("during", "still"):
             with pytest.raises(StoreError, match="see whether PostgreSQL runs"), anyio.fail_after(20):
@@ -386,6 +387,8 @@ async def test_a_database_that_is_away_is_reported_once_and_what_was_not_saved_i
                 except StoreError:
                     continue
         assert (database.failing, lines[1:]) == (None, ["[State: data is saved again.]"])
+        # What is missing now may wait on another board.
+        assert isinstance(conversations.catching_up, StoreAwayError)
         stored = await conversations.get("", "c1")
     assert stored is not None
     assert [turn.text for turn in stored.turns[::2]] == ["before", "during", "still"]

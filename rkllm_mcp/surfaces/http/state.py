@@ -81,11 +81,16 @@ class OpenConversations:
         return len(self._open)
 
     async def find(self, app: App, conversation_id: str) -> Conversation | None:
-        """Return an open or stored conversation; None if this tenant has none with this id."""
+        """Return an open or stored conversation; None if this tenant has none with this id.
+
+        A StoreError while another board may still have to save it.
+        """
         # One id asked for by two requests at once must come to one conversation, so it is looked for again.
         if (opened := self.get_open(app, conversation_id)) is not None and await self._is_current(app, opened):
             return opened
         stored = await app.store.conversations.get(app.tenant, conversation_id)
+        if stored is None and opened is None and (error := app.store.conversations.catching_up) is not None:
+            raise error
         if stored is None:
             return opened
         if opened is not None and self.get_open(app, conversation_id) is opened:

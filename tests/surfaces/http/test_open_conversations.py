@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp.app.assistant import App
+from rkllm_mcp.errors import StoreAwayError
 from rkllm_mcp.messages import Conversation, Message
+from rkllm_mcp.store.conversations import Conversations
 from rkllm_mcp.surfaces.http.state import CHARACTERS_KEPT, OpenConversations
 from tests.support.demo_app import make_demo
 from tests.support.http_app import in_house
@@ -52,3 +54,16 @@ async def test_the_owner_of_most_conversations_gives_one_up_and_never_one_being_
         eves = opened(conversations_open, eve, 2)
         assert (held(conversations_open, bob, bobs), held(conversations_open, eve, eves)) == ([True], [True, True])
         assert held(conversations_open, ann, anns + more) == [False, False, False, False, True]
+
+
+async def test_a_conversation_that_another_board_may_still_have_to_save_is_not_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with in_house(make_demo(tmp_path, [])) as (_, client):
+        name = "0123456789abcdef0123456789abcdef"
+        for status in (404, 503):
+            read = await client.get(f"/v1/conversations/{name}")
+            asked = await client.post("/v1/execute", json={"message": "Hello", "conversation": name})
+            assert (read.status_code, asked.status_code) == (status, status)
+            monkeypatch.setattr(Conversations, "catching_up", StoreAwayError("postgresql://", "it is back", "wait"))
+        assert (asked.json()["error"]["code"], "Retry-After" in asked.headers) == ("storage", True)
