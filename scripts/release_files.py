@@ -56,7 +56,7 @@ def main() -> None:
         root.mkdir(mode=0o755)
         _lay_out(root, wheel, Path(folder))
         bill = out / f"rkllm-mcp-{version}.cdx.json"
-        _write_bill(bill, root / HOME / "lib/site-packages", Path(folder))
+        _write_bill(bill, root / HOME / "lib/site-packages", Path(folder), version)
         _build_package(root, bill, out / f"rkllm-mcp_{version}_arm64.deb", version)
     _write_index(out)
     _write_sums(out)
@@ -127,7 +127,7 @@ def _entry_points(wheel: Path) -> Iterator[tuple[str, str, str]]:
         yield program, module, function
 
 
-def _write_bill(bill: Path, site: Path, folder: Path) -> None:
+def _write_bill(bill: Path, site: Path, folder: Path, version: str) -> None:
     """Write the CycloneDX bill of materials of what is in the Debian package."""
     environment = folder / "environment"
     _run(sys.executable, "-m", "venv", "--without-pip", environment)
@@ -137,6 +137,8 @@ def _write_bill(bill: Path, site: Path, folder: Path) -> None:
     tool = (sys.executable, "-m", "cyclonedx_py", "environment", *options, "--sv", "1.6", "-o", bill)
     _run(*tool, environment / "bin" / "python")
     content = json.loads(bill.read_text("utf-8"))
+    # The project file names the release only by the module that has it.
+    content["metadata"]["component"]["version"] = version
     # The tool reads names of licences that SPDX knows; a few packages write a sentence.
     sentences = dict(_licences(site))
     for part in content["components"]:

@@ -317,6 +317,9 @@ def test_a_picture_that_is_not_taken_costs_a_sentence(browser: Browser, seeing: 
         for name, kind, data, words in REFUSED:
             give(visit, "drop", name, data, kind)
             visit.page.wait_for_selector(f"#files .refused >> text={words}")
+            visit.ask("hello")
+            visit.page.wait_for_selector(f"#files [role=alert] >> text=Not sent: {name} cannot go with the question.")
+            visit.page.locator("#files .file button").click()
             assert "You said hello" in visit.answered("hello")
         for number in range(9):
             give(visit, "drop", f"{number}.png", BLUE_ABOVE_RED)
