@@ -116,8 +116,6 @@ _COUNTS_DAYS = re.compile(
 )
 # The place that was named: 10am their time, 現地時間の9時.
 _THEIR_TIME = re.compile(r"\b(?:their|local) time\b|\bover there\b|現地|向こう|あちら", re.IGNORECASE)
-# "10am here in Tokyo" names no other place.
-_IS_HERE = re.compile(r"\bhere in $|(?:こちら|こっち|ここ)の?$", re.IGNORECASE)
 _BELONGS_BEFORE = re.compile(r"(?:時間)?の?\s*(?:午前|午後|朝|昼|夕方|夜|深夜)?の?")
 
 
@@ -143,7 +141,7 @@ def _time_in(question: str) -> _SaidTime | None:
 def _direction(question: str, time: _SaidTime) -> tuple[str, str]:
     """Return the zone that a time is of, and the one in which it is wanted; empty for here."""
     text = _plain(question)
-    places_named = [place for place in places_in(question) if not _IS_HERE.search(text[: place[1]])]
+    places_named = places_in(question)
     owners = [
         zone
         for zone, start, end in places_named
@@ -195,7 +193,7 @@ def _place_zones() -> dict[str, str]:
 
 
 # Letters that may be those of a place of several words: LA, NYC, nyc; not those of a time.
-_INITIALS = re.compile(r"(?<![A-Za-z0-9.-])(?:(?!AM|PM)[A-Z]{2,3}|[a-z]{3}|[a-z]{2}(?= time))(?![A-Za-z0-9.-])")
+_INITIALS = re.compile(r"(?<![A-Za-z0-9.-])(?:(?!AM|PM)[A-Z]{2,3}|[a-z]{3})(?![A-Za-z0-9.-])")
 
 
 @cache

@@ -39,9 +39,6 @@ _SAID_BEFORE = (
     (rf"(?:マイナス|氷点下|零下|\bminus |\bnegative )(?={_NUMBER})", "-"),
     (r"\bhalf an? ", "0.5 "),
     (r"\b(?:a )?quarter (?:of )?an? ", "0.25 "),
-    (r"\b(?:us|american) (?=gal|quart|pint|cup|fl)", ""),
-    (r"\b(?:imperial|uk|british) (?=gal|pint)", "imperial"),
-    (r"\bfl(?:uid|\.)? ?(?:oz|ounces?)\b", "floz"),
     (r"\bdegrees? (?=fahrenheit|celsius|[fc]\b)", ""),
     (r"何度", ""),
     (rf"(華氏|摂氏) ?({_NUMBER}) ?度?", r"\2\1"),
@@ -143,6 +140,8 @@ def _read(question: str) -> tuple[list[tuple[float, str]], list[str]]:
         elif not is_word or (_is_wanted(text, *match.span()) and unit.lower() not in _NEVER_WANTED):
             targets.append(unit)
     sources = {unit for _, unit in quantities}
+    # 52 weeks are not asked for in weeks.
+    sources |= {unit for unit in targets for source in sources if _meanings_of(unit) == _meanings_of(source)}
     # 98.6Fって何度, how many degrees is 98.6 f: those that are not of an angle, nor the same.
     if _DEGREES.search(question) and quantities and _TEMPERATURE in _meanings_of(quantities[0][1]):
         targets = [unit for unit in targets if _TEMPERATURE in _meanings_of(unit)] or ["°C"]
@@ -202,9 +201,7 @@ def _kinds() -> dict[str, dict[str, tuple[float, float]]]:
         for spelling in spellings.split():
             meanings.setdefault(unicodedata.normalize("NFKC", spelling), {})[kind] = (float(size), float(zero))
     for spelling in list(meanings):
-        # A small k is a thousand.
-        if spelling != "K":
-            meanings.setdefault(spelling.lower(), meanings[spelling])
+        meanings.setdefault(spelling.lower(), meanings[spelling])
     return meanings
 
 

@@ -13,10 +13,7 @@ from rkllm_base.numbers import with_digits
 
 _NUMBER = r"\d+(?:\.\d+)?"
 _CURRENCY = re.compile(r"[$€£¥]|(?<=\d) ?(?:円|ドル|ユーロ|yen|dollars?|euros?|pounds|bucks)\b", re.IGNORECASE)
-_SPLIT = (
-    r"\b(?:split(?:ting)?|shar(?:ed?|ing)|divid(?:e[sd]?|ing))\b|割り勘|[でに](?:割|わ[るっ]|分け)"
-    r"|\bof us\b.*\beach\b|\beach\b.*\bof us\b"
-)
+_SPLIT = r"\b(?:split(?:ting)?|shar(?:ed?|ing)|divid(?:e[sd]?|ing))\b|割り勘|[でに](?:割|わ[るっ]|分け)"
 _SUM_OF = r"\b(?:sum|total|add)\b|合計|足し"
 _MEAN_OF = r"\b(?:average|mean)\b|平均"
 _OFF = r"% ?(?:off\b|discount|引|オフ|off|割引|値引)"
@@ -27,9 +24,8 @@ _LESS_TAX = (
 )
 _WITH_TAX = r"税|\btax\b|\bvat\b"
 _WHICH_SHARE = r"何 ?(?:%|割)|\b(?:what|which|how many) ?(?:%|percent|percentage)"
-# Which share one number is of the other, and by which share one becomes the other.
+# Which share one number is of the other.
 _OF_WHICH = r"うち|中|の ?何|\bof\b|\bout of\b|/"
-_BECOMES = rf"\bfrom {_NUMBER}\b.* to {_NUMBER}\b|{_NUMBER}から{_NUMBER}"
 # A price for a time, and for how long it is paid: 月3980円だと年間いくら, 23.50 an hour for 6 hours, 毎月6800円を2年.
 # For each time: how a price is said for it, and how often it is in the longer ones.
 _PER = r"(?:an?|per|each|every|/) ?"
@@ -87,13 +83,8 @@ _FORMS: Sequence[tuple[str, str]] = (
     (rf"(?:a )?quarter of ({_NUMBER})", r"\1/4"),
     (rf"(?:twice|double) ({_NUMBER})|({_NUMBER})の2倍", r"\1\2*2"),
     (rf"({_NUMBER})の({_NUMBER})倍", r"\1*\2"),
-    # 12 boxes with 24 cans in each, 24本入りが12箱, 1.80 a liter and 35.
-    (rf"({_NUMBER}) [a-z]+ (?:w/?|with|of|holding|containing) ({_NUMBER})\b.*\beach\b", r"\1*\2"),
+    # 24本入りが12箱.
     (rf"({_NUMBER}) ?{_COUNTER}入り\D*({_NUMBER}) ?{_COUNTER}", r"\1*\2"),
-    (
-        rf"({_NUMBER}) ?(?:an?|per) (?:lit(?:re|er)|gallon|kilo|kg|pound|lb|mile|km|piece)\b[^%]*?({_NUMBER})(?!%)",
-        r"\1*\2",
-    ),
 )
 
 
@@ -156,8 +147,6 @@ def _with_percent(text: str, numbers: Sequence[str]) -> str:
 
 def _of_several(text: str, numbers: Sequence[str]) -> str:
     if len(numbers) == 2 and _has(_WHICH_SHARE, text):
-        if _has(_BECOMES, text):
-            return "({1}-{0})/{0}*100".format(*numbers)
         if not _has(_OF_WHICH, text):
             return ""
         # 120人のうち45人は何%, "36 of 48" but 45は120の何%.

