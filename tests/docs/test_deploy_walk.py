@@ -6,11 +6,9 @@ import os
 import re
 import shutil
 import socket
-import socketserver
 import subprocess
-import threading
-from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +16,8 @@ import httpx2
 import pytest
 
 from tests.support.booted import Booted, booted, missing
-from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.cut_line import CutLine
+from tests.support.postgres import postgres_server
 from tests.support.shared import REPOSITORY
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
@@ -80,34 +79,6 @@ class Home:
             file.write(f"\n{block}")
 
 
-@contextmanager
-def reached_by_tcp(server: PostgresServer) -> Generator[int, None, None]:
-    """A port at which a server of the tests is reached, which has a socket of the file system alone."""
-    path = str(server.folder / ".s.PGSQL.5432")
-
-    class Pipe(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            with socket.socket(socket.AF_UNIX) as there:
-                there.connect(path)
-                back = threading.Thread(target=pass_on, args=(there, self.request), daemon=True)
-                back.start()
-                pass_on(self.request, there)
-                back.join()
-
-    def pass_on(source: socket.socket, target: socket.socket) -> None:
-        while piece := source.recv(65536):
-            target.sendall(piece)
-        target.shutdown(socket.SHUT_WR)
-
-    socketserver.ThreadingTCPServer.daemon_threads = True
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Pipe) as listening:
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
-        try:
-            yield listening.server_address[1]
-        finally:
-            listening.shutdown()
-
-
 def free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
@@ -116,7 +87,9 @@ def free_ports(count: int) -> list[int]:
 
 def test_what_the_page_prints_makes_three_boards_of_three_fresh_homes(tmp_path: Path) -> None:
     ports = free_ports(3)
-    with postgres_server() as server, reached_by_tcp(server) as port, ExitStack() as stack:
+    with postgres_server() as server, ExitStack() as stack:
+        # The server of the tests has a socket of the file system alone.
+        port = stack.enter_context(CutLine(str(server.folder / ".s.PGSQL.5432"))).port
         # What createuser and createdb do, at a server that the test has started, and what pg_hba.conf is to say.
         server.run(f"CREATE ROLE rkllm LOGIN PASSWORD '{PASSWORD}'")
         server.run("CREATE DATABASE rkllm OWNER rkllm")

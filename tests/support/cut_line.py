@@ -9,10 +9,15 @@ from types import TracebackType
 
 
 class CutLine:
-    """Forwards connections to ``port`` while it is whole; ``cut`` ends those that there are and refuses others."""
+    """Forwards connections while it is whole; ``cut`` ends those that there are and refuses others.
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    Args:
+        service: a TCP port of this machine, or the path of a socket.
+    """
+
+    def __init__(self, service: int | str) -> None:
+        self._kind = socket.AF_UNIX if isinstance(service, str) else socket.AF_INET
+        self._address = service if isinstance(service, str) else ("127.0.0.1", service)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -20,9 +25,14 @@ class CutLine:
         self._threads: list[threading.Thread] = []
 
     @property
+    def port(self) -> int:
+        """The port of this end of the line."""
+        return int(self._listening.getsockname()[1])
+
+    @property
     def url(self) -> str:
         """The address of this end of the line."""
-        return f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        return f"http://127.0.0.1:{self.port}"
 
     def cut(self) -> None:
         """End every connection; new ones end at once."""
@@ -63,7 +73,8 @@ class CutLine:
                 self._start(self._connect, client)
 
     def _connect(self, client: socket.socket) -> None:
-        with client, suppress(OSError), socket.create_connection(("127.0.0.1", self._port)) as service:
+        with client, suppress(OSError), socket.socket(self._kind) as service:
+            service.connect(self._address)
             with self._lock:
                 if not self._is_whole:
                     return

@@ -21,13 +21,14 @@ KNOWLEDGE = ("knowledge", ("-m", "mcp_servers.knowledge"), {"KNOWLEDGE_DIR": "kn
 KANA = re.compile("[ぁ-ゖァ-ヶ]")
 # Four words in a row are a sentence.
 WORDS = re.compile(r"(?:\b[A-Za-z][a-z]+\b[ ,;:]+){3,}\b[a-z]+\b")
-# Code, and the names of languages in themselves, are no prose of the page.
+# Code, the names of languages in themselves, and the letters by which the page loads its fonts are not its prose.
 _TEXT = """() => {
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const lines = [];
   while (walker.nextNode()) {
     const parent = walker.currentNode.parentElement;
-    if (parent.checkVisibility() && !parent.closest("code, pre, option, [lang]:not(html)"))
+    const other = parent.closest("code, pre, option, [lang]:not(html), .visually-hidden[aria-hidden]");
+    if (parent.checkVisibility() && !other)
       lines.push(walker.currentNode.textContent);
   }
   return lines.join("\\n");
