@@ -17,12 +17,12 @@ from rkllm_mcp.app.settings import chosen_model, engine_settings
 from rkllm_mcp.board.machine import Machine as BoardMachine
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.diagnostics.dialogue import Dialogue, play_dialogue
+from rkllm_mcp.diagnostics.probe.prompts import prompts_for
 from rkllm_mcp.diagnostics.probe.subject import ProbePrompts
 from rkllm_mcp.generation import GenerationOptions, RunStats
 from rkllm_mcp.messages import Message, ToolSpec
 from rkllm_mcp.prompt.budget import Budget
-from rkllm_mcp.prompt.conversation import ConversationPrompt, stop_ids
-from rkllm_mcp.prompt.tokenizer import PlainText
+from rkllm_mcp.prompt.conversation import ConversationPrompt
 from rkllm_mcp.providers.rkllm import ModelForm
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.run import TimedToken
@@ -113,24 +113,6 @@ class Report:
     prompts: tuple[PromptFigures, ...] = ()
     dialogue: Dialogue | None = None
     notes: tuple[str, ...] = field(default_factory=tuple)
-
-
-# Answered in a few words, and with different first words.
-_QUESTION = "What colour is the sky on a clear day? Answer with one sentence."
-_OTHER = "Name three rivers in Africa, nothing else."
-_FILLER = "The quick brown fox jumps over the lazy dog while the tired river runs past the old mill and the town. "
-
-
-def prompts_for(form: ModelForm) -> ProbePrompts:
-    """The prompts in a model's form."""
-
-    def ids(question: str) -> tuple[int, ...]:
-        prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)
-        parts = prompt.parts([Message("user", question)], ())
-        return tuple(token for part in parts for token in part.ids)
-
-    filler = tuple(form.tokenizer.encode([PlainText(_FILLER)]))
-    return ProbePrompts(ids(_QUESTION), ids(_OTHER), filler, stop_ids(form.tokenizer, form.template))
 
 
 TOOL_COUNTS = (0, 5, 20, 50)

@@ -13,9 +13,9 @@ import pytest
 from rkllm_mcp.app.model_form import model_form
 from rkllm_mcp.app.settings import engine_settings
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.diagnostics.bench import prompts_for
 from rkllm_mcp.diagnostics.probe.plan import PLAN
-from rkllm_mcp.diagnostics.probe.runner import FACTS, picture_prompt, probe
+from rkllm_mcp.diagnostics.probe.prompts import picture_prompt, prompts_for
+from rkllm_mcp.diagnostics.probe.runner import FACTS, probe
 from rkllm_mcp.diagnostics.probe.subject import ProbePrompts
 from rkllm_mcp.errors import ModelLoadError
 from rkllm_mcp.models.cards import load_model

@@ -17,27 +17,23 @@ from pathlib import Path
 from typing import IO, Any
 
 from rkllm_mcp.app.model_form import model_form
-from rkllm_mcp.app.settings import chosen_model, engine_settings, picture_tags
+from rkllm_mcp.app.settings import chosen_model, engine_settings
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.diagnostics.findings import CheckResult
 from rkllm_mcp.diagnostics.probe.child import request_for
 from rkllm_mcp.diagnostics.probe.experiments import LIMIT
 from rkllm_mcp.diagnostics.probe.plan import PLAN, Experiment
-from rkllm_mcp.diagnostics.probe.subject import ProbePictures, ProbePrompts
+from rkllm_mcp.diagnostics.probe.prompts import picture_prompt, prompts_for
+from rkllm_mcp.diagnostics.probe.subject import ProbePrompts
 from rkllm_mcp.errors import ModelFileError, ModelLoadError, RkllmMcpError
-from rkllm_mcp.generation import IMAGE_MARK, Token
-from rkllm_mcp.messages import Message, Picture
-from rkllm_mcp.models.cards import ModelFolder
-from rkllm_mcp.prompt.template import PictureText
-from rkllm_mcp.prompt.tokenizer import ControlText
+from rkllm_mcp.generation import Token
 from rkllm_mcp.protocols import Deadline
-from rkllm_mcp.providers.rkllm import ModelForm, TokenComparison
+from rkllm_mcp.providers.rkllm import TokenComparison
 from rkllm_mcp.runtime.abi.common import LoadParameters
-from rkllm_mcp.runtime.emulator import emulated_encoder_library, emulator_library
+from rkllm_mcp.runtime.emulator import emulator_library
 from rkllm_mcp.runtime.library import EMULATOR, find_library, fingerprint
 from rkllm_mcp.runtime.profile import RuntimeProfile, model_identity, save_profile
 from rkllm_mcp.runtime.settings import EngineSettings
-from rkllm_mcp.runtime.vision.library import find_encoder_library, is_emulated_encoder
 
 # One experiment's patience: a prefill of some thousand tokens on a slow board, several times over.
 PATIENCE_S = 120.0
@@ -261,8 +257,6 @@ def _open_child() -> Generator[_Child, None, None]:
 
 def probe_runtime(config: Config, on_step: Callable[[str], None]) -> tuple[RuntimeProfile, Path]:
     """Probe what the configuration names and keep the profile; blocks for seconds, on a board for minutes."""
-    from rkllm_mcp.diagnostics.bench import prompts_for
-
     model = chosen_model(config)
     form = model_form(config, model)
     prompts = replace(prompts_for(form), pictures=picture_prompt(form, model))
@@ -275,27 +269,6 @@ def probe_runtime(config: Config, on_step: Callable[[str], None]) -> tuple[Runti
         facts = {**profile.facts, "tokenizer_problem": [error.message, error.remedy]}
         profile = replace(profile, facts=facts)
     return profile, save_profile(profile)
-
-
-def picture_prompt(form: ModelForm, model: ModelFolder) -> ProbePictures | None:
-    """Return the question with a picture for a model that sees; None for another, or without librknnrt.so."""
-    tags = picture_tags(model.card)
-    if model.encoder is None or tags is None:
-        return None
-    try:
-        emulated = is_emulated_encoder(model.encoder)
-        library = emulated_encoder_library() if emulated else find_encoder_library(model.encoder)
-    except RkllmMcpError:
-        return None
-    picture_text, picture = f"{tags.start}{tags.content}{tags.end}", Picture.of(b"")
-    turn = form.template.turn(
-        Message("user", "What is it?", pictures=(picture,)),
-        pictures=PictureText(picture_text, frozenset({picture.digest})),
-    )
-    ids = form.tokenizer.encode([*turn, *form.template.opening(thinking=form.think)])
-    text = form.tokenizer.as_text(ids, form.tokenizer.encode([ControlText(picture_text)]), IMAGE_MARK)
-    names = (tags.start, tags.end, tags.content)
-    return ProbePictures(str(model.encoder), str(library), names, text, len(ids) - 1)
 
 
 def profile_findings(profile: RuntimeProfile) -> list[CheckResult]:

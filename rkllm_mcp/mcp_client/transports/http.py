@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -29,10 +27,11 @@ from anyio.abc import AsyncResource
 
 from rkllm_base.json_values import LONG_BYTES
 from rkllm_mcp.config.servers import RemoteServer
-from rkllm_mcp.errors import RkllmMcpError, ServerUnavailableError
+from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, messages_in
 from rkllm_mcp.mcp_client.transports.long_messages import EVENT_STREAM, LongMessages
+from rkllm_mcp.mcp_client.transports.tls import tls_context
 from rkllm_mcp.tasks import run_costly
 
 if TYPE_CHECKING:
@@ -40,19 +39,6 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectSendStream
     from mcp.client._transport import ReadStream, TransportStreams
     from mcp.shared.message import SessionMessage
-
-
-def tls_context(ca_file: Path | None) -> ssl.SSLContext:
-    """Return a context with the system's CAs and those in ``ca_file``; a ServerUnavailableError if that is unusable."""
-    context = ssl.create_default_context()
-    if ca_file is not None:
-        try:
-            context.load_verify_locations(cafile=ca_file)
-        except OSError as error:
-            message = f"ca_file {ca_file} cannot be used: {error}; name a file in PEM format"
-            raise ServerUnavailableError(message) from None
-    return context
-
 
 # Limit of an error response's body.
 _MAX_ERROR_BYTES = 65536

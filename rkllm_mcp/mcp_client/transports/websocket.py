@@ -22,7 +22,7 @@ from websockets.typing import Subprotocol
 
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, Channel, deliver, exchange
-from rkllm_mcp.mcp_client.transports.http import tls_context
+from rkllm_mcp.mcp_client.transports.tls import tls_context
 from rkllm_mcp.mcp_client.wire_log import LastLines
 
 if TYPE_CHECKING:
