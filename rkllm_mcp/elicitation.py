@@ -12,7 +12,7 @@ import json
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal, TypeAlias, TypeGuard, cast
@@ -28,6 +28,7 @@ ENGLISH: Wording = read_catalogue("en").table("form.mistakes")
 _YES = frozenset({"yes", "y", "true", "1", "on", "はい"})
 _NO = frozenset({"no", "n", "false", "0", "off", "いいえ"})
 _KINDS: Mapping[str, FieldKind] = {"string": "text", "number": "number", "integer": "integer", "boolean": "boolean"}
+_INTEGER = re.compile(r"[+-]?\d{1,300}")
 _ABSENT: Any = object()
 # Names that make a text a secret, whether or not the schema says so.
 _SECRET = re.compile(
@@ -65,8 +66,8 @@ class FormField:
     def read(self, text: str, words: Wording = ENGLISH) -> Any:
         """Convert typed text to a value; a ValueError, with a message of ``words``, names the allowed values."""
         try:
-            value = _READERS[self.kind](self, text.strip() if self.kind != "text" else text)
-            _CHECKS[self.kind](self, value)
+            value = _read(self, text.strip() if self.kind != "text" else text)
+            _check(self, value)
         except _MistakeError as mistake:
             raise ValueError(self._message(mistake, words)) from None
         return value
@@ -74,7 +75,7 @@ class FormField:
     def problem(self, value: Any, words: Wording = ENGLISH) -> str:
         """Return a sentence about an invalid value, beginning with the field's title; empty if it is valid."""
         try:
-            _CHECKS[self.kind](self, value)
+            _check(self, value)
         except _MistakeError as mistake:
             return self._message(mistake, words)
         return ""
@@ -109,8 +110,11 @@ def complete_content(schema: Mapping[str, Any], content: Mapping[str, Any]) -> d
             answer.pop(field.name, None)
             if field.default is not None:
                 answer[field.name] = field.default
-        else:
-            answer[field.name] = _by_title(field, value)
+        elif field.kind == "choice":
+            answer[field.name] = _choice_value(field, value)
+        elif field.kind == "choices" and isinstance(value, (list, tuple)):
+            items = cast("Sequence[Any]", value)
+            answer[field.name] = [_choice_value(field, item) for item in items]
     return answer
 
 
@@ -154,14 +158,6 @@ def _choices(schema: Mapping[str, Any]) -> tuple[FieldChoice, ...]:
     return tuple(FieldChoice(value, str(title)) for value, title in zip(values, titles, strict=False))
 
 
-def _by_title(field: FormField, value: Any) -> Any:
-    if field.kind == "choice":
-        return _choice_value(field, value)
-    if field.kind == "choices" and isinstance(value, (list, tuple)):
-        return [_choice_value(field, item) for item in cast("Sequence[Any]", value)]
-    return value
-
-
 def _choice_value(field: FormField, value: Any) -> Any:
     """Return the value with the given title or text; unknown input unchanged."""
     if any(choice.value == value for choice in field.choices):
@@ -169,25 +165,6 @@ def _choice_value(field: FormField, value: Any) -> Any:
     spelled = str(value).strip().casefold()
     values = (c.value for c in field.choices if spelled in (c.title.casefold(), str(c.value).casefold()))
     return next(values, value)
-
-
-def _read_number(_field: FormField, text: str) -> float:
-    try:
-        return int(text) if re.fullmatch(r"[+-]?\d{1,300}", text) else float(text)
-    except ValueError:
-        raise _MistakeError("not a number", repr(text)) from None
-
-
-def _read_integer(_field: FormField, text: str) -> int:
-    if not re.fullmatch(r"[+-]?\d{1,300}", text):
-        raise _MistakeError("not an integer", repr(text))
-    return int(text)
-
-
-def _read_boolean(_field: FormField, text: str) -> bool:
-    if text.casefold() in _YES | _NO:
-        return text.casefold() in _YES
-    raise _MistakeError("yes or no")
 
 
 def _read_choice(field: FormField, text: str) -> Any:
@@ -199,33 +176,33 @@ def _read_choice(field: FormField, text: str) -> Any:
     return value
 
 
-def _read_choices(field: FormField, text: str) -> list[Any]:
-    return [_read_choice(field, part.strip()) for part in re.split(r"[,、]", text) if part.strip()]
-
-
-def _read_json(_field: FormField, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
-_READERS: Mapping[FieldKind, Callable[[FormField, str], Any]] = {
-    "text": lambda _field, text: text,
-    "number": _read_number,
-    "integer": _read_integer,
-    "boolean": _read_boolean,
-    "choice": _read_choice,
-    "choices": _read_choices,
-    "json": _read_json,
-}
-
-
-def _check_text(field: FormField, value: Any) -> None:
-    if not isinstance(value, str):
-        raise _MistakeError("text")
-    _check_limits(field, len(value), ("minLength", "shorter"), ("maxLength", "longer"))
-    _check_format(str(field.schema.get("format") or ""), value)
+def _read(field: FormField, text: str) -> Any:
+    """Convert typed text to a value of the field's kind, which may be beyond the field's limits."""
+    match field.kind:
+        case "text":
+            return text
+        case "number":
+            try:
+                return int(text) if _INTEGER.fullmatch(text) else float(text)
+            except ValueError:
+                raise _MistakeError("not a number", repr(text)) from None
+        case "integer":
+            if not _INTEGER.fullmatch(text):
+                raise _MistakeError("not an integer", repr(text))
+            return int(text)
+        case "boolean":
+            if text.casefold() not in _YES | _NO:
+                raise _MistakeError("yes or no")
+            return text.casefold() in _YES
+        case "choice":
+            return _read_choice(field, text)
+        case "choices":
+            return [_read_choice(field, part.strip()) for part in re.split(r"[,、]", text) if part.strip()]
+        case "json":
+            try:
+                return json.loads(text)
+            except (ValueError, RecursionError):
+                return text
 
 
 def _check_format(name: str, value: str) -> None:
@@ -241,14 +218,6 @@ def _check_format(name: str, value: str) -> None:
             raise _MistakeError(name) from None
 
 
-def _check_number(field: FormField, value: Any) -> None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
-        raise _MistakeError("number")
-    if field.kind == "integer" and value != int(value):
-        raise _MistakeError("integer")
-    _check_limits(field, value, ("minimum", "least"), ("maximum", "most"))
-
-
 def _check_limits(field: FormField, value: float, least: tuple[str, str], most: tuple[str, str]) -> None:
     """Compare a value with two limits of the schema, each with the name of its message."""
     for (key, name), is_beyond in ((least, operator.lt), (most, operator.gt)):
@@ -257,34 +226,39 @@ def _check_limits(field: FormField, value: float, least: tuple[str, str], most: 
             raise _MistakeError(name, f"{limit:g}")
 
 
-def _check_boolean(_field: FormField, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise _MistakeError("boolean")
-
-
 def _check_choice(field: FormField, value: Any) -> None:
     if all(choice.value != value for choice in field.choices):
         raise _MistakeError("choice", ", ".join(choice.title for choice in field.choices))
 
 
-def _check_choices(field: FormField, value: Any) -> None:
-    if not isinstance(value, (list, tuple)):
-        raise _MistakeError("list")
-    items = cast("Sequence[Any]", value)
-    _check_limits(field, len(items), ("minItems", "fewer"), ("maxItems", "more"))
-    for item in items:
-        _check_choice(field, item)
-
-
-_CHECKS: Mapping[FieldKind, Callable[[FormField, Any], None]] = {
-    "text": _check_text,
-    "number": _check_number,
-    "integer": _check_number,
-    "boolean": _check_boolean,
-    "choice": _check_choice,
-    "choices": _check_choices,
-    "json": lambda _field, _value: None,
-}
+def _check(field: FormField, value: Any) -> None:
+    """Compare a value with the kind of the field and its limits; a _MistakeError is the first that is broken."""
+    match field.kind:
+        case "text":
+            if not isinstance(value, str):
+                raise _MistakeError("text")
+            _check_limits(field, len(value), ("minLength", "shorter"), ("maxLength", "longer"))
+            _check_format(str(field.schema.get("format") or ""), value)
+        case "number" | "integer":
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+                raise _MistakeError("number")
+            if field.kind == "integer" and value != int(value):
+                raise _MistakeError("integer")
+            _check_limits(field, value, ("minimum", "least"), ("maximum", "most"))
+        case "boolean":
+            if not isinstance(value, bool):
+                raise _MistakeError("boolean")
+        case "choice":
+            _check_choice(field, value)
+        case "choices":
+            if not isinstance(value, (list, tuple)):
+                raise _MistakeError("list")
+            items = cast("Sequence[Any]", value)
+            _check_limits(field, len(items), ("minItems", "fewer"), ("maxItems", "more"))
+            for item in items:
+                _check_choice(field, item)
+        case "json":
+            pass
 
 
 def _list_of(schema: Mapping[str, Any], key: str) -> list[Any]:

@@ -204,14 +204,15 @@ def find_rows(rows: Sequence[MemoryRow], names: Sequence[str]) -> list[MemoryRow
 
 def erase_row(conversation: Conversation, text: str) -> None:
     """Remove a row from what an open conversation knows; the model reads the conversation again from there."""
-    messages = conversation.messages
-    if any(text in message.context for message in messages):
-        conversation.replace([_without_row(message, text) for message in messages])
-
-
-def _without_row(message: Message, text: str) -> Message:
-    if message.role != "system":
-        return replace(message, context=without_recalled(message.context, text))
-    lines = [line for line in message.context.split("\n") if line != f"- {text}"]
-    # A heading over nothing goes, too.
-    return replace(message, context="\n".join(lines) if len(lines) > 1 else "")
+    if not any(text in message.context for message in conversation.messages):
+        return
+    messages: list[Message] = []
+    for message in conversation.messages:
+        if message.role == "system":
+            lines = [line for line in message.context.split("\n") if line != f"- {text}"]
+            # A heading over nothing goes, too.
+            context = "\n".join(lines) if len(lines) > 1 else ""
+        else:
+            context = without_recalled(message.context, text)
+        messages.append(replace(message, context=context))
+    conversation.replace(messages)

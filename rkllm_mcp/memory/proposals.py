@@ -90,16 +90,13 @@ class Proposals:
                 if turn is None:
                     return
                 if not turn.calls and not turn.failures and _LASTING.match(strip_decoration(turn.message.text)):
-                    await self._add(text, conversation)
+                    try:
+                        await self._memories.add(text, language_of_text(text), source=conversation.id, state="proposed")
+                    except UsageError as error:
+                        logger.info("nothing is proposed: %s", error)
             # Meanwhile a question may have made room for its own.
             if text in told:
                 told.remove(text)
-
-    async def _add(self, text: str, conversation: Conversation) -> None:
-        try:
-            await self._memories.add(text, language_of_text(text), source=conversation.id, state="proposed")
-        except UsageError as error:
-            logger.info("nothing is proposed: %s", error)
 
     def _add_usage(self, usage: Usage) -> None:
         self._usage.add(usage.prefilled_tokens + usage.generated_tokens)

@@ -107,14 +107,12 @@ class ScheduleRunner:
             while True:
                 with suppress(StoreError):  # the database reports it
                     await self.look()
-                await self._schedules.wait_for_change(await self._pause_s())
-
-    async def _pause_s(self) -> float:
-        with suppress(StoreError):
-            due = await self._schedules.next_at(self._tenant)
-            if due is not None:
-                return min(LOOK_S, max(0.0, due - await self._schedules.now()))
-        return LOOK_S
+                pause_s = LOOK_S
+                with suppress(StoreError):
+                    due = await self._schedules.next_at(self._tenant)
+                    if due is not None:
+                        pause_s = min(LOOK_S, max(0.0, due - await self._schedules.now()))
+                await self._schedules.wait_for_change(pause_s)
 
     async def look(self) -> None:
         """Claim what is due now, and say reminders."""

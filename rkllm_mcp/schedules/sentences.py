@@ -109,13 +109,13 @@ class _Reader:
         at = self._time_of_day()
         if at is None:
             return None
-        if self.rule is not None:
-            rule = Rule(self.rule.kind, at, self.rule.days, every_days=self.rule.every_days)
-            first = (
-                self.now.date() if at > self.now.time().replace(tzinfo=None) else self.now.date() + timedelta(days=1)
-            )
-            return rule.begin_on(first)
-        return Rule("once", at, day=self._day_of(at))
+        if self.rule is None and self.day is not None:
+            return Rule("once", at, day=self.day)
+        today = self.now.date()
+        first = today if at > self.now.time().replace(tzinfo=None) else today + timedelta(days=1)
+        if self.rule is None:
+            return Rule("once", at, day=first)
+        return Rule(self.rule.kind, at, self.rule.days, every_days=self.rule.every_days).begin_on(first)
 
     def _time_of_day(self) -> time | None:
         if self.hour is None:
@@ -141,12 +141,6 @@ class _Reader:
             if candidate * 60 + self.minute > minutes:
                 return candidate
         return hour % _NOON
-
-    def _day_of(self, at: time) -> date:
-        today = self.now.date()
-        if self.day is not None:
-            return self.day
-        return today if at > self.now.time().replace(tzinfo=None) else today + timedelta(days=1)
 
 
 _DAY = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"
@@ -190,19 +184,14 @@ class _EnglishReader(_Reader):
         ):
             return None
         if re.match(r"(?:set|start) (?:a |an |the )?(?:\d+ ?\w+ )?timer\b", self.text, re.IGNORECASE):
-            return self._timer(original)
+            if (match := re.search(rf"\b(\d+) ?{_UNIT}\b", self.text, re.IGNORECASE)) is None:
+                return None
+            self.delay = _span(int(match[1]), match[2])
+            rule = self.final_rule()
+            return SaidSchedule(rule, original.rstrip("."), is_reminder=True) if rule is not None else None
         self._take_times()
         rule = self.final_rule()
-        if rule is None:
-            return None
-        return self._said(rule)
-
-    def _timer(self, original: str) -> SaidSchedule | None:
-        if (match := re.search(rf"\b(\d+) ?{_UNIT}\b", self.text, re.IGNORECASE)) is None:
-            return None
-        self.delay = _span(int(match[1]), match[2])
-        rule = self.final_rule()
-        return SaidSchedule(rule, original.rstrip("."), is_reminder=True) if rule is not None else None
+        return self._said(rule) if rule is not None else None
 
     def _take_times(self) -> None:
         self._take_repetition()
@@ -227,7 +216,11 @@ class _EnglishReader(_Reader):
                 match[3] or match[6],
             )
             self.hour, self.minute = int(hour), int(minute or 0)
-            self._fix_half(half, hour)
+            if half:
+                self.is_exact = True
+                self.hour = self.hour % _NOON + (_NOON if half.lower() == "p" else 0)
+            elif self.hour > _NOON or hour.startswith("0"):
+                self.is_exact = True
         if match := self.take(
             r"\b(?:in the (morning|afternoon|evening)|(?:at|to)(night)|this (morning|afternoon|evening))\b"
         ):
@@ -238,13 +231,6 @@ class _EnglishReader(_Reader):
             self.take_day()
             if self.day is not None and (match := self.take(r"(?<=\x00) ?(morning|afternoon|evening|night)\b")):
                 self.part = match[1].lower()
-
-    def _fix_half(self, half: str | None, hour: str) -> None:
-        if half:
-            self.is_exact = True
-            self.hour = (self.hour or 0) % _NOON + (_NOON if half.lower() == "p" else 0)
-        elif (self.hour or 0) > _NOON or hour.startswith("0"):
-            self.is_exact = True
 
     def _take_repetition(self) -> None:
         part = r"(?: (morning|afternoon|evening|night))?"

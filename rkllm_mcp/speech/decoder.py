@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import resource
 import sys
+from itertools import chain
 from typing import Any
 
 from rkllm_mcp.speech.audio import DECODE_BYTES, DECODE_CPU_S, MOST_BYTES, MOST_SECONDS, RATE, SAMPLE_BYTES
@@ -33,7 +34,8 @@ def main() -> int:
             stream = container.streams.audio[0]
             stream.thread_type = "NONE"
             resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE)
-            for frame in _frames(container, stream):
+            # The last None: what the resampler still holds.
+            for frame in chain(container.decode(stream), [None]):
                 for part in resampler.resample(frame):
                     samples = part.to_ndarray().tobytes()[:bytes_left]
                     bytes_left -= len(samples)
@@ -45,11 +47,6 @@ def main() -> int:
     except MemoryError:
         return _fail("it needs more memory than a recording may take")
     return 0
-
-
-def _frames(container: Any, stream: Any) -> Any:
-    yield from container.decode(stream)
-    yield None  # what the resampler still holds
 
 
 def _fail(reason: str) -> int:

@@ -67,7 +67,11 @@ def spoken_text(text: str) -> str:
 def sentences_of(text: str, most_chars: int = MOST_CHARS) -> Iterator[str]:
     """Yield the sentences of a text for a voice: short ones with their next, long ones in parts."""
     waiting = ""
-    for sentence in _split(spoken_text(text)):
+    spoken = spoken_text(text)
+    for start, end in pairwise([0, *_ends_of(spoken), len(spoken)]):
+        sentence = spoken[start:end].strip()
+        if not any(character.isalnum() for character in sentence):
+            continue
         waiting += sentence
         if waiting[-1] in _ENDS and len(waiting) >= _LEAST_CHARS:
             yield from _parts_of(waiting, most_chars)
@@ -78,8 +82,8 @@ def sentences_of(text: str, most_chars: int = MOST_CHARS) -> Iterator[str]:
             # An item of a list, or a heading: a voice pauses there.
             waiting += "、"
     if waiting := waiting.rstrip(" ,、"):
-        end = "" if waiting[-1] in _ENDS else "." if waiting[-1].isascii() else "。"
-        yield from _parts_of(waiting + end, most_chars)
+        full_stop = "" if waiting[-1] in _ENDS else "." if waiting[-1].isascii() else "。"
+        yield from _parts_of(waiting + full_stop, most_chars)
 
 
 def whole_sentences(text: str) -> str:
@@ -99,13 +103,6 @@ def _ends_of(text: str) -> list[int]:
         for each in found
         if each[0][0] != "." or not _SHORT.search(text, max(0, each.start() - 8), each.start())
     ]
-
-
-def _split(text: str) -> Iterator[str]:
-    for start, end in pairwise([0, *_ends_of(text), len(text)]):
-        sentence = text[start:end].strip()
-        if any(character.isalnum() for character in sentence):
-            yield sentence
 
 
 def _parts_of(sentence: str, most_chars: int) -> Iterator[str]:
