@@ -20,6 +20,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, cast
 
 from rkllm_mcp.messages import as_list, as_mapping, resolved_reference
@@ -80,16 +81,11 @@ _BOOLEANS: Mapping[str, bool] = {
 }
 
 
-def _to_null(text: str, exact: bool) -> None:
-    if (text if exact else text.strip().lower()) not in {"null", *(() if exact else ("none",))}:
-        raise ValueError(text)
-
-
-def _to_boolean(text: str, exact: bool) -> bool:
+def _to_constant(words: Mapping[str, bool | None], text: str, exact: bool) -> bool | None:
     spelled = text if exact else text.strip().lower()
-    if spelled not in _BOOLEANS or (exact and spelled not in {"true", "false"}):
+    if spelled not in words or (exact and spelled not in {"null", "true", "false"}):
         raise ValueError(text)
-    return _BOOLEANS[spelled]
+    return words[spelled]
 
 
 def _number_text(text: str, exact: bool) -> str:
@@ -124,8 +120,8 @@ def _to_number(text: str, exact: bool) -> int | float:
 # In the order of trial. ``exact`` is set if the schema allows text too: then only JSON's own notation is taken for
 # another type. Lists and objects are read elsewhere.
 CONVERSIONS: dict[str, Callable[[str, bool], Any]] = {
-    "null": _to_null,
-    "boolean": _to_boolean,
+    "null": partial(_to_constant, {"null": None, "none": None}),
+    "boolean": partial(_to_constant, _BOOLEANS),
     "integer": _to_integer,
     "number": _to_number,
     **dict.fromkeys(("array", "object", "string"), lambda text, _exact: text),
@@ -203,17 +199,18 @@ def shown(value: Any, limit: int = _SHOWN_CHARS) -> str:
 
 def _is_bare_changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Return True if bare text changed by more than its type: a single text became a list."""
-    return any(
-        _is_text_changed(value, after.get(key)) if isinstance(value, str) else value != after.get(key, _NOTHING)
-        for key, value in before.items()
-    )
-
-
-def _is_text_changed(text: str, after: Any) -> bool:
-    if isinstance(after, (str, list)):
-        return after != text if isinstance(after, str) else not text.lstrip().startswith("[")
-    word = text.strip().lower()
-    return word not in {"true", "false"} if isinstance(after, bool) else not word.isascii()
+    for key, text in before.items():
+        value = after.get(key, _NOTHING)
+        if not isinstance(text, str) or isinstance(value, str):
+            is_changed = value != text
+        elif isinstance(value, list):
+            is_changed = not text.lstrip().startswith("[")
+        else:
+            word = text.strip().lower()
+            is_changed = word not in {"true", "false"} if isinstance(value, bool) else not word.isascii()
+        if is_changed:
+            return True
+    return False
 
 
 class _Coercion:
@@ -240,7 +237,9 @@ class _Coercion:
         types = _types(schema)
         typed = self._coerce_to_types(value, schema, types, bare=bare, level=level)
         if typed is _NOTHING:
-            alternatives = [[value]] if "array" in types and _is_single(value) else []
+            # Text that begins like a list was meant as one and could not be read.
+            is_list = isinstance(value, str) and value.lstrip().startswith("[")
+            alternatives = [[value]] if "array" in types and value is not None and not is_list else []
             if isinstance(value, list) and len(cast("list[Any]", value)) == 1 and not path.endswith("]"):
                 alternatives += cast("list[Any]", value)
             for other in alternatives if level == 2 else ():
@@ -255,7 +254,11 @@ class _Coercion:
             # Only the arguments themselves can be bare text; nested values are JSON in every format.
             value = self._object(cast("dict[str, Any]", value), schema, path, bare and not path, level)
         elif isinstance(value, (list, tuple)):
-            value = self._list(cast("Sequence[Any]", value), schema, path, level)
+            items, inner = cast("Sequence[Any]", value), schema.get("items")
+            value = list(items)
+            if isinstance(inner, Mapping):
+                inner = cast("Schema", inner)
+                value = [self.take(item, inner, f"{path}[{index}]", False, level) for index, item in enumerate(items)]
         return self._match_enum(value, schema, path, level)
 
     def _form(self, schema: Schema, types: Sequence[str]) -> str:
@@ -344,9 +347,6 @@ class _Coercion:
     def _allows_null(self, schema: Schema) -> bool:
         return self._attempt(None, schema, "", False, 0) is None
 
-    def _allows_as_it_is(self, text: str, schema: Schema) -> bool:
-        return not isinstance(self._attempt(text, schema, "", False, 0), MismatchError)
-
     # --- what holds other values -------------------------------------------------------------------------------------
 
     def _object(self, value: dict[str, Any], schema: Schema, path: str, bare: bool, level: _Level) -> dict[str, Any]:
@@ -371,8 +371,10 @@ class _Coercion:
                     result[key] = None
                     continue
                 # A tag that is empty or says null, for an optional argument that can be neither, was not given.
-                if (is_word or not item.strip()) and key not in required and not self._allows_as_it_is(item, inner):
-                    continue
+                if (is_word or not item.strip()) and key not in required:
+                    as_it_is = self._attempt(item, inner, "", False, 0)
+                    if isinstance(as_it_is, MismatchError):
+                        continue
                 if key not in properties and not _types(self._resolve(inner)):
                     item = infer_value(item)
             if item is None and key not in required and not self._allows_null(inner):
@@ -389,13 +391,6 @@ class _Coercion:
                 if near:
                     raise MismatchError(_join_path(path, near[0]), f"does not exist; did you mean '{key}'?")
                 raise MismatchError(_join_path(path, key), "is missing")
-
-    def _list(self, value: Sequence[Any], schema: Schema, path: str, level: _Level) -> list[Any]:
-        items = schema.get("items")
-        if not isinstance(items, Mapping):
-            return list(value)
-        inner = cast("Schema", items)
-        return [self.take(item, inner, f"{path}[{index}]", False, level) for index, item in enumerate(value)]
 
     # --- one value ---------------------------------------------------------------------------------------------------
 
@@ -475,11 +470,6 @@ def _fold(value: Any) -> str:
 
 def _join_path(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
-
-
-def _is_single(value: Any) -> bool:
-    # Text that begins like a list was meant as one and could not be read.
-    return value is not None and not (isinstance(value, str) and value.lstrip().startswith("["))
 
 
 def _types(schema: Schema) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -97,11 +97,12 @@ def _writer_of(call_format: CallFormat, arguments_key: str) -> tuple[_Writer, _J
     """Return what writes the rule of one call, what joins several, and the meaning of white space."""
     reader = call_format.read
     if isinstance(reader, TagReader):
-        return (lambda rules, tool: _write_tags(rules, tool, reader.tags)), _join_tags(call_format), False
+        lead = "WS?" if call_format.begins else ""
+        return (lambda rules, tool: _write_tags(rules, tool, reader.tags)), lambda call: f"{lead} ({call})", False
     if reader is read_json_calls:
-        return (lambda rules, tool: _write_json(rules, tool, arguments_key)), _join_json(call_format), True
+        return (lambda rules, tool: _write_object(rules, tool, arguments_key)), _join_json(call_format), True
     if reader is read_keyed_calls:
-        return _write_keyed, lambda call: f'"[" WS? ({call}) (WS? "," WS? ({call}))* WS? "]"', True
+        return _write_object, lambda call: f'"[" WS? ({call}) (WS? "," WS? ({call}))* WS? "]"', True
     if reader is read_bracketed_call:
         return _write_bracketed, str, True
     if reader is read_named_json:
@@ -137,11 +138,6 @@ def _join_python(call_format: CallFormat) -> _Joiner:
     return lambda call: f"{fenced[0]} ({list_form.format(call=call)} | ({call})) {fenced[1]}"
 
 
-def _join_tags(call_format: CallFormat) -> _Joiner:
-    lead = "WS?" if call_format.begins else ""
-    return lambda call: f"{lead} ({call})"
-
-
 # Arguments as JSON
 
 
@@ -151,16 +147,13 @@ def _json_arguments(rules: _Rules, tool: ToolSpec) -> str:
     return rules.add(f"%json {json.dumps(schema)}")
 
 
-def _write_json(rules: _Rules, tool: ToolSpec, arguments_key: str) -> str:
+def _write_object(rules: _Rules, tool: ToolSpec, arguments_key: str = "") -> str:
+    """Write an object of the name and the arguments; without ``arguments_key`` the name is the key of the arguments."""
     arguments = _json_arguments(rules, tool)
-    name = literal(json.dumps(tool.name, ensure_ascii=False))
-    parts = ('"{"', literal('"name"'), '":"', name, '","', literal(f'"{arguments_key}"'), '":"', arguments, '"}"')
-    return rules.add(" WS? ".join(parts))
-
-
-def _write_keyed(rules: _Rules, tool: ToolSpec) -> str:
-    parts = ('"{"', literal(json.dumps(tool.name, ensure_ascii=False)), '":"', _json_arguments(rules, tool), '"}"')
-    return rules.add(" WS? ".join(parts))
+    key = literal(json.dumps(tool.name, ensure_ascii=False))
+    if arguments_key:
+        key = " WS? ".join((literal('"name"'), '":"', key, '","', literal(f'"{arguments_key}"')))
+    return rules.add(" WS? ".join(('"{"', key, '":"', arguments, '"}"')))
 
 
 def _write_named(rules: _Rules, tool: ToolSpec, call_format: CallFormat) -> str:
@@ -248,8 +241,12 @@ def _sequence(rules: _Rules, pairs: Sequence[tuple[str, bool]]) -> str:
 def _python_value(rules: _Rules, schema: Any, root: Mapping[str, Any], depth: int) -> str:
     table = _resolve(schema, root)
     if "enum" in table or "const" in table:
-        values = as_list(table["enum"] if "enum" in table else [table["const"]])
-        return f"({' | '.join(literal(form) for value in values for form in _python_forms(value))})"
+        forms: list[str] = []
+        for value in as_list(table["enum"] if "enum" in table else [table["const"]]):
+            if isinstance(value, str):
+                forms.append(json.dumps(value, ensure_ascii=False))
+            forms.append(repr(value))
+        return f"({' | '.join(map(literal, forms))})"
     kind = table.get("type")
     if isinstance(kind, str) and kind in _PYTHON_SCALARS:
         return _PYTHON_SCALARS[kind]
@@ -266,10 +263,6 @@ _PYTHON_SCALARS: Mapping[str, str] = {
     "boolean": '("True" | "False" | "true" | "false")',
     "null": '("None" | "null")',
 }
-
-
-def _python_forms(value: Any) -> list[str]:
-    return [json.dumps(value, ensure_ascii=False), repr(value)] if isinstance(value, str) else [repr(value)]
 
 
 def _any_python(rules: _Rules) -> str:
@@ -359,8 +352,10 @@ class Constraints:
         If these are many, it is that of the tool that ``body`` names, and None until it names one.
         """
         if len(tools) > _MOST_TOOLS:
-            tools = _named_tool(tools, body)
-        key = (call_format.name, arguments_key, _tools_key(tools))
+            by_name = {tool.name: tool for tool in tools}
+            tools = [by_name[word] for word in _NAME_IN_BODY.findall(body) if word in by_name][:1]
+        described: list[Any] = [[tool.name, dict(tool.input_schema)] for tool in tools]
+        key = (call_format.name, arguments_key, json.dumps(described, default=str))
 
         def build() -> Constraint:
             written = call_grammar(call_format, tools, arguments_key)
@@ -383,14 +378,3 @@ class Constraints:
         if len(self._kept) > self._most:
             self._kept.pop(next(iter(self._kept)), None)
         return constraint
-
-
-def _named_tool(tools: Iterable[ToolSpec], body: str) -> list[ToolSpec]:
-    """Return the tool whose name is the first one in the beginning of a call; an empty list without one."""
-    by_name = {tool.name: tool for tool in tools}
-    return [by_name[word] for word in _NAME_IN_BODY.findall(body) if word in by_name][:1]
-
-
-def _tools_key(tools: Iterable[ToolSpec]) -> str:
-    described: list[Any] = [[tool.name, dict(tool.input_schema)] for tool in tools]
-    return json.dumps(described, default=str)

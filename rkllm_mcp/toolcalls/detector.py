@@ -357,7 +357,11 @@ class BodyState:
         room = answer.at + MAX_CALL_CHARACTERS - call.characters
         window = text if len(text) < room else text[:room]
         verdict, end = self.scanner.scan(window, answer.at)
-        self._add(window[answer.at : end])
+        piece = window[answer.at : end]
+        self.chunks.append(piece)
+        call.characters += len(piece)
+        if len(self.chunks) > _MANY_PIECES:
+            self.chunks, self.groups = [], [*self.groups, "".join(self.chunks)]
         answer.at = end
         if verdict is ScanState.COMPLETE:
             return self._end()
@@ -374,12 +378,6 @@ class BodyState:
             return self._end()
         self._take_rest(answer, window)
         return self._give_up(CUT_OFF)
-
-    def _add(self, text: str) -> None:
-        self.chunks.append(text)
-        self.call.characters += len(text)
-        if len(self.chunks) > _MANY_PIECES:
-            self.chunks, self.groups = [], [*self.groups, "".join(self.chunks)]
 
     def _take_rest(self, answer: AnswerReader, window: str) -> None:
         self.chunks.append(window[answer.at :])
@@ -428,7 +426,13 @@ class AfterCallState:
             is_alone = self._is_alone(answer, final)
             if is_alone is None:
                 return None
-            if not is_alone or (call.is_line and not self._is_valid(answer.vocabulary.catalogue)):
+            if is_alone and call.is_line:
+                # The bodies of a line must be calls that can be made.
+                catalogue = answer.vocabulary.catalogue
+                outcomes = [resolve(part, call.call_format, catalogue, None) for part in call.parts]
+                valid = [isinstance(event, ToolCallDetected) for outcome in outcomes for event in outcome.events]
+                is_alone = all(valid) if call.call_format.ends_turn else any(valid)
+            if not is_alone:
                 for part in call.parts:
                     self._write_text(part, answer)
                 return TextFollows()
@@ -448,12 +452,6 @@ class AfterCallState:
             decision = answer.vocabulary.first_openers.decide(following, 0, final=final)
             return None if decision is None else bool(decision)
         return following[:1] in {"", "\n", "\r"}
-
-    def _is_valid(self, catalogue: ToolCatalogue) -> bool:
-        """Return True if the bodies of a line are calls that can be made."""
-        outcomes = [resolve(part, self.call.call_format, catalogue, None) for part in self.call.parts]
-        valid = [isinstance(event, ToolCallDetected) for outcome in outcomes for event in outcome.events]
-        return all(valid) if self.call.call_format.ends_turn else any(valid)
 
     def _resolve_parts(self, answer: AnswerReader) -> None:
         call, parts = self.call, self.call.parts

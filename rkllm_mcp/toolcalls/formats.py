@@ -528,15 +528,13 @@ GLM4 = _tag_format(
 )
 
 
-def _drifted_words() -> tuple[str, ...]:
-    """Return the words that small models confuse with their own marker's: toolcall, tool_calls, FunctionCall."""
-    parts = product(("tool", "function"), ("call", "calls"), ("_", "-", ""))
-    spelled = [f"{kind}{joint}{call}" for kind, call, joint in parts]
-    words = dict.fromkeys((*spelled, *(word.upper() for word in spelled), *(word.title() for word in spelled)))
-    return (*words, *(f"{kind}{call}" for kind in ("Tool", "Function") for call in ("Call", "Calls")))
-
-
-_WORDS = _drifted_words()
+# The words that small models confuse with their own marker's: toolcall, tool_calls, FunctionCall.
+_PARTS = product(("tool", "function"), ("call", "calls"), ("_", "-", ""))
+_SPELLED = [f"{kind}{joint}{call}" for kind, call, joint in _PARTS]
+_WORDS = (
+    *dict.fromkeys((*_SPELLED, *(word.upper() for word in _SPELLED), *(word.title() for word in _SPELLED))),
+    *(f"{kind}{call}" for kind in ("Tool", "Function") for call in ("Call", "Calls")),
+)
 _BRACKETS = (("<", ">"), ("<|", "|>"), ("<|", ">"), ("[", "]"))
 _DRIFTED = tuple(f"{opens}{word}{closes}" for word in _WORDS for opens, closes in _BRACKETS)
 DRIFT_JSON = replace(HERMES, name="drift_json", openers=_DRIFTED)

@@ -51,7 +51,8 @@ def guess(text: str) -> Any:
     parts = list(iter_nested(value))
     empties = sum(part in ("", [], {}) for part in parts)
     words = " ".join(item if isinstance(item, str) else json.dumps(item) for item in _in_order(value))
-    keeps_words = _words(_ESCAPE.sub(_unescape, text)) == _words(words) and empties <= len(_EMPTY.findall(text))
+    unescaped = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)) if escape[1] else " ", text)
+    keeps_words = _words(unescaped) == _words(words) and empties <= len(_EMPTY.findall(text))
     keys = (key for part in parts if isinstance(part, dict) for key in cast("dict[str, Any]", part))
     has_keys = keeps_words and all(re.search(re.escape(key) + r"[\"'”’`]?\s*[:=]", text) for key in keys)
     if not has_keys or not all(_is_text(part, text) for part in parts if isinstance(part, str) and part):
@@ -89,10 +90,6 @@ def iter_nested(value: Any) -> Iterator[Any]:
 
 def _words(text: str) -> str:
     return _PUNCTUATION.sub("", re.sub(r"\bnone\b", "null", text.casefold()))
-
-
-def _unescape(escape: re.Match[str]) -> str:
-    return chr(int(escape.group(1), 16)) if escape.group(1) else " "
 
 
 def _is_text(leaf: str, text: str) -> bool:
@@ -176,7 +173,9 @@ def read_value(text: str) -> ParsedValue:
 
     The order is our choice, after the repairs of json-repair 0.64, vLLM and Ollama.
     """
-    text = _without_fence(text)
+    text = text.strip().strip("\ufeff").strip()
+    if text.startswith("```"):
+        text = text.removesuffix("```").lstrip("`").strip().removeprefix("json").strip()
     for reader in _READERS:
         try:
             value = plain(reader(text), 0)
@@ -190,13 +189,6 @@ def read_value(text: str) -> ParsedValue:
     if value is None:
         raise UnreadableError("not valid JSON")
     return ParsedValue(value, repaired=True, guessed=True)
-
-
-def _without_fence(text: str) -> str:
-    text = text.strip().strip("\ufeff").strip()
-    if text.startswith("```"):
-        text = text.removesuffix("```").lstrip("`").strip().removeprefix("json").strip()
-    return text
 
 
 def no_constant(name: str) -> NoReturn:
@@ -245,10 +237,6 @@ def _as_python(text: str) -> Any:
 
 def _with_closed_brackets(text: str) -> Any:
     """Add the brackets that are missing at the end; strings must be complete."""
-    return _with_raw_controls(text + _missing_brackets(text))
-
-
-def _missing_brackets(text: str) -> str:
     missing: list[str] = []
     for match in _STRING_OR_BRACKET.finditer(text):
         token = match.group()
@@ -258,7 +246,7 @@ def _missing_brackets(text: str) -> str:
             missing.append(_BRACKETS[token])
         elif not missing or missing.pop() != token:
             raise ValueError("brackets cross")
-    return "".join(reversed(missing))
+    return _with_raw_controls(text + "".join(reversed(missing)))
 
 
 def _with_doubled_braces(text: str) -> Any:
@@ -306,7 +294,13 @@ def plain(value: Any, depth: int) -> Any:
     if isinstance(value, str):
         return _whole_text(value)
     if isinstance(value, dict):
-        return {_key(key): plain(item, depth + 1) for key, item in cast("dict[Any, Any]", value).items()}
+        table: dict[str, Any] = {}
+        for key, item in cast("dict[Any, Any]", value).items():
+            if not isinstance(key, str):
+                raise ValueError("a key is not text")  # noqa: TRY004 - a wrong text, not a wrong program
+            name = _whole_text(key)
+            table[name] = plain(item, depth + 1)
+        return table
     if isinstance(value, (list, tuple)):
         return [plain(item, depth + 1) for item in cast("list[Any]", value)]
     if value is None or isinstance(value, (bool, int)):
@@ -314,12 +308,6 @@ def plain(value: Any, depth: int) -> Any:
     if isinstance(value, float) and math.isfinite(value):
         return value
     raise ValueError("not a JSON value")
-
-
-def _key(key: object) -> str:
-    if not isinstance(key, str):
-        raise ValueError("a key is not text")  # noqa: TRY004 - a wrong text, not a wrong program
-    return _whole_text(key)
 
 
 def _whole_text(text: str) -> str:

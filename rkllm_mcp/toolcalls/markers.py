@@ -13,14 +13,6 @@ SPACE = r"[\s\ufeff]{0,64}"
 _NOTHING = re.compile(r"(?!)")
 
 
-def _beginning(atoms: Iterable[str]) -> str:
-    """Return a pattern for every proper beginning of ``atoms`` that reaches the end of the text."""
-    pattern = ""
-    for atom in reversed(list(atoms)):
-        pattern = f"(?:{atom}{pattern})?"
-    return f"{pattern}\\Z"
-
-
 def literal(text: str) -> tuple[str, ...]:
     """Return ``text`` as atoms of a ``Shape``, one for each character."""
     return tuple(re.escape(character) for character in text)
@@ -139,7 +131,11 @@ class Shape:
 
     @cached_property
     def _prefix_pattern(self) -> re.Pattern[str]:
-        return re.compile(_beginning(self._atoms))
+        """Pattern for every proper beginning of the atoms that reaches the end of the text."""
+        pattern = ""
+        for atom in reversed(self._atoms):
+            pattern = f"(?:{atom}{pattern})?"
+        return re.compile(f"{pattern}\\Z")
 
     def match(self, text: str, start: int) -> int | None:
         """Return the end of the shape at ``start``; None if it does not match."""

@@ -206,7 +206,15 @@ class Vocabulary:
         decision = False if is_quoted else openers.decide(text, at, final=final)
         if decision is None:
             return None
-        if decision and (not decision[0].bare or self._may_be_bare(out)):
+        # A call without a marker counts at the beginning of a line or after a sentence.
+        if decision and (
+            not decision[0].bare
+            or out.is_first
+            or fences.is_line_start
+            or fences.may_open_fence
+            or fences.is_after_sentence
+            or self.selection.bare_anywhere
+        ):
             return CallOpens(*decision, is_line=False)
         if not is_quoted and out.kind is Text:
             opening = self._unmarked_call(text, at, out, final)
@@ -229,12 +237,6 @@ class Vocabulary:
             return FenceOpens() if fence else NOTHING if fence is False else None
         line = out.fences.is_line_start and self.line_openers.decide(text, at, final=final)
         return CallOpens(*line, is_line=True) if line else NOTHING if line is False else None
-
-    def _may_be_bare(self, out: PieceWriter) -> bool:
-        """Return True if a call without a marker may stand here, in one of the family's own formats."""
-        fences = out.fences
-        is_line = out.is_first or fences.is_line_start or fences.may_open_fence
-        return is_line or fences.is_after_sentence or self.selection.bare_anywhere
 
     def _begins_in_fence(self, text: str, at: int, final: bool) -> bool | None:
         """Return True if a call begins in the code fence at ``at``; None if more text is needed."""

@@ -29,7 +29,10 @@ def repeats_call(call: ToolCall, tool: ToolSpec, texts: Iterable[str]) -> bool:
     raw = _squeeze(call.raw)
     literals = {*([raw] if any(name in raw for name in names) else ()), *([arguments] if call.arguments else ())}
     for text in texts:
-        for view in _views(text):
+        # A model may repeat a text as it is, unescaped, or without its quotation marks.
+        unescaped = html.unescape(text).replace("\\n", "\n").replace('\\"', '"')
+        views = (text, unescaped, _QUOTATION.sub(" ", unescaped), unescaped.replace("`", " "))
+        for view in dict.fromkeys(views):
             if any(name in view for name in names):
                 squeezed = _squeeze(view)
                 calls = (
@@ -43,12 +46,6 @@ def repeats_call(call: ToolCall, tool: ToolSpec, texts: Iterable[str]) -> bool:
 def _squeeze(text: str) -> str:
     # Without backslashes as well: quotation marks may be escaped any number of times.
     return "".join(text.replace("\\", "").split())
-
-
-def _views(text: str) -> Iterator[str]:
-    """Yield ``text`` in the forms in which a model may repeat it: as it is, without quotation marks, unescaped."""
-    unescaped = html.unescape(text).replace("\\n", "\n").replace('\\"', '"')
-    yield from dict.fromkeys((text, unescaped, _QUOTATION.sub(" ", unescaped), unescaped.replace("`", " ")))
 
 
 def _calls(text: str, tool: ToolSpec, names: Iterable[str]) -> Iterator[Mapping[str, Any]]:

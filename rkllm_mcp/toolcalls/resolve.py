@@ -98,12 +98,13 @@ class ToolCatalogue:
     def named_in(self, text: str) -> ToolSpec | None:
         """Return the tool whose name occurs first, as a word, near the beginning of ``text``."""
         text = text[:_NAME_IS_WITHIN]
-        positions = [(text.find(name), -len(name), name) for name in self._names]
-        first = min(
-            (position for position in positions if position[0] >= 0 and _is_word(text, position[0], position[2])),
-            default=None,
-        )
-        return self._names[first[2]] if first else None
+        positions: list[tuple[int, int, str]] = []
+        for name in self._names:
+            start = text.find(name)
+            end = start + len(name)
+            if start >= 0 and not _WORDLY.match(text[start - 1 : start]) and not _WORDLY.match(text[end : end + 1]):
+                positions.append((start, -len(name), name))
+        return self._names[min(positions)[2]] if positions else None
 
     def unknown(self, name: str) -> str:
         """Return the line for a call of a tool that is not declared."""
@@ -164,11 +165,6 @@ def _is_data(call: ParsedCall) -> bool:
     return call.arguments is not None and (not call.rest.keys() <= _INVENTED or has_schema)
 
 
-def _is_meant_as_call(call: ParsedCall, catalogue: ToolCatalogue) -> bool:
-    is_named = call.arguments is not None and catalogue.tool(call.name) is not None
-    return (is_named or isinstance(call.arguments, Mapping)) and not _is_data(call)
-
-
 def refusal_of(part: ResolvedPart, call_format: CallFormat, catalogue: ToolCatalogue) -> str:
     """Return why objects of a name and arguments are not calls that can be made; empty for other data and for calls."""
     if part.unended not in {"", CUT_OFF} or not any(catalogue.names):
@@ -179,8 +175,10 @@ def refusal_of(part: ResolvedPart, call_format: CallFormat, catalogue: ToolCatal
         calls = call_format.read(body)
     except UnreadableError:
         return ""
-    if not all(_is_meant_as_call(call, catalogue) for call in calls):
-        return ""
+    for call in calls:
+        is_named = call.arguments is not None and catalogue.tool(call.name) is not None
+        if not (is_named or isinstance(call.arguments, Mapping)) or _is_data(call):
+            return ""
     events = resolve_call(call_format, body, part.raw, catalogue).events
     return next((event.reason for event in events if isinstance(event, ToolCallFailed)), "")
 
@@ -235,11 +233,6 @@ def _is_certain(call: ParsedCall, tool: ToolSpec) -> bool:
     if declared.keys() & set(call.inline):
         return False
     return arguments.keys() <= declared.keys() and not ((set(call.mentions) - arguments.keys()) & declared.keys())
-
-
-def _is_word(text: str, start: int, word: str) -> bool:
-    before, after = text[start - 1 : start], text[start + len(word) : start + len(word) + 1]
-    return not _WORDLY.match(before) and not _WORDLY.match(after)
 
 
 def _arguments(call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:

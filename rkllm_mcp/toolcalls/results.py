@@ -41,13 +41,7 @@ def result_text(result: Mapping[str, Any]) -> str:
         written = value if isinstance(value, str) else to_json(value)
         if not texts or _repeats(blocks, structured):
             texts = [written]
-        elif not (
-            sum(map(len, texts)) > _ENOUGH_CHARS
-            or _is_copy(structured)
-            or _is_empty_list(value)
-            or _contains(texts, value)
-            or _has_passages(texts, result)
-        ):
+        elif sum(map(len, texts)) <= _ENOUGH_CHARS and not _is_needless(texts, result, value):
             texts.append(written)
     joined = "\n".join(texts)
     if not joined.strip():
@@ -152,16 +146,19 @@ def _contains(texts: Sequence[str], value: Any) -> bool:
     return 2 * contained >= sum(map(len, words))
 
 
-def _has_passages(texts: Sequence[str], result: Mapping[str, Any]) -> bool:
-    """Return True if texts contain every passage of a search, whose scores and ids are for display."""
+def _is_needless(texts: Sequence[str], result: Mapping[str, Any], value: Any) -> bool:
+    """Return True if the structured content, whose unwrapped value is ``value``, adds nothing to the texts."""
+    # A copy of the content blocks, as the reference file server sends it.
+    if set(as_mapping(result["structuredContent"])) == {"content"}:
+        return True
+    # A list without items, also in an object that has no other content, such as a count of 0.
+    table = as_mapping(value)
+    if value == [] or ([] in table.values() and not any(table.values())) or _contains(texts, value):
+        return True
+    # Every passage of a search, whose scores and ids are for display.
     sources = sources_of(result)
     joined = collapse_whitespace(" ".join(texts))
     return bool(sources) and all(collapse_whitespace(source["passage"]) in joined for source in sources or ())
-
-
-def _is_copy(structured: Any) -> bool:
-    """Return True for a copy of the content blocks, as the reference file server sends it."""
-    return set(as_mapping(structured)) == {"content"}
 
 
 # A picture takes hundreds of tokens; a server may send any number of them.
@@ -181,12 +178,6 @@ def pictures_of(received: Mapping[str, Any]) -> tuple[Picture, ...]:
             except (binascii.Error, ValueError):
                 continue
     return tuple(pictures)
-
-
-def _is_empty_list(value: Any) -> bool:
-    """Return True for a list without items, also in an object that has no other content, such as a count of 0."""
-    table = as_mapping(value)
-    return value == [] or ([] in table.values() and not any(table.values()))
 
 
 def _parse(text: str) -> Any:

@@ -56,7 +56,10 @@ def _ways(plain: str, length: int) -> int:
         elif item == "|":
             groups[-1] = [_cap(group[0] + group[1] * group[2]), 1, 1]
         elif match.group(1):
-            group[2] = _count_repetitions(group[2], *_times(match), length)
+            least, most = _times(match)
+            most = min(most, length)
+            choices = 1 if least >= most else most - least + 1
+            group[2] = choices if group[2] == 1 else _cap(choices * group[2] ** min(most, 32))
         else:
             group[1], group[2] = _cap(group[1] * group[2]), 1
     finished, before, last = groups[0]
@@ -73,12 +76,6 @@ def _times(quantifier: re.Match[str]) -> tuple[int, int]:
     if mark in {"*", "+"} or (comma and not most) or len(least) > 6 or len(most) > 6:
         return 0, _WITHOUT_END
     return int(least or 0), int(most if comma else least)
-
-
-def _count_repetitions(ways: int, least: int, most: int, length: int) -> int:
-    most = min(most, length)
-    choices = 1 if least >= most else most - least + 1
-    return choices if ways == 1 else _cap(choices * ways ** min(most, 32))
 
 
 def _cap(ways: int) -> int:
@@ -118,7 +115,8 @@ def first_violation(value: Any, schema: Schema) -> tuple[str, str] | None:
         UnresolvableError: the schema refers to a schema outside itself.
         RecursionError: the schema refers to itself without end.
     """
-    from jsonschema import exceptions
+    from jsonschema import Draft202012Validator, exceptions
+    from jsonschema.validators import validator_for
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
@@ -126,7 +124,9 @@ def first_violation(value: Any, schema: Schema) -> tuple[str, str] | None:
     registry: Any = cast("Any", Registry)()
     token = _BUDGET.set(_Budget(value))
     try:
-        validator = _with_budget(_validator_class(schema))(schema, registry=registry)
+        dialect = {"$schema": name} if isinstance(name := schema.get("$schema"), str) else {}
+        validator_class = cast("Any", validator_for)(dialect, default=Draft202012Validator)
+        validator = _with_budget(validator_class)(schema, registry=registry)
         error: Any = cast("Any", exceptions).best_match(validator.iter_errors(value))
     except Unresolvable:
         raise UnresolvableError from None
@@ -211,14 +211,6 @@ class _Budget:
 
 
 _BUDGET: ContextVar[_Budget] = ContextVar("validation budget")
-
-
-def _validator_class(schema: Schema) -> Any:
-    from jsonschema import Draft202012Validator
-    from jsonschema.validators import validator_for
-
-    dialect = {"$schema": name} if isinstance(name := schema.get("$schema"), str) else {}
-    return cast("Any", validator_for)(dialect, default=Draft202012Validator)
 
 
 @cache
@@ -604,10 +596,6 @@ def _type_check(name: str, *kinds: type) -> Callable[[Any], str]:
     )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _names(value: Any) -> str:
     if problem := _LIST(value):
         return problem
@@ -642,6 +630,6 @@ _RULES: Mapping[str, Callable[[Any], str]] = {
     "required": _names,
     "enum": _LIST,
     "examples": _LIST,
-    "multipleOf": _rule("no number above 0", lambda value: _is_number(value) and value > 0),
+    "multipleOf": _rule("no number above 0", lambda value: not _NUMBER(value) and value > 0),
     "dependentRequired": _dependent_rule,
 }

@@ -55,7 +55,9 @@ class TagReader:
         raise UnreadableError(f"there is text outside {self.tags.arguments[0].opens}…>")
 
     def _values(self, pairs: Iterable[tuple[str, str]], *, repeats: bool) -> dict[str, str]:
-        arguments = [(self._key(head), text, self._closed_once(text)) for head, text in pairs]
+        arguments = [(self._name_of(head), text, self._closed_once(text)) for head, text in pairs]
+        if not all(key for key, _, _ in arguments):
+            raise UnreadableError("an argument has no name")
         # A model that writes closing tags twice does so after every argument.
         is_habit = len(arguments) > 1 and all(text != once for _, text, once in arguments)
         values: dict[str, str] = {}
@@ -189,11 +191,6 @@ class TagReader:
             raise UnreadableError("the call has no name")
         return name
 
-    def _key(self, head: str) -> str:
-        if key := self._name_of(head):
-            return key
-        raise UnreadableError("an argument has no name")
-
     def _name_of(self, head: str) -> str:
         """Return the name in the head of an argument, or nothing."""
         bare = _CLOSING_TAG.sub("", head.removesuffix(self.tags.head_ends)).strip()
@@ -201,20 +198,16 @@ class TagReader:
 
     def _value(self, text: str) -> str:
         """Return the value between the tags of an argument, without its frame."""
-        framed = _strip_frame(text)
+        # The frame is the first line break, and then the last.
+        begin = 2 if text.startswith("\r\n") else text.startswith("\n")
+        end = len(text) - (0 if not begin else 2 if text.endswith("\r\n") else text.endswith("\n"))
+        framed = text[begin : max(begin, end)]
         if not self.tags.cdata or "<![CDATA[" not in text:
             return framed
         bare = text.strip()
         # White space around a CDATA section is its frame.
         is_cdata = bare.startswith("<![CDATA[") and bare.endswith("]]>")
         return _CDATA.sub(r"\1", bare if is_cdata else framed)
-
-
-def _strip_frame(text: str) -> str:
-    """Return ``text`` without its first line break, and without its last if it has both."""
-    begin = 2 if text.startswith("\r\n") else text.startswith("\n")
-    end = len(text) - (0 if not begin else 2 if text.endswith("\r\n") else text.endswith("\n"))
-    return text[begin : max(begin, end)]
 
 
 def _attribute(head: str) -> str:
