@@ -64,18 +64,15 @@ def facts_of(conversation: Conversation) -> str:
     """Return the results since the last question; an error is none."""
     messages = conversation.messages
     start = max((index for index, message in enumerate(messages) if message.role == "user"), default=0)
-    successes = list(_successes(messages[start:]))
     arguments = {call.id: call.arguments for message in messages[start:] for call in message.calls}
-    return "\n".join(
-        dict.fromkeys(_fact(result.text.strip(), arguments.get(result.call_id, {})) for result in successes)
-    )
-
-
-def _fact(text: str, arguments: Mapping[str, Any]) -> str:
-    """Return a result as a fact; a bare number with what it is the value of."""
-    values = list(arguments.values())
-    is_bare = any(map(str.isdigit, text)) and not any(map(str.isalpha, text)) and "\n" not in text
-    return f"{values[0]} = {text}" if is_bare and len(values) == 1 and isinstance(values[0], str) else _as_lines(text)
+    facts: list[str] = []
+    for result in _successes(messages[start:]):
+        text, values = result.text.strip(), list(arguments.get(result.call_id, {}).values())
+        # A bare number says nothing without what it is the value of.
+        is_bare = any(map(str.isdigit, text)) and not any(map(str.isalpha, text)) and "\n" not in text
+        names_it = is_bare and len(values) == 1 and isinstance(values[0], str)
+        facts.append(f"{values[0]} = {text}" if names_it else _as_lines(text))
+    return "\n".join(dict.fromkeys(facts))
 
 
 def _as_lines(text: str) -> str:
@@ -86,16 +83,13 @@ def _as_lines(text: str) -> str:
         content = as_mapping(json.loads(text))
     except ValueError:
         return text
-    lines = [
-        line
-        for key, value in content.items()
-        for line in (map(_inline, as_list(value)) if _holds_objects(value) else [f"{key}: {_inline(value)}"])
-    ]
+    lines: list[str] = []
+    for key, value in content.items():
+        entries = as_list(value)
+        # A list of objects takes a line for each.
+        holds_objects = any(isinstance(entry, dict) for entry in entries)
+        lines += map(_inline, entries) if holds_objects else [f"{key}: {_inline(value)}"]
     return "\n".join(lines) or text
-
-
-def _holds_objects(value: object) -> bool:
-    return any(isinstance(entry, dict) for entry in as_list(value))
 
 
 def _inline(value: object) -> str:

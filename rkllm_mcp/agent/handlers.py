@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rkllm_mcp.agent.call_check import CallCheck
@@ -18,7 +18,7 @@ from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
 from rkllm_mcp.catalogue import status_line, translate
 from rkllm_mcp.events import Event, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ForcedTool, ModelOptions
-from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
 from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EventSink, Turn
 from rkllm_mcp.text import language_of_text
@@ -70,15 +70,13 @@ class RunCalls:
         tool = self.tool_set.tool(event.name)
         event = replace(event, server=tool.server if tool else "")
         is_offered = self.offer is None or self.offer.has(event.name) or self._is_forced
-        if self._withheld or not is_offered or self._is_doubtful(event):
+        # Only the calls before the first result can be doubtful.
+        check = None if self._runner.finished else self._check
+        if self._withheld or not is_offered or (check is not None and check.is_doubtful(event.name, event.arguments)):
             # The calls keep their order.
             self._withheld.append(event)
             return None
         return event
-
-    def _is_doubtful(self, event: ToolCallDetected) -> bool:
-        is_first = self._check is not None and not self._runner.finished
-        return is_first and self._check is not None and self._check.is_doubtful(event.name, event.arguments)
 
     async def resolve(self, turn: Turn) -> RoundOutcome:
         """Run the calls."""
@@ -109,7 +107,10 @@ class RunCalls:
         if is_repetition:
             has_facts = any(not result.is_error for result in self._runner.finished.values())
             return RoundOutcome(without_tools="facts") if has_facts else RoundOutcome(results, without_tools="failure")
-        notes = self._instructions.after(self._answering(turn.calls))
+        called = ((self.tool_set.tool(call.name), call.id) for call in turn.calls)
+        notes = self._instructions.after(
+            tool for tool, call_id in called if tool is not None and not self._runner.finished[call_id].is_error
+        )
         has_news = self._runner.news > news_before
         return RoundOutcome(results, tuple(notes), has_news=has_news)
 
@@ -132,13 +133,6 @@ class RunCalls:
         is_shown = following.name in tried
         notes = () if is_shown else (other,)
         return RoundOutcome(tuple(results), notes, begins=_call_to_begin(following.name))
-
-    def _answering(self, calls: Sequence[ToolCall]) -> Iterator[ToolSpec]:
-        """Yield the tools of ``calls`` that ran without an error."""
-        for call in calls:
-            tool = self.tool_set.tool(call.name)
-            if tool is not None and not self._runner.finished[call.id].is_error:
-                yield tool
 
     async def call_known(self, conversation: Conversation, options: ModelOptions) -> str:
         """Make the likely calls whose arguments the question gives, one by one, until one succeeds.
@@ -197,11 +191,13 @@ class ReturnCalls:
 
     def shown(self, event: Event, *, may_call: bool) -> Event | None:
         """Return the event, without failed calls and without withheld calls."""
-        if isinstance(event, ToolCallDetected) and not may_call:
-            return None
-        if isinstance(event, ToolCallDetected) and self._is_withheld(event):
-            self._withheld.append(event)
-            return None
+        if isinstance(event, ToolCallDetected):
+            if not may_call:
+                return None
+            # After a withheld call the others are withheld, too, so that the calls keep their order.
+            if self._withheld or self.tool_set.lists_names or self._is_repeated(event):
+                self._withheld.append(event)
+                return None
         return None if isinstance(event, ToolCallFailed) else event
 
     async def resolve(self, turn: Turn) -> RoundOutcome:
@@ -228,10 +224,6 @@ class ReturnCalls:
         if turn.failures or not self._must_call:
             return RoundOutcome(_refusals(turn.failures))
         return RoundOutcome((ToolResult("", "tool_call", CALL_NOTE, is_error=True),))
-
-    def _is_withheld(self, call: ToolCallDetected) -> bool:
-        # The calls keep their order.
-        return bool(self._withheld) or self.tool_set.lists_names or self._is_repeated(call)
 
     def _is_repeated(self, call: ToolCall | ToolCallDetected) -> bool:
         return call_key(call.name, call.arguments, self.tool_set.tool(call.name)) in self._with_results

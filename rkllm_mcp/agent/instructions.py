@@ -164,7 +164,12 @@ class TurnPreparation:
         elif not conversation.listed_tools:
             # The prompt stays as it is; after a restart the conversation gets its tool list again.
             await self._tell_tools(conversation, request)
-        tool_set, caller = self._tool_set(conversation, request), self._caller(conversation, request)
+        # Callable are those that the conversation knows, in their current form, and the others.
+        tools = {tool.name: tool for tool in (*conversation.revealed_tools.values(), *request.tools)}
+        tool_set = ToolSet(conversation.listed_tools or (), list(tools.values()))
+        caller: ToolCaller = self._tools
+        if (find := self._selection.finder_of(conversation)) is not None:
+            caller = ToolFinder(caller, self._selection.search, find, request.tools, conversation.revealed_tools)
         return PreparedTurn(tool_set, caller, "\n\n".join(filter(None, parts)), instructions, offer, passages)
 
     @property
@@ -243,18 +248,6 @@ class TurnPreparation:
         query = f"{first}\n{request.asked.text}" if first else request.asked.text
         conversation.listed_tools = await self._selection.choose(query, request.tools, forced)
         return ""
-
-    def _tool_set(self, conversation: Conversation, request: TurnRequest) -> ToolSet:
-        """Return the callable tools: those that the conversation knows, in their current form, and the others."""
-        listed_tools, revealed = conversation.listed_tools or (), conversation.revealed_tools
-        tools = {tool.name: tool for tool in (*revealed.values(), *request.tools)}
-        return ToolSet(listed_tools, list(tools.values()))
-
-    def _caller(self, conversation: Conversation, request: TurnRequest) -> ToolCaller:
-        find = self._selection.finder_of(conversation)
-        if find is None:
-            return self._tools
-        return ToolFinder(self._tools, self._selection.search, find, request.tools, conversation.revealed_tools)
 
 
 def _has_findings(conversation: Conversation) -> bool:

@@ -156,18 +156,19 @@ def offer_of(evidence: Sequence[ToolEvidence], followed: str = "") -> Offer:
     """Return the offer for a question; ``followed`` is the tool of the question that it continues."""
     parts = [parts_of(candidate, is_followed=candidate.tool.name == followed) for candidate in evidence]
     rated = zip(evidence, probabilities(parts, WEIGHTS, NO_TOOL), parts, strict=True)
-    guesses = [
-        Guess(
-            candidate.tool,
-            probability,
-            _reasons(candidate, is_followed=bool(reasons["followed"])),
-            _lacks(candidate),
-            bool(candidate.optional),
-            candidate.known,
-        )
-        for candidate, probability, reasons in rated
-        if probability >= IS_LIKELY
-    ]
+    guesses: list[Guess] = []
+    for candidate, probability, shares in rated:
+        if probability < IS_LIKELY:
+            continue
+        reasons = ["followed"] if shares["followed"] else []
+        reasons += ["words"] if candidate.words else []
+        reasons += ["data"] if candidate.data >= _IS_IN_DATA else []
+        reasons += sorted(candidate.kinds)
+        # A tool that reads the question itself may still find a file or a place in its words.
+        reads = bool(candidate.tool.question_argument)
+        lacks = bool(candidate.missing & {"arithmetic", "quantity"} if reads else candidate.missing)
+        takes_more = bool(candidate.optional)
+        guesses.append(Guess(candidate.tool, probability, tuple(reasons), lacks, takes_more, candidate.known))
     best = sorted(guesses, key=lambda guess: -guess.probability)
     if best and _of_alternatives(best) >= _needed_probability(best[0]) and best[0].tool.read_only is True:
         return Offer(tuple(best), best[0].tool.name)
@@ -191,12 +192,6 @@ def _of_alternatives(guesses: Sequence[Guess]) -> float:
     )
 
 
-def _lacks(evidence: ToolEvidence) -> bool:
-    """Return True if a question lacks what a tool requires; a file or a place a tool may still find in its words."""
-    finds = bool(evidence.tool.question_argument)
-    return bool(evidence.missing & {"arithmetic", "quantity"} if finds else evidence.missing)
-
-
 def _needed_probability(guess: Guess) -> float:
     """Return the probability from which on the host begins a call."""
     if guess.lacks and "followed" not in guess.reasons:
@@ -211,21 +206,14 @@ def offer_of_all(tools: Sequence[ToolSpec]) -> Offer:
     return Offer(tuple(Guess(tool, 1.0) for tool in tools))
 
 
-def _reasons(evidence: ToolEvidence, *, is_followed: bool) -> tuple[str, ...]:
-    words = ["words"] if evidence.words else []
-    data = ["data"] if evidence.data >= _IS_IN_DATA else []
-    return (*(["followed"] if is_followed else []), *words, *data, *sorted(evidence.kinds))
-
-
 def card_of(tool: ToolSpec) -> ToolSpec:
     """Return a tool as a small model reads it: with its required parameters, or its first one if none is required."""
     properties = as_mapping(tool.input_schema.get("properties"))
     required = [name for name in map(str, as_list(tool.input_schema.get("required"))) if name in properties]
-    fields = {name: _plain(as_mapping(properties[name])) for name in required or list(properties)[:1]}
+    fields: dict[str, Any] = {}
+    for name in required or list(properties)[:1]:
+        # A small model would copy these values.
+        copied = ("default", "examples", "example")
+        fields[name] = {key: value for key, value in as_mapping(properties[name]).items() if key not in copied}
     schema = {**tool.input_schema, "properties": fields, "required": required}
     return replace(tool, input_schema=schema)
-
-
-def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a parameter without values that a small model would copy."""
-    return {key: value for key, value in schema.items() if key not in ("default", "examples", "example")}

@@ -243,7 +243,9 @@ class ToolSelection:
         find = find_tools_spec(tools)
         room = self.settings.budget_tokens - self._cost(find)
         chosen: set[str] = set()
-        candidates = (await self._candidates(request, permanent, forced))[:_MOST_CONSIDERED]
+        ranked = [tool for tool, _ in await self.search.search(request, permanent)]
+        others = (tool for tool in ranked if tool.name != forced)
+        candidates = [*(tool for tool in permanent if tool.name == forced), *others][:_MOST_CONSIDERED]
         costs = await run_costly(lambda: [self._cost(tool) for tool in candidates])
         for tool, cost in zip(candidates, costs, strict=True):
             if tool.name == forced or (cost <= room and len(chosen) < MOST_CHOSEN):
@@ -267,7 +269,13 @@ class ToolSelection:
         """Return the note about new and changed tools for a later turn, and record it in the conversation."""
         listed_tools = {tool.name: tool for tool in conversation.listed_tools or ()}
         known_tools = {**listed_tools, **conversation.revealed_tools}
-        changed = [tool for tool in tools if tool.name in known_tools and _has_changed(known_tools[tool.name], tool)]
+        # The model knows these in an outdated form.
+        changed = [
+            tool
+            for tool in tools
+            if (known := known_tools.get(tool.name)) is not None
+            and (known.description, known.input_schema) != (tool.description, tool.input_schema)
+        ]
         new = [tool for tool in tools if tool.name not in known_tools]
         revealed = [*changed, *(tool for tool in new if tool.name == forced)]
         find = self.finder_of(conversation)
@@ -302,11 +310,6 @@ class ToolSelection:
         """What comes before a list that has all the ``standing`` tools: ``find_tools`` if there are others."""
         return (find_tools_spec(tools),) if len(permanent) < len(tools) else ()
 
-    async def _candidates(self, request: str, tools: Sequence[ToolSpec], forced: str | None) -> list[ToolSpec]:
-        """The tools to list, the most wanted first."""
-        ranked = [tool for tool, _ in await self.search.search(request, tools)]
-        return [*(tool for tool in tools if tool.name == forced), *(tool for tool in ranked if tool.name != forced)]
-
     def _has_to_choose(self, listings: Sequence[ToolSpec]) -> bool:
         choice = self.settings.auto_select
         return bool(listings) and (not self._fits(listings) if choice == "auto" else choice)
@@ -315,8 +318,3 @@ class ToolSelection:
         # No more tokens are counted than fit: a server may have a thousand tools.
         total = 0
         return all((total := total + self._cost(listing)) <= self.settings.budget_tokens for listing in listings)
-
-
-def _has_changed(known_form: ToolSpec, tool: ToolSpec) -> bool:
-    """Return True if the model knows a tool in an outdated form."""
-    return (known_form.description, known_form.input_schema) != (tool.description, tool.input_schema)

@@ -30,11 +30,15 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
     form = base.tool_form.listed_as(config.agent.tool_listing).in_language(config.agent.person_language)
     template = replace(base, stop=(*base.stop, *card.stop), tool_form=form)
     thinking = config.model.thinking or card.thinking
+    # A family that can think may do so unasked.
+    mode: ThinkingMode = "auto" if template.can_think or thinking != "off" else "off"
+    if thinking != "off" and template.open_thinking:
+        mode = "open"
     return ModelForm(
         tokenizer=_model_tokenizer(model, template),
         template=template,
         syntaxes=card.syntaxes or template.tool_form.syntaxes,
-        thinking=_thinking_mode(thinking, template),
+        thinking=mode,
         think=thinking != "off",
         sampling=sampling_by_purpose(config, model),
         max_new_tokens=config.model.max_new_tokens,
@@ -79,10 +83,3 @@ def _model_tokenizer(model: ModelFolder, template: ChatTemplate) -> ModelTokeniz
         remedy = f"Choose another template in {model.folder / CARD_NAME}, or the tokenizer that belongs to the model."
         raise ModelNotFoundError(problem, remedy)
     return tokenizer
-
-
-def _thinking_mode(setting: str, template: ChatTemplate) -> ThinkingMode:
-    """Return how thinking is recognised; a family that can think may do so unasked."""
-    if setting != "off" and template.open_thinking:
-        return "open"
-    return "auto" if template.can_think or setting != "off" else "off"

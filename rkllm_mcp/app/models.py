@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -204,12 +203,13 @@ async def _open_on_npu(
         keeps_prefixes = model.keeps_prompts and config.model.prompt_cache is not False
         files = PromptFiles(prompts_folder(), config.model.prompt_cache_mb)
         prefixes = PrefixExchange(engine, model.file, files) if keeps_prefixes else None
+        quoted_name = f"'{model.name}'"
         chat_model = RkllmModel(
             engine,
             form,
             prefill_progress,
             vision,
-            partial(_image_line, model),
+            lambda: f"[Image: {blindness(quoted_name, emulated=model.card.emulated)}]",
             prefixes,
             held_limits(model, settings.profile),
         )
@@ -229,12 +229,6 @@ def held_limits(model: ModelFolder, profile: RuntimeProfile | None) -> HeldLimit
     from rkllm_mcp.toolcalls.constraint import is_installed
 
     return HeldLimits() if is_installed() else None
-
-
-def _image_line(model: ModelFolder) -> str:
-    """Return the line about pictures that a model does not see."""
-    sentence = blindness(f"'{model.name}'", emulated=model.card.emulated)
-    return f"[Image: {sentence}]"
 
 
 def installed_models(config: Config) -> dict[str, ModelFolder]:
@@ -407,7 +401,12 @@ class ModelSwitch:
             used += [chosen_model(self.config.with_options(model=name)) for name in self.home.auxiliary_models]
             if any(model.file.resolve().is_relative_to(directory) for model in used):
                 raise UsageError(f"the model in {folder} is loaded or configured; use another one first")
-            for name in [name for name, (host, _) in self._open.items() if _is_in(host, directory)]:
+            unloaded = [
+                name
+                for name, (host, _) in self._open.items()
+                if host.npu is not None and host.npu.model.file.resolve().is_relative_to(directory)
+            ]
+            for name in unloaded:
                 await self._close(name)
             await to_thread.run_sync(remove)
 
@@ -540,10 +539,6 @@ def _describe_folder(folder: ModelFolder, *, embeds: bool = False) -> ListedMode
     tokens, family = folder.card.context_tokens, folder.card.template
     is_shown = not (folder.card.emulated and folder.folder.parent in model_directories()[-CATALOGUES:])
     return ListedModel(folder.name, can, tokens, family, False, status.st_size, status.st_mtime, is_shown)
-
-
-def _is_in(host: ModelHost, directory: Path) -> bool:
-    return host.npu is not None and host.npu.model.file.resolve().is_relative_to(directory)
 
 
 async def _end_with(wait: Callable[[], Awaitable[object]], scope: anyio.CancelScope) -> None:

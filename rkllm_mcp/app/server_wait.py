@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rkllm_mcp.catalogue import status_line
@@ -70,13 +70,22 @@ class ServerWait:
         fit = {tool.server for tool in await fitting(text, tools)}
         tool_names = {name for name in (options.model.forced_tool, *(options.allowed_tools or ())) if name}
         tool_names -= {name for name in tool_names if toolbox.resolve(name) is not None}
-        needed_by_name = {
-            server.spec.name for server in starting if options.needs_all_servers or _has_named(server, tool_names)
-        }
+        needed_by_name: set[str] = set()
+        for server in starting:
+            names = {name for tool in server.remembered_tools for name in (tool.wire_name, tool.qualified_name)}
+            prefix = f"mcp__{server.spec.name}__"
+            if options.needs_all_servers or any(name in names or name.startswith(prefix) for name in tool_names):
+                needed_by_name.add(server.spec.name)
         if tool_names and not needed_by_name:
             # One of them may have the tool that the request names.
             needed_by_name = {server.spec.name for server in starting if not server.remembered_tools}
-        needed = needed_by_name | {server.spec.name for server in starting if _adds_context(server)} | fit
+        # These add to each question; one that failed in an earlier run is not waited for.
+        adding = {
+            server.spec.name
+            for server in starting
+            if server.spec.auto_context_tool is not None and not server.failed_before
+        }
+        needed = needed_by_name | adding | fit
 
         def first_limit_s(server: AnyToolServer) -> float:
             name = server.spec.name
@@ -102,14 +111,3 @@ class ServerWait:
 
 def _names_of(servers: Sequence[AnyToolServer]) -> str:
     return ", ".join(f"'{server.spec.name}'" for server in servers)
-
-
-def _has_named(server: AnyToolServer, tool_names: Collection[str]) -> bool:
-    """Return True if a server may have one of ``tool_names``."""
-    server_names = {name for tool in server.remembered_tools for name in (tool.wire_name, tool.qualified_name)}
-    return any(name in server_names or name.startswith(f"mcp__{server.spec.name}__") for name in tool_names)
-
-
-def _adds_context(server: AnyToolServer) -> bool:
-    """Return True if a server adds to each question, and did not fail in an earlier run."""
-    return server.spec.auto_context_tool is not None and not server.failed_before

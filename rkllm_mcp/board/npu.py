@@ -78,17 +78,16 @@ def npu_nodes(machine: Machine) -> tuple[Path, ...]:
 
 def _drm_folders(machine: Machine) -> list[Path]:
     """Return the folders of the NPU in /sys/class/drm; its numbers depend on the other devices."""
-    return [
-        folder
-        for folder in machine.glob("sys/class/drm/*")
-        if _DRM_NODE.fullmatch(folder.name) and _is_npu(machine, machine.inside(folder))
-    ]
-
-
-def _is_npu(machine: Machine, folder: str) -> bool:
-    uevent = machine.text(f"{folder}/device/uevent") or ""
-    is_named = any(mark in uevent for mark in ("DRIVER=RKNPU", ".npu", "npu@"))
-    return is_named or (machine.link_of(f"{folder}/device") or "").endswith(".npu")
+    folders: list[Path] = []
+    for folder in machine.glob("sys/class/drm/*"):
+        if not _DRM_NODE.fullmatch(folder.name):
+            continue
+        device = f"{machine.inside(folder)}/device"
+        uevent = machine.text(f"{device}/uevent") or ""
+        is_named = any(mark in uevent for mark in ("DRIVER=RKNPU", ".npu", "npu@"))
+        if is_named or (machine.link_of(device) or "").endswith(".npu"):
+            folders.append(folder)
+    return folders
 
 
 def has_iommu(machine: Machine) -> bool | None:

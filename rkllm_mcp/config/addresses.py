@@ -82,17 +82,15 @@ class Reach:
                     await self.check_resolved(url)
             elif event == "connection.connect_tcp.complete" and is_direct:
                 stream = info["return_value"]
-                if error := self._refusal(url, _connected_zone(stream)):
+                zone = _connected_zone(stream)
+                if error := self._refusal(url, zone):
                     with anyio.CancelScope(shield=True):
                         await stream.aclose()
                     raise error
-                self._note_source(url, _connected_zone(stream))
+                if self._zone is None and origin_of(url) == self._source:
+                    self._zone = zone
 
         request.extensions["trace"] = trace
-
-    def _note_source(self, url: str, zone: Zone) -> None:
-        if self._zone is None and origin_of(url) == self._source:
-            self._zone = zone
 
     def _refusal(self, url: str, zone: Zone) -> ServerUnavailableError | None:
         origin = origin_of(url)

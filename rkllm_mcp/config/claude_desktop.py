@@ -63,18 +63,17 @@ class Entry:
 
 
 def _convert(key: str, value: Any, env: Mapping[str, str]) -> Any:
+    """Return a value as our key has it: ``disabled`` reversed, milliseconds in seconds, headers as a table."""
     if key == "disabled" and isinstance(value, bool):
         return not value
     if key == "timeout" and isinstance(value, (int, float)) and not isinstance(value, bool):
         return value / 1000 if value >= MILLISECONDS_FROM else float(value)
-    return _headers(value, env) if key == "headers" else value
-
-
-def _headers(value: Any, env: Mapping[str, str]) -> Any:
-    pairs = dict(map(_header, value)) if is_list(value) else value
-    if not is_table(pairs):
-        return pairs
-    return {name: expand_known(text, env) if isinstance(text, str) else text for name, text in pairs.items()}
+    if key != "headers":
+        return value
+    headers = dict(map(_header, value)) if is_list(value) else value
+    if not is_table(headers):
+        return headers
+    return {name: expand_known(text, env) if isinstance(text, str) else text for name, text in headers.items()}
 
 
 def _header(item: Any) -> tuple[str, Any]:
@@ -106,7 +105,12 @@ def entries_of(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> l
     entries: list[Entry] = []
     ours = raw.get("servers", [])
     if is_list(ours):
-        entries += [_ours(item, f"servers[{index}]", source) for index, item in enumerate(ours)]
+        for index, item in enumerate(ours):
+            label = f"servers[{index}]"
+            if not is_table(item):
+                raise ConfigError(source, label, f"{item!r}", "a table is allowed, with name and command or url")
+            entries.append(Entry(dict(item), label))
+            _set_transport(entries[-1], source)
     elif is_table(ours):
         entries += _theirs("servers", ours, env, source)
     else:
@@ -117,14 +121,6 @@ def entries_of(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> l
     if not is_table(theirs):
         raise ConfigError(source, "mcpServers", f"{theirs!r}", 'an object is allowed: {"NAME": {"command": "…"}}')
     return [*entries, *_theirs("mcpServers", theirs, env, source)]
-
-
-def _ours(item: Any, label: str, source: str) -> Entry:
-    if not is_table(item):
-        raise ConfigError(source, label, f"{item!r}", "a table is allowed, with name and command or url")
-    entry = Entry(dict(item), label)
-    _set_transport(entry, source)
-    return entry
 
 
 def _theirs(top: str, servers: Mapping[str, Any], env: Mapping[str, str], source: str) -> list[Entry]:
@@ -155,17 +151,13 @@ def _their_entry(name: str, item: Mapping[str, Any], label: str, env: Mapping[st
     _set_transport(entry, source)
     fields = type_of(entry.table["transport"]).model_fields
     entry.ignored = tuple(entry.written[key] for key in entry.table if key not in fields)
-    _reject_restrictions(entry, source)
-    entry.table = {key: value for key, value in entry.table.items() if key in fields}
-    return entry
-
-
-def _reject_restrictions(entry: Entry, source: str) -> None:
-    """Reject unknown keys that restrict the server, unless they are switched off."""
+    # An unknown key that restricts the server would have no effect, unless it is switched off.
     for key in entry.ignored:
         if not is_known(key) and _RESTRICTS.search(key) and entry.table[key]:
             problem = "an unknown restriction that would have no effect"
-            raise ConfigError(source, f"{entry.label}.{key}", problem, f"use {_RESTRICTIONS} instead, or remove it")
+            raise ConfigError(source, f"{label}.{key}", problem, f"use {_RESTRICTIONS} instead, or remove it")
+    entry.table = {key: value for key, value in entry.table.items() if key in fields}
+    return entry
 
 
 def is_known(key: str) -> bool:

@@ -48,7 +48,11 @@ def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
 def _append_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
     before, plain = _read_table(path), [_plain(server) for server in servers]
     if _is_json(path, before):
-        _write_json(path, _with_json_servers(before, plain))
+        if is_list(before.get("servers")):
+            _write_json(path, {**before, "servers": [*before["servers"], *plain]})
+            return
+        theirs = {server["name"]: _without(server, "name") for server in plain}
+        _write_json(path, {**before, "mcpServers": {**before.get("mcpServers", {}), **theirs}})
         return
     blocks = "\n".join(f"[[servers]]\n{''.join(map(_line, server.items()))}" for server in plain)
     after = {**before, "servers": [*before.get("servers", []), *plain]}
@@ -119,7 +123,10 @@ def remove_server(path: Path, name: str) -> None:
         before = read_file(path)
         after, index = _without_server(before, name)
         if after is None:
-            raise ConfigError(str(path), "servers", f"no server named {name!r}", f"there are {_names(before)}")
+            ours: Any = before.get("servers") or []
+            ours = [str(server.get("name")) for server in ours] if is_list(ours) else list(ours)
+            names = ", ".join([*ours, *before.get("mcpServers", {})]) or "none"
+            raise ConfigError(str(path), "servers", f"no server named {name!r}", f"there are {names}")
         _edit(path, before, after, lambda text: _without_block(text, index), f"remove the server {name!r} by hand")
 
 
@@ -286,13 +293,6 @@ def _is_json(path: Path, before: Mapping[str, Any]) -> bool:
     return path.suffix != ".toml" and bool(before) and path.read_text("utf-8-sig").lstrip().startswith("{")
 
 
-def _with_json_servers(before: Mapping[str, Any], servers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    if is_list(before.get("servers")):
-        return {**before, "servers": [*before["servers"], *servers]}
-    theirs = {server["name"]: _without(server, "name") for server in servers}
-    return {**before, "mcpServers": {**before.get("mcpServers", {}), **theirs}}
-
-
 def _without_server(before: Mapping[str, Any], name: str) -> tuple[dict[str, Any] | None, int]:
     ours = before.get("servers")
     index = _position(ours, name) if is_list(ours) else None
@@ -308,12 +308,6 @@ def _without_server(before: Mapping[str, Any], name: str) -> tuple[dict[str, Any
 
 def _without(table: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in table.items() if name != key}
-
-
-def _names(before: Mapping[str, Any]) -> str:
-    ours: Any = before.get("servers") or []
-    names = [str(server.get("name")) for server in ours] if is_list(ours) else list(ours)
-    return ", ".join([*names, *before.get("mcpServers", {})]) or "none"
 
 
 def _without_block(text: str, index: int, section: str = "servers") -> str:

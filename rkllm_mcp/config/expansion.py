@@ -69,11 +69,11 @@ def _with_texts(value: Any, key: str, replaced: Callable[[str, str], str]) -> An
     if is_list(value):
         return [_with_texts(item, f"{key}[{index}]", replaced) for index, item in enumerate(value)]
     if is_table(value):
-        keys = {name: f"{key}.{name}" if key else name for name in value}
-        return {
-            name: item if _is_untouched(name, item) else _with_texts(item, keys[name], replaced)
-            for name, item in value.items()
-        }
+        changed: dict[str, Any] = {}
+        for name, item in value.items():
+            is_untouched = name in UNTOUCHED_KEYS or (name == "openapi_spec" and isinstance(item, dict))
+            changed[name] = item if is_untouched else _with_texts(item, f"{key}.{name}" if key else name, replaced)
+        return changed
     return value
 
 
@@ -90,10 +90,6 @@ def expand_known(text: str, env: Mapping[str, str]) -> str:
         return env.get(name, match.group(0) if default is None else default)
 
     return _VARIABLE.sub(replace, text)
-
-
-def _is_untouched(name: str, item: Any) -> bool:
-    return name in UNTOUCHED_KEYS or (name == "openapi_spec" and isinstance(item, dict))
 
 
 def _value_of(match: re.Match[str], env: Mapping[str, str], source: str, key: str) -> str:

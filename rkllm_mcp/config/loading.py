@@ -141,7 +141,10 @@ def load_config(
         ConfigError: the configuration is invalid.
     """
     enabled = _mcp_enabled(env)
-    given = _credentials(env)
+    # The files of systemd's LoadCredential.
+    folder = env.get("CREDENTIALS_DIRECTORY", "")
+    files = sorted(Path(folder).iterdir()) if folder and Path(folder).is_dir() else ()
+    given = {file.name: _credential(file) for file in files}
     source = _find(path, {**given, **env}, cwd)
     env = {**(_saved_credentials(source) if source else {}), **given, **env}
     name = str(source) if source else "the environment"
@@ -152,13 +155,6 @@ def load_config(
         if source is not None and error.source == name:
             add_line(error, source)
         raise
-
-
-def _credentials(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the files of systemd's LoadCredential by name."""
-    folder = env.get("CREDENTIALS_DIRECTORY", "")
-    files = sorted(Path(folder).iterdir()) if folder and Path(folder).is_dir() else ()
-    return {path.name: _credential(path) for path in files}
 
 
 def credentials_folder(source: Path) -> Path:
@@ -205,7 +201,11 @@ def build_config(
     except ValidationError as error:
         raise explain(error, name, entries, origins) from None
     remarks = tuple(entry.remark for entry in entries if entry.remark)
-    return checked.with_origin(source=source, mcp_enabled=mcp_enabled, unset=_unset(raw, env, name), remarks=remarks)
+    as_written = {top: raw[top] for top in ("servers", "mcpServers") if top in raw}
+    servers = [entry.table for entry in entries_of(as_written, env, name)]
+    missing = {str(server.get("name")): tuple(unset_variables(server, env)) for server in servers}
+    unset = {server: variables for server, variables in missing.items() if variables}
+    return checked.with_origin(source=source, mcp_enabled=mcp_enabled, unset=unset, remarks=remarks)
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -322,27 +322,16 @@ def _expand_server(item: Any, env: Mapping[str, str], source: str, key: str) -> 
     return unknown | (fields if unset_variables(fields, env) else expand(fields, env, source=source, key=key))
 
 
-def _unset(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> dict[str, tuple[str, ...]]:
-    """Return the unset variables of servers by server name."""
-    as_written = {top: raw[top] for top in ("servers", "mcpServers") if top in raw}
-    entries = [(entry.table.get("name"), entry.table) for entry in entries_of(as_written, env, source)]
-    missing = {str(name): tuple(unset_variables(table, env)) for name, table in entries}
-    return {name: variables for name, variables in missing.items() if variables}
-
-
 def _settle(section: Any, key: str, folder: Path) -> None:
     value = section.get(key) if is_table(section) else None
     if is_list(value):
         section[key] = [str(folder / Path(item).expanduser()) if isinstance(item, str) else item for item in value]
-    elif isinstance(value, str) and _is_path(key, value):
-        section[key] = str(folder / Path(value).expanduser())
-
-
-def _is_path(key: str, value: str) -> bool:
-    """Return False for the words, addresses and inline specifications that a key for a path also takes."""
-    is_word = not value or (key == "library" and value in {"auto", "emulator"})
-    is_inline = key == "openapi_spec" and (value.lstrip().startswith("{") or "\n" in value)
-    return not is_word and not is_inline and "://" not in value
+    elif isinstance(value, str):
+        # A key for a path also takes words, addresses and inline specifications.
+        is_word = not value or (key == "library" and value in {"auto", "emulator"})
+        is_inline = key == "openapi_spec" and (value.lstrip().startswith("{") or "\n" in value)
+        if not is_word and not is_inline and "://" not in value:
+            section[key] = str(folder / Path(value).expanduser())
 
 
 def configuration_schema() -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -219,19 +219,13 @@ class ServiceSection(Section):
 
     def is_trusted_proxy(self, address: str) -> bool:
         """Return True if an address is one of ``trusted_proxies``."""
-        client = _address(address)
+        try:
+            client = ip_address(address)
+        except ValueError:
+            return False
         # IPv4 addresses on an IPv6 socket.
         client = getattr(client, "ipv4_mapped", None) or client
-        return client is not None and any(
-            client in ip_network(network, strict=False) for network in self.trusted_proxies
-        )
-
-
-def _address(text: str) -> IPv4Address | IPv6Address | None:
-    try:
-        return ip_address(text)
-    except ValueError:
-        return None
+        return any(client in ip_network(network, strict=False) for network in self.trusted_proxies)
 
 
 def web_address(host: str, port: int) -> str:

@@ -56,13 +56,25 @@ def explain(
     """
     # An unknown key is usually the reason why another one is missing.
     details = min(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
-    location = [part for index, part in enumerate(details["loc"]) if not _is_tag(details["loc"], index)]
+    location: list[int | str] = []
+    for index, part in enumerate(details["loc"]):
+        # pydantic's name of a union member is not in the file.
+        is_type = str(part).startswith(("tuple[", "bool", "function-", "dict[", "lax-or-strict"))
+        if not is_type and not (details["loc"][0] == "servers" and index == 2):
+            location.append(part)
     context = details.get("ctx", {})
     if details["type"] == "combination":
         location += [str(context["key"])] if context["key"] else []
         problem, allowed = str(context["found"]), str(context["allowed"])
     elif details["type"] == "extra_forbidden":
-        problem, allowed = "an unknown key", _known_keys(location, entries, root)
+        key = str(location[-1])
+        if location[0] == "servers" and len(location) == 3:
+            allowed = _known_server_keys(key, entries[cast("int", location[1])])
+        else:
+            names = _fields_at(location[:-1], root)
+            names += ["mcpServers"] if location[:-1] == [] and root is Sections else []
+            allowed = f"known here are {', '.join(names)}{did_you_mean(key, names)}"
+        problem = "an unknown key"
     elif details["type"] == "missing":
         problem, allowed = "nothing", "it is required"
     else:
@@ -85,12 +97,6 @@ def describe(value: Any, key: str = "") -> str:
     return kind
 
 
-def _is_tag(location: tuple[int | str, ...], index: int) -> bool:
-    """Return True if a part of a location is pydantic's name of a union member, which is not in the file."""
-    in_servers = location[0] == "servers" and index == 2
-    return in_servers or str(location[index]).startswith(("tuple[", "bool", "function-", "dict[", "lax-or-strict"))
-
-
 def allowed_for(details: ErrorDetails) -> str:
     """Return the allowed values for a failed check."""
     context = details.get("ctx", {})
@@ -101,14 +107,6 @@ def allowed_for(details: ErrorDetails) -> str:
         names = options.replace("'", "").replace(" or ", ", ").split(", ")
         return f"allowed are {options}{did_you_mean(str(details['input']), names)}"
     return _ALLOWED.get(details["type"], details["msg"]).format(**context)
-
-
-def _known_keys(location: Sequence[int | str], entries: Sequence[Entry], root: type[BaseModel]) -> str:
-    key = str(location[-1])
-    if location[0] == "servers" and len(location) == 3:
-        return _known_server_keys(key, entries[cast("int", location[1])])
-    names = _fields_at(location[:-1], root) + (["mcpServers"] if location[:-1] == [] and root is Sections else [])
-    return f"known here are {', '.join(names)}{did_you_mean(key, names)}"
 
 
 def _known_server_keys(key: str, entry: Entry) -> str:
