@@ -125,22 +125,18 @@ def _value(node: ast.expr, depth: int) -> Any:
     if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
         return _UNARY[type(node.op)](_value(node.operand, depth + 1))
     if isinstance(node, ast.BinOp):
-        return _combine(node, _value(node.left, depth + 1), _value(node.right, depth + 1))
+        left, right = _value(node.left, depth + 1), _value(node.right, depth + 1)
+        if isinstance(node.op, ast.Pow):
+            return _power(left, right)
+        if type(node.op) not in _BINARY:
+            raise LocalToolError("This operator is not supported; use + - * / // % and **.")
+        return _check_size(_BINARY[type(node.op)](left, right))
     if isinstance(node, ast.Name) and node.id.lower() in _CONSTANTS:
         return _CONSTANTS[node.id.lower()]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
         return _function_value(node.func.id, [_value(argument, depth + 1) for argument in node.args])
-    raise LocalToolError(
-        f"{_what(node)} cannot be calculated; use numbers, + - * / ** ( ) and {', '.join(_FUNCTIONS)}."
-    )
-
-
-def _combine(node: ast.BinOp, left: Any, right: Any) -> Any:
-    if isinstance(node.op, ast.Pow):
-        return _power(left, right)
-    if type(node.op) not in _BINARY:
-        raise LocalToolError("This operator is not supported; use + - * / // % and **.")
-    return _check_size(_BINARY[type(node.op)](left, right))
+    what = f"The name '{node.id}'" if isinstance(node, ast.Name) else f"'{ast.unparse(node)[:60]}'"
+    raise LocalToolError(f"{what} cannot be calculated; use numbers, + - * / ** ( ) and {', '.join(_FUNCTIONS)}.")
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -184,9 +180,3 @@ def _format(value: Any) -> str:
             return str(int(value))
         return format(value, _DIGITS)
     return str(value)
-
-
-def _what(node: ast.expr) -> str:
-    if isinstance(node, ast.Name):
-        return f"The name '{node.id}'"
-    return f"'{ast.unparse(node)[:60]}'"

@@ -12,6 +12,7 @@ import re
 import unicodedata
 import zoneinfo
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from functools import cache
@@ -45,7 +46,9 @@ def clock_of(now: Now = _system_now) -> Callable[..., str]:
     # The parameter names are part of the tool's interface; no module of these names is needed here.
     def clock(timezone: str = "", time: str = "", from_timezone: str = "") -> str:  # noqa: A002, RUF100
         here = now()
-        moment = here if _is_present(time) else _moment(time, _zone(from_timezone, here), here)
+        spelled = unicodedata.normalize("NFKC", time).strip().lower()
+        is_present = not spelled or spelled in _PRESENT
+        moment = here if is_present else _moment(time, _zone(from_timezone, here), here)
         return _describe_moment(moment.astimezone(_zone(timezone, here)), timezone)
 
     return clock
@@ -246,31 +249,17 @@ def _zone(name: str, here: datetime) -> tzinfo:
         minutes_east = (int(hours) * 60 + int(minutes or 0)) * (-1 if sign == "-" else 1)
         if abs(minutes_east) < 24 * 60:
             return timezone(timedelta(minutes=minutes_east))
-    for key in (_zones_by_city().get(text.lower().removesuffix("時間")), text, _zone_of_city(text)):
-        if key and (zone := _load_zone(key)) is not None:
-            return zone
+    spelled, keys = text.lower().replace(" ", "_"), sorted(zoneinfo.available_timezones())
+    of_city = next((key for key in keys if spelled in (key.lower(), key.lower().rpartition("/")[2])), None)
+    for key in filter(None, (_zones_by_city().get(text.lower().removesuffix("時間")), text, of_city)):
+        with suppress(zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+            return zoneinfo.ZoneInfo(key)
+        if key == "Asia/Tokyo":
+            # Works without a time zone database: Japan has had no daylight saving time since 1951.
+            return timezone(timedelta(hours=9), "JST")
     raise LocalToolError(
         f"The time zone '{name[:40]}' is not known; write the IANA name of the zone, a city, or the offset from UTC."
     )
-
-
-def _load_zone(key: str) -> tzinfo | None:
-    try:
-        return zoneinfo.ZoneInfo(key)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        # Works without a time zone database: Japan has had no daylight saving time since 1951.
-        return timezone(timedelta(hours=9), "JST") if key == "Asia/Tokyo" else None
-
-
-def _zone_of_city(city: str) -> str | None:
-    spelled = city.lower().replace(" ", "_")
-    keys = sorted(zoneinfo.available_timezones())
-    return next((key for key in keys if spelled in (key.lower(), key.lower().rpartition("/")[2])), None)
-
-
-def _is_present(text: str) -> bool:
-    spelled = unicodedata.normalize("NFKC", text).strip().lower()
-    return not spelled or spelled in _PRESENT
 
 
 def _moment(text: str, zone: tzinfo, here: datetime) -> datetime:

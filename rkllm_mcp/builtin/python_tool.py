@@ -61,18 +61,14 @@ def python_tool(function: Callable[..., Any]) -> PythonTool:
     except (PydanticUserError, NameError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")
         raise UsageError(f"{name} cannot be a tool: {reason}; change the annotation") from None
-    texts = _argument_texts(documentation)
+    google = _GOOGLE_ARGUMENTS.search(documentation)
+    entries = _GOOGLE_ARGUMENT.findall(inspect.cleandoc(f"\n{google[1]}")) if google else []
+    entries += _SPHINX_ARGUMENT.findall(documentation)
+    texts = {argument: " ".join(text.split()) for argument, text in entries}
     for argument, value in schema.get("properties", {}).items():
         if argument in texts:
             value.setdefault("description", texts[argument])
     return PythonTool(name=name, description=description, input_schema=schema, function=checked)
-
-
-def _argument_texts(documentation: str) -> dict[str, str]:
-    """Return the descriptions of arguments in a docstring, by name."""
-    google = _GOOGLE_ARGUMENTS.search(documentation)
-    entries = _GOOGLE_ARGUMENT.findall(inspect.cleandoc(f"\n{google[1]}")) if google else []
-    return {name: " ".join(text.split()) for name, text in (*entries, *_SPHINX_ARGUMENT.findall(documentation))}
 
 
 def _without_titles(value: Any) -> Any:

@@ -36,15 +36,6 @@ from rkllm_mcp.protocols import CallContext
 DeviceReader: TypeAlias = Callable[[], Sequence[tuple[str, str]]]
 
 
-def _device_of(read_device: DeviceReader | None) -> Function:
-    return lambda: _told(read_device, "")
-
-
-def _device_of_question(read_device: DeviceReader | None) -> Callable[[str], str]:
-    """Return the function that tells the readings in the language of a question."""
-    return lambda question: _told(read_device, question)
-
-
 def _told(read_device: DeviceReader | None, question: str) -> str:
     readings: Sequence[tuple[str, str]] = read_device() if read_device else ()
     if not readings:
@@ -62,7 +53,7 @@ MAKERS: Mapping[str, Callable[[DeviceReader | None], Function]] = {
     "clock": lambda _: clock_of(),
     "calculator": lambda _: calculate,
     "convert_units": lambda _: convert_units,
-    "device_status": _device_of,
+    "device_status": lambda read_device: lambda: _told(read_device, ""),
 }
 
 
@@ -71,7 +62,7 @@ _OF_QUESTION: Mapping[str, Callable[[DeviceReader | None], Callable[[str], str]]
     "clock": lambda _: clock_of_question(),
     "calculator": lambda _: calculate_question,
     "convert_units": lambda _: convert_question,
-    "device_status": _device_of_question,
+    "device_status": lambda read_device: partial(_told, read_device),
 }
 
 

@@ -6,8 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
@@ -227,7 +226,11 @@ class Approvals:
         self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext
     ) -> ApprovalVerdict:
         language = context.language or self.language
-        async with self._turn(context.conversation_id):
+        # Questions of one conversation wait for each other; calls without a conversation do not.
+        conversation = context.conversation_id
+        turn = (self._turns.get(conversation) if conversation else None) or asyncio.Lock()
+        self._turns[conversation] = turn
+        async with turn:
             # The decision about a call that was ahead in the queue may apply to this one.
             outcome = await self._rule_without_asking(spec, tool, call, context)
             if isinstance(outcome, ApprovalVerdict):
@@ -298,14 +301,6 @@ class Approvals:
             self.grants.keep(server, tool, StoredApproval("always" if decision == "always" else "never", fingerprint))
         elif decision == "conversation":
             self.conversations.keep(*key)
-
-    @asynccontextmanager
-    async def _turn(self, conversation: str) -> AsyncGenerator[None, None]:
-        """Serialise the questions of one conversation; calls without a conversation do not wait for each other."""
-        lock = (self._turns.get(conversation) if conversation else None) or asyncio.Lock()
-        self._turns[conversation] = lock
-        async with lock:
-            yield
 
 
 def sampling_question(request: SamplingRequest, language: Language) -> Approval:

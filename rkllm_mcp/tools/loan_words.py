@@ -127,11 +127,11 @@ class LoanWords:
         """Return the word with the same consonants whose vowels are the most similar, with the similarity."""
         bones = _bones(sound)
         candidates = words.get(bones, {}) if len(bones) > 1 else {}
-        # Of words that sound alike, the one that tools use more.
-        rated = [(_likeness(sound, heard), self._counts[word], word) for word, heard in candidates.items()]
+        forms = (sound, _ADDED.sub("", sound))
+        rated: list[tuple[float, int, str]] = []
+        for word, heard in candidates.items():
+            likeness = max(SequenceMatcher(None, form, heard).ratio() for form in forms)
+            # Of words that sound alike, the one that tools use more.
+            rated.append((likeness, self._counts[word], word))
         similarity, _, word = max(rated, default=(0.0, 0, ""))
         return (word, similarity) if similarity >= (_SIMILAR if len(bones) > 2 else _SIMILAR_SHORT) else ("", 0.0)
-
-
-def _likeness(sound: str, other: str) -> float:
-    return max(SequenceMatcher(None, form, other).ratio() for form in (sound, _ADDED.sub("", sound)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
 
 from rkllm_base.ranges import KATAKANA
 from rkllm_mcp.builtin.clock import places
@@ -34,12 +33,10 @@ def have_common_words(text: str, values: str) -> bool:
     if any(times.intersection(meanings) for _, meanings in own_glossary().entries_in(japanese)):
         return True
     spaced = f" {' '.join(words)} "
-    return any(f" {name} " in spaced for name in _latin_names(japanese))
-
-
-def _latin_names(japanese: str) -> Iterator[str]:
-    """Yield the Latin names of the places in a Japanese text."""
     for zone, names in places():
         if any(name in japanese for name in names if not name.isascii()):
-            yield zone.rpartition("/")[2].replace("_", " ").lower()
-            yield from (name for name in names if name.isascii())
+            latin_names = [name for name in names if name.isascii()]
+            latin_names.append(zone.rpartition("/")[2].replace("_", " ").lower())
+            if any(f" {name} " in spaced for name in latin_names):
+                return True
+    return False

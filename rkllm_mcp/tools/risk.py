@@ -113,7 +113,9 @@ def _reads_by_name(name: str) -> bool:
 def risk_of_name(name: str) -> Risk | None:
     """Return the highest risk that a tool name indicates."""
     risks = {_risk_of_words(part.split()) for part in _JOINT.split(" ".join(_words(name)))}
-    risks.add(_risk_of_japanese(name))
+    if not name.endswith(_JAPANESE_READING):
+        # Japanese names have no word boundaries.
+        risks.update(risk for risk in _ORDER if any(word in name for word in _BY_RISK[risk][1]))
     return _worst(risks)
 
 
@@ -128,29 +130,16 @@ def _worst(risks: Set[object]) -> Risk | None:
 def _risk_of_words(words: list[str]) -> Risk | None:
     if len(words) == 1 and words[0] in _HARMLESS_ALONE:
         return None
-    risks = {_WORDS.get(word) for word in _without_nouns(words)}
+    risks: set[Risk | None] = set()
+    for preceding, word, following in zip(["", *words], words, [*words[1:], ""], strict=False):
+        # "run_search" only reads; "run_query" may execute any statement.
+        only_reads = word == "run" and following in _READING - {"query"}
+        is_noun = word in _NOUNS and (following in _BEHIND_A_NOUN or preceding in _BEFORE_A_NOUN)
+        if not only_reads and not is_noun:
+            risks.add(_WORDS.get(word))
     if words and words[0] in _READING:
         risks &= {"delete"}
     return _worst(risks)
-
-
-def _without_nouns(words: list[str]) -> list[str]:
-    """Drop words that are used as nouns."""
-    triples = zip(["", *words], words, [*words[1:], ""], strict=False)
-    return [word for preceding, word, following in triples if not _is_noun(preceding, word, following)]
-
-
-def _is_noun(preceding: str, word: str, following: str) -> bool:
-    # "run_search" only reads; "run_query" may execute any statement.
-    only_reads = word == "run" and following in _READING - {"query"}
-    return only_reads or (word in _NOUNS and (following in _BEHIND_A_NOUN or preceding in _BEFORE_A_NOUN))
-
-
-def _risk_of_japanese(name: str) -> Risk | None:
-    if name.endswith(_JAPANESE_READING):
-        return None
-    # Japanese names have no word boundaries.
-    return _worst({risk for risk in _ORDER if any(word in name for word in _BY_RISK[risk][1])})
 
 
 def _risk_of_statements(arguments: Mapping[str, Any]) -> Risk | None:

@@ -50,7 +50,13 @@ class Ranking:
     """Index of documents, each given as its fields."""
 
     def __init__(self, documents: Sequence[Sequence[RankedField]]) -> None:
-        counted = [_weighted_counts(fields) for fields in documents]
+        counted: list[dict[str, float]] = []
+        for fields in documents:
+            weighted: dict[str, float] = {}
+            for field in fields:
+                for term in field.terms:
+                    weighted[term] = weighted.get(term, 0.0) + field.weight
+            counted.append(weighted)
         lengths = [sum(counts.values()) for counts in counted]
         average = sum(lengths) / len(lengths) if lengths else 1.0
         self._total = len(counted)
@@ -59,7 +65,8 @@ class Ranking:
         for number, (counts, length) in enumerate(zip(counted, lengths, strict=True)):
             norm = 1 - _LENGTH + _LENGTH * length / (average or 1.0)
             for term, count in counts.items():
-                self._postings.setdefault(term, []).append((number, _saturate(count / norm)))
+                normal = count / norm
+                self._postings.setdefault(term, []).append((number, normal * (_K1 + 1) / (normal + _K1)))
         self._rarities = {term: self._rarity_of(term, len(postings)) for term, postings in self._postings.items()}
 
     def scores(self, request: Wanted) -> list[float]:
@@ -90,18 +97,6 @@ class Ranking:
     def _rarity_of(self, term: str, having: int) -> float:
         rarity = math.log(1 + (self._total - having + 0.5) / (having + 0.5))
         return rarity * _SIMILARITY_WEIGHT if term.startswith("@") else rarity
-
-
-def _weighted_counts(fields: Sequence[RankedField]) -> Mapping[str, float]:
-    counts: dict[str, float] = {}
-    for field in fields:
-        for term in field.terms:
-            counts[term] = counts.get(term, 0.0) + field.weight
-    return counts
-
-
-def _saturate(count: float) -> float:
-    return count * (_K1 + 1) / (count + _K1)
 
 
 _DESCRIPTION_CHARS = 400  # descriptions start with the purpose of the tool; rules of use follow
@@ -228,6 +223,9 @@ def _only_reads(tool: ToolSpec) -> bool:
 def _fields(tool: ToolSpec, glossary: Glossary) -> list[RankedField]:
     name = terms_of(tool.original_name, glossary)
     parameter_names = [stem(word) for key in tool.input_schema.get("properties") or () for word in words_of(key)]
+    parameter_texts: list[str] = []
+    for key, schema in as_mapping(tool.input_schema.get("properties")).items():
+        parameter_texts += key, str(as_mapping(schema).get("description", ""))
     return [
         # Names describe a tool best. Repeated words count once: read_file and read_text_file match "file" equally.
         RankedField(tuple(dict.fromkeys(name)), weight=3.0),
@@ -237,7 +235,7 @@ def _fields(tool: ToolSpec, glossary: Glossary) -> list[RankedField]:
         RankedField(terms_of(tool.summary[:_DESCRIPTION_CHARS], glossary), weight=1.0),
         RankedField(tuple(dict.fromkeys(terms_of(tool.keywords, glossary))), weight=0.4),
         RankedField(parameter_names, weight=0.5),
-        RankedField(terms_of(" ".join(_parameter_texts(tool)), glossary), weight=0.2),
+        RankedField(terms_of(" ".join(parameter_texts), glossary), weight=0.2),
     ]
 
 
@@ -369,7 +367,11 @@ class ToolSearch:
             (request_vector,) = await self._embedder.embed([request])
         except RkllmMcpError:
             return nothing
-        return [_MEANING_WEIGHT * max(0.0, _dot(request_vector, self._vectors[text])) for text in texts]
+        scores: list[float] = []
+        for text in texts:
+            similarity = sum(x * y for x, y in zip(request_vector, self._vectors[text], strict=True))
+            scores.append(_MEANING_WEIGHT * max(0.0, similarity))
+        return scores
 
 
 def _best_first(tools: Sequence[ToolSpec], scores: Sequence[float]) -> list[tuple[ToolSpec, float]]:
@@ -388,14 +390,3 @@ def _relevant_part(request: str) -> str:
     if len(request) <= 2 * _REQUEST_CHARS:
         return request
     return f"{request[:_REQUEST_CHARS]}\n{request[-_REQUEST_CHARS:]}"
-
-
-def _parameter_texts(tool: ToolSpec) -> Iterable[str]:
-    """Yield the names and descriptions of a tool's parameters."""
-    for name, schema in as_mapping(tool.input_schema.get("properties")).items():
-        yield name
-        yield str(as_mapping(schema).get("description", ""))
-
-
-def _dot(first: Sequence[float], second: Sequence[float]) -> float:
-    return sum(x * y for x, y in zip(first, second, strict=True))

@@ -182,7 +182,11 @@ def wanted_terms(request: str, glossary: Glossary) -> dict[str, list[tuple[str, 
     The words of a phrase count only together: "logged in" does not look for a log. Bigrams of hiragana are dropped
     unless the request has no other terms.
     """
-    plain = fold(_with_formats_named(request))
+    # Words for their type replace URLs, file names and telephone numbers.
+    request = _TO_THE_SPEAKER.sub(r"\1", request)
+    for shape, replacement in _SHAPES:
+        request = shape.sub(f" {replacement} ", request)
+    plain = fold(request)
     words = _LATIN.findall(plain)
     stems = [stem(word) for word in words]
     terms: dict[str, list[tuple[str, float]]] = {}
@@ -213,11 +217,3 @@ def _japanese_terms(plain: str) -> list[str]:
 def words_of(text: str) -> list[str]:
     """Return the Latin words that are not stop words, and the runs of katakana, in order."""
     return [word for word in _WORDS.findall(fold(text)) if word not in _STOP]
-
-
-def _with_formats_named(request: str) -> str:
-    """Replace URLs, file names and telephone numbers in ``request`` by words for their type."""
-    request = _TO_THE_SPEAKER.sub(r"\1", request)
-    for shape, words in _SHAPES:
-        request = shape.sub(f" {words} ", request)
-    return request

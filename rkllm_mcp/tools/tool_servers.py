@@ -97,13 +97,11 @@ class LocalToolServer(ToolServer[ServerConfig, ToolImplementation]):
         self._opened = None
         if not self._stopping:
             self._backoff.on_end()
-            self._become("failed", _reason(error, self.spec.connect_timeout_s))
-
-
-def _reason(error: Exception | None, limit_s: float) -> str:
-    if error is None:
-        return f"it was not loaded within {limit_s:g} s; raise connect_timeout_s if it only needs longer"
-    return str(error) or type(error).__name__
+            limit_s = self.spec.connect_timeout_s
+            reason = f"it was not loaded within {limit_s:g} s; raise connect_timeout_s if it only needs longer"
+            if error is not None:
+                reason = str(error) or type(error).__name__
+            self._become("failed", reason)
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ import anyio
 
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.header_templates import claimed_by
-from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, RemoteServer, ServerConfig, matches_any
+from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, RemoteServer, matches_any
 from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec, long_name, safe_name, shown_names
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
@@ -271,10 +271,11 @@ class Toolbox:
         return {tool.name: of_server[tool.wire_name] for tool, of_server in tools if tool.wire_name in of_server}
 
     def _tokens_of_others(self, server: str) -> frozenset[str]:
-        claimed = {
-            name: claimed_by(name, _headers_of(server_connection.spec))
-            for name, server_connection in self._connections.items()
-        }
+        claimed: dict[str, frozenset[str]] = {}
+        for name, connection in self._connections.items():
+            spec = connection.spec
+            headers = spec.headers_template if isinstance(spec, RemoteServer | OpenAPIServer) else {}
+            claimed[name] = claimed_by(name, headers)
         own_tokens = claimed.pop(server)
         return frozenset[str]().union(*claimed.values()) - own_tokens
 
@@ -344,10 +345,6 @@ class Toolbox:
         lines = connection.notes.shown()[-_SHOWN_LINES:]
         output = "".join(f"\n    {line}" for line in lines)
         self._on_status(f"{translate(key, language, server=name, reason=connection.explanation())}{output}")
-
-
-def _headers_of(spec: ServerConfig) -> Mapping[str, str]:
-    return spec.headers_template if isinstance(spec, RemoteServer | OpenAPIServer) else {}
 
 
 async def _start(source: AnyToolServer) -> None:
