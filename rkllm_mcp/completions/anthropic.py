@@ -337,18 +337,14 @@ def _add_messages(
         if isinstance(blocks, str):
             blocks = [MessagesBlock(type="text", text=blocks)]
         if message.role == "assistant":
-            _add_answer(history, blocks)
+            uses = [block for block in blocks if block.type == "tool_use"]
+            calls = (HistoryCall(block.id, block.name, block.input) for block in uses if block.name)
+            texts = (content_text(block.model_dump()) for block in blocks if block.type != "tool_use")
+            history.add_answer("".join(texts), calls)
         else:
             _add_message(
                 history, message.role, blocks, f"messages[{index - kept_messages}]", is_question=index == question
             )
-
-
-def _add_answer(history: MessageHistory, blocks: Sequence[MessagesBlock]) -> None:
-    uses = [block for block in blocks if block.type == "tool_use"]
-    calls = (HistoryCall(block.id, block.name, block.input) for block in uses if block.name)
-    texts = (content_text(block.model_dump()) for block in blocks if block.type != "tool_use")
-    history.add_answer("".join(texts), calls)
 
 
 def _add_message(
@@ -418,7 +414,15 @@ class MessagesShape(ReplyShape):
 
     def whole(self) -> Json:
         """Return the message."""
-        return self._message([_block(part) for part in self._reply.parts], *self._stop())
+        blocks: list[Json] = []
+        for part in self._reply.parts:
+            block, field, _ = _BLOCKS[part.kind]
+            if part.call is None:
+                blocks.append({**block, field: part.text})
+            else:
+                call, arguments = part.call, json.loads(part.text)
+                blocks.append({**block, "id": call.id, "name": call.name, "input": arguments})
+        return self._message(blocks, *self._stop())
 
     def _message(self, content: list[Json], reason: StopReason | None, sequence: str | None) -> Json:
         return {
@@ -451,10 +455,3 @@ class MessagesShape(ReplyShape):
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": cached_tokens,
         }
-
-
-def _block(part: Part) -> Json:
-    block, field, _ = _BLOCKS[part.kind]
-    if part.call is None:
-        return {**block, field: part.text}
-    return {**block, "id": part.call.id, "name": part.call.name, "input": json.loads(part.text)}

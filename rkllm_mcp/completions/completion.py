@@ -131,19 +131,16 @@ class _CacheStep(Step):
             ):
                 self._is_cached = True
                 answer = Message("assistant", "".join(self._text), calls=tuple(self._calls))
-                self._cache.keep(self._branch, answer, asked_at=self._question_end())
+                # A first reply may insert a system text before the question.
+                messages, role = self._branch.conversation.messages, self._request.messages[-1].role
+                positions = (index for index in range(self._start, len(messages)) if messages[index].role == role)
+                self._cache.keep(self._branch, answer, asked_at=next(positions, self._start) + 1)
         return batch
 
     def close(self) -> None:
         """Discard the conversation of an incomplete answer."""
         if not self._is_cached:
             self._cache.drop(self._branch)
-
-    def _question_end(self) -> int:
-        """Return the number of messages up to the question; a first reply may insert a system text before it."""
-        messages, role = self._branch.conversation.messages, self._request.messages[-1].role
-        positions = (index for index in range(self._start, len(messages)) if messages[index].role == role)
-        return next(positions, self._start) + 1
 
 
 class _FormatStep(Step):

@@ -107,7 +107,9 @@ class ConversationCache:
         for thread in tuple(self._threads):
             if thread.owner == branch.owner and thread.said == branch.said[: len(thread.said)]:
                 self._remove(thread)
-        branch.characters = sum(map(_length, branch.said))
+        branch.characters = 0
+        for _, text, inner in branch.said:
+            branch.characters += len(text) + sum(len(part) for parts in inner for part in parts)
         self._threads.append(branch)
         while len(self._threads) > self._most_threads:
             self._drop_one([1] * len(self._threads))
@@ -161,11 +163,6 @@ class ConversationCache:
     def _remove(self, thread: CachedConversation) -> None:
         self._threads.remove(thread)
         thread.owner.model.forget(thread.conversation.id)
-
-
-def _length(comparable: _Said) -> int:
-    _, text, inner = comparable
-    return len(text) + sum(len(part) for parts in inner for part in parts)
 
 
 def _comparable(message: Message) -> _Said:

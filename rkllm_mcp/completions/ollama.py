@@ -157,9 +157,14 @@ def ollama_request(body: OllamaChat | OllamaGenerate, context: RequestContext) -
     messages = body.messages if isinstance(body, OllamaChat) else body.as_messages()
     for index, message in enumerate(messages):
         calls = (HistoryCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ())
+        content: str | list[Json] = message.content or ""
+        if message.images:
+            # They are bare base64, and come before the text.
+            images: list[Json] = [{"type": "image", "data": image} for image in message.images]
+            content = [*images, {"type": "text", "text": content}]
         history.add(
             message.role,
-            _with_images(message.content or "", message.images),
+            content,
             f"messages[{index}]",
             name=message.tool_name if message.role == "tool" else None,
             calls=calls,
@@ -170,13 +175,6 @@ def ollama_request(body: OllamaChat | OllamaGenerate, context: RequestContext) -
     host_tools = context.runs_host_tools(tools, chat and chat.mcp)
     options = replace(_options(body), continues=history.ends_with_answer)
     return ChatRequest(history.messages(), tools, options, form, host_tools, tokens=(chat and chat.tokens) or {})
-
-
-def _with_images(text: str, images: Sequence[str] | None) -> str | list[Json]:
-    """Return a text, as a block after its images if it has any, which are bare base64."""
-    if not images:
-        return text
-    return [*({"type": "image", "data": image} for image in images), {"type": "text", "text": text}]
 
 
 def _options(body: OllamaRequest) -> ModelOptions:

@@ -330,7 +330,10 @@ def _split_tools(
     hosted: list[tuple[str, str]] = []
     for where, tool, name in _named_tools(tools):
         if tool.type == "mcp":
-            servers[_server(tool, where)] = _allowed_names(tool.allowed_tools)
+            allowed = tool.allowed_tools
+            if isinstance(allowed, Mapping):
+                allowed = allowed.get("tool_names")
+            servers[_server(tool, where)] = None if allowed is None else [str(entry) for entry in allowed]
             continue
         if tool.type not in ("function", "custom"):
             hosted.append((tool.type, f"{where}.type"))
@@ -367,12 +370,6 @@ def _server(tool: ResponsesTool, where: str) -> str:
     if not tool.server_label:
         raise RequestRefusedError("a server has a name; send server_label", f"{where}.server_label")
     return tool.server_label
-
-
-def _allowed_names(tools: Sequence[str] | Mapping[str, Any] | None) -> Sequence[str] | None:
-    if isinstance(tools, Mapping):
-        tools = tools.get("tool_names")
-    return None if tools is None else [str(tool) for tool in tools]
 
 
 def _choice(
@@ -615,6 +612,13 @@ def _echo(body: ResponsesBody) -> Json:
     form = body.text.format if body.text and body.text.format else TextFormat(type="text")
     choice, sampling = body.tool_choice, overrides_of(body, _APIS)
     chosen = choice.model_dump(exclude_none=True) if isinstance(choice, ResponsesChoice) else choice or "auto"
+    tools: list[Json] = []
+    for tool in body.all_tools:
+        if tool.type == "function":
+            fields = tool.model_dump(include={"type", "name", "description", "parameters"})
+            tools.append({**fields, "strict": False})
+        else:
+            tools.append(tool.model_dump(exclude_none=True))
     return {
         "background": False,
         "instructions": body.instructions,
@@ -627,16 +631,8 @@ def _echo(body: ResponsesBody) -> Json:
         "temperature": 1.0 if sampling.temperature is None else sampling.temperature,
         "text": {"format": form.model_dump(by_alias=True, exclude_none=True)},
         "tool_choice": chosen,
-        "tools": list(_echo_tools(body.all_tools)),
+        "tools": tools,
         "top_p": 1.0 if sampling.top_p is None else sampling.top_p,
         "truncation": "disabled",
         "user": None,
     }
-
-
-def _echo_tools(tools: Sequence[ResponsesTool]) -> Iterator[Json]:
-    for tool in tools:
-        if tool.type == "function":
-            yield {**tool.model_dump(include={"type", "name", "description", "parameters"}), "strict": False}
-        else:
-            yield tool.model_dump(exclude_none=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
@@ -66,7 +67,12 @@ def as_json(conversations: Sequence[StoredConversation]) -> str:
 
 def _object(stored: StoredConversation) -> dict[str, Any]:
     names = ("role", "text", "thinking", "context", "ending")
-    turns = ({**{name: getattr(turn, name) for name in names}, **_pictures(turn)} for turn in stored.turns)
+    messages: list[dict[str, Any]] = []
+    for turn in stored.turns:
+        fields = {name: getattr(turn, name) for name in names}
+        if pictures := [base64.b64encode(picture.data).decode() for picture in turn.pictures if picture.data]:
+            fields["pictures"] = pictures
+        messages.append({**fields, "created": stamp(turn.at)})
     return {
         "format": FORMAT,
         "id": stored.id,
@@ -75,13 +81,8 @@ def _object(stored: StoredConversation) -> dict[str, Any]:
         "updated": stamp(stored.updated),
         "system": stored.system,
         "calls_made": stored.calls_made,
-        "messages": [{**fields, "created": stamp(turn.at)} for fields, turn in zip(turns, stored.turns, strict=True)],
+        "messages": messages,
     }
-
-
-def _pictures(turn: StoredTurn) -> dict[str, Any]:
-    data = [base64.b64encode(picture.data).decode() for picture in turn.pictures if picture.data]
-    return {"pictures": data} if data else {}
 
 
 _LAZY = ConfigDict(defer_build=True)
@@ -140,8 +141,9 @@ def from_json(text: str | bytes) -> list[StoredConversation]:
     try:
         read = _ADAPTER.validate_json(text)
     except ValidationError as error:
-        if (imported := _foreign(text)) is not None:
-            return imported
+        with suppress(ValueError, RecursionError):
+            if (imported := foreign_conversations(json.loads(text))) is not None:
+                return imported
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"] if part not in {"data", "one", "several"}) or "the whole"
         remedy = "'rkllm-mcp conversations export ID --format json' writes one"
@@ -149,13 +151,6 @@ def from_json(text: str | bytes) -> list[StoredConversation]:
     if isinstance(read, _ImportedData):
         read = read.conversations
     return [_to_stored(conversation) for conversation in (read if isinstance(read, list) else [read])]
-
-
-def _foreign(text: str | bytes) -> list[StoredConversation] | None:
-    try:
-        return foreign_conversations(json.loads(text))
-    except (ValueError, RecursionError):
-        return None
 
 
 def _to_stored(read: _Imported) -> StoredConversation:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import groupby
@@ -108,7 +108,10 @@ def _open_webui(entry: Mapping[str, Any], chat: Mapping[str, Any]) -> _Tree:
     for key, value in as_mapping(history.get("messages")).items():
         message = as_mapping(value)
         content = message.get("content")
-        text = _without_folded(content if isinstance(content, str) else _text_of_parts(content))
+        text = content if isinstance(content, str) else _text_of_parts(content)
+        # From a beginning without an end the whole rest would be read, from each of them.
+        folded, end, remainder = text.rpartition("</details>")
+        text = _FOLDED.sub("", folded + end) + remainder
         role = _ROLES.get(_text(message.get("role")))
         nodes[key] = _Node(_text(message.get("parentId")), role, text, _seconds(message.get("timestamp")))
     title = _text(entry.get("title")) or _text(chat.get("title"))
@@ -124,12 +127,6 @@ def _text_of_parts(parts: object) -> str:
         text = fields.get("text", fields.get("transcript", part))
         texts.append(_text(as_mapping(text).get("value", text)))
     return "\n".join(filter(None, texts))
-
-
-def _without_folded(text: str) -> str:
-    # From a beginning without an end the whole rest would be read, from each of them.
-    folded, end, remainder = text.rpartition("</details>")
-    return _FOLDED.sub("", folded + end) + remainder
 
 
 def _llama_cpp(entry: Mapping[str, Any]) -> _Tree:
@@ -200,15 +197,12 @@ def _to_stored(tree: _Tree) -> StoredConversation | None:
 def _branch(tree: _Tree) -> Sequence[_Node]:
     """Return the open branch from its root; of a tree that does not say which, the one of its last node."""
     key = tree.current if tree.current in tree.nodes else next(reversed(list(tree.nodes)), "")
-    return list(_upwards(tree.nodes, key))[::-1]
-
-
-def _upwards(nodes: Mapping[str, _Node], key: str) -> Iterator[_Node]:
-    visited: set[str] = set()
-    while key in nodes and key not in visited:
-        visited.add(key)
-        yield nodes[key]
-        key = nodes[key].parent
+    # Each node once, because a broken tree may have a circle.
+    upwards: dict[str, _Node] = {}
+    while key in tree.nodes and key not in upwards:
+        upwards[key] = tree.nodes[key]
+        key = upwards[key].parent
+    return list(upwards.values())[::-1]
 
 
 def _join_nodes(role: Literal["user", "assistant"], nodes: Sequence[_Node]) -> StoredTurn:

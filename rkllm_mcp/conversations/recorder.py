@@ -169,12 +169,10 @@ class AnswerRecord(Step):
             elif isinstance(event, Usage):
                 self._rounds.append(([], []))
             if not isinstance(event, _PASSING):
-                stored = self._stored_form(event_to_dict(event))
+                fields = event_to_dict(event)
+                stored = fields if self._recorder.conversations.keeps_results else without_result(fields)
                 self._events.append({**stored, "parts": [stored["text"]]} if "text" in stored else stored)
         return batch
-
-    def _stored_form(self, event: dict[str, Any]) -> dict[str, Any]:
-        return event if self._recorder.conversations.keeps_results else without_result(event)
 
     def _events_json(self) -> str:
         """Return the events as JSON; empty if they are too long, or nothing but the text."""
@@ -226,7 +224,10 @@ class AnswerRecord(Step):
         turns = turns_of(added, self._question, ending, asked_at=self._asked_at, ended_at=self._recorder.clock())
         read = (replace(turn, text=self._visible(turn.text)) if turn.role == "assistant" else turn for turn in turns)
         stored = read if self._recorder.conversations.keeps_results else map(without_results, read)
-        discreet = [_discreet(turn, self._secrets) for turn in stored]
+        discreet: list[StoredTurn] = []
+        for turn in stored:
+            texts = {name: redact(getattr(turn, name), self._secrets) for name in ("text", "thinking", "context")}
+            discreet.append(replace(turn, **texts) if self._secrets else turn)
         if discreet and discreet[-1].role == "assistant":
             discreet[-1] = replace(discreet[-1], events=self._events_json())
         return discreet
@@ -410,8 +411,3 @@ def _answer_turn(rounds: Sequence[Message], ending: Ending, at: float) -> Stored
     text = "\n\n".join(words for message in rounds if (words := message.text.strip()))
     thinking = "\n\n".join(thought for message in rounds if (thought := message.thinking.strip()))
     return StoredTurn("assistant", text, thinking, ending=ending, at=at)
-
-
-def _discreet(turn: StoredTurn, secrets: Sequence[str]) -> StoredTurn:
-    texts = {name: redact(getattr(turn, name), secrets) for name in ("text", "thinking", "context")}
-    return replace(turn, **texts) if secrets else turn

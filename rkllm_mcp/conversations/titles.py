@@ -17,9 +17,8 @@ from collections import OrderedDict
 from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.catalogue import translate
-from rkllm_mcp.events import Usage
 from rkllm_mcp.messages import Conversation
-from rkllm_mcp.protocols import AsideModel, Turn
+from rkllm_mcp.protocols import AsideModel
 from rkllm_mcp.store.conversations import Conversations, title_of
 from rkllm_mcp.text import collapse_whitespace, language_of_text
 
@@ -150,20 +149,18 @@ class Titles:
         if not summaries or summaries[0].id != conversation.id or summaries[0].title != first_words:
             return True
         request = translate("model.title", language_of_text(question))
-        turn = await model.aside(conversation, request, MOST_GENERATED, MOST_PREFILLED, self._add_usage)
-        if turn is None:
+        turn = await model.aside(
+            conversation,
+            request,
+            MOST_GENERATED,
+            MOST_PREFILLED,
+            lambda usage: self._usage.add(usage.prefilled_tokens + usage.generated_tokens),
+        )
+        if turn is None or turn.calls or turn.failures:
             return False
-        if title := _title_in(turn, question, conversation.messages[-1].text, request):
-            await self._conversations.rename(self._tenant, conversation.id, title, instead_of=first_words)
-        return bool(title)
-
-    def _add_usage(self, usage: Usage) -> None:
-        self._usage.add(usage.prefilled_tokens + usage.generated_tokens)
-
-
-def _title_in(turn: Turn, question: str, last_answer: str, request: str) -> str:
-    if turn.calls or turn.failures:
-        return ""
-    title = cleaned_title(turn.message.text, question, last_answer, is_cut=turn.is_cut)
-    # The smallest models repeat what they are asked.
-    return "" if title in request else title
+        title = cleaned_title(turn.message.text, question, conversation.messages[-1].text, is_cut=turn.is_cut)
+        # The smallest models repeat what they are asked.
+        if title in request:
+            return False
+        await self._conversations.rename(self._tenant, conversation.id, title, instead_of=first_words)
+        return True

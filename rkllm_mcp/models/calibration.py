@@ -8,7 +8,7 @@ continuation, in the format that rkllm-toolkit reads (``[{"input": …, "target"
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -41,8 +41,14 @@ EXCHANGES = tuple(SampleExchange(**exchange) for exchange in _SAMPLES["exchanges
 def calibration(tokenizer: ModelTokenizer, template: ChatTemplate) -> list[dict[str, str]]:
     """Return the samples for one model: one per assistant turn of every exchange."""
     prompt = ConversationPrompt(tokenizer, template)
-    samples = (_sample(prompt, messages, tools) for messages, tools in _conversations())
-    return [{"input": before, "target": target} for before, target in samples]
+    samples: list[dict[str, str]] = []
+    for messages, tools in _conversations():
+        before = "".join(part.text for part in prompt.parts(messages[:-1], tools))
+        full_text = "".join(part.text for part in prompt.parts(messages, tools)[:-1])
+        # The expected continuation is the text after their common prefix.
+        shared = list(takewhile(lambda pair: pair[0] == pair[1], zip(before, full_text, strict=False)))
+        samples.append({"input": before, "target": full_text[len(shared) :]})
+    return samples
 
 
 def questions() -> list[tuple[list[Message], tuple[ToolSpec, ...]]]:
@@ -72,11 +78,3 @@ def _conversations() -> Iterator[tuple[list[Message], tuple[ToolSpec, ...]]]:
         with_call = [system, question, Message("assistant", calls=(call,))]
         yield with_call, tools
         yield [*with_call, Message("tool", results=(result,)), answer], tools
-
-
-def _sample(prompt: ConversationPrompt, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[str, str]:
-    """Return the prompt before the last turn and the expected continuation: the text after their common prefix."""
-    before = "".join(part.text for part in prompt.parts(messages[:-1], tools))
-    full_text = "".join(part.text for part in prompt.parts(messages, tools)[:-1])
-    shared = list(takewhile(lambda pair: pair[0] == pair[1], zip(before, full_text, strict=False)))
-    return before, full_text[len(shared) :]

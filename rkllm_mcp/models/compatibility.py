@@ -131,15 +131,13 @@ def match_model(names: Sequence[str], architecture: str | None, entries: Sequenc
 def _longest(name: str, candidates: Sequence[tuple[ModelCard, tuple[str, ...]]]) -> ModelCard | None:
     """Return the candidate with the most words, all of which occur in the name in this order."""
     spelled = _words(name)
-    fitting = [
-        (len(name_words), card) for card, name_words in candidates if name_words and _stands_in(name_words, spelled)
-    ]
+    fitting: list[tuple[int, ModelCard]] = []
+    for card, name_words in candidates:
+        # Each word is looked for after the one before.
+        remaining = iter(spelled)
+        if name_words and all(word in remaining for word in name_words):
+            fitting.append((len(name_words), card))
     return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
-
-
-def _stands_in(name_words: Sequence[str], spelled: Sequence[str]) -> bool:
-    remaining = iter(spelled)
-    return all(word in remaining for word in name_words)
 
 
 def _words(name: str) -> tuple[str, ...]:

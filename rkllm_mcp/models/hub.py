@@ -129,7 +129,11 @@ class Hub:
         try:
             return self._file_names(file)
         except download_errors() as error:
-            cached = [] if _is_refusal(error) else self._cached_names(repository)
+            folder = Path(self.cache or constants.HF_HUB_CACHE) / repo_folder_name(
+                repo_id=repository, repo_type="model"
+            )
+            paths = () if _is_refusal(error) else folder.glob("snapshots/*/**/*")
+            cached = sorted({"/".join(path.relative_to(folder).parts[2:]) for path in paths if path.is_file()})
             if not cached:
                 raise self._explain(error, file) from error
             return cached
@@ -222,11 +226,6 @@ class Hub:
     def _no_hub(self, reason: str) -> ModelDownloadError:
         problem = f"{self.address} does not answer like a hub: {reason}."
         return ModelDownloadError(problem, "Correct HF_ENDPOINT, or unset it.")
-
-    def _cached_names(self, repository: str) -> list[str]:
-        folder = Path(self.cache or constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model")
-        paths = folder.glob("snapshots/*/**/*")
-        return sorted({"/".join(path.relative_to(folder).parts[2:]) for path in paths if path.is_file()})
 
     def _explain(self, error: Exception, file: RemoteFile) -> ModelDownloadError:
         """Return the message for an error of a request."""

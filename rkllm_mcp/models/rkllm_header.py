@@ -292,7 +292,12 @@ def _extended_mask(mask: bytes, pairs: list[_Pair], names: Mapping[int, Sequence
 
     An unknown key can have the length and start of a known one; a single key against several others is ignored.
     """
-    candidates = [(key, plain) for key, _ in pairs if (plain := _only_candidate(key, mask, names)) is not None]
+    candidates: list[tuple[Masked, bytes]] = []
+    for key, _ in pairs:
+        begin = _xor(key.head, mask)
+        fitting = [name for name in names.get(key.length, ()) if name.startswith(begin[: len(name)])]
+        if len(fitting) == 1:
+            candidates.append((key, fitting[0]))
     masks = sorted({_xor(key.head, plain) for key, plain in candidates if len(plain) > len(mask)}, key=len)[
         :_MOST_MASKS
     ]
@@ -316,13 +321,6 @@ def _plain_pairs(pairs: list[_Pair], mask: bytes) -> Iterator[tuple[str, str | i
             yield name, _text(value, mask)
         elif isinstance(value, (int, float)):
             yield name, value
-
-
-def _only_candidate(key: Masked, mask: bytes, names: Mapping[int, Sequence[bytes]]) -> bytes | None:
-    """Return the only known key that this key can be, decoded."""
-    begin = _xor(key.head, mask)
-    fitting = [name for name in names.get(key.length, ()) if name.startswith(begin[: len(name)])]
-    return fitting[0] if len(fitting) == 1 else None
 
 
 def _known_keys(architecture: str) -> Mapping[int, Sequence[bytes]]:

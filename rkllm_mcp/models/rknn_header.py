@@ -12,7 +12,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -82,36 +82,29 @@ def _about(file: BinaryIO, head: bytes, size: int, path: Path) -> Mapping[str, A
 def _from_description(path: Path, size: int, about: Mapping[str, Any]) -> RknnFile:
     platforms = [str(name).upper() for name in as_list(about.get("target_platform"))]
     toolkit = _VERSION.search(str(about.get("version", "")))
-    tensors = [as_mapping(tensor) for tensor in as_list(about.get("norm_tensor"))]
-    shapes = [shape for tensor in tensors if (shape := _shape(tensor.get("size")))]
+    shapes: list[tuple[int, ...]] = []
+    for tensor in as_list(about.get("norm_tensor")):
+        sizes = as_list(as_mapping(tensor).get("size"))
+        if sizes and all(isinstance(size, int) and size > 0 for size in sizes):
+            shapes.append(tuple(sizes))
     pictures = [shape for shape in shapes if len(shape) == 4 and _COLOURS in (shape[1], shape[3])]
     picture = pictures[0] if len(pictures) == 1 else None
-    rows = {row for shape in shapes if shape is not picture and (row := _row(shape)) is not None}
+    input_size = None
+    if picture is not None:
+        input_size = (picture[2], picture[3]) if picture[1] == _COLOURS else (picture[1], picture[2])
+    large = [[size for size in shape if size > 1] for shape in shapes if shape is not picture]
+    rows = {(row[0], row[1]) for row in large if len(row) == 2}
     tokens, width = next(iter(rows)) if len(rows) == 1 else (None, None)
     return RknnFile(
         path,
         size,
         platform=platforms[0] if len(platforms) == 1 else None,
         toolkit=toolkit.group() if toolkit else None,
-        input_size=_height_and_width(picture) if picture else None,
+        input_size=input_size,
         tokens=tokens,
         width=width,
         outputs=len(shapes) - len(pictures) if rows else None,
     )
-
-
-def _shape(value: object) -> tuple[int, ...]:
-    sizes = as_list(value)
-    return tuple(sizes) if sizes and all(isinstance(size, int) and size > 0 for size in sizes) else ()
-
-
-def _height_and_width(shape: Sequence[int]) -> tuple[int, int]:
-    return (shape[2], shape[3]) if shape[1] == _COLOURS else (shape[1], shape[2])
-
-
-def _row(shape: Sequence[int]) -> tuple[int, int] | None:
-    large = [size for size in shape if size > 1]
-    return (large[0], large[1]) if len(large) == 2 else None
 
 
 def _from_emulator(path: Path, size: int, text: str) -> RknnFile:
