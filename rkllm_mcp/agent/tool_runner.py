@@ -110,17 +110,15 @@ class CallRunner:
         self.finished[call.id] = result
         if tool is not None or not result.is_error:
             if tool is not None and tool.read_only is not True and not result.is_error:
-                self._forget_what_was_read()
+                # What was read before may have changed with it.
+                for key, earlier in list(self._results.items()):
+                    reader = self._tool_set.tool(earlier.name)
+                    if reader is not None and reader.read_only:
+                        del self._results[key]
             self._results[self._key(call)] = result
             self.news += 1
         self._sink.feed([outcome(result, call.id)])
         return result
-
-    def _forget_what_was_read(self) -> None:
-        for key, result in list(self._results.items()):
-            tool = self._tool_set.tool(result.name)
-            if tool is not None and tool.read_only:
-                del self._results[key]
 
 
 def outcome(result: ToolResult, call_id: str = "") -> Status:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rkllm_mcp.app.environment import ToolEnvironment
@@ -86,16 +85,24 @@ async def open_tools(
             return
         from rkllm_mcp.board.system import device_state
         from rkllm_mcp.mcp_client.lifecycle import open_connection_services
+        from rkllm_mcp.mcp_client.oauth import BrowserConsent, NoConsent
         from rkllm_mcp.mcp_client.sandbox import SandboxFolders, cache_folder
         from rkllm_mcp.tools.tool_servers import open_toolbox
 
+        consent: Consent = NoConsent(tenant)
+        if log_in is not None:
+            consent = log_in if isinstance(log_in, BrowserConsent) else BrowserConsent(log_in)
+        # A sandbox hides the configuration files and the state folder of this host, with the data of all tenants.
+        local, *common = search_order()
+        files = (local, *([config.origin.source] if config.origin.source else []))
+        own_places = (*files, *(file.parent for file in common), state_file(os.environ).parent)
         with open_connection_services(
             store.database.path.parent,
             remembered=await store.texts(SERVER_FACTS),
-            consent=_consent(log_in, tenant),
+            consent=consent,
             log_wire=config.security.log_wire,
             allowed_commands=config.security.allowed_commands,
-            sandbox=SandboxFolders(cache_folder(os.environ), _own_places(config)),
+            sandbox=SandboxFolders(cache_folder(os.environ), own_places),
         ) as host:
             async with open_toolbox(
                 config.resolved_servers(),
@@ -126,21 +133,6 @@ async def tools_without_a_start(config: Config, name: str) -> Sequence[ToolSpec]
             texts = stored_texts(state_file(os.environ, config.origin.tenant), SERVER_FACTS)
             return ServerCache(server, Forgetful(texts)).tools or ()
     return ()
-
-
-def _own_places(config: Config) -> tuple[Path, ...]:
-    """Return the configuration files and the state folder of this host, with the data of all tenants."""
-    local, *common = search_order()
-    files = (local, *([config.origin.source] if config.origin.source else []))
-    return (*files, *(path.parent for path in common), state_file(os.environ).parent)
-
-
-def _consent(log_in: ShowAddress | BrowserConsent | None, tenant: str) -> Consent:
-    from rkllm_mcp.mcp_client.oauth import BrowserConsent, NoConsent
-
-    if log_in is None:
-        return NoConsent(tenant)
-    return log_in if isinstance(log_in, BrowserConsent) else BrowserConsent(log_in)
 
 
 def _no_resources(_toolbox: Toolbox) -> ResourceHub:

@@ -231,7 +231,10 @@ async def complete(
             else:
                 async with app.answering(conversation, sink, all_steps) as answer:
                     await app.ready_for(answer)
-                    conversation.messages += _without_calls(messages, request)
+                    conversation.messages += messages
+                    if request.tools and request.options.tool_choice == "none":
+                        # The model is told that it may not call the client's tools now.
+                        conversation.messages[-1:] = with_note(messages[-1], NO_CALLS_NOTE)
                     agent = app.config.agent
                     # A round repeats a failed call, or reveals the parameters of a tool that is named, or is the last.
                     rounds = agent.max_rounds + agent.repair_rounds + 1
@@ -258,10 +261,3 @@ def _host_options(request: ChatRequest) -> AnswerOptions:
         tokens=request.tokens,
         needs_all_servers=True,
     )
-
-
-def _without_calls(messages: Sequence[Message], request: ChatRequest) -> list[Message]:
-    """Return the messages, with a note for the model if the client's tools may not be called now."""
-    if request.options.tool_choice != "none" or not request.tools:
-        return list(messages)
-    return [*messages[:-1], *with_note(messages[-1], NO_CALLS_NOTE)]

@@ -15,7 +15,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from rkllm_base.installation import install_command
@@ -160,7 +160,10 @@ def client_tools(
     for name, description, parameters in declared:
         problem = "it has no name" if not name else "there are two of this name" if name in usable else ""
         if not problem:
-            schema = arguments_schema(parameters, partial(_log_about_tool, name))
+            remarks: list[str] = []
+            schema = arguments_schema(parameters, remarks.append)
+            for remark in remarks:
+                _log_once(f"tool {name!r} of a request: {remark}")
             try:
                 measure_schema(schema)
             except SchemaCostError as error:
@@ -178,10 +181,6 @@ def client_tools(
 def _log_once(line: str) -> None:
     """Write a line to the log; programs send the same with every request."""
     logger.warning("%s", line)
-
-
-def _log_about_tool(name: str, note: str) -> None:
-    _log_once(f"tool {name!r} of a request: {note}")
 
 
 def hosted_tool(kind: str, param: str) -> RequestRefusedError:

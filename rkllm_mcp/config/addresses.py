@@ -82,7 +82,9 @@ class Reach:
                     await self.check_resolved(url)
             elif event == "connection.connect_tcp.complete" and is_direct:
                 stream = info["return_value"]
-                zone = _connected_zone(stream)
+                peer, local = (stream.get_extra_info(name)[0] for name in ("server_addr", "client_addr"))
+                # An own address is this machine.
+                zone = Zone.MACHINE if peer == local else zone_of(str(peer))
                 if error := self._refusal(url, zone):
                     with anyio.CancelScope(shield=True):
                         await stream.aclose()
@@ -108,12 +110,6 @@ async def _resolved_zones(host: str, port: int) -> list[Zone]:
         # The connection fails with the reason.
         return []
     return [zone_of(str(entry[4][0])) for entry in results]
-
-
-def _connected_zone(stream: Any) -> Zone:
-    """Return the zone of the other end of a connection; an own address is this machine."""
-    peer, local = (stream.get_extra_info(name)[0] for name in ("server_addr", "client_addr"))
-    return Zone.MACHINE if peer == local else zone_of(str(peer))
 
 
 def _literal_zone(host: str) -> Zone | None:

@@ -140,7 +140,10 @@ def load_config(
     Raises:
         ConfigError: the configuration is invalid.
     """
-    enabled = _mcp_enabled(env)
+    switch = env.get("MCP_ENABLED", "")
+    enabled = read_switch(switch) if switch.strip() else True
+    if enabled is None:
+        raise ConfigError("environment variable MCP_ENABLED", "", repr(switch), "allowed are true and false")
     # The files of systemd's LoadCredential.
     folder = env.get("CREDENTIALS_DIRECTORY", "")
     files = sorted(Path(folder).iterdir()) if folder and Path(folder).is_dir() else ()
@@ -289,14 +292,6 @@ def _find(path: str | Path | None, env: Mapping[str, str], cwd: Path | None) -> 
             raise UsageError(f"No such file: {file}. 'rkllm-mcp config init' writes one.")
         return file.absolute()
     return next((candidate.absolute() for candidate in search_order(env, cwd) if candidate.is_file()), None)
-
-
-def _mcp_enabled(env: Mapping[str, str]) -> bool:
-    value = env.get("MCP_ENABLED", "")
-    is_enabled = True if not value.strip() else read_switch(value)
-    if is_enabled is None:
-        raise ConfigError("environment variable MCP_ENABLED", "", repr(value), "allowed are true and false")
-    return is_enabled
 
 
 def _expand_servers(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> dict[str, Any]:

@@ -181,7 +181,14 @@ def _to_stored(tree: _Tree) -> StoredConversation | None:
     # One after another of the same speaker is one turn here.
     spoken = (node for node in branch if node.role in ("user", "assistant") and node.text.strip())
     by_role = groupby(spoken, lambda node: node.role)
-    turns = [_join_nodes(role, list(nodes)) for role, nodes in by_role if role == "user" or role == "assistant"]
+    turns: list[StoredTurn] = []
+    for role, group in by_role:
+        if role == "user" or role == "assistant":
+            nodes = list(group)
+            said = "\n\n".join(node.text.strip() for node in nodes)
+            thinking = "\n\n".join(filter(None, (node.thinking.strip() for node in nodes)))
+            at = next((node.at for node in reversed(nodes) if node.at), 0.0)
+            turns.append(StoredTurn(role, said, thinking, at=at))
     if not turns:
         return None
     times = [at for at in (tree.created, tree.updated, *(turn.at for turn in turns)) if at] or [time.time()]
@@ -203,12 +210,6 @@ def _branch(tree: _Tree) -> Sequence[_Node]:
         upwards[key] = tree.nodes[key]
         key = upwards[key].parent
     return list(upwards.values())[::-1]
-
-
-def _join_nodes(role: Literal["user", "assistant"], nodes: Sequence[_Node]) -> StoredTurn:
-    text = "\n\n".join(node.text.strip() for node in nodes)
-    thinking = "\n\n".join(filter(None, (node.thinking.strip() for node in nodes)))
-    return StoredTurn(role, text, thinking, at=next((node.at for node in reversed(nodes) if node.at), 0.0))
 
 
 # Later than any date in seconds.

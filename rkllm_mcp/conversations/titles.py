@@ -160,7 +160,7 @@ class Titles:
             return False
         title = cleaned_title(turn.message.text, question, conversation.messages[-1].text, is_cut=turn.is_cut)
         # The smallest models repeat what they are asked.
-        if title in request:
+        if not title or title in request:
             return False
         await self._conversations.rename(self._tenant, conversation.id, title, instead_of=first_words)
         return True

@@ -129,11 +129,12 @@ class Hub:
         try:
             return self._file_names(file)
         except download_errors() as error:
-            folder = Path(self.cache or constants.HF_HUB_CACHE) / repo_folder_name(
-                repo_id=repository, repo_type="model"
-            )
-            paths = () if _is_refusal(error) else folder.glob("snapshots/*/**/*")
-            cached = sorted({"/".join(path.relative_to(folder).parts[2:]) for path in paths if path.is_file()})
+            cached: list[str] = []
+            if not _is_refusal(error):
+                folder_name = repo_folder_name(repo_id=repository, repo_type="model")
+                folder = Path(self.cache or constants.HF_HUB_CACHE) / folder_name
+                paths = folder.glob("snapshots/*/**/*")
+                cached = sorted({"/".join(path.relative_to(folder).parts[2:]) for path in paths if path.is_file()})
             if not cached:
                 raise self._explain(error, file) from error
             return cached
@@ -184,7 +185,12 @@ class Hub:
             )
         etag = source.etag if _SHA256.fullmatch(source.etag) else None
         digests = {digest for digest in (source.remote.sha256, etag) if digest}
-        if digests and digests != {_sha256(path)}:
+        checksum = hashlib.sha256()
+        if digests:
+            with path.open("rb") as file:
+                while chunk := file.read(_CHUNK_BYTES):
+                    checksum.update(chunk)
+        if digests and digests != {checksum.hexdigest()}:
             path.unlink()
             raise ModelDownloadError(
                 f"{source.remote.name} from {source.remote.repository} has a wrong checksum.",
@@ -395,11 +401,3 @@ def _transport_error() -> type[Exception]:
 def _is_refusal(error: Exception) -> bool:
     """Return True if the hub rejected the request, as opposed to a failed connection or server."""
     return isinstance(error, HfHubHTTPError) and error.response.status_code < 500
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, cast
 
 from rkllm_mcp.openapi.document import Node, References, as_list, as_node, as_text
@@ -64,11 +65,19 @@ def arguments_of(
     parameters: list[Parameter] = []
     for definition in _definitions(path, item, node, references, supplied):
         location = cast("Location", definition["in"])
-        schema, style = _schema_of(definition)
+        schema, style = definition.get("schema"), ""
+        for media_type, content in islice(as_node(definition.get("content")).items(), 1):
+            # Its value is a document.
+            schema, style = as_node(content).get("schema"), "json" if "json" in str(media_type) else ""
         small = schemas.argument(schema, as_text(definition.get("description")))
         required = location == "path" or definition.get("required") is True
         key = arguments.add(definition["name"], location, small, required=required)
-        parameters.append(_parameter(definition, key, location, style))
+        declared_style = as_text(definition.get("style"))
+        style = style or (declared_style if declared_style in _STYLES[location] else _DEFAULT_STYLES[location])
+        explode = definition.get("explode")
+        explode = explode if isinstance(explode, bool) else style == "form"
+        is_reserved = definition.get("allowReserved") is True
+        parameters.append(Parameter(key, definition["name"], location, style, explode, is_reserved))
     arguments.parameters = tuple(parameters)
     body = references.resolve(node.get("requestBody"))
     if body:
@@ -95,21 +104,6 @@ def _definitions(
     for location in _LOCATIONS:
         names = in_path if location == "path" else [name for where, name in parameters if where == location]
         yield from (parameters[location, name] for name in names)
-
-
-def _schema_of(definition: Node) -> tuple[Any, str]:
-    """Return a parameter's schema, and its style if its value is a document."""
-    for media_type, content in as_node(definition.get("content")).items():
-        return as_node(content).get("schema"), "json" if "json" in str(media_type) else ""
-    return definition.get("schema"), ""
-
-
-def _parameter(definition: Node, key: str, location: Location, style: str) -> Parameter:
-    declared_style = as_text(definition.get("style"))
-    style = style or (declared_style if declared_style in _STYLES[location] else _DEFAULT_STYLES[location])
-    explode = definition.get("explode")
-    explode = explode if isinstance(explode, bool) else style == "form"
-    return Parameter(key, definition["name"], location, style, explode, definition.get("allowReserved") is True)
 
 
 def _body(arguments: Arguments, method: str, body: Node, schemas: Schemas, references: References) -> BodySpec | None:
@@ -154,12 +148,9 @@ def _fields(
         style = as_text(encoding.get("style"))
         explode = explode if isinstance(explode, bool) else style in ("", "form")
         content_type = as_text(encoding.get("contentType")).partition(",")[0].strip()
-        yield BodyField(key, name, style, explode, content_type, _is_file(schema, references))
-
-
-def _is_file(schema: Any, references: References) -> bool:
-    node = references.resolve(schema)
-    if node.get("type") == "array":
-        node = references.resolve(node.get("items"))
-    media_type = as_text(node.get("contentMediaType"))
-    return node.get("format") == "binary" or node.get("type") == "file" or media_type == "application/octet-stream"
+        value = references.resolve(schema)
+        if value.get("type") == "array":
+            value = references.resolve(value.get("items"))
+        is_binary = as_text(value.get("contentMediaType")) == "application/octet-stream"
+        is_file = is_binary or value.get("format") == "binary" or value.get("type") == "file"
+        yield BodyField(key, name, style, explode, content_type, is_file)

@@ -40,7 +40,14 @@ _TOO_MANY = f"it has more than {MOST_VALUES:,} values"
 
 def parse_document(data: bytes | str) -> dict[str, Any]:
     """Return the specification in a text; a DocumentError if the text is neither JSON nor YAML, or not an object."""
-    text = _decode(data) if isinstance(data, bytes) else data
+    if isinstance(data, bytes):
+        encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        try:
+            text = data.decode(encoding)
+        except UnicodeDecodeError as error:
+            raise DocumentError(f"it is not UTF-8 text (at byte {error.start})") from None
+    else:
+        text = data
     # The parser holds the lock of the interpreter until it has read all of them.
     if text.lstrip()[:1] == "{" and count_values(text.encode("utf-8", "replace")) > MOST_VALUES:
         raise DocumentError(_TOO_MANY)
@@ -48,14 +55,6 @@ def parse_document(data: bytes | str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DocumentError("it is not an OpenAPI document: it is not an object with a key 'paths'")
     return cast("dict[str, Any]", value)
-
-
-def _decode(data: bytes) -> str:
-    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError as error:
-        raise DocumentError(f"it is not UTF-8 text (at byte {error.start})") from None
 
 
 def _from_json(text: str) -> Any:
@@ -108,7 +107,10 @@ class _Builder:
             if kind == "ScalarEvent":
                 self._scalar(event)
             elif kind in ("MappingStartEvent", "SequenceStartEvent"):
-                self._open({} if kind[0] == "M" else [], event.anchor or "")
+                container: Any = {} if kind[0] == "M" else []
+                self._add_value(container, "")
+                self._stack.append((container, event.anchor or ""))
+                self._keys.append(_NO_KEY)
             elif kind in ("MappingEndEvent", "SequenceEndEvent"):
                 self._close()
             elif kind == "AliasEvent":
@@ -125,16 +127,15 @@ class _Builder:
             self._anchors[event.anchor] = value
         self._add_value(value, text)
 
-    def _open(self, container: Any, anchor: str) -> None:
-        self._add_value(container, "")
-        self._stack.append((container, anchor))
-        self._keys.append(_NO_KEY)
-
     def _close(self) -> None:
         container, anchor = self._stack.pop()
         self._keys.pop()
         if isinstance(container, dict) and "<<" in container:
-            _merge(cast("dict[str, Any]", container))
+            mapping = cast("dict[str, Any]", container)
+            merged = mapping.pop("<<")
+            for source in cast("list[Any]", merged) if isinstance(merged, list) else [merged]:
+                for key, value in as_node(source).items():
+                    mapping.setdefault(key, value)
         if anchor:
             # Registered at the end, so that a value cannot contain itself through an alias.
             self._anchors[anchor] = container
@@ -151,14 +152,6 @@ class _Builder:
         else:
             container[self._keys[-1]] = value
             self._keys[-1] = _NO_KEY
-
-
-def _merge(container: dict[str, Any]) -> None:
-    merged = container.pop("<<")
-    for source in cast("list[Any]", merged) if isinstance(merged, list) else [merged]:
-        if isinstance(source, dict):
-            for key, value in cast("dict[str, Any]", source).items():
-                container.setdefault(key, value)
 
 
 def _plain(text: str) -> Any:
@@ -297,17 +290,18 @@ def _operation(operation: Node, shared: Any, document: Node, references: Referen
         parameters[as_text(definition.get("in")), str(definition.get("name", ""))] = definition
     consumes = as_list(operation.get("consumes")) or as_list(document.get("consumes"))
     changed = dict(operation)
-    changed["parameters"] = [_parameter(value) for (location, _), value in parameters.items() if location in _PLACES]
+    changed_parameters: list[dict[str, Any]] = []
+    for (location, _), definition in parameters.items():
+        if location in _PLACES:
+            common = {key: definition[key] for key in ("name", "in", "description", "required") if key in definition}
+            lists = _STYLES.get(as_text(definition.get("collectionFormat")), {"explode": False})
+            style = lists if definition.get("type") == "array" else {}
+            changed_parameters.append({**common, "schema": _schema(definition), **style})
+    changed["parameters"] = changed_parameters
     body = _body([value for (location, _), value in parameters.items() if location in {"body", "formData"}], consumes)
     if body:
         changed["requestBody"] = body
     return changed
-
-
-def _parameter(definition: Node) -> dict[str, Any]:
-    common = {key: definition[key] for key in ("name", "in", "description", "required") if key in definition}
-    lists = _STYLES.get(as_text(definition.get("collectionFormat")), {"explode": False})
-    return {**common, "schema": _schema(definition), **(lists if definition.get("type") == "array" else {})}
 
 
 def _schema(definition: Node) -> dict[str, Any]:

@@ -215,7 +215,8 @@ def _parts(field: BodyField, value: Any) -> Iterator[bytes]:
             yield from _parts(field, item)
     elif value is not None:
         media_type, content = _content(value)
-        name = _quote_name(field.name)
+        # Escape as browsers do: these characters would end the name or the line.
+        name = field.name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
         head = f'Content-Disposition: form-data; name="{name}"'
         if field.is_file:
             head += f'; filename="{name}"'
@@ -239,11 +240,6 @@ def _content(value: Any) -> tuple[str, bytes]:
     except (binascii.Error, ValueError):
         content = text.encode("utf-8", "replace")
     return media_type or "", content
-
-
-def _quote_name(name: str) -> str:
-    # Escape as browsers do: these characters would end the name or the line.
-    return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
 
 _ACCEPT = "application/json, text/*;q=0.9, */*;q=0.5"

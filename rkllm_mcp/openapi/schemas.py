@@ -113,7 +113,10 @@ class Schemas:
         if (form := as_text(schema.get("format"))) in _FORMATS:
             small["format"] = form
         self._add_choices(small, schema)
-        small.update({key: schema[key] for key in _LIMITS if _is_number(schema.get(key))})
+        for key in _LIMITS:
+            limit = schema.get(key)
+            if isinstance(limit, (int, float)) and not isinstance(limit, bool):
+                small[key] = limit
         default = schema.get("default")
         if default not in (None, "") and not isinstance(default, (dict, list)):
             small["default"] = default if len(str(default)) <= _MAX_DEFAULT_CHARS else None
@@ -184,16 +187,17 @@ class Schemas:
     def _own_fields(self, schema: Node) -> Fields:
         required = {name for name in as_list(schema.get("required")) if isinstance(name, str)}
         properties = as_node(schema.get("properties"))
-        # Read-only properties are not arguments.
-        writable = {str(name): inner for name, inner in properties.items() if not self._is_read_only(inner)}
+        writable: dict[str, Any] = {}
+        for name, inner in properties.items():
+            node = as_node(inner)
+            is_read_only = node.get("readOnly") is True
+            if "$ref" in node and not is_read_only:
+                is_read_only = self._references.resolve(node).get("readOnly") is True
+            # Read-only properties are not arguments.
+            if not is_read_only:
+                writable[str(name)] = inner
         extra = schema.get("additionalProperties")
         return Fields(writable, required & writable.keys(), extra is True or (isinstance(extra, Mapping)))
-
-    def _is_read_only(self, schema: Any) -> bool:
-        node = as_node(schema)
-        return node.get("readOnly") is True or (
-            "$ref" in node and self._references.resolve(node).get("readOnly") is True
-        )
 
 
 def _merge_into(merged: dict[str, Any], schema: Node) -> None:
@@ -245,7 +249,3 @@ def _as_one(smalls: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _type_schema(types: Iterable[str], *, null: bool) -> dict[str, Any]:
     names = [*types, *(["null"] if null else [])]
     return {"type": names[0] if len(names) == 1 else names} if names else {}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -91,25 +91,21 @@ def convert(
     state = _ConversionState(document, base_url.rstrip("/"), spec_url, supplied, references, schemes)
     operations: list[Operation] = []
     notes: list[str] = []
-    for method, path, item, node in _methods(document, references):
-        left_out = f"{method.upper()} {path} is left out"
-        try:
-            operation = _operation(state, method, path, item, node)
-            measure_schema(operation.input_schema)
-            operations.append(operation)
-        except SchemaCostError as error:
-            notes.append(f"({left_out}: the schema of its arguments takes too much work: {error})")
-        except Exception as error:  # noqa: BLE001  (a broken operation must not prevent the conversion of the others)
-            notes.append(f"({left_out}: it cannot be read, {type(error).__name__}: {str(error)[:200]})")
-    return Conversion(tuple(operations), (*notes, *(f"({note})" for note in references.notes)))
-
-
-def _methods(document: Node, references: References) -> Iterator[tuple[str, str, Node, Node]]:
     for path, value in as_node(document.get("paths")).items():
         item = references.resolve(value)
         for method in METHODS:
-            if isinstance(item.get(method), Mapping):
-                yield method, str(path), item, as_node(item[method])
+            if not isinstance(item.get(method), Mapping):
+                continue
+            left_out = f"{method.upper()} {path} is left out"
+            try:
+                operation = _operation(state, method, str(path), item, as_node(item[method]))
+                measure_schema(operation.input_schema)
+                operations.append(operation)
+            except SchemaCostError as error:
+                notes.append(f"({left_out}: the schema of its arguments takes too much work: {error})")
+            except Exception as error:  # noqa: BLE001  (a broken operation must not prevent the conversion of the others)
+                notes.append(f"({left_out}: it cannot be read, {type(error).__name__}: {str(error)[:200]})")
+    return Conversion(tuple(operations), (*notes, *(f"({note})" for note in references.notes)))
 
 
 def _operation(state: _ConversionState, method: str, path: str, item: Node, node: Node) -> Operation:
@@ -199,7 +195,11 @@ async def open_openapi(spec: OpenAPIServer, note: Callable[[str], None]) -> Asyn
     read, or names no address of the API.
     """
     await anyio.to_thread.run_sync(importlib.import_module, "rkllm_mcp.openapi.client", abandon_on_cancel=True)
-    reach = _reach(spec)
+    # A specification that its owner has given as file or text may name any address.
+    reach = None
+    if not isinstance(spec.openapi_spec, Mapping) and spec.openapi_spec.startswith(("http://", "https://")):
+        advice = "set openapi_base_url if it is the right address"
+        reach = Reach(spec.openapi_spec, [spec.openapi_base_url], advice)
     async with open_http_client(spec.connect_timeout_s, spec.timeout_s, f"rkllm-mcp/{__version__}", reach) as exchange:
         document, spec_url = await _document(spec, exchange)
         work = partial(_convert, document, spec, spec_url)
@@ -208,25 +208,8 @@ async def open_openapi(spec: OpenAPIServer, note: Callable[[str], None]) -> Asyn
             note(remark)
         if len(conversion.notes) > _MAX_NOTES:
             note(f"(and {len(conversion.notes) - _MAX_NOTES} more remarks of this kind)")
-        operations = _choose_operations(conversion, spec)
-        if reach is not None:
-            _check_addresses(operations, reach)
+        operations = _choose_operations(conversion, spec, reach)
         yield RestApi(spec, operations, exchange)
-
-
-def _reach(spec: OpenAPIServer) -> Reach | None:
-    """Return the limit to the addresses of a specification; None for one that its owner has given as file or text."""
-    address = spec.openapi_spec
-    if isinstance(address, Mapping) or not address.startswith(("http://", "https://")):
-        return None
-    return Reach(address, [spec.openapi_base_url], "set openapi_base_url if it is the right address")
-
-
-def _check_addresses(operations: Sequence[Operation], reach: Reach) -> None:
-    """Raise a ServerUnavailableError if no operation has an address that may be reached."""
-    refusals = [reach.refusal(address) for address in dict.fromkeys(operation.address for operation in operations)]
-    if refusals and refusals[0] and all(refusals):
-        raise refusals[0]
 
 
 def _convert(document: Mapping[str, Any] | bytes, spec: OpenAPIServer, spec_url: str) -> Conversion:
@@ -241,10 +224,15 @@ def _convert(document: Mapping[str, Any] | bytes, spec: OpenAPIServer, spec_url:
     return convert(values, base_url=spec.openapi_base_url or "", spec_url=spec_url, supplied=supplied)
 
 
-def _choose_operations(conversion: Conversion, spec: OpenAPIServer) -> list[Operation]:
+def _choose_operations(conversion: Conversion, spec: OpenAPIServer, reach: Reach | None) -> list[Operation]:
+    """Return the included operations; a ServerUnavailableError if none has an address that may be reached."""
     operations = [operation for operation in conversion.operations if _is_included(operation, spec)]
     if operations and not any(operation.address for operation in operations):
         raise ServerUnavailableError("its openapi_spec names no address of the API; set openapi_base_url")
+    if reach is not None:
+        refusals = [reach.refusal(address) for address in dict.fromkeys(operation.address for operation in operations)]
+        if refusals and refusals[0] and all(refusals):
+            raise refusals[0]
     return operations
 
 

@@ -51,7 +51,7 @@ class Outbox:
         self._shared = shared
         self._tenant = tenant
         self._replays = {**replays, _STATEMENTS: _execute_all}
-        self._writer = _this_process()
+        self._writer = f"{os.getpid()}:{_start_ticks(os.getpid())}"
         self._may_wait = True  # there may be entries; those of the process before, at first
         self._refused: set[str] = set()  # entries that the shared database did not take
         self._shipping = anyio.Lock()
@@ -93,7 +93,8 @@ class Outbox:
             while self._may_wait:
                 self._may_wait = False
                 for entry, kind, change, writer in await self._local.rows(_WAITING, (self._writer,)):
-                    if entry in self._refused or (writer and _lives(writer)):
+                    writer_pid, _, started = writer.partition(":")
+                    if entry in self._refused or (writer and _start_ticks(int(writer_pid)) == started):
                         continue
                     try:
                         await self._make(entry, kind, json.loads(change), before)
@@ -150,15 +151,6 @@ class _NoRows:
 def _execute_all(statements: Sequence[tuple[str, Sequence[Any]]], transaction: Transaction) -> None:
     for statement, values in statements:
         transaction.execute(statement, values)
-
-
-def _this_process() -> str:
-    return f"{os.getpid()}:{_start_ticks(os.getpid())}"
-
-
-def _lives(process: str) -> bool:
-    number, _, started = process.partition(":")
-    return _start_ticks(int(number)) == started
 
 
 def _start_ticks(number: int) -> str:

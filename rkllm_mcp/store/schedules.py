@@ -81,7 +81,8 @@ class Schedules:
                     f"there are {count} schedules already; remove one with 'rkllm-mcp schedules remove ID'"
                 )
             created = schedule.created or self._now(transaction)
-            row = _row({**vars(schedule), "id": schedule_id, "created": created})
+            values = {**vars(schedule), "id": schedule_id, "created": created, "tools": json.dumps(schedule.tools)}
+            row = tuple(values[name] for name in _COLUMNS)
             transaction.execute(_INSERT, (tenant, *row))
             return _schedule(row)
 
@@ -300,10 +301,6 @@ class Schedules:
             "AND r.claimed >= ?)"
         )
         return await self._database.change(statement, (tenant, *states, before, before))
-
-
-def _row(values: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(json.dumps(values[name]) if name == "tools" else values[name] for name in _COLUMNS)
 
 
 def _schedule(row: Sequence[Any]) -> Schedule:

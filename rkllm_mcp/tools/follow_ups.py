@@ -73,7 +73,14 @@ def continued_question(before: str, text: str) -> str:
         if not same:
             more.append(word)
             continue
-        best = max(same, key=lambda candidate: (_likeness((question, value), (earlier, candidate)), candidate.start))
+        # 12個 and 15個 are alike by what follows them.
+        following = question[value.end :].lstrip()[:1]
+        alike = [
+            candidate
+            for candidate in same
+            if following.isalpha() and earlier[candidate.end :].lstrip()[:1] == following
+        ]
+        best = max(alike or same, key=lambda candidate: candidate.start)
         edits.append((best.start, best.end, word))
     for start, end, word in sorted(edits, reverse=True):
         earlier = f"{earlier[:start]}{word}{earlier[end:]}"
@@ -155,10 +162,3 @@ def _all_values(text: str) -> Iterator[_Value]:
         yield _Value("share" if re.search(r"[^\d.$€£¥]", match[0]) else "number", *match.span())
     yield from (_Value("unit", start, end) for start, end in units_in(text))
     yield from (_Value("place", start, end) for start, end in named_places(text))
-
-
-def _likeness(first: tuple[str, _Value], second: tuple[str, _Value]) -> int:
-    """Return how alike two values are by what follows them: 12個 and 15個."""
-    (text, value), (other_text, other) = first, second
-    following = [each.lstrip()[:1] for each in (text[value.end :], other_text[other.end :])]
-    return int(following[0] == following[1] != "" and following[0].isalpha())

@@ -78,7 +78,10 @@ def risk_of(tool: ToolSpec, arguments: Mapping[str, Any], *, trusted: bool) -> R
 
     SQL in ``arguments`` is classified by its statements. ``trusted`` also believes hints that lower the risk.
     """
-    by_arguments = _risk_of_statements(arguments)
+    texts = [value for name, value in arguments.items() if name.lower() in _SQL_ARGUMENTS and isinstance(value, str)]
+    by_arguments: Risk | None = "change" if any(_SQL_CHANGES.search(text) for text in texts) else None
+    if any(_SQL_DELETES.search(text) for text in texts):
+        by_arguments = "delete"
     # Home Assistant sets both hints on read-only tools; MCP defines destructiveHint only without readOnlyHint.
     if tool.destructive and not tool.read_only:
         return "delete"
@@ -140,10 +143,3 @@ def _risk_of_words(words: list[str]) -> Risk | None:
     if words and words[0] in _READING:
         risks &= {"delete"}
     return _worst(risks)
-
-
-def _risk_of_statements(arguments: Mapping[str, Any]) -> Risk | None:
-    texts = [value for name, value in arguments.items() if name.lower() in _SQL_ARGUMENTS and isinstance(value, str)]
-    if any(_SQL_DELETES.search(text) for text in texts):
-        return "delete"
-    return "change" if any(_SQL_CHANGES.search(text) for text in texts) else None
