@@ -128,7 +128,10 @@ async def _board_status(name: str, board: BoardSection, headers: Mapping[str, st
             state += f" ({delay.entries} changes wait for the database, {delay.seconds:.0f} s)"
         if not shown.is_success:
             if not board.key and secret is not None:
-                ahead = _seconds_ahead(shown, answered_at)
+                # How far its clock is ahead of ours; 0 if it says no time.
+                ahead = 0.0
+                with suppress(TypeError, ValueError):
+                    ahead = parsedate_to_datetime(shown.headers.get("date", "")).timestamp() - answered_at
                 reason = "it has another boards_secret; 'rkllm-mcp boards join' there"
                 if abs(ahead) > FRESH_S:
                     # Proofs of the secret are good for ten minutes.
@@ -152,13 +155,6 @@ async def _board_status(name: str, board: BoardSection, headers: Mapping[str, st
         return BoardStatus(name, board.address, False, f"unreadable: {error}")
 
 
-def _seconds_ahead(answer: Answer, answered_at: float) -> float:
-    """Return how far the clock of what answered is ahead of ours, by its ``Date``; 0 without one."""
-    with suppress(TypeError, ValueError):
-        return parsedate_to_datetime(answer.headers.get("date", "")).timestamp() - answered_at
-    return 0.0
-
-
 def differences(statuses: Sequence[BoardStatus]) -> list[tuple[str, str, str]]:
     """Return what is not the same at all boards: its name, a value, and the boards that have it.
 
@@ -174,10 +170,12 @@ def differences(statuses: Sequence[BoardStatus]) -> list[tuple[str, str, str]]:
     for status, compared in told:
         ahead = compared["clock_ahead_s"] - usual
         clock = "" if abs(ahead) < _SAME_CLOCK_S else f"{duration(abs(ahead))} {'ahead' if ahead > 0 else 'behind'}"
+        digest = str(compared.get("model_digest") or "")
+        file_digest = f", SHA-256 {digest[:_DIGEST_CHARS]}…" if digest else ""
         aspects = {
             ("clock", ""): clock,
             ("version", ""): compared["version"],
-            ("model file", status.model or ""): _shown_file(compared),
+            ("model file", status.model or ""): f"{compared['model_bytes']:,} bytes{file_digest}",
             ("template", status.model or ""): compared["template"],
             ("servers", ""): ", ".join(compared["servers"]) or "none",
             **{(name, ""): value for name, value in compared["limits"].items()},
@@ -190,11 +188,6 @@ def differences(statuses: Sequence[BoardStatus]) -> list[tuple[str, str, str]]:
         if len(by_value) > 1
         for value, names in by_value.items()
     ]
-
-
-def _shown_file(compared: Mapping[str, Any]) -> str:
-    digest = str(compared.get("model_digest") or "")
-    return f"{compared['model_bytes']:,} bytes{f', SHA-256 {digest[:_DIGEST_CHARS]}…' if digest else ''}"
 
 
 def duration(seconds: float) -> str:

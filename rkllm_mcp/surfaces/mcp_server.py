@@ -54,12 +54,14 @@ class BoardServer(MCPServer[None]):
 
     def __init__(self, services: BoardServices) -> None:
         offered = _Tools(services)
+        hints = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
         super().__init__(
             "rkllm-mcp",
             title="Language model on a Rockchip NPU",
             version=__version__,
             tools=[
-                _tool(function) for function in (offered.generate, offered.embed, offered.rerank, offered.board_status)
+                Tool.from_function(function, annotations=hints, structured_output=False)
+                for function in (offered.generate, offered.embed, offered.rerank, offered.board_status)
             ],
             resources=[
                 FunctionResource.from_function(
@@ -141,11 +143,6 @@ class _Tools:
             "emulated": model.card.emulated,
         }
         return json.dumps(facts, ensure_ascii=False)
-
-
-def _tool(function: Callable[..., Any]) -> Tool:
-    hints = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
-    return Tool.from_function(function, annotations=hints, structured_output=False)
 
 
 def _what_is_wrong(tool: str, error: ValidationError) -> str:
@@ -238,8 +235,14 @@ def with_keys(app: ASGIApp, keys: Sequence[str], refused: RefusalLog) -> ASGIApp
     refusal = JSONResponse(answer, 401, headers={"www-authenticate": "Bearer"})
 
     async def check_key(scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope) if scope["type"] == "http" else None
-        if headers is None or _has_key(headers.get("authorization", ""), keys):
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        # Every key is compared, and each in the same time whatever was sent.
+        matching = [entry for entry in keys if matches(token.strip(), entry)]
+        if matching and kind.lower() == "bearer":
             await app(scope, receive, send)
             return
         if "authorization" in headers:
@@ -247,10 +250,3 @@ def with_keys(app: ASGIApp, keys: Sequence[str], refused: RefusalLog) -> ASGIApp
         await refusal(scope, receive, send)
 
     return check_key
-
-
-def _has_key(sent: str, keys: Sequence[str]) -> bool:
-    kind, _, token = sent.partition(" ")
-    # Every key is compared, and each in the same time whatever was sent.
-    matching = [entry for entry in keys if matches(token.strip(), entry)]
-    return kind.lower() == "bearer" and bool(matching)

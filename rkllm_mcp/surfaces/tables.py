@@ -37,21 +37,18 @@ def tool_text(tool: ToolSpec, terminal: Terminal) -> str:
     tool = tool.in_language(terminal.language)
     properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
     required: Sequence[str] = tool.input_schema.get("required") or ()
-    rows = [
-        (f"  {name}", _type_of(schema), required_word if name in required else "", str(schema.get("description", "")))
-        for name, schema in ((name, _properties(schema)) for name, schema in properties.items())
-    ]
+    rows: list[tuple[str, ...]] = []
+    for name, part in properties.items():
+        # JSON Schema also knows true and false.
+        schema: Mapping[str, Any] = cast("Mapping[str, Any]", part) if isinstance(part, Mapping) else {}
+        word = required_word if name in required else ""
+        rows.append((f"  {name}", _type_of(schema), word, str(schema.get("description", ""))))
     description = printable(tool.description.strip())
     lines = description.split("\n")
     if columns is not None:
         description = "\n".join(part for line in lines for part in wrap(line, columns))
     head = f"{tool.name}  ({tool.qualified_name})\n{description}\n"
     return f"{head}\n{terminal.table((), rows)}" if rows else f"{head}\n{texts.sentence('tools.no_arguments')}\n"
-
-
-def _properties(schema: Any) -> Mapping[str, Any]:
-    """A schema as a table; JSON Schema also knows true and false."""
-    return cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else {}
 
 
 def _type_of(schema: Mapping[str, Any]) -> str:
@@ -132,7 +129,11 @@ def resource_table(resources: Sequence[Resource], templates: Sequence[ResourceTe
 def prompt_table(prompts: Sequence[PromptTemplate], terminal: Terminal) -> str:
     """Return prompts with their arguments as a table, optional ones in brackets; empty without rows."""
     rows = [
-        (prompt.reference, _arguments(prompt), shorten(first_line(prompt.description), _SHOWN_DESCRIPTION_CHARS))
+        (
+            prompt.reference,
+            " ".join(argument.name if argument.required else f"[{argument.name}]" for argument in prompt.arguments),
+            shorten(first_line(prompt.description), _SHOWN_DESCRIPTION_CHARS),
+        )
         for prompt in prompts
     ]
     return terminal.table(("PROMPT", "ARGUMENTS", "DESCRIPTION"), rows)
@@ -140,10 +141,6 @@ def prompt_table(prompts: Sequence[PromptTemplate], terminal: Terminal) -> str:
 
 def _about(resource: Resource | ResourceTemplate) -> str:
     return shorten(first_line(resource.description or resource.name), _SHOWN_DESCRIPTION_CHARS)
-
-
-def _arguments(prompt: PromptTemplate) -> str:
-    return " ".join(argument.name if argument.required else f"[{argument.name}]" for argument in prompt.arguments)
 
 
 def conversation_table(summaries: Sequence[ConversationSummary], terminal: Terminal) -> str:
@@ -158,18 +155,14 @@ def schedule_table(schedules: Sequence[Schedule], terminal: Terminal) -> str:
         (
             shorten(collapse_whitespace(schedule.prompt), _SHOWN_CHARS),
             describe_rule(read_rule(schedule.rule), terminal.language),
-            _next_time(schedule, terminal),
+            terminal.word(schedule.state)
+            if schedule.next_at is None
+            else describe_moment(schedule.next_at, read_zone(schedule.zone), terminal.language),
             schedule.id,
         )
         for schedule in schedules
     ]
     return terminal.table(("SCHEDULE", "WHEN", "NEXT", "ID"), rows)
-
-
-def _next_time(schedule: Schedule, terminal: Terminal) -> str:
-    if schedule.next_at is None:
-        return terminal.word(schedule.state)
-    return describe_moment(schedule.next_at, read_zone(schedule.zone), terminal.language)
 
 
 def schedule_lines(schedule: Schedule, now: float, texts: Catalogue) -> list[str]:

@@ -342,17 +342,16 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]], columns: int | 
     widths = [max(width(row[column]) for row in cells) for column in range(len(cells[0]))]
     room = None if columns is None else columns - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)
     if room is None or room >= min(widths[-1], max(_LEAST_COLUMNS, widths[-1] / _MOST_LINES)):
-        lines = [line for row in cells for line in _align(row, widths, room)]
+        lines: list[str] = []
+        for row in cells:
+            padded = [cell + " " * (size - width(cell)) + _GAP for cell, size in zip(row, widths[:-1], strict=False)]
+            front = "".join(padded)
+            # The last cell takes as many lines as it needs.
+            first, *more_lines = [row[-1]] if room is None else wrap(row[-1], room)
+            lines += [f"{front}{first}".rstrip(), *(f"{' ' * width(front)}{line}" for line in more_lines)]
     else:
         lines = _paragraphs(cells[len(cells) - len(rows) :], heading, columns or 0)
     return "\n".join([*lines, ""])
-
-
-def _align(row: Sequence[str], widths: Sequence[int], room: int | None) -> list[str]:
-    """One row, its last cell in as many lines as it takes."""
-    front = "".join(cell + " " * (size - width(cell)) + _GAP for cell, size in zip(row, widths[:-1], strict=False))
-    first, *more_lines = [row[-1]] if room is None else wrap(row[-1], room)
-    return [f"{front}{first}".rstrip(), *(f"{' ' * width(front)}{line}" for line in more_lines)]
 
 
 def _paragraphs(rows: Sequence[Sequence[str]], heading: Sequence[str], columns: int) -> list[str]:

@@ -525,21 +525,15 @@ async def _forget_memory(state: ChatState, argument: str) -> None:
         state.terminal.note(state.phrases.sentence("memory.forgotten", text=row.text))
 
 
-async def _temporary(state: ChatState, _argument: str) -> None:
-    state.options = replace(state.options, save=False, memory=False)
+async def _start_anew(state: ChatState, _argument: str, *, is_temporary: bool = False) -> None:
+    """Begin a conversation; a temporary one is not stored, and reads no memories."""
+    keeps = not is_temporary
+    state.options = replace(state.options, save=keeps and state.host.config.service.history, memory=keeps)
     state.conversation = state.host.new_conversation()
-    state.conversation.knows_person = True
+    state.conversation.knows_person = is_temporary
     state.clear_attached()
     state.stats = Stats()
-    state.terminal.note(state.phrases.sentence("chat.temporary"))
-
-
-async def _start_anew(state: ChatState, _argument: str) -> None:
-    state.options = replace(state.options, save=state.host.config.service.history, memory=True)
-    state.conversation = state.host.new_conversation()
-    state.clear_attached()
-    state.stats = Stats()
-    state.terminal.note(state.phrases.sentence("chat.new_conversation"))
+    state.terminal.note(state.phrases.sentence("chat.temporary" if is_temporary else "chat.new_conversation"))
 
 
 async def _save(state: ChatState, argument: str) -> None:
@@ -653,7 +647,7 @@ COMMANDS: Mapping[str, _Action] = {
     "/remember": _remember,
     "/memories": _memories,
     "/forget": _forget_memory,
-    "/temporary": _temporary,
+    "/temporary": partial(_start_anew, is_temporary=True),
     "/listen": _listen,
     "/speak": _speak,
     "/stats": _stats,

@@ -87,7 +87,10 @@ class Completions:
             conversations = await self.host.store.conversations.matching(self.host.tenant, word)
             return {conversation.id: conversation.title for conversation in conversations}
         if command == "/approve":
-            return await self._approvals(word, earlier_words)
+            if not earlier_words:
+                return _beginning(word, ["forget"])
+            grants = sorted(await self.host.store.grants.all())
+            return _beginning(word, {tool: server for server, tool, _ in grants})
         return _beginning(word, {tool.name: tool.description for tool in await self.host.tools()}) if word else {}
 
     async def _prompt(self, word: str, earlier_words: Sequence[str]) -> Mapping[str, str]:
@@ -106,13 +109,7 @@ class Completions:
                 word, {f"{missing_argument.name}=": missing_argument.description for missing_argument in missing}
             )
         ideas = await self.host.complete_prompt(prompt.reference, argument, value, values, self.context)
-        return {f"{argument}={_quote(idea)}": "" for idea in ideas}
-
-    async def _approvals(self, word: str, earlier_words: Sequence[str]) -> Mapping[str, str]:
-        if not earlier_words:
-            return _beginning(word, ["forget"])
-        remembered = await self.host.store.grants.all()
-        return _beginning(word, {tool: server for server, tool, _ in sorted(remembered)})
+        return {f'{argument}="{idea}"' if " " in idea else f"{argument}={idea}": "" for idea in ideas}
 
     async def _references(self, beginning: str) -> Mapping[str, str]:
         """Return each ``server:uri`` that begins with the typed text."""
@@ -160,7 +157,3 @@ def _mention(path: str) -> str:
         return f"@{path}"
     # A folder is not finished yet.
     return f'@"{path}' if path.endswith("/") else f'@"{path}"'
-
-
-def _quote(value: str) -> str:
-    return f'"{value}"' if " " in value else value

@@ -81,16 +81,13 @@ def named_files(text: str) -> list[str]:
 
 
 def _mentioned_path(word: str, servers: Collection[str]) -> str:
-    """Return the path at the beginning of a word; empty if it names no file."""
+    """Return the longest beginning of a word that is the path of a file; empty if it names no file."""
     server, colon, _ = word.partition(":")
     if colon and server in servers:
         return ""
-    return _file_at_beginning(word) or (word if word.startswith(_CERTAIN) else "")
-
-
-def _file_at_beginning(word: str) -> str:
-    """Return the longest beginning of a word that is the path of a file; empty if none exists."""
-    return next((word[:end] for end in range(len(word), 0, -1) if _is_file(word[:end])), "")
+    beginnings = (word[:end] for end in range(len(word), 0, -1))
+    file = next(filter(_is_file, beginnings), "")
+    return file or (word if word.startswith(_CERTAIN) else "")
 
 
 def _is_file(path: str) -> bool:

@@ -151,16 +151,16 @@ def _document(tokens: Sequence[Token]) -> _Document:
 def _lines(tokens: Sequence[Token], columns: int) -> list[str]:
     with _CONSOLE.capture() as capture:
         _CONSOLE.print(_document(tokens), width=columns)
-    lines = [_BLANK_END.sub(_reset, line) for line in capture.get().split("\n")]
+    # A style that ends in the blanks has to end without them.
+    lines = [
+        _BLANK_END.sub(lambda blank: "\x1b[0m" if "\x1b" in blank[0] and blank.start() else "", line)
+        for line in capture.get().split("\n")
+    ]
     while lines and not lines[-1]:
         lines.pop()
     while lines and not lines[0]:
         del lines[0]
     return lines
-
-
-def _reset(blank: re.Match[str]) -> str:
-    return "\x1b[0m" if "\x1b" in blank[0] and blank.start() else ""
 
 
 def _wrapped_text(self: markdown.TextElement, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -25,7 +25,6 @@ from rkllm_mcp.events import (
     QuestionAnswered,
     Queued,
     ResourceRead,
-    Source,
     Sources,
     Status,
     Text,
@@ -113,18 +112,17 @@ class TerminalRenderer:
             rows = "; ".join(row["text"] for row in event.rows)
             text = self._phrases.sentence("answer.kept" if event.is_new else "answer.remembered", rows=rows)
         elif isinstance(event, Sources):
-            names = dict.fromkeys(map(self._source_name, event.items))
-            line = shorten(collapse_whitespace("; ".join(names)), RESULT_CHARS)
+            names: list[str] = []
+            for source in event.items:
+                page = self._phrases.sentence("answer.page", page=source["page"]) if source["page"] else ""
+                names.append(f"{source['document']}{page}")
+            line = shorten(collapse_whitespace("; ".join(dict.fromkeys(names))), RESULT_CHARS)
             text = self._phrases.sentence("answer.sources", places=line)
         elif isinstance(event, Approval):
             text = self._phrases.sentence("answer.waiting", name=event.name, reason=event.reason)
         else:
             text = self._phrases.sentence("answer.asks", server=event.server, message=event.message)
         self._terminal.note(text, "" if isinstance(event, (Sources, MemoriesUsed)) else YELLOW)
-
-    def _source_name(self, source: Source) -> str:
-        page = self._phrases.sentence("answer.page", page=source["page"]) if source["page"] else ""
-        return f"{source['document']}{page}"
 
     def _stream(self, event: Text | Thinking) -> None:
         text = event.text
@@ -232,7 +230,11 @@ class Answering:
             async with aclosing(events):
                 async for event in events:
                     silence.cancel()
-                    self._tell_late(event)
+                    was_stopped = isinstance(event, End) and event.reason == "cancelled"
+                    # A question was taken back, and not because the person stopped the answer.
+                    if self._is_late and not was_stopped:
+                        self.terminal.error(self.phrases.sentence("answer.too_late"), YELLOW)
+                    self._is_late = False
                     if isinstance(event, (Approval, Elicitation)) and self.inquirer is not None:
                         await self._ask_person(conversation_id, event, self.inquirer)
                     else:
@@ -275,13 +277,6 @@ class Answering:
         else:
             is_refused = answer in ("deny", "never")
             self.terminal.note(self.phrases.sentence("answer.refused" if is_refused else "answer.goes_on"))
-
-    def _tell_late(self, event: Event) -> None:
-        """Say that a question was taken back, unless the person did that by stopping the answer."""
-        was_stopped = isinstance(event, End) and event.reason == "cancelled"
-        if self._is_late and not was_stopped:
-            self.terminal.error(self.phrases.sentence("answer.too_late"), YELLOW)
-        self._is_late = False
 
     async def _settle_question(
         self, question: Approval | Elicitation, answer: Decision | ElicitationAnswer | None

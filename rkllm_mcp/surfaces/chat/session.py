@@ -91,7 +91,10 @@ def chat(
             )
             ready.append((state, lines))
             stored = None if resumed in (None, CHOICE) else await stored_conversation(host, resumed)
-            _greet(session, state)
+            session.note_configuration(host.config)
+            session.status(state.phrases.sentence("chat.greeting", version=__version__, model=host.model.name))
+            if host.model.is_emulated:
+                session.status(emulation_note(host.model.name, language, has_weights=host.model.has_weights))
             load_markdown(session.terminal)
             if resumed == CHOICE:
                 await obey(state, "/resume")
@@ -144,11 +147,3 @@ async def converse(state: ChatState, lines: LineReader) -> None:
                         await state.ask(text)
                 except RkllmMcpError as error:
                     state.complain(error)
-
-
-def _greet(session: Session, state: ChatState) -> None:
-    session.note_configuration(state.host.config)
-    model = state.host.model
-    session.status(state.phrases.sentence("chat.greeting", version=__version__, model=model.name))
-    if model.is_emulated:
-        session.status(emulation_note(model.name, state.language, has_weights=model.has_weights))
