@@ -112,16 +112,14 @@ class Place:
 def read_places(document: object) -> tuple[Place, ...]:
     """Return the prefectures, municipalities (also split ones) and regions of an area table; raise ValidationError."""
     table = _Table.model_validate(document)
-    areas = {code: _forecast_area(code, entry) for code, entry in table.class10s.items()}
+    areas: dict[str, ForecastArea] = {}
+    for code, entry in table.class10s.items():
+        prefecture = PREFECTURES[code[:2]]
+        office = _FORECAST_OFFICE.get(entry.parent, entry.parent)
+        english = _english_within(prefecture, entry.en_name or entry.name)
+        areas[code] = ForecastArea(code, office, _within(prefecture, entry.name), english)
     municipalities = [*_municipalities(table, areas), *_split_municipalities(table, areas)]
     return (*_prefectures(municipalities, areas), *municipalities, *_regions(table, areas))
-
-
-def _forecast_area(code: str, entry: _Entry) -> ForecastArea:
-    prefecture = PREFECTURES[code[:2]]
-    office = _FORECAST_OFFICE.get(entry.parent, entry.parent)
-    english = _english_within(prefecture, entry.en_name or entry.name)
-    return ForecastArea(code, office, _within(prefecture, entry.name), english)
 
 
 def _within(prefecture: Prefecture, name: str) -> str:
@@ -140,16 +138,14 @@ def _municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list[Place
         area = areas.get(_class10_above(table, entry.parent))
         if area is None:
             continue
-        kind, bare = _kind_and_bare_name(entry.name)
+        kind: PlaceKind
+        if entry.name[-1] in MUNICIPAL_KANA:
+            kind, bare = "city" if entry.name[-1] in "市区" else "town", entry.name[:-1]
+        else:
+            part = _PART.fullmatch(entry.name)
+            kind, bare = "part", part[1] if part else entry.name
         places.append(Place(entry.name, bare, entry.kana, entry.en_name, kind, PREFECTURES[code[:2]], area, code))
     return places
-
-
-def _kind_and_bare_name(name: str) -> tuple[PlaceKind, str]:
-    if name[-1] in MUNICIPAL_KANA:
-        return "city" if name[-1] in "市区" else "town", name[:-1]
-    part = _PART.fullmatch(name)
-    return "part", part[1] if part else name
 
 
 def _class10_above(table: _Table, class15: str) -> str:

@@ -212,16 +212,11 @@ def _read_week_temperatures(times: list[datetime], row: _Row, days: _Days) -> No
 def _numbers(times: list[datetime], texts: list[str]) -> Iterator[tuple[datetime, int]]:
     """Yield times with whole numbers; skip values that are empty or not numbers."""
     for time, text in zip(times, texts, strict=False):
-        number = _number(text)
-        if number is not None:
-            yield time, number
-
-
-def _number(text: str) -> int | None:
-    try:
-        return round(float(text))
-    except (ValueError, OverflowError):
-        return None
+        try:
+            number = round(float(text))
+        except (ValueError, OverflowError):
+            continue
+        yield time, number
 
 
 def rain_slots_left(day: Day, now: datetime) -> list[tuple[datetime, int]]:

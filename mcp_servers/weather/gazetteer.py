@@ -266,18 +266,14 @@ def _without_time(text: str) -> str:
 
 def _keys(place: Place) -> tuple[set[str], set[str]]:
     """Return the script keys and the pronunciation keys of a place, with and without suffix."""
-    kana = {place.kana, *place.aliases, *_bare_kana(place)} - {""}
+    endings = MUNICIPAL_KANA.get(place.name[-1], ())
+    bare_kana = (place.kana.removesuffix(ending) for ending in endings if place.kana.endswith(ending))
+    kana = {place.kana, *place.aliases, *bare_kana} - {""}
     names = {fold(name) for name in (place.name, place.bare, place.code, *kana)}
     base = _ENGLISH_SUFFIX.sub("", place.english)
     words = _ENGLISH_WORDS.get(place.name[-1], ()) if place.kind != "region" else ()
     spoken = kana | {place.english, base} | {f"{base} {word}" for word in words}
     return names, {romaji_key(name) for name in spoken} - {""}
-
-
-def _bare_kana(place: Place) -> Iterator[str]:
-    for ending in MUNICIPAL_KANA.get(place.name[-1], ()):
-        if place.kana.endswith(ending):
-            yield place.kana.removesuffix(ending)
 
 
 def _unchanged_name(name: str) -> Iterator[str]:

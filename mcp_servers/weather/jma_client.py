@@ -156,8 +156,12 @@ class JmaClient:
 
     async def _try(self, path: str, cached: _CachedDocument | None, *, last: bool) -> Answer | None:
         """Send one request; return None if a retry may succeed."""
+        headers: dict[str, str] = {}
+        if cached:
+            conditions = {"If-None-Match": cached.stored.etag, "If-Modified-Since": cached.stored.last_modified}
+            headers = {name: value for name, value in conditions.items() if value}
         try:
-            response = await fetch(self._connect(), "GET", path, _LIMITS, headers=_conditions(cached))
+            response = await fetch(self._connect(), "GET", path, _LIMITS, headers=headers)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, OSError) as error:
             # Without route, name or listener a retry after half a second would fail too, while the user waits.
             raise AgencyUnreachableError(self._settings.host, _reason(error)) from error
@@ -194,13 +198,6 @@ async def open_jma_client(settings: Settings, clock: Clock) -> AsyncGenerator[Jm
         yield jma
     finally:
         await close_in_time(jma.aclose)
-
-
-def _conditions(cached: _CachedDocument | None) -> dict[str, str]:
-    if cached is None:
-        return {}
-    conditions = {"If-None-Match": cached.stored.etag, "If-Modified-Since": cached.stored.last_modified}
-    return {name: value for name, value in conditions.items() if value}
 
 
 def _read_json(path: str, body: bytes, read: Callable[[object], T]) -> T:

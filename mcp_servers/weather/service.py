@@ -204,7 +204,9 @@ class WeatherService:
         if not match.places:
             raise _not_found(location, gazetteer.find(location))
         if len(match.areas()) > 1:
-            return _ambiguous_answer(location, match)
+            japanese, english = ambiguity_message(location, match.places)
+            candidates = [place.full_name for place in match.places[:_MAX_PLACES]]
+            return WeatherAnswer(summary=japanese, summary_en=english, candidates=candidates)
         place = match.places[0]
         forecast, stale = await self._forecast_of(place)
         now = self._clock().astimezone(JST)
@@ -318,12 +320,6 @@ def _day(day: Day, now: datetime, *, detailed: bool) -> DayAnswer:
     slots = {f"{start.hour:02d}-{start.hour + 6:02d}": percent for start, percent in rain_slots_left(day, now)}
     changing = slots if len(set(slots.values())) > 1 else None
     return answer.model_copy(update={"rain_by_hours": changing, "wind": day.wind or None, "waves": day.waves or None})
-
-
-def _ambiguous_answer(query: str, match: PlaceMatch) -> WeatherAnswer:
-    japanese, english = ambiguity_message(query, match.places)
-    candidates = [place.full_name for place in match.places[:_MAX_PLACES]]
-    return WeatherAnswer(summary=japanese, summary_en=english, candidates=candidates)
 
 
 def _found_place(place: Place) -> FoundPlace:

@@ -60,25 +60,35 @@ def weather_text(day: Day) -> str:
 
 def in_japanese(summary: ForecastSummary) -> str:
     """Return the forecast as a Japanese sentence; a sample says so first."""
-    days = [(_day(summary, day), weather_text(day) or "不明", _facts(summary, day)) for day in summary.days]
+    days = [(_day_names(summary, day)[0], weather_text(day) or "不明", _facts(summary, day)) for day in summary.days]
     if len(days) > _DETAILED_DAYS:
-        text = "、".join(f"{name}は{weather}{_in_brackets(facts)}" for name, weather, facts in days)
-        forecast = f"天気は、{text}"
+        brief = (f"{name}は{weather}" + (f"（{'、'.join(facts)}）" if facts else "") for name, weather, facts in days)
+        forecast = f"天気は、{'、'.join(brief)}"
     else:
         (first, *_), *_ = days
         texts = [(name, "、".join((weather, *facts))) for name, weather, facts in days]
         forecast = f"{first}の天気は{texts[0][1]}" + "".join(f"、{name}は{text}" for name, text in texts[1:])
-    return f"{_sample(summary.sample_of)}{place_label(summary.place)}の{forecast}です。{_stale(summary)}"
+    sample = old = ""
+    if time := summary.sample_of:
+        sample = (
+            "気象庁に接続できないため、デモ用の見本で答えます。"
+            f"{time.year}年{time.month}月{time.day}日{time.hour}時に気象庁が発表した予報で、現在の予報ではありません。"
+        )
+    if summary.stale_since:
+        since = summary.stale_since.astimezone(JST)
+        old = f"（気象庁に接続できないため、{since.month}月{since.day}日{since.hour}時発表の予報です）"
+    return f"{sample}{place_label(summary.place)}の{forecast}です。{old}"
 
 
 def in_english(summary: ForecastSummary) -> str:
     """Return the forecast as an English sentence; a sample says so first."""
-    days = "; ".join(
-        ", ".join(
-            (f"{_day_english(summary, day)}: {_weather_text_english(day)}", *_facts(summary, day, _FACTS_ENGLISH))
-        )
-        for day in summary.days
-    )
+    days: list[str] = []
+    for day in summary.days:
+        words = describe_code(day.code)
+        weather = words[1] if words else "unknown"
+        weather = weather.replace("sunny", "clear") if day.tonight else weather
+        facts = (f"{_day_names(summary, day)[1]}: {weather}", *_facts(summary, day, _FACTS_ENGLISH))
+        days.append(", ".join(facts))
     sample = old = ""
     if summary.sample_of:
         sample = (
@@ -89,7 +99,7 @@ def in_english(summary: ForecastSummary) -> str:
         since = summary.stale_since.astimezone(JST)
         published = f"{_MONTHS_EN[since.month - 1]} {since.day}, {since.hour}:{since.minute:02d} JST"
         old = f" (Published {published}; the agency cannot be reached.)"
-    return f"{sample}{place_label_english(summary.place)}, {days}.{old}"
+    return f"{sample}{place_label_english(summary.place)}, {'; '.join(days)}.{old}"
 
 
 def ambiguity_message(query: str, places: Sequence[Place]) -> tuple[str, str]:
@@ -111,18 +121,16 @@ def ambiguity_message(query: str, places: Sequence[Place]) -> tuple[str, str]:
     )
 
 
-def _day(summary: ForecastSummary, day: Day) -> str:
-    names = {0: "今夜" if day.tonight else "今日", 1: "明日"}
-    month_and_day = f"{day.date.month}月{day.date.day}日"
-    name = None if summary.sample_of else names.get((day.date - summary.today).days)
-    return f"{name}({month_and_day})" if name else f"{month_and_day}({_WEEKDAYS_JA[day.date.weekday()]})"
-
-
-def _day_english(summary: ForecastSummary, day: Day) -> str:
-    names = {0: "tonight" if day.tonight else "today", 1: "tomorrow"}
-    name = None if summary.sample_of else names.get((day.date - summary.today).days)
-    name = name or _WEEKDAYS_EN[day.date.weekday()]
-    return f"{name} ({_MONTHS_EN[day.date.month - 1]} {day.date.day})"
+def _day_names(summary: ForecastSummary, day: Day) -> tuple[str, str]:
+    """Return the name of a day with its date in Japanese and English; in a sample no day is today."""
+    names = {0: ("今夜", "tonight") if day.tonight else ("今日", "today"), 1: ("明日", "tomorrow")}
+    near = None if summary.sample_of else names.get((day.date - summary.today).days)
+    month, weekday = day.date.month, day.date.weekday()
+    month_and_day = f"{month}月{day.date.day}日"
+    return (
+        f"{near[0]}({month_and_day})" if near else f"{month_and_day}({_WEEKDAYS_JA[weekday]})",
+        f"{near[1] if near else _WEEKDAYS_EN[weekday]} ({_MONTHS_EN[month - 1]} {day.date.day})",
+    )
 
 
 # Maximum, minimum and chance of rain in a detailed summary, and in a brief one.
@@ -138,32 +146,6 @@ def _facts(summary: ForecastSummary, day: Day, sentences: Sequence[Sequence[str]
         several = len({slot for _, slot in rain_slots_left(day, summary.now)}) > 1
         facts.append(rain.format("最大" if several else "", percent))
     return facts
-
-
-def _weather_text_english(day: Day) -> str:
-    words = describe_code(day.code)
-    english = words[1] if words else "unknown"
-    return english.replace("sunny", "clear") if day.tonight else english
-
-
-def _in_brackets(facts: Sequence[str]) -> str:
-    return f"（{'、'.join(facts)}）" if facts else ""
-
-
-def _sample(time: datetime | None) -> str:
-    if time is None:
-        return ""
-    return (
-        "気象庁に接続できないため、デモ用の見本で答えます。"
-        f"{time.year}年{time.month}月{time.day}日{time.hour}時に気象庁が発表した予報で、現在の予報ではありません。"
-    )
-
-
-def _stale(summary: ForecastSummary) -> str:
-    if summary.stale_since is None:
-        return ""
-    since = summary.stale_since.astimezone(JST)
-    return f"（気象庁に接続できないため、{since.month}月{since.day}日{since.hour}時発表の予報です）"
 
 
 # weather_codes.tsv: code, Japanese, English.
