@@ -12,7 +12,7 @@ from __future__ import annotations
 import codecs
 import quopri
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from mcp_servers.knowledge.types import Passage
 from rkllm_base.encodings import decode
@@ -128,7 +128,10 @@ def read_contacts(text: str) -> list[Passage]:
             heading = name or parts
             passages += [Passage("\n".join([f"Name: {heading}", *lines]), (heading,) if heading else ())]
         elif raw.strip(" ;") and (key in {"FN", "N"} or key in _CONTACT_NAMES):
-            value = _contact_value(raw, parameters)
+            flags = {key for key, setting in parameters.items() if not setting}
+            if _QUOTED in {parameters.get("ENCODING", "").upper(), *flags}:
+                raw = decode(quopri.decodestring(raw.encode()), parameters.get("CHARSET", "")).text
+            value = " ".join(filter(None, map(_calendar_value, _PART.split(raw))))
             name = value if key == "FN" else name
             parts = value if key == "N" else parts
             if key in _CONTACT_NAMES:
@@ -146,11 +149,3 @@ def _card_lines(text: str) -> Iterator[str]:
             continue
         yield "".join(pieces)
         pieces = []
-
-
-def _contact_value(raw: str, parameters: Mapping[str, str]) -> str:
-    """Return a value without its encoding, its parts separated by spaces."""
-    if _QUOTED in {parameters.get("ENCODING", "").upper(), *(name for name in parameters if not parameters[name])}:
-        raw = decode(quopri.decodestring(raw.encode()), parameters.get("CHARSET", "")).text
-    parts = (_calendar_value(part) for part in _PART.split(raw))
-    return " ".join(part for part in parts if part)

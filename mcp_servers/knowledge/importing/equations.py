@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree as ET
 
 from mcp_servers.knowledge.importing.archives import attribute, elements_named, local_name
@@ -33,20 +33,50 @@ def raised_mark(text: str, before: str, *, is_lowered: bool) -> str:
 def equation_text(element: ET.Element) -> str:
     """Return an equation, or a part of one, as text."""
     tag = local_name(element)
-    if tag == "t":
-        return element.text or ""
     if tag in _UNREAD or tag.endswith("Pr"):
         return ""
-    write = _WRITERS.get(tag)
-    return write(element) if write else _all(element)
+    match tag:
+        case "t":
+            return element.text or ""
+        case "f":
+            above, below = _group(_part(element, "num")), _group(_part(element, "den"))
+            return f"({above} {below})" if _property(element, "type", "") == "noBar" else f"{above}/{below}"
+        case "sSup" | "sSub" | "sSubSup":
+            return f"{_group(_part(element, 'e'))}{_limits(element)}"
+        case "sPre":
+            return f"{_limits(element)}{_part(element, 'e')}"
+        case "rad":
+            degree = _part(element, "deg").strip()
+            return f"{_ROOTS.get(degree, f'{degree}√')}{_group(_part(element, 'e'))}"
+        case "nary":
+            return f"{_property(element, 'chr', '∫')}{_limits(element)} {_part(element, 'e')}"
+        case "d":
+            inside = _property(element, "sepChr", "|").join(_all_named(element, "e"))
+            return f"{_property(element, 'begChr', '(')}{inside}{_property(element, 'endChr', ')')}"
+        case "m":
+            rows = (child for child in element if local_name(child) == "mr")
+            return "; ".join(", ".join(_all_named(row, "e")) for row in rows)
+        case "func":
+            return f"{_part(element, 'fName').strip()} {_part(element, 'e')}"
+        case "limLow" | "limUpp":
+            mark = "^" if tag == "limUpp" else "_"
+            return f"{_part(element, 'e')}{mark}{_group(_part(element, 'lim'))}"
+        case "eqArr":
+            return "; ".join(_all_named(element, "e"))
+        case _:
+            return _all(element)
 
 
 def _all(elements: Iterable[ET.Element]) -> str:
     return "".join(map(equation_text, elements))
 
 
+def _all_named(element: ET.Element, name: str) -> Iterator[str]:
+    return (_all(child) for child in element if local_name(child) == name)
+
+
 def _part(element: ET.Element, name: str) -> str:
-    return "".join(_all(child) for child in element if local_name(child) == name)
+    return "".join(_all_named(element, name))
 
 
 def _group(text: str) -> str:
@@ -60,62 +90,7 @@ def _property(element: ET.Element, name: str, default: str) -> str:
     return next((attribute(each, "val") for each in properties for each in elements_named(each, name)), default)
 
 
-def _fraction(element: ET.Element) -> str:
-    above, below = _group(_part(element, "num")), _group(_part(element, "den"))
-    return f"({above} {below})" if _property(element, "type", "") == "noBar" else f"{above}/{below}"
-
-
-def _scripts(element: ET.Element) -> str:
-    below = "_" + lowered if (lowered := _group(_part(element, "sub"))) else ""
-    above = "^" + raised if (raised := _group(_part(element, "sup"))) else ""
-    if local_name(element) == "sPre":
-        return f"{below}{above}{_part(element, 'e')}"
-    return f"{_group(_part(element, 'e'))}{below}{above}"
-
-
-def _root(element: ET.Element) -> str:
-    degree = _part(element, "deg").strip()
-    return f"{_ROOTS.get(degree, f'{degree}√')}{_group(_part(element, 'e'))}"
-
-
-def _operator(element: ET.Element) -> str:
-    below, above = (_group(_part(element, name)) for name in ("sub", "sup"))
-    limits = (f"_{below}" if below else "") + (f"^{above}" if above else "")
-    return f"{_property(element, 'chr', '∫')}{limits} {_part(element, 'e')}"
-
-
-def _delimiters(element: ET.Element) -> str:
-    between = _property(element, "sepChr", "|")
-    inside = between.join(_all(child) for child in element if local_name(child) == "e")
-    return f"{_property(element, 'begChr', '(')}{inside}{_property(element, 'endChr', ')')}"
-
-
-def _matrix(element: ET.Element) -> str:
-    rows = (child for child in element if local_name(child) == "mr")
-    return "; ".join(", ".join(_all(cell) for cell in row if local_name(cell) == "e") for row in rows)
-
-
-def _function(element: ET.Element) -> str:
-    return f"{_part(element, 'fName').strip()} {_part(element, 'e')}"
-
-
-def _limit(element: ET.Element) -> str:
-    mark = "^" if local_name(element) == "limUpp" else "_"
-    return f"{_part(element, 'e')}{mark}{_group(_part(element, 'lim'))}"
-
-
-def _lines(element: ET.Element) -> str:
-    return "; ".join(_all(child) for child in element if local_name(child) == "e")
-
-
-_WRITERS = {
-    "f": _fraction,
-    **dict.fromkeys(("sSup", "sSub", "sSubSup", "sPre"), _scripts),
-    "rad": _root,
-    "nary": _operator,
-    "d": _delimiters,
-    "m": _matrix,
-    "func": _function,
-    **dict.fromkeys(("limLow", "limUpp"), _limit),
-    "eqArr": _lines,
-}
+def _limits(element: ET.Element) -> str:
+    """Return what is lowered and raised at a base: indices and exponents, or the limits of an integral."""
+    below, above = _group(_part(element, "sub")), _group(_part(element, "sup"))
+    return (f"_{below}" if below else "") + (f"^{above}" if above else "")

@@ -119,12 +119,18 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
     body = tree.body
     if body is None:
         return title, []
+    root = body
+    for selector in ("main, [role=main]", "article"):
+        nodes = tree.css(selector)
+        if len(nodes) == 1 and len(nodes[0].text()) >= len(body.text()) * _MIN_MAIN_SHARE:
+            root = nodes[0]
+            break
     passages: list[Passage] = []
     # A page of links alone is read as it is.
     for leaves_out_links in (True, False):
         reader = HtmlReader(leaves_out_links=leaves_out_links)
         with suppress(DocumentFullError):
-            reader.read(_main(tree, body))
+            reader.read(root)
         title, passages = title or reader.builder.title, reader.builder.finish()
         if passages:
             break
@@ -223,14 +229,6 @@ def _attributes(text: str, start: int) -> tuple[str, int]:
             unique.setdefault(name, attribute[0])
         start = attribute.end()
     return "".join(f" {attribute_text.strip()}" for attribute_text in unique.values()), text.find(">", start)
-
-
-def _main(tree: LexborHTMLParser, body: LexborNode) -> LexborNode:
-    for selector in ("main, [role=main]", "article"):
-        nodes = tree.css(selector)
-        if len(nodes) == 1 and len(nodes[0].text()) >= len(body.text()) * _MIN_MAIN_SHARE:
-            return nodes[0]
-    return body
 
 
 class HtmlReader:

@@ -122,7 +122,11 @@ class _MessageReader:
             inner = [self._body(inner_part, depth + 1, is_page=is_page) for inner_part in _parts(part)]
             title = next((title for title, _ in inner if title), "")
             read = [passages for _, passages in inner]
-            self._warn_of_lost_parts(part)
+            # Inner and outer parts of a malformed message have the same boundary.
+            epilogue = str(part.epilogue or "")
+            if _PART_HEADER.search(epilogue):
+                names = ", ".join(dict.fromkeys(_PART_NAME.findall(epilogue)[:_SHOWN_NAMES])) or "parts without a name"
+                self.warnings.append(f"The message is malformed, and what is behind its end was not read: {names}.")
             if subtype == "alternative":
                 return title, self._best(_parts(part), read)
             return title, [passage for passages in read for passage in passages]
@@ -132,13 +136,6 @@ class _MessageReader:
                 self._attachments.append((part, name))
             return "", []
         return self._text(part, subtype) if kind == "text" else ("", [])
-
-    def _warn_of_lost_parts(self, part: MIMEPart) -> None:
-        """Warn of parts after the end: inner and outer ones of a malformed message have the same boundary."""
-        epilogue = str(part.epilogue or "")
-        if _PART_HEADER.search(epilogue):
-            names = ", ".join(dict.fromkeys(_PART_NAME.findall(epilogue)[:_SHOWN_NAMES])) or "parts without a name"
-            self.warnings.append(f"The message is malformed, and what is behind its end was not read: {names}.")
 
     def _attachment_name(self, part: MIMEPart) -> str:
         """Return the name of a part that is not a text of the message; empty for text."""
@@ -152,7 +149,9 @@ class _MessageReader:
             return ""
         if kind in {"application/pkcs7-signature", "application/x-pkcs7-signature", "application/pgp-signature"}:
             return ""
-        return name or _file_name(str(part.get("Content-Location", ""))) or f"part of the type {kind}"
+        if not name:
+            name = str(part.get("Content-Location", "")).rpartition("/")[2].partition("?")[0]
+        return name or f"part of the type {kind}"
 
     def _text(self, part: MIMEPart, subtype: str) -> tuple[str, list[Passage]]:
         content = _payload(part)
@@ -184,7 +183,9 @@ class _MessageReader:
     def _best(self, parts: list[MIMEPart], read: list[list[Passage]]) -> list[Passage]:
         """Return the alternative with the most text, and what invitations add."""
         calendars = [at for at, part in enumerate(parts) if part.get_content_subtype() == "calendar"]
-        sizes = [0 if at in calendars else _size(passages) for at, passages in enumerate(read)]
+        # White space does not count: HTML and text have different amounts of it.
+        texts = ["".join(passage.text for passage in passages) for passages in read]
+        sizes = [0 if at in calendars else len("".join(text.split())) for at, text in enumerate(texts)]
         best = max(range(len(read)), key=lambda at: sizes[at], default=0)
         plain = next((at for at, part in enumerate(parts) if part.get_content_type() == "text/plain"), best)
         best = plain if sizes and sizes[plain] >= sizes[best] * _MIN_PLAIN_SHARE else best
@@ -193,14 +194,6 @@ class _MessageReader:
 
 def _parts(part: MIMEPart) -> list[MIMEPart]:
     return cast("list[MIMEPart]", part.get_payload())
-
-
-def _size(passages: list[Passage]) -> int:
-    return sum(len("".join(passage.text.split())) for passage in passages)
-
-
-def _file_name(location: str) -> str:
-    return location.rpartition("/")[2].partition("?")[0]
 
 
 def _header(message: EmailMessage, name: str) -> str:
@@ -224,14 +217,14 @@ def _decoded_words(match: re.Match[str]) -> str:
         if charset != before:
             text, content, before = text + decode_word(content, before), b"", charset
         try:
-            content += _from_base64(encoded) if kind in "bB" else quopri.decodestring(encoded.encode(), header=True)
+            if kind in "bB":
+                encoded = encoded.rstrip("=")
+                content += binascii.a2b_base64(encoded + "=" * (-len(encoded) % 4))
+            else:
+                content += quopri.decodestring(encoded.encode(), header=True)
         except ValueError:
             return match[0]
     return text + decode_word(content, before)
-
-
-def _from_base64(text: str) -> bytes:
-    return binascii.a2b_base64(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4))
 
 
 def _payload(part: MIMEPart) -> bytes:

@@ -234,14 +234,13 @@ def _paragraph(lines: list[str]) -> str:
             parts.append([line])
         else:
             parts[-1].append(line)
-    joined = (part[0] if len(part) == 1 else _indent(part[0]) + join_lines(part) for part in parts)
+    joined: list[str] = []
+    for part in parts:
+        indent = part[0][: len(part[0]) - len(part[0].lstrip())]
+        joined.append(part[0] if len(part) == 1 else indent + join_lines(part))
     text = "\n".join(part.rstrip("\\ ") for part in joined)
     text = strip_markup(_COMMENT.sub("", text) if _COMMENT_START in text else text)
     return (_QUOTE.sub("", text) if ">" in text else text).strip()
-
-
-def _indent(line: str) -> str:
-    return line[: len(line) - len(line.lstrip())]
 
 
 def _cells(line: str) -> list[str]:

@@ -112,18 +112,15 @@ def _section_for(value: float, sections: Sequence[str]) -> tuple[str, bool]:
     conditional = [(condition, section) for section in sections[:2] if (condition := _CONDITION.search(section))]
     if conditional:
         for condition, section in conditional:
-            if _holds(value, condition[1], float(condition[2])):
+            comparison, limit = condition[1], float(condition[2])
+            results = {"<": value < limit, ">": value > limit, "=": value == limit}
+            if value != limit if comparison == "<>" else any(results[sign] for sign in comparison):
                 return section, False
         return sections[-1] if len(sections) > len(conditional) else sections[0], False
     if value < 0 and len(sections) > 1 and sections[1]:
         return sections[1], True
     is_zero = value == 0 and len(sections) > 2 and sections[2]
     return (sections[2] if is_zero else sections[0]), False
-
-
-def _holds(value: float, comparison: str, limit: float) -> bool:
-    results = {"<": value < limit, ">": value > limit, "=": value == limit}
-    return any(results[sign] for sign in comparison) if comparison != "<>" else value != limit
 
 
 @lru_cache(maxsize=1_000)

@@ -81,11 +81,6 @@ def _embedded_warnings(archive: zipfile.ZipFile) -> list[str]:
     return embedded_warnings([name.rpartition("/")[2] for name in names if name not in of_charts])
 
 
-def _read_sheets(archive: zipfile.ZipFile, builder: DocumentBuilder, _: Blob) -> tuple[str, list[str]]:
-    read_workbook(archive, builder)
-    return "", []
-
-
 def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob) -> tuple[str, list[str]]:
     main = main_part(archive, "ppt/presentation.xml")
     related = relations(archive, main)
@@ -143,7 +138,7 @@ def _slide_cells(row: ET.Element) -> Iterator[Cell]:
 _TRUE, _FALSE = frozenset({"1", "true", "on"}), frozenset({"0", "false", "off"})
 _READERS: dict[str, tuple[_Reader, str]] = {
     "docx": (read_word, "docProps/core.xml"),
-    "xlsx": (_read_sheets, "docProps/core.xml"),
+    "xlsx": (read_workbook, "docProps/core.xml"),
     "pptx": (_read_slides, "docProps/core.xml"),
     "odt": (read_open_document, "meta.xml"),
     "epub": (read_book, ""),

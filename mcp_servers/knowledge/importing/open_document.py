@@ -290,30 +290,27 @@ def _read_table(table: ET.Element, builder: DocumentBuilder, page: int | None) -
     is_sheet = any(attribute(cell, "value-type") for row in rows for cell in row)
     if is_sheet and name and name != _CHART_TABLE:
         builder.heading(2, name, page)
-    builder.add_table(expand_spans(_cells_of_row(row) for row in _repeated_rows(rows)), page)
+    builder.add_table(expand_spans(_rows_of_cells(rows)), page)
     _add_notes(table, builder, page)
 
 
-def _repeated_rows(rows: list[ET.Element]) -> Iterator[ET.Element]:
+def _rows_of_cells(rows: Iterable[ET.Element]) -> Iterator[list[Cell]]:
+    """Yield the cells of each row, as often as it is repeated."""
     for row in rows:
+        cells: list[Cell] = []
+        for cell in row:
+            # Covered cells are filled by the one that covers them.
+            if local_name(cell) != "table-cell":
+                continue
+            spans = (whole_number(attribute(cell, f"number-{name}-spanned"), 1) for name in ("rows", "columns"))
+            repeated = whole_number(attribute(cell, "number-columns-repeated"), 1)
+            cells += [Cell(_flowing(cell), *(max(span, 1) for span in spans))] * min(max(repeated, 1), MAX_GAP)
+            if len(cells) > MAX_COLUMNS:
+                break
         # A sheet ends with an empty row repeated a million times.
         has_text = any(True for _ in elements_named(row, "p"))
         repeated = whole_number(attribute(row, "number-rows-repeated"), 1)
-        yield from [row] * (min(repeated, _MAX_REPEATED_ROWS) if has_text else 1)
-
-
-def _cells_of_row(row: ET.Element) -> list[Cell]:
-    cells: list[Cell] = []
-    for cell in row:
-        # Covered cells are filled by the one that covers them.
-        if local_name(cell) != "table-cell":
-            continue
-        rows, columns = (whole_number(attribute(cell, f"number-{name}-spanned"), 1) for name in ("rows", "columns"))
-        repeated = whole_number(attribute(cell, "number-columns-repeated"), 1)
-        cells += [Cell(_flowing(cell), max(rows, 1), max(columns, 1))] * min(max(repeated, 1), MAX_GAP)
-        if len(cells) > MAX_COLUMNS:
-            break
-    return cells
+        yield from [cells] * (min(repeated, _MAX_REPEATED_ROWS) if has_text else 1)
 
 
 def _add_notes(element: ET.Element, builder: DocumentBuilder, page: int | None) -> None:

@@ -14,10 +14,10 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, cast
 
@@ -44,8 +44,8 @@ _SEPARATOR = re.compile(r'"?sep=([^\n"])"?[^\S\n]*\n', re.IGNORECASE)
 _SAMPLE_ROWS = 20
 # A cell may be an article; the default limit of csv is 131,072.
 _MAX_CELL = 10_000_000
-# Control characters, non-characters and surrogates.
 _MAX_INDENTED = 50
+# Control characters, non-characters and surrogates.
 _NON_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")
 # JSON that is too deep or has huge numbers stays as written.
 _JSON_PROBLEMS = (ValueError, RecursionError)
@@ -130,7 +130,10 @@ def format_of(blob: Blob) -> Format:
         return marked
     declared = _told_format(head)
     if declared is None and ending in {"pdf", "docx", "xlsx", "pptx"}:
-        raise _mismatch_error(blob, ending)
+        # Encrypted Office files are OLE containers.
+        if ending != "pdf" and blob.content.startswith(_OLE):
+            raise EncryptedDocumentError(blob.name)
+        raise DamagedDocumentError(blob.name, f"its name ends in {ending}, but it is another format")
     _check_not_binary(blob, head)
     # What the text is comes before what its name says.
     if declared and (file_format is None or file_format.reader not in _OPEN_READERS):
@@ -197,13 +200,6 @@ def _part_text(archive: zipfile.ZipFile, name: str) -> str:
     return ""
 
 
-def _mismatch_error(blob: Blob, ending: str) -> Exception:
-    # Encrypted Office files are OLE containers.
-    if ending != "pdf" and blob.content.startswith(_OLE):
-        return EncryptedDocumentError(blob.name)
-    return DamagedDocumentError(blob.name, f"its name ends in {ending}, but it is another format")
-
-
 def _check_not_binary(blob: Blob, head: bytes) -> None:
     for magic, reason in _BINARY.items():
         # Text may begin with two of these letters by chance.
@@ -226,10 +222,10 @@ def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
         raise NoTextError(blob.name, "it is empty")
     file_format = format_of(blob)
     title, read, warnings = _READERS[file_format.reader](blob, file_format, limits)
-    passages = tuple(_within(limits, (passage for passage in map(_clean, read) if passage.text.strip())))
+    passages, is_full = _cleaned(read, limits)
     if not passages:
         raise NoTextError(blob.name)
-    if len(passages) < len(read) and _is_full(passages, limits):
+    if is_full and len(passages) < len(read):
         warnings = (
             *warnings,
             f"Only its first {len(passages):,} passages were read: it is too large for one document.",
@@ -239,32 +235,30 @@ def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
     return ParsedDocument(title, passages, content_hash, file_format.media_type, warnings, blob.uri)
 
 
-def _within(limits: ParseLimits, passages: Iterable[Passage]) -> Iterator[Passage]:
-    """Yield the passages before one document is too large; the one that makes it so is cut."""
+def _cleaned(read: Iterable[Passage], limits: ParseLimits) -> tuple[tuple[Passage, ...], bool]:
+    """Return the passages that have text, without control characters, and True if one document has room for no more.
+
+    The passage that would make the document too large is cut, and those after it are left out.
+    """
+    passages: list[Passage] = []
     room = limits.characters
-    for passage in islice(passages, limits.passages):
-        size = len(passage.text) + sum(map(len, passage.headings))
-        yield passage if size <= room else replace(passage, text=passage.text[:room])
+    for passage in read:
+        text = _NON_TEXT.sub("", passage.text)
+        if not text.strip():
+            continue
+        headings = tuple(_NON_TEXT.sub("", heading)[:_TITLE_CHARACTERS] for heading in passage.headings)
+        size = len(text) + sum(map(len, headings))
+        passages.append(replace(passage, text=text if size <= room else text[:room], headings=headings))
         room -= size
-        if room <= 0:
-            return
-
-
-def _is_full(passages: Sequence[Passage], limits: ParseLimits) -> bool:
-    size = sum(len(passage.text) + sum(map(len, passage.headings)) for passage in passages)
-    return len(passages) >= limits.passages or size >= limits.characters
+        if room <= 0 or len(passages) >= limits.passages:
+            return tuple(passages), True
+    return tuple(passages), False
 
 
 def title_of(name: str) -> str:
     """Return the title for a document without one: its name without extension."""
     path = PurePosixPath(name)
     return (path.stem or path.name or name)[:_TITLE_CHARACTERS]
-
-
-def _clean(passage: Passage) -> Passage:
-    text = _NON_TEXT.sub("", passage.text)
-    headings = tuple(_NON_TEXT.sub("", heading)[:_TITLE_CHARACTERS] for heading in passage.headings)
-    return replace(passage, text=text, headings=headings)
 
 
 def _text(blob: Blob, limits: ParseLimits, declared: str = "") -> tuple[str, tuple[str, ...]]:
@@ -290,7 +284,11 @@ def _json(text: str, *_: object) -> tuple[str, list[Passage]]:
     """Reformat JSON with one value per line, so that escaped Japanese is found and long lines can be cut."""
     try:
         value = json.loads(text)
-        written = text if _is_deep(value) else json.dumps(value, ensure_ascii=False, indent=1)
+        level = [value]
+        for _depth in range(_MAX_INDENTED):
+            level = list(chain.from_iterable(map(_values, level)))
+        # Most of the text of JSON that has values so deep would be indentation.
+        written = text if level else json.dumps(value, ensure_ascii=False, indent=1)
         return "", [Passage(written, is_atomic=True)]
     except _JSON_PROBLEMS:
         return "", read_plain(text)
@@ -314,30 +312,21 @@ def _notebook(text: str, *rest: object) -> tuple[str, list[Passage]]:
         for cell in cells:
             source = "".join(cell.get("source", ()))
             if cell.get("cell_type") == "code":
-                outputs = "\n".join(filter(None, map(_printed_text, cell.get("outputs", ()))))
-                parts = (
-                    Passage(cell_part, path, is_atomic=True) for cell_part in (source, outputs) if cell_part.strip()
+                # Of pictures and tables the text that is printed where they cannot be shown.
+                outputs = (
+                    output.get("text", ()) or output.get("data", {}).get("text/plain", ()) or output.get("evalue", "")
+                    for output in cell.get("outputs", ())
                 )
-                passages += parts
+                printed = "\n".join(filter(None, map("".join, outputs)))
+                passages += (Passage(part, path, is_atomic=True) for part in (source, printed) if part.strip())
             else:
                 read = read_markdown(source)[1] if cell.get("cell_type") == "markdown" else read_plain(source)
-                # A heading of a cell holds for the following ones.
+                # A heading of a cell holds for the following ones; one without text is a passage itself.
                 passages += [passage if passage.headings else replace(passage, headings=path) for passage in read]
-                path = _last_path(read) or path
+                path = read[-1].headings if read and read[-1].headings else path
         return "", passages
     except (*_JSON_PROBLEMS, KeyError, TypeError, AttributeError):
         return _json(text, *rest)
-
-
-def _last_path(read: Sequence[Passage]) -> tuple[str, ...]:
-    """Return the headings at the end of some passages; a heading without text is a passage itself."""
-    return read[-1].headings if read else ()
-
-
-def _printed_text(output: Any) -> str:
-    """Return what a cell printed as text; pictures are left out."""
-    data = output.get("data", {})
-    return "".join(output.get("text", ()) or data.get("text/plain", ()) or output.get("evalue", ""))
 
 
 def _values(value: Any) -> Iterable[Any]:
@@ -345,14 +334,6 @@ def _values(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return cast("dict[str, Any]", value).values()
     return cast("list[Any]", value) if isinstance(value, list) else ()
-
-
-def _is_deep(value: Any) -> bool:
-    """True if JSON nests so deeply that most of the text would be indentation."""
-    level = [value]
-    for _ in range(_MAX_INDENTED):
-        level = list(chain.from_iterable(map(_values, level)))
-    return bool(level)
 
 
 def _html(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:
@@ -371,22 +352,36 @@ def _html(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:
     return title, passages, warnings
 
 
-def _office(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:
-    from mcp_servers.knowledge.importing.office import read_office
+def _document(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:
+    """Read a format with a module of its own, which the first document of it loads."""
+    match file_format.reader:
+        case "pdf":
+            from mcp_servers.knowledge.importing.pdf import read_pdf
 
-    return read_office(blob, file_format.reader, limits)
+            return read_pdf(blob, limits, read_attachment)
+        case "mail":
+            from mcp_servers.knowledge.importing.mail import read_mail
 
+            return read_mail(blob, limits, read_attachment)
+        case "mailbox":
+            from mcp_servers.knowledge.importing.mail import read_mailbox
 
-def _mail(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-    from mcp_servers.knowledge.importing.mail import read_mail
+            return read_mailbox(blob, limits, read_attachment)
+        case "rtf":
+            from mcp_servers.knowledge.importing.rich_text import rich_text
 
-    return read_mail(blob, limits, read_attachment)
+            hidden = HiddenParts(is_included=limits.include_hidden)
+            return "", read_plain(rich_text(blob.content, hidden)), tuple(hidden.warnings())
+        case "picture":
+            from mcp_servers.knowledge.importing.recognition import HINT, languages, recognize
 
+            if not languages():
+                raise UnsupportedFormatError(blob.name, f"it is an image, and {HINT}")
+            return "", read_plain(recognize(blob.content, limits.seconds)), ("Its text was recognised by OCR.",)
+        case office:
+            from mcp_servers.knowledge.importing.office import read_office
 
-def _mailbox(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-    from mcp_servers.knowledge.importing.mail import read_mailbox
-
-    return read_mailbox(blob, limits, read_attachment)
+            return read_office(blob, office, limits)
 
 
 def _of_lines(read: Callable[[str], list[Passage]]) -> _Reader:
@@ -397,27 +392,6 @@ def _of_lines(read: Callable[[str], list[Passage]]) -> _Reader:
         return "", read(text), warnings
 
     return reader
-
-
-def _rich_text(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-    from mcp_servers.knowledge.importing.rich_text import rich_text
-
-    hidden = HiddenParts(is_included=limits.include_hidden)
-    return "", read_plain(rich_text(blob.content, hidden)), tuple(hidden.warnings())
-
-
-def _picture(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-    from mcp_servers.knowledge.importing.recognition import HINT, languages, recognize
-
-    if not languages():
-        raise UnsupportedFormatError(blob.name, f"it is an image, and {HINT}")
-    return "", read_plain(recognize(blob.content, limits.seconds)), ("Its text was recognised by OCR.",)
-
-
-def _pdf(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-    from mcp_servers.knowledge.importing.pdf import read_pdf
-
-    return read_pdf(blob, limits, read_attachment)
 
 
 def read_attachment(blob: Blob, limits: ParseLimits) -> tuple[list[Passage], tuple[str, ...]]:
@@ -467,12 +441,8 @@ _READERS: dict[str, _Reader] = {
     "jsonl": _reader_of_text(_json_lines),
     "notebook": _reader_of_text(_notebook),
     **dict.fromkeys(("html", "help"), _html),
-    "pdf": _pdf,
-    **dict.fromkeys(("docx", "xlsx", "pptx", "odt", "fodt", "epub"), _office),
-    "mail": _mail,
-    "mailbox": _mailbox,
+    **dict.fromkeys(("docx", "xlsx", "pptx", "odt", "fodt", "epub"), _document),
+    **dict.fromkeys(("pdf", "mail", "mailbox", "picture", "rtf"), _document),
     "calendar": _of_lines(read_calendar),
     "contacts": _of_lines(read_contacts),
-    "picture": _picture,
-    "rtf": _rich_text,
 }

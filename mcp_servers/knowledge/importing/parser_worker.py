@@ -104,7 +104,9 @@ def serve(requests: int, answers: int, *, idle_s: float = IDLE_S) -> None:
         unsent = memoryview(_parsed_reply(header, _read_exactly(requests, content_bytes)))
         while unsent:
             unsent = unsent[os.write(answers, unsent) :]
-        if _is_half_full():
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+        if limit != resource.RLIM_INFINITY and pages * resource.getpagesize() > limit / 2:
             # What an allocator holds back would be missing for the next document.
             return
 
@@ -124,12 +126,6 @@ def _parsed_reply(header: bytes, content: bytes) -> bytes:
         return pack_problem(DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _is_half_full() -> bool:
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
-    return limit != resource.RLIM_INFINITY and pages * resource.getpagesize() > limit / 2
 
 
 def _limit(memory_bytes: int) -> None:

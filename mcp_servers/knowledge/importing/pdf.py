@@ -190,10 +190,16 @@ def _in_reading_order(lines: Sequence[Line]) -> list[Line]:
     direction = weights.most_common(1)[0][0]
     lines = [_rotate(line, direction) for line in lines]
     backwards = sum(1 for a, b in pairwise(lines) if b.bottom >= a.top - 1 and _overlap(a, b))
-    is_columns = _is_side_by_side(lines) and _gutter(lines) is not None
+    # Long lines next to each other: columns written line by line.
+    right_lines = [b for a, b in pairwise(lines) if _is_beside(a, b)]
+    is_side_by_side = len(right_lines) > 2 and median(len(line.text) for line in right_lines) >= _CELL_CHARACTERS
+    is_columns = is_side_by_side and _gutter(lines) is not None
     is_jumbled = backwards > max(2, len(lines) * 0.15)
     ordered = _sort_by_columns(lines) if direction == "down" or is_columns or is_jumbled else lines
-    return _order_if_stacked(_with_rows(_by_row(ordered)))
+    rows = _with_rows(_by_row(ordered))
+    # From top to bottom if none is next to another one, as where a table is written last.
+    stacked = sorted(rows, key=lambda line: -line.top)
+    return stacked if all(b.top < a.bottom + a.size * 0.3 for a, b in pairwise(stacked)) else rows
 
 
 def _by_row(lines: Sequence[Line]) -> Iterator[Line]:
@@ -214,12 +220,6 @@ def _by_row(lines: Sequence[Line]) -> Iterator[Line]:
         yield from run
 
 
-def _order_if_stacked(lines: list[Line]) -> list[Line]:
-    """Order the lines from top to bottom if none is next to another one, as where a table is written last."""
-    ordered = sorted(lines, key=lambda line: -line.top)
-    return ordered if all(b.top < a.bottom + a.size * 0.3 for a, b in pairwise(ordered)) else lines
-
-
 def _rotate(line: Line, direction: Direction) -> Line:
     """Return the line as on a page rotated until its text runs to the right."""
     left, bottom, right, top = line.left, line.bottom, line.right, line.top
@@ -235,12 +235,6 @@ def _rotate(line: Line, direction: Direction) -> Line:
 
 def _is_beside(a: Line, b: Line) -> bool:
     return abs(a.bottom - b.bottom) < a.size * 0.3 and b.left > a.right
-
-
-def _is_side_by_side(lines: Sequence[Line]) -> bool:
-    """True if long lines are adjacent: columns written line by line."""
-    pairs = [b for a, b in pairwise(lines) if _is_beside(a, b)]
-    return len(pairs) > 2 and median(len(line.text) for line in pairs) >= _CELL_CHARACTERS
 
 
 def _with_rows(lines: Iterable[Line]) -> list[Line]:

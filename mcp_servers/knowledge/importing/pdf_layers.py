@@ -14,6 +14,7 @@ _REFERENCE = re.compile(rb"(\d{1,9})\s+\d{1,5}\s+R\b")
 _OBJECT = re.compile(rb"(?<!\d)(\d{1,9})\s+\d{1,5}\s+obj\b(.{0,20000}?)endobj", re.DOTALL)
 _NAME = re.compile(rb"/Name\s*(?:\(((?:[^()\\]|\\.){0,400})\)|<([0-9A-Fa-f\s]{0,800})>)", re.DOTALL)
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
+_SPACES = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _MAX_UNPACKED, _MAX_HEAD = 20_000_000, 1_000
 
 
@@ -82,13 +83,15 @@ def _name(body: bytes) -> str:
     match = _NAME.search(body)
     if match is None:
         return ""
-    written = _ESCAPE.sub(_unescape, match[1]) if match[1] is not None else bytes.fromhex(match[2].decode("ascii"))
+    if match[1] is None:
+        written = bytes.fromhex(match[2].decode("ascii"))
+    else:
+        # After a backslash is the code of a character, the letter of white space, or the character itself.
+        written = _ESCAPE.sub(
+            lambda sign: bytes([int(sign[1], 8) & 0xFF]) if sign[1].isdigit() else _SPACES.get(sign[1], sign[1]),
+            match[1],
+        )
     return written[2:].decode("utf-16-be", "replace") if written.startswith(b"\xfe\xff") else written.decode("latin-1")
-
-
-def _unescape(match: re.Match[bytes]) -> bytes:
-    signs = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
-    return bytes([int(match[1], 8) & 0xFF]) if match[1].isdigit() else signs.get(match[1], match[1])
 
 
 def remove_layers(page: Any, raw: Any, names: frozenset[str]) -> set[str]:

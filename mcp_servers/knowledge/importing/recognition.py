@@ -72,12 +72,9 @@ def _output_of(command: list[str], content: bytes, limit_s: float) -> str:
             timeout=limit_s,
             check=False,
             env={**os.environ, "OMP_THREAD_LIMIT": "1"},
-            preexec_fn=_end_with_parent,  # the parser process has one thread
+            # It ends with the parser process, which has one thread.
+            preexec_fn=lambda: ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return completed.stdout.decode("utf-8", "replace") if completed.returncode == 0 else ""
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -18,7 +18,7 @@ from mcp_servers.knowledge.importing.archives import (
     text_lines,
     whole_number,
 )
-from mcp_servers.knowledge.importing.documents import DocumentBuilder
+from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder
 from mcp_servers.knowledge.importing.number_formats import BUILT_IN, format_number, general_text
 
 _RANGE = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
@@ -30,8 +30,8 @@ _Styles = list[str]
 _TRUE = frozenset({"1", "true", "on"})
 
 
-def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
-    """Read the sheets in their order, then their comments and text boxes."""
+def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob) -> tuple[str, list[str]]:
+    """Read the sheets in their order, then their comments and text boxes; return no title and no warnings."""
     names = archive.namelist()
     main = main_part(archive, "xl/workbook.xml")
     workbook, parts = parse_part(archive, main), relations(archive, main)
@@ -64,6 +64,7 @@ def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder) -> None:
         for _, (kind, target) in sorted(relations(archive, part).items()):
             if kind in {"comments", "threadedComment", "drawing"} and target in names:
                 builder.add(text_lines(archive, target))
+    return "", []
 
 
 def _number_formats(styles: ET.Element) -> _Styles:
