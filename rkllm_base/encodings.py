@@ -368,15 +368,12 @@ def _cost(sample: bytes, encoding: str) -> float:
 def _character_cost(character: str) -> float:
     if character in _COMMON_KANJI:
         return _COMMON_KANJI_COST
-    if "一" <= character <= "鿿" and _is_level_1(character):
-        return _LEVEL_1_KANJI_COST
+    if "一" <= character <= "鿿":
+        # Rows 16 to 47 of JIS X 0208 are level 1.
+        encoded = character.encode("euc_jp", errors="ignore")
+        if encoded and 0xB0 <= encoded[0] <= 0xCF:
+            return _LEVEL_1_KANJI_COST
     return next((cost for first, last, cost in _COSTS if first <= character <= last), _OTHER_COST)
-
-
-def _is_level_1(kanji: str) -> bool:
-    # Rows 16 to 47 of JIS X 0208 are level 1.
-    encoded = kanji.encode("euc_jp", errors="ignore")
-    return bool(encoded) and 0xB0 <= encoded[0] <= 0xCF
 
 
 def _python_name(declared: str) -> str:

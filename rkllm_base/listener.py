@@ -352,7 +352,10 @@ LEAST_CONNECTIONS = 64
 
 def listening_socket(host: str, port: int) -> socket.socket:
     """Return a listening socket, or raise a ListenError; connections inherit its timeout for dead peers."""
-    _check_descriptors()
+    most, least = _most_connections(), OTHER_DESCRIPTORS + LEAST_CONNECTIONS
+    if most is not None and most < LEAST_CONNECTIONS:
+        message = f"only {most + OTHER_DESCRIPTORS} files may be open (ulimit -n), and {least} are needed to serve"
+        raise ListenError(f"{message}; raise the limit: ulimit -n 1024, or LimitNOFILE=1024 in the unit of the service")
     # That name stands for two addresses, of which people and programs mean this one.
     name = "127.0.0.1" if host == "localhost" else host.strip("[]")
     try:
@@ -491,11 +494,3 @@ def _most_connections() -> int | None:
     """Connections that this process has descriptors for; None without a limit. Up to there only the queue refuses."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if limit == resource.RLIM_INFINITY else limit - OTHER_DESCRIPTORS
-
-
-def _check_descriptors() -> None:
-    """Raise a ListenError if too few files may be open for connections."""
-    most, least = _most_connections(), OTHER_DESCRIPTORS + LEAST_CONNECTIONS
-    if most is not None and most < LEAST_CONNECTIONS:
-        message = f"only {most + OTHER_DESCRIPTORS} files may be open (ulimit -n), and {least} are needed to serve"
-        raise ListenError(f"{message}; raise the limit: ulimit -n 1024, or LimitNOFILE=1024 in the unit of the service")

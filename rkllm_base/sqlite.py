@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from rkllm_base.databases import Fault, Migrations, NewerSchemaError
@@ -71,12 +72,9 @@ def fault_of(error: sqlite3.Error, file: Path) -> Fault:
     """Return the kind of a failure of a file."""
     text = str(error)
     fault = next((fault for words, fault in _FAULTS if words in text), Fault.OTHER)
-    return Fault.FULL if fault is Fault.DISK and _is_full(file) else fault
-
-
-def _is_full(file: Path) -> bool:
-    try:
-        disk = os.statvfs(file.parent)
-    except OSError:
-        return False
-    return disk.f_bavail * disk.f_frsize < _SIDE_FILES_BYTES
+    if fault is Fault.DISK:
+        with suppress(OSError):
+            disk = os.statvfs(file.parent)
+            if disk.f_bavail * disk.f_frsize < _SIDE_FILES_BYTES:
+                return Fault.FULL
+    return fault

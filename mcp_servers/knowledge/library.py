@@ -144,7 +144,12 @@ class Library:
         with self._database.reading() as connection:
             bases = stored_bases.bases(connection, access, base_id)[page.offset :]
             bases = bases if page.limit < 0 else bases[: page.limit]
-            return tuple((base.base, _summary(connection, base, access)) for base in bases)
+            overview: list[tuple[KnowledgeBase, Summary]] = []
+            for stored in bases:
+                base, counts = stored.base, stored_bases.counts(connection, stored.key, access)
+                words = ": ".join(filter(None, (base.name, base.description)))
+                overview.append((base, Summary(base.id, words, *counts, stored_bases.now())))
+            return tuple(overview)
 
     async def find(self, base_id: str, uri: str, access: Access = UNRESTRICTED) -> Document | None:
         """Return the document with this URI, for comparing its ``content_hash`` before a file is read."""
@@ -365,11 +370,6 @@ class Library:
             is_begun = unfinished is not None and embedding_by_key(connection, unfinished).embedder == target
             if target and not is_begun:
                 set_next_embedding(connection, base.key, create_embedding(connection, base.key, target))
-
-
-def _summary(connection: Transaction, base: StoredBase, access: Access) -> Summary:
-    words = ": ".join(filter(None, (base.base.name, base.base.description)))
-    return Summary(base.base.id, words, *stored_bases.counts(connection, base.key, access), stored_bases.now())
 
 
 def _check_owner(base_id: str, tenant: str, access: Access) -> None:

@@ -386,12 +386,11 @@ def _plain(schema: Any) -> Any:
 
 
 def _passage(hit: Hit) -> FoundPassage:
-    scores = {f"{name}_score": _round_score(score) for name, score in vars(hit.scores).items()}
+    # Significant digits: BM25 values of a small knowledge base are tiny but still differ.
+    scores = {
+        f"{name}_score": None if score is None else float(f"{score:.{_DIGITS}g}")
+        for name, score in vars(hit.scores).items()
+    }
     cited = citation(hit.title, hit.page, hit.headings)
     metadata = build_model(HitMetadata, hit, headings=list(hit.headings), citation=cited, **scores)
     return FoundPassage(content=hit.content, score=round(hit.score, _DIGITS), weak=hit.is_weak, metadata=metadata)
-
-
-def _round_score(score: float | None) -> float | None:
-    # Significant digits: BM25 values of a small knowledge base are tiny but still differ.
-    return None if score is None else float(f"{score:.{_DIGITS}g}")

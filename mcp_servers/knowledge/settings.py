@@ -180,10 +180,16 @@ def _settings(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings
     if not models.get("embedder") and chosen.is_dir():
         setting = chosen / "setting"
         models["embedder"] = setting.read_text("utf-8").strip() if setting.is_file() else f"cpu:{chosen.resolve()}"
+    watched: list[WatchedFolder] = []
+    for text in values.get("watch", ()):
+        folder, equals, base = text.rpartition("=")
+        if not equals or not folder or not base.strip():
+            raise SettingsError(f"watch is {text!r}: give FOLDER=KB, the knowledge base by its id or name.")
+        watched.append(WatchedFolder(Path(folder).expanduser(), base.strip()))
     sections: dict[str, Any] = {
         "folder": values.get("folder") or user_folder("data", environ) / "knowledge",
         "models": ModelSettings(**models),
-        "watch": tuple(map(_watch, values.get("watch", ()))),
+        "watch": tuple(watched),
         "http": _http(values) if values.get("http") else None,
     }
     settings = Settings(**{**_present(Settings, values), **sections})
@@ -239,13 +245,6 @@ def _http(values: Mapping[str, Any]) -> HttpSettings:
             " 127.0.0.1."
         )
     return http
-
-
-def _watch(text: str) -> WatchedFolder:
-    folder, equals, base = text.rpartition("=")
-    if not equals or not folder or not base.strip():
-        raise SettingsError(f"watch is {text!r}: give FOLDER=KB, the knowledge base by its id or name.")
-    return WatchedFolder(Path(folder).expanduser(), base.strip())
 
 
 def _file(path: str) -> dict[str, Any]:

@@ -84,15 +84,11 @@ def unify_letters(text: str) -> str:
     plain = unicodedata.normalize("NFKC", correct_long_marks(apart)).lower()
     plain = _THOUSANDS.sub("", plain)
     if not plain.isascii():
-        plain = _SPACED_OUT.sub(_join_spaced, plain)
+        plain = _SPACED_OUT.sub(lambda spaced: "".join(spaced[0].split()), plain)
         plain = _ARTICLE.sub(lambda match: f"第{_kanji_value(match[1])}", plain)
     if "ヴ" in plain:
         plain = _VU.sub(lambda match: _BU[match[1]], plain)
     return _LAST_LONG.sub("", plain.translate(_SMALL_KATAKANA))
-
-
-def _join_spaced(spaced: re.Match[str]) -> str:
-    return "".join(spaced[0].split())
 
 
 def _kanji_value(digits: str) -> int:

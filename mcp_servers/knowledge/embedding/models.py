@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 
@@ -24,18 +23,13 @@ class KnownModel:
 
 
 _UNKNOWN = KnownModel("")
-
-
-@lru_cache(maxsize=1)
-def _table() -> tuple[KnownModel, ...]:
-    rows = json.loads(Path(__file__).with_name("models.json").read_text("utf-8"))
-    return tuple(KnownModel(**row) for row in rows)
+_KNOWN = tuple(KnownModel(**row) for row in json.loads(Path(__file__).with_name("models.json").read_text("utf-8")))
 
 
 def known_model(name: str) -> KnownModel:
     """Return what is known of a model; without prompts for an unknown one."""
     plain = re.sub(r"[^a-z0-9.]+", "-", f"-{name.lower()}-")
-    return next((row for row in _table() if f"-{row.match}-" in plain), _UNKNOWN)
+    return next((row for row in _KNOWN if f"-{row.match}-" in plain), _UNKNOWN)
 
 
 def words_weight(embedder: str) -> float:

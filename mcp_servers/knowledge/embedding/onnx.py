@@ -76,7 +76,10 @@ def read_model_folder(setting: str, path_or_name: str) -> ModelFolder:
         if folder is None:
             raise BadArgumentError(setting, f"is a folder without tokenizer.json ({network.parent})", _REMEDY)
         files = (network, _tokenizer(folder))
-        model = ModelFolder(folder.name, *files, _max_tokens(folder), _pooling(folder), *_prompts(folder))
+        table = _read_json(folder / "1_Pooling" / "config.json")
+        poolings: list[Pooling] = [pooling for key, pooling in _POOLINGS.items() if table.get(key) is True]
+        pooling = poolings[0] if poolings else "mean"
+        model = ModelFolder(folder.name, *files, _max_tokens(folder), pooling, *_prompts(folder))
         return replace(model, name=f"{folder.name}@{_fingerprint(model)}")
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -112,12 +115,6 @@ def _max_tokens(folder: Path) -> int:
     # Unknown lengths are written as 10^30.
     limits = [limit for limit in declared if isinstance(limit, int) and 0 < limit < 1 << 31]
     return min([*limits, _MAX_TOKENS]) if limits else _DEFAULT_TOKENS
-
-
-def _pooling(folder: Path) -> Pooling:
-    table = _read_json(folder / "1_Pooling" / "config.json")
-    declared: list[Pooling] = [pooling for key, pooling in _POOLINGS.items() if table.get(key) is True]
-    return declared[0] if declared else "mean"
 
 
 def _prompts(folder: Path) -> tuple[str, str]:
@@ -243,7 +240,9 @@ class _OnnxNetwork:
     def run(self, texts: Texts) -> _NetworkOutput:
         """Run texts or pairs of texts; raise EngineUnreachableError on failure."""
         try:
-            tokenizer, session = self._load_once()
+            with self._loading:
+                self._parts = self._parts or self._load()
+                tokenizer, session = self._parts
             feeds = _feeds(tokenizer.encode_batch(list(texts)))
             outputs = session.run(None, {node.name: feeds[node.name] for node in session.get_inputs()})
             output = dict(zip([node.name for node in session.get_outputs()], outputs, strict=True))
@@ -254,12 +253,6 @@ class _OnnxNetwork:
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise ModelUnusableError(self._folder.name, reason) from error
         return _NetworkOutput(output, feeds["attention_mask"])
-
-    def _load_once(self) -> tuple[Any, Any]:
-        with self._loading:
-            if self._parts is None:
-                self._parts = self._load()
-            return self._parts
 
     def _load(self) -> tuple[Any, Any]:
         library: Any = importlib.import_module(_LIBRARY)

@@ -98,10 +98,18 @@ def _judge_line(excerpt: Excerpt, line: str) -> Mapping[int, str] | None:
         pairs = zip(excerpt.text, candidate, strict=True)
         changed = {excerpt.start + at for at, (before, after) in enumerate(pairs) if before != after}
         if changed <= set(excerpt.places):
-            judged = {position: candidate[position - excerpt.start] for position in excerpt.places}
-            return {
-                position: _replacement(excerpt, position, to) for position, to in judged.items() if _is_possible(to)
-            }
+            judged: dict[int, str] = {}
+            for position in excerpt.places:
+                at = position - excerpt.start
+                if candidate[at] in {LONG, HALF_LONG}:
+                    # In the width of its neighbour.
+                    judged[position] = long_mark(excerpt.text[at - 1])
+                elif is_mark(candidate[at]):
+                    # Any dash means the original mark.
+                    judged[position] = excerpt.text[at]
+                elif _KATAKANA.match(candidate[at]):
+                    judged[position] = candidate[at]
+            return judged
     return None
 
 
@@ -112,19 +120,6 @@ def _variants(line: str) -> Iterable[str]:
     bare = _NUMBERING.sub("", line, count=1).strip()
     yield bare
     yield bare.strip("「」\"'`")
-
-
-def _is_possible(character: str) -> bool:
-    is_long = character in {LONG, HALF_LONG}
-    return is_long or is_mark(character) or _KATAKANA.match(character) is not None
-
-
-def _replacement(excerpt: Excerpt, position: int, character: str) -> str:
-    """Return ー in the width of its neighbour, the original mark for any dash, or the letter."""
-    at = position - excerpt.start
-    if character in {LONG, HALF_LONG}:
-        return long_mark(excerpt.text[at - 1])
-    return excerpt.text[at] if is_mark(character) else character
 
 
 MAX_CHARACTERS = 10_000

@@ -68,9 +68,9 @@ def unchanged_document(connection: Transaction, base: StoredBase, new: NewDocume
     if old is None or not _is_visible(connection, old.key, access):
         return None
     there = old if old.document.chunks else _same_content(connection, base.key, new)
-    if there is None or not _is_unchanged(old.document, new) or there.document.chunks != len(new.chunks):
-        return None
-    return _already_there(there)
+    compared = ("content_hash", "title", "collection", "department", "clearance", "fields")
+    is_unchanged = all(getattr(old.document, name) == getattr(new, name) for name in compared)
+    return _already_there(there) if is_unchanged and there and there.document.chunks == len(new.chunks) else None
 
 
 def write_document(connection: Transaction, base: StoredBase, prepared: PreparedDocument, access: Access) -> AddResult:
@@ -233,11 +233,6 @@ def _existing_version(
     return _document(row) if row else None
 
 
-def _is_unchanged(stored: Document, new: NewDocument) -> bool:
-    compared = ("content_hash", "title", "collection", "department", "clearance", "fields")
-    return all(getattr(stored, name) == getattr(new, name) for name in compared)
-
-
 def _of_content(
     connection: Transaction, base: int, document: Document | NewDocument, chunks: Literal["= 0", "> 0"]
 ) -> list[StoredDocument]:
@@ -265,11 +260,15 @@ def _already_there(stored: StoredDocument) -> AddResult:
 
 
 def _insert(connection: Transaction, base: StoredBase, new: NewDocument, document_id: str, version: int) -> int:
+    collection = (base.key, new.collection)
+    sql = "INSERT INTO collection (uuid, base, name) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+    connection.execute(sql, (str(uuid.uuid4()), *collection))
+    find = "SELECT id FROM collection WHERE base = ? AND name = ?"
     copied = ("title", "uri", "content_hash", "tenant", "department", "clearance")
     row = {
         "uuid": document_id,
         "base": base.key,
-        "collection": _collection(connection, base.key, new.collection),
+        "collection": connection.execute(find, collection).fetchone()[0],
         **{name: getattr(new, name) for name in copied},
         "version": version,
         "chunks": len(new.chunks),
@@ -295,12 +294,6 @@ def _insert_chunks(connection: Transaction, base: int, document: int, new: NewDo
     )
     rows = connection.execute("SELECT id FROM chunk WHERE document = ? ORDER BY position", (document,))
     return [key for (key,) in rows]
-
-
-def _collection(connection: Transaction, base: int, name: str) -> int:
-    sql = "INSERT INTO collection (uuid, base, name) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-    connection.execute(sql, (str(uuid.uuid4()), base, name))
-    return connection.execute("SELECT id FROM collection WHERE base = ? AND name = ?", (base, name)).fetchone()[0]
 
 
 def _is_visible(connection: Transaction, key: int, access: Access) -> bool:

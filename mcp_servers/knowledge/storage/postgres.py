@@ -272,7 +272,12 @@ class PostgresDatabase(Database):
                     connection.execute("ROLLBACK")
                 raise
             finally:
-                self._give_back(connection)
+                with self._idle_lock:
+                    is_usable = not self._is_closed and not connection.closed
+                    if is_usable:
+                        self._idle.append(connection)
+                if not is_usable:
+                    connection.close()
 
     def _begun(self, begin: str) -> Connection[Any]:
         """Return a connection in a transaction; idle ones may have been lost."""
@@ -298,13 +303,6 @@ class PostgresDatabase(Database):
             connection.close()
             raise
         return connection
-
-    def _give_back(self, connection: Connection[Any]) -> None:
-        with self._idle_lock:
-            if not self._is_closed and not connection.closed:
-                self._idle.append(connection)
-                return
-        connection.close()
 
     def _migrate(self, connection: Connection[Any]) -> None:
         """Run the missing migrations, one process at a time; raise StorageNewerError."""
