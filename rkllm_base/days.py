@@ -33,14 +33,8 @@ _UNIT_JA = "|".join(_UNITS_JA)
 _DAYS_OF = {"day": 1, "week": 7}
 
 
-def day_in(text: str, today: date) -> date | None:
-    """Return the first day that a text names, seen from ``today``; None without one."""
-    days = days_in(text, today)
-    return days[0] if days else None
-
-
 def days_in(text: str, today: date) -> list[date]:
-    """Return the days that a text names, in the order of the text."""
+    """Return the days that a text names, seen from ``today``, in the order of the text."""
     return [day for _, _, day in day_spans(text, today)]
 
 

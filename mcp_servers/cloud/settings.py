@@ -79,16 +79,12 @@ def _vendor(api: VendorApi, environ: Mapping[str, str]) -> Vendor | None:
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ValueError(f"{api.variable}_API_KEY is not an API key: it contains characters that keys do not have.")
     base_url = http_address(environ, f"{api.variable}_BASE_URL", api.default_url)
-    return Vendor(api, key, base_url, _models(api, environ))
-
-
-def _models(api: VendorApi, environ: Mapping[str, str]) -> tuple[str, ...]:
     name = f"{api.variable}_MODEL"
     models = tuple(filter(None, (model.strip() for model in environ.get(name, "").split(","))))
     wrong = next((model for model in models if not _MODEL.fullmatch(model)), None)
     if wrong is not None:
         raise ValueError(f"{name} contains {wrong!r}: give model names like {api.default_model}, separated by commas.")
-    return models or (api.default_model,)
+    return Vendor(api, key, base_url, models or (api.default_model,))
 
 
 def _number(environ: Mapping[str, str], name: str, default: float, *, minimum: float) -> float:

@@ -274,7 +274,10 @@ def _read_option(option: Option, value: Any, where: str, folder: Path | None = N
             return tuple(_path(text, folder) for text in texts)
         return tuple(str(_path(text, folder)) for text in texts) if option.name == "watch" else tuple(texts)
     if option.type == "switch":
-        return _switch(value, where)
+        is_on = value if isinstance(value, bool) else read_switch(str(value))
+        if is_on is None:
+            raise SettingsError(f"{where} is {value!r}: give true or false.")
+        return is_on
     if option.type == "number":
         is_number = isinstance(value, int) and not isinstance(value, bool)
         if not is_number and not (isinstance(value, str) and value.strip().isdecimal()):
@@ -288,12 +291,3 @@ def _read_option(option: Option, value: Any, where: str, folder: Path | None = N
 def _path(text: str, folder: Path | None) -> Path:
     path = Path(text).expanduser()
     return path if folder is None else folder / path
-
-
-def _switch(value: Any, where: str) -> bool:
-    if isinstance(value, bool):
-        return value
-    is_on = read_switch(str(value))
-    if is_on is None:
-        raise SettingsError(f"{where} is {value!r}: give true or false.")
-    return is_on

@@ -129,11 +129,6 @@ _MAX_NAME_CHARS = 60
 MAX_DAYS = 7
 
 
-def forecast_path(office: str) -> str:
-    """Return the path of an office's forecast file."""
-    return f"/bosai/forecast/data/forecast/{office}.json"
-
-
 class WeatherService:
     """Current weather, forecasts and place search.
 
@@ -236,7 +231,7 @@ class WeatherService:
             self._table(WEEK_AREAS, read_week_areas),
         )
         try:
-            path = forecast_path(place.area.office)
+            path = f"/bosai/forecast/data/forecast/{place.area.office}.json"
             fetched = await self._jma.document(path, OfficeForecast.read, max_age_s=_FORECAST_AGE_S)
         finally:
             stations, week_stations, week_areas = await reading

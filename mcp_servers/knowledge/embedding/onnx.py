@@ -65,21 +65,15 @@ def read_model_folder(setting: str, path_or_name: str) -> ModelFolder:
     try:
         path = Path(path_or_name).expanduser().absolute()
         network = _network(setting, path)
-        folder = next(
-            (
-                folder_of_files
-                for folder_of_files in (network.parent, network.parent.parent)
-                if _tokenizer(folder_of_files).is_file()
-            ),
-            None,
-        )
-        if folder is None:
+        tokenizers = (folder / "tokenizer.json" for folder in (network.parent, network.parent.parent))
+        tokenizer = next((file for file in tokenizers if file.is_file()), None)
+        if tokenizer is None:
             raise BadArgumentError(setting, f"is a folder without tokenizer.json ({network.parent})", _REMEDY)
-        files = (network, _tokenizer(folder))
+        folder = tokenizer.parent
         table = _read_json(folder / "1_Pooling" / "config.json")
         poolings: list[Pooling] = [pooling for key, pooling in _POOLINGS.items() if table.get(key) is True]
         pooling = poolings[0] if poolings else "mean"
-        model = ModelFolder(folder.name, *files, _max_tokens(folder), pooling, *_prompts(folder))
+        model = ModelFolder(folder.name, network, tokenizer, _max_tokens(folder), pooling, *_prompts(folder))
         return replace(model, name=f"{folder.name}@{_fingerprint(model)}")
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -101,10 +95,6 @@ def _network(setting: str, path: Path) -> Path:
         names = ", ".join(str(network.relative_to(path)) for network in networks)
         raise BadArgumentError(setting, f"is a folder with several models ({path}: {names})", "Name one of the files")
     return networks[0]
-
-
-def _tokenizer(folder: Path) -> Path:
-    return folder / "tokenizer.json"
 
 
 def _max_tokens(folder: Path) -> int:

@@ -223,10 +223,13 @@ def chart_table(archive: zipfile.ZipFile, part: str) -> tuple[str, list[list[str
 def _points(element: ET.Element) -> list[str]:
     """Return the stored values of a chart's data, with empty ones for those that are missing."""
     # Categories of several levels: the innermost first; an outer one holds until the next.
-    levels = [
-        {whole_number(point.get("idx", ""), 0): _value(point) for point in elements_named(level, "pt")}
-        for level in (list(elements_named(element, "lvl")) or [element])
-    ]
+    levels: list[dict[int, str]] = []
+    for level in list(elements_named(element, "lvl")) or [element]:
+        values: dict[int, str] = {}
+        for point in elements_named(level, "pt"):
+            stored = next(elements_named(point, "v"), None)
+            values[whole_number(point.get("idx", ""), 0)] = "" if stored is None else stored.text or ""
+        levels.append(values)
     if not any(levels):
         return [point.text or "" for point in elements_named(element, "v")]
     inner, *outer = levels
@@ -237,7 +240,3 @@ def _points(element: ET.Element) -> list[str]:
         ]
         points.append(" ".join(filter(None, (*reversed(above), inner.get(index, "")))))
     return points
-
-
-def _value(point: ET.Element) -> str:
-    return next((value.text or "" for value in elements_named(point, "v")), "")

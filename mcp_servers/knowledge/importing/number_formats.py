@@ -92,11 +92,6 @@ def general_text(value: float) -> str:
     return f"{Decimal(text):f}" if "e" in text and abs(value) < 1e21 and abs(value) > 1e-7 else text
 
 
-def is_date_format(code: str) -> bool:
-    """True if a format shows a date or a time of day."""
-    return any(token.kind == "date" for token in _tokens(_sections(code[:_MAX_CODE])[0]))
-
-
 @lru_cache(maxsize=1_000)
 def _sections(code: str) -> tuple[str, ...]:
     sections, start = list[str](), 0

@@ -36,11 +36,6 @@ def is_cjk(character: str) -> bool:
     return _IS_CJK.match(character) is not None
 
 
-def count_cjk(text: str) -> int:
-    """Return the number of characters that are not separated by spaces."""
-    return 0 if text.isascii() else len(_IS_CJK.findall(text))
-
-
 def is_list_item(line: str) -> bool:
     """True if a line begins with a bullet or number."""
     return _LIST_ITEM.match(line) is not None
