@@ -16,7 +16,7 @@ import difflib
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,6 +78,8 @@ _ENDINGS = re.compile(
     r"(?:23区|駅|空港|島|周辺|付近|方面|エリア|[市県都府道区町村]内|都心|あたり|辺り)$"
     r"|(?i:\s+(?:city|area|region|station|airport|downtown))$"
 )
+# The readings of a name, which are tried in this order.
+_LOOSENING = ("unchanged", "landmark", "county", "address", "ending", "landmark with ending")
 _LATIN_WORD = re.compile(r"[A-Za-z]+")
 _LEAST_LETTERS = 4
 _SUGGESTIONS, _MAX_CONTAINED = 3, 10
@@ -139,10 +141,9 @@ class Gazetteer:
             if len(region) > 1 and prefecture is None:
                 return PlaceMatch(region)
         explicit_prefecture_first = sorted(interpretations, key=lambda interpretation: interpretation[1] is None)
-        loosening = (_unchanged_name, self._landmark, _without_county, _municipality_of_an_address, _without_ending)
-        for loosen in (*loosening, self._landmark_without_ending):
-            for name, prefecture in interpretations if loosen is _unchanged_name else explicit_prefecture_first:
-                for candidate in loosen(name):
+        for step in _LOOSENING:
+            for name, prefecture in interpretations if step == "unchanged" else explicit_prefecture_first:
+                for candidate in self._loosened(name, step):
                     places = self._look_up(candidate, prefecture, namesakes=namesakes)
                     if places:
                         return PlaceMatch(places)
@@ -163,17 +164,32 @@ class Gazetteer:
                 return match
         return PlaceMatch(())
 
-    def _landmark(self, name: str) -> Iterator[str]:
-        """博多 -> 福岡県福岡市's name in the table."""
-        yield from (target.code for target in self._targets(name)[:1])
+    def _loosened(self, name: str, step: str) -> Sequence[str]:
+        """Return the names to look up for a name at one step of ``_LOOSENING``."""
+        match step:
+            case "landmark":
+                # 博多 -> the code of 福岡市.
+                return [target.code for target in self._targets(name)[:1]]
+            case "county":
+                # 中川郡池田町 -> 池田町.
+                return [name.rpartition("郡")[2]] if "郡" in name else []
+            case "address":
+                # 横浜市港北区日吉 -> 横浜市: the longest prefix that is a municipality.
+                ends = [suffix.end() for suffix in re.finditer(r"[市区町村]", name)]
+                return [name[:end] for end in reversed(ends) if end > 1]
+            case "ending":
+                # 京都駅 -> 京都, Sapporo area -> Sapporo.
+                shorter = _ENDINGS.sub("", name)
+                return [shorter] if shorter != name else []
+            case "landmark with ending":
+                # 博多駅 -> 博多 -> the code of 福岡市.
+                shorter = _ENDINGS.sub("", name)
+                return self._loosened(shorter, "landmark") if shorter != name else []
+            case _:
+                return [name]
 
     def _targets(self, name: str) -> tuple[Place, ...]:
         return self._landmarks.get(fold(name)) or self._landmarks.get(romaji_key(name)) or ()
-
-    def _landmark_without_ending(self, name: str) -> Iterator[str]:
-        """博多駅 -> 博多 -> 福岡市."""
-        for shorter in _without_ending(name):
-            yield from self._landmark(shorter)
 
     def _look_up(self, name: str, prefecture: Prefecture | None, *, namesakes: bool) -> tuple[Place, ...]:
         for index, key in ((self._by_name, fold(name)), (self._by_sound, romaji_key(name))):
@@ -274,29 +290,6 @@ def _keys(place: Place) -> tuple[set[str], set[str]]:
     words = _ENGLISH_WORDS.get(place.name[-1], ()) if place.kind != "region" else ()
     spoken = kana | {place.english, base} | {f"{base} {word}" for word in words}
     return names, {romaji_key(name) for name in spoken} - {""}
-
-
-def _unchanged_name(name: str) -> Iterator[str]:
-    yield name
-
-
-def _without_county(name: str) -> Iterator[str]:
-    """中川郡池田町 -> 池田町."""
-    if "郡" in name:
-        yield name.rpartition("郡")[2]
-
-
-def _municipality_of_an_address(name: str) -> Iterator[str]:
-    """横浜市港北区日吉 -> 横浜市: the longest prefix that is a municipality."""
-    ends = [match.end() for match in re.finditer(r"[市区町村]", name)]
-    yield from (name[:end] for end in reversed(ends) if end > 1)
-
-
-def _without_ending(name: str) -> Iterator[str]:
-    """京都駅 -> 京都, Sapporo area -> Sapporo."""
-    shorter = _ENDINGS.sub("", name)
-    if shorter != name:
-        yield shorter
 
 
 _KANA = re.compile(f"[{HIRAGANA}ー]+")
