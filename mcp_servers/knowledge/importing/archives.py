@@ -66,25 +66,15 @@ def parse_part(archive: zipfile.ZipFile, name: str) -> ET.Element:
 
 
 def parse_xml(content: bytes, name: str) -> ET.Element:
-    """Return the tree of XML; raise ValueError if it declares entities or is too deep."""
+    """Return the tree of XML; raise ValueError if it declares entities or is too deep.
+
+    Characters that XML does not allow are passed over; of alternatives for different programs the first one with text
+    is there.
+    """
     if ENTITIES.search(content):
         raise ValueError(f"{name} declares entities")
-    root = parse_faulty(content)
-    level, depth = [root], 0
-    while level:
-        level, depth = [child for element in level for child in element], depth + 1
-        if depth > _MAX_DEPTH:
-            raise ValueError(f"{name} has more than {_MAX_DEPTH} elements inside each other")
-    return root
-
-
-def parse_faulty(content: bytes) -> ET.Element:
-    """Return the tree of XML without its own entities; characters that XML does not allow are passed over.
-
-    Of alternatives for different programs the first one with text is there.
-    """
     try:
-        root = ET.fromstring(content)  # noqa: S314  # the caller refuses entities
+        root = ET.fromstring(content)  # noqa: S314  # entities are refused above
     except ET.ParseError:
         root = ET.fromstring(_NO_XML.sub(lambda fault: b"&amp;" if fault[0] == b"&" else b"", content))  # noqa: S314
     for alternatives in list(elements_named(root, "AlternateContent")):
@@ -93,6 +83,11 @@ def parse_faulty(content: bytes) -> ET.Element:
         for form in forms:
             if best is not None and form is not best:
                 alternatives.remove(form)
+    level, depth = [root], 0
+    while level:
+        level, depth = [child for element in level for child in element], depth + 1
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"{name} has more than {_MAX_DEPTH} elements inside each other")
     return root
 
 

@@ -231,10 +231,11 @@ class _Covering:
         self.above, self._below = self._below, {}
 
 
-def table_text(rows: Iterable[Sequence[str]]) -> str:
-    """Return rows as lines, without empty rows and with line breaks in cells replaced by spaces.
+def table_passage(rows: Iterable[Sequence[str]], head_rows: int = 0) -> Passage:
+    """Return a table as a passage, a line per row, with no text for an empty one.
 
-    Cells after the 1,000th of a row are joined; rows that make the table larger than a document may be are left out.
+    Empty rows are left out, and line breaks in cells replaced by spaces. Cells after the 1,000th of a row are joined;
+    rows that make the table larger than a document may be are left out. ``head_rows`` is 0 if the header is not marked.
     """
     lines: list[str] = []
     characters = 0
@@ -248,12 +249,7 @@ def table_text(rows: Iterable[Sequence[str]]) -> str:
             characters += len(lines[-1])
         if characters > MAX_CHARACTERS:
             break
-    return "\n".join(lines)
-
-
-def table_passage(rows: Iterable[Sequence[str]], head_rows: int = 0) -> Passage:
-    """Return a table as a passage, with no text for an empty one; ``head_rows`` is 0 if the header is not marked."""
-    text = table_text(rows)
+    text = "\n".join(lines)
     return Passage(text, is_atomic=True, head_lines=head_rows or _count_head(text))
 
 
