@@ -360,7 +360,8 @@ async def measure(
         await engine.ready()
         load_ms = (time.monotonic_ns() - began_ns) / _NS_PER_MS
         memory_mb = _memory_mb(engine, "VmRSS")
-        machine = _machine(model.name, engine)
+        board = (BoardMachine().strings("proc/device-tree/model") or ("",))[0] or "no board"
+        machine = MachineFigures(model.name, board, engine.version, engine.is_emulated, engine.context_tokens)
         if {"prefill", "decode"} & set(parts):
             async for figures in measure_lengths(engine, prompts, _DECODE_TOKENS if "decode" in parts else _FEW_TOKENS):
                 on_step(f"{figures.prompt_tokens} tokens prefilled in {figures.prefill_ms:.0f} ms")
@@ -377,12 +378,6 @@ async def measure(
         notes.insert(0, "the NPU is emulated: its speed is what a script says; delivery and prompts are our own cost")
     loading = Loading(load_ms, memory_mb, peak_mb)
     return Report(machine, loading, tuple(lengths), delivery, busy, written, dialogue, tuple(notes))
-
-
-def _machine(model: str, engine: Engine) -> MachineFigures:
-    here = BoardMachine()
-    board = (here.strings("proc/device-tree/model") or ("",))[0] or "no board"
-    return MachineFigures(model, board, engine.version, engine.is_emulated, engine.context_tokens)
 
 
 def _memory_mb(engine: Engine, field: str) -> float | None:

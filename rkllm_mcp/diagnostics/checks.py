@@ -190,7 +190,10 @@ def check_servers(servers: tuple[ServerReport, ...] | None) -> Iterator[CheckRes
             yield CheckResult(name, "warn", f"{server.problem}, so the server is skipped", _OR_OFF)
         elif server.command and server.program is None:
             problem = f"{server.command} is not installed, so the server is skipped"
-            yield CheckResult(name, "warn", problem, *_remedy(server))
+            remedy = _PROGRAMS.get(server.command, (f"Install {server.command}, or correct 'command'.", ""))
+            if " " in server.command:
+                remedy = "Write the program alone in 'command' and each of its arguments in 'args'.", ""
+            yield CheckResult(name, "warn", problem, *remedy)
         elif server.state is not None:
             yield _start_result(name, server, server.state)
         else:
@@ -206,12 +209,6 @@ def _start_result(name: str, server: ServerReport, state: ServerState) -> CheckR
         return CheckResult(name, "info", f"{server.how}: {state.reason or 'waits for its first use'}")
     outcome = f"{server.how}: {state.reason}".rstrip(".") + ", so the server is skipped"
     return CheckResult(name, "warn", outcome, _OR_OFF, f"rkllm-mcp servers test {server.name}")
-
-
-def _remedy(server: ServerReport) -> tuple[str, str]:
-    if " " in server.command:
-        return "Write the program alone in 'command' and each of its arguments in 'args'.", ""
-    return _PROGRAMS.get(server.command, (f"Install {server.command}, or correct 'command'.", ""))
 
 
 _GOVERNORS_AT_FULL_SPEED = frozenset({"performance", "userspace"})

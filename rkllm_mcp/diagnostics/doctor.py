@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -71,8 +72,11 @@ def examine(machine: Machine, subjects: Subjects) -> list[CheckResult]:
         npu += _run_check("cma", checks.check_reserve, machine)
     npu += _run_check("libgomp", checks.check_gomp, machine)
     npu += _run_check("open files", checks.check_open_files, machine)
+    if subjects.library.emulated:
+        not_needed = partial(replace, status="info", remedy="Not needed by the emulated runtime.", command="")
+        npu = [not_needed(finding) if finding.status in {"fail", "warn"} else finding for finding in npu]
     return [
-        *(map(_as_information, npu) if subjects.library.emulated else npu),
+        *npu,
         *_run_check("memory", checks.check_memory, machine, model),
         *_run_check("swap", machine_checks.check_swap, machine),
         *_run_check("model size", machine_checks.check_model_size, machine, model),
@@ -95,13 +99,6 @@ def _run_check(name: str, check: Callable[..., Iterable[CheckResult]], *argument
         return list(check(*arguments))
     except Exception as error:  # noqa: BLE001  # a failing check must not end the diagnosis
         return [CheckResult(name, "unknown", f"could not be checked: {type(error).__name__}: {error}")]
-
-
-def _as_information(finding: CheckResult) -> CheckResult:
-    """Return a finding as information, for machines that do not need an NPU."""
-    if finding.status not in {"fail", "warn"}:
-        return finding
-    return replace(finding, status="info", remedy="Not needed by the emulated runtime.", command="")
 
 
 # What the check-up looks at where a service answers and nothing is loaded here.
@@ -151,20 +148,15 @@ def _missing(config: Config) -> list[str]:
     servers = tuple(_server(server) for server in config.active_servers if server.name not in refused)
     findings = [*checks.check_servers(servers)] if servers else []
     if config.provider.kind == "rkllm":
-        findings = [*_library_named(config), *checks.check_model(_model(config)[1]), *_models_beside(config), *findings]
+        findings = [*checks.check_model(_model(config)[1]), *_models_beside(config), *findings]
+        if config.runtime.library not in (AUTOMATIC, EMULATOR):
+            report = _library(config, emulated=False)
+            findings = [CheckResult("runtime.library", report.status, report.found, report.remedy), *findings]
     return [
         f"{finding.name}: {finding.found.rstrip('.')}. {finding.remedy}".rstrip()
         for finding in findings
         if finding.status in ("warn", "fail")
     ]
-
-
-def _library_named(config: Config) -> list[CheckResult]:
-    """The runtime, where a path says which."""
-    if config.runtime.library in (AUTOMATIC, EMULATOR):
-        return []
-    report = _library(config, emulated=False)
-    return [CheckResult("runtime.library", report.status, report.found, report.remedy)]
 
 
 def _models_beside(config: Config) -> list[CheckResult]:
@@ -259,13 +251,10 @@ def diagnose(config: Config, states: Mapping[str, ServerState] | None = None) ->
         looked_at = examine(Machine(), subjects)
         findings = [finding for finding in looked_at if finding.name in _NEEDED_WITHOUT_NPU]
     findings += (CheckResult("approval", "info", notice) for notice in approval_notices(config))
-    return [*findings, *_services(config), *(CheckResult("configuration", "warn", note) for note in _faults(config))]
-
-
-def _services(config: Config) -> list[CheckResult]:
-    """The services that answer in place of the NPU; none of them is asked anything."""
-    notices = (CheckResult("privacy", "info", line.strip("[]")) for line in egress_notices(config))
-    return [*(_service(name, service) for name, service in services_of(config).items()), *notices]
+    # The services that answer in place of the NPU are not asked anything.
+    findings += (_service(name, service) for name, service in services_of(config).items())
+    findings += (CheckResult("privacy", "info", line.strip("[]")) for line in egress_notices(config))
+    return [*findings, *(CheckResult("configuration", "warn", note) for note in _faults(config))]
 
 
 def _service(name: str, service: RemoteSettings) -> CheckResult:
@@ -376,18 +365,19 @@ def _other_libraries(chosen: Path) -> tuple[tuple[str, str], ...]:
 
 
 def _server(server: ServerConfig) -> ServerReport:
-    problem = _missing_path(server)
+    missing = (f"there is no {key} {path}" for key, path in _needed_paths(server) if path and not path.exists())
+    problem = next(missing, "")
     if not isinstance(server, StdioServer):
         address = getattr(server, "url", None) or getattr(server, "openapi_base_url", None) or ""
         how = f"{server.transport} {redacted_text(address)}".strip()
         return ServerReport(server.name, how, server.enabled, problem=problem)
     how = " ".join([server.command, *redacted_arguments(server.args)])
-    return ServerReport(server.name, how, server.enabled, server.command, _program(server), problem)
-
-
-def _missing_path(server: ServerConfig) -> str:
-    """The file or folder that a server needs and that is not there, as a sentence; empty when nothing is missing."""
-    return next((f"there is no {key} {path}" for key, path in _needed_paths(server) if path and not path.exists()), "")
+    # The program's path as the server's environment finds it.
+    command = server.command
+    if "/" in command and server.cwd is not None:
+        command = str(server.cwd / Path(command))
+    program = shutil.which(command, path=server.env.get("PATH"))
+    return ServerReport(server.name, how, server.enabled, server.command, program, problem)
 
 
 def _needed_paths(server: ServerConfig) -> Iterator[tuple[str, Path | None]]:
@@ -402,11 +392,3 @@ def _needed_paths(server: ServerConfig) -> Iterator[tuple[str, Path | None]]:
     if isinstance(server, StdioServer):
         yield "cwd", server.cwd
         yield "script", script_of(server.command, server.args, server.cwd)
-
-
-def _program(server: StdioServer) -> str | None:
-    """Return the program's path as the server's environment finds it."""
-    path = server.env.get("PATH")
-    if "/" in server.command and server.cwd is not None:
-        return shutil.which(str(server.cwd / Path(server.command)), path=path)
-    return shutil.which(server.command, path=path)

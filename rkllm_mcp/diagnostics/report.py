@@ -118,13 +118,11 @@ def private_names(config: Config, machine: Machine) -> frozenset[str]:
         private |= {model.name, model.file.name, model.file.stem, model.folder.name}
     # Images name their user and host for the board or its maker; these words say nothing about a person.
     board = " ".join((*machine.strings("proc/device-tree/model"), *machine.strings("proc/device-tree/compatible")))
+    board = board.lower()
+    parts = re.findall(r"[a-z0-9]+", board)
     common = {"root", "pi", "rock", "radxa", "user", "ubuntu", "debian", "armbian", "localhost", "files", "six"}
-    return frozenset(name for name in private if len(name) > 2 and name.lower() not in common | set(_words(board)))
-
-
-def _words(text: str) -> list[str]:
-    parts = re.findall(r"[a-z0-9]+", text.lower())
-    return [*parts, *text.lower().replace(",", " ").split(), "".join(parts), "-".join(parts)]
+    common |= {*parts, *board.replace(",", " ").split(), "".join(parts), "-".join(parts)}
+    return frozenset(name for name in private if len(name) > 2 and name.lower() not in common)
 
 
 def describe_board(config: Config, machine: Machine) -> dict[str, Any]:
@@ -383,7 +381,9 @@ def page_of(values: Mapping[str, Any]) -> str:
     lines += _trouble(parts)
     if settled := settled_unknowns(values):
         lines += ["", "## Open questions of docs/performance.md", "", "| asked | here |", "|---|---|"]
-        lines += [f"| {title} | {_cell(facts_text)} |" for title, facts_text in settled]
+        for title, facts_text in settled:
+            cell = facts_text.replace("|", "\\|").replace("\n", " ")
+            lines.append(f"| {title} | {cell} |")
     seconds = ", ".join(f"{name} {part['seconds']:.0f} s" for name, part in parts.items())
     missing = [name for name in PARTS if name not in parts or parts[name].get("left")]
     lines += ["", f"Measured in: {seconds or 'nothing yet'}."]
@@ -411,7 +411,3 @@ def _trouble(parts: Mapping[str, Any]) -> list[str]:
         if not outcome["useful"]
     ]
     return ["", "## What was not right", "", *(lines or ["Nothing."])]
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")

@@ -12,8 +12,8 @@ import re
 import time
 import unicodedata
 import zoneinfo
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -82,25 +82,40 @@ def matches(pattern: str, text: str, began: datetime) -> bool:
     plain = unicodedata.normalize("NFKC", text)
     if re.search(r"\d|\{", pattern):
         plain = re.sub(r"(?<=\d),(?=\d{3})", "", plain)
-    pattern = re.sub(r"\{([a-z]+)(?::([^{}]*))?\}", lambda match: _TIMES[match[1]](match[2] or "", began), pattern)
+    times = r"\{([a-z]+)(?::([^{}]*))?\}"
+    pattern = re.sub(times, lambda match: _time_pattern(match[1], match[2] or "", began), pattern)
     return re.search(pattern.replace(",?", ""), plain, re.IGNORECASE) is not None
 
 
-def _here(began: datetime) -> datetime:
-    return began.astimezone(zoneinfo.ZoneInfo(ZONE))
-
-
-def _now(zone: str, began: datetime) -> str:
-    """Return a pattern of the times between ``began`` and ten minutes later."""
-    here = began.astimezone(zoneinfo.ZoneInfo(zone or ZONE))
-    return "|".join(_time_of_day(here + timedelta(minutes=late)) for late in range(10))
-
-
-def _converted(conversion: str, began: datetime) -> str:
-    clock, source, target = conversion.split()
-    hour, minute = map(int, clock.split(":"))
-    there = began.astimezone(zoneinfo.ZoneInfo(source)).replace(hour=hour, minute=minute)
-    return _time_of_day(there.astimezone(zoneinfo.ZoneInfo(target)))
+def _time_pattern(kind: str, text: str, began: datetime) -> str:
+    """Return the pattern of a time or a day, as it is where the trial began; ``text`` says which."""
+    here = began.astimezone(zoneinfo.ZoneInfo(ZONE))
+    today = here.date()
+    match kind:
+        case "now":  # between ``began`` and ten minutes later, in the time zone of ``text``
+            there = began.astimezone(zoneinfo.ZoneInfo(text or ZONE))
+            return "|".join(_time_of_day(there + timedelta(minutes=late)) for late in range(10))
+        case "time":  # a time of one zone in another
+            clock, source, target = text.split()
+            hour, minute = map(int, clock.split(":"))
+            there = began.astimezone(zoneinfo.ZoneInfo(source)).replace(hour=hour, minute=minute)
+            return _time_of_day(there.astimezone(zoneinfo.ZoneInfo(target)))
+        case "date":  # in so many days
+            return _date(today + timedelta(days=int(text or 0)))
+        case "weekday":
+            day = today + timedelta(days=int(text or 0))
+            return f"{'月火水木金土日'[day.weekday()]}曜|{day:%A}"
+        case "coming":  # the next day that is this day of the week
+            return _date(today + timedelta(days=(int(text) - today.weekday() - 1) % 7 + 1))
+        case "until":  # the number of days
+            month, day_of_month = map(int, text.split("-"))
+            return rf"(?<!\d){(today.replace(month=month, day=day_of_month) - today).days}(?!\d)"
+        case "month":
+            return f"{here:%B}|{here.month}月"
+        case "half":
+            return "午後" if here.hour >= 12 else "午前"
+        case _:
+            raise KeyError(kind)
 
 
 def _time_of_day(moment: datetime) -> str:
@@ -119,33 +134,6 @@ def _date(day: date) -> str:
         rf"{months} {number}\b|\b{number} (?:of )?{months}|{day:%Y-%m-%d}|(?<!\d)0?{day.month}月0?{day.day}日"
         rf"|(?<!\d){day.month}/{day.day}(?!\d)"
     )
-
-
-def _until(text: str, began: datetime) -> str:
-    month, day = map(int, text.split("-"))
-    today = _here(began).date()
-    return rf"(?<!\d){(today.replace(month=month, day=day) - today).days}(?!\d)"
-
-
-def _day(ahead: str, began: datetime) -> date:
-    return _here(began).date() + timedelta(days=int(ahead or 0))
-
-
-def _coming(weekday: str, began: datetime) -> str:
-    today = _day("", began)
-    return _date(today + timedelta(days=(int(weekday) - today.weekday() - 1) % 7 + 1))
-
-
-_TIMES: Mapping[str, Callable[[str, datetime], str]] = {
-    "now": _now,
-    "time": _converted,
-    "date": lambda ahead, began: _date(_day(ahead, began)),
-    "weekday": lambda ahead, began: f"{'月火水木金土日'[_day(ahead, began).weekday()]}曜|{_day(ahead, began):%A}",
-    "coming": _coming,
-    "until": _until,
-    "month": lambda _, began: f"{_here(began):%B}|{_here(began).month}月",
-    "half": lambda _, began: "午後" if _here(began).hour >= 12 else "午前",
-}
 
 
 def has_argument(turn: TrialTurn, arguments: Mapping[str, Any]) -> bool:
@@ -303,7 +291,10 @@ async def ask_with_six_tools(
         if not message.get("tool_calls"):
             break
         for wire_call in message["tool_calls"]:
-            name, arguments = wire_call["function"]["name"], _arguments(wire_call["function"]["arguments"])
+            name = wire_call["function"]["name"]
+            arguments: Mapping[str, Any] = {}
+            with suppress(ValueError):
+                arguments = as_mapping(json.loads(wire_call["function"]["arguments"]))
             answer.calls.append(MadeCall(name, arguments, call(name, arguments)[0]))
             messages.append({"role": "tool", "tool_call_id": wire_call["id"], "content": answer.calls[-1].result})
     answer.seconds = time.monotonic() - started
@@ -373,13 +364,6 @@ async def ask_service(client: httpx2.AsyncClient, model: str, task: TrialTask) -
     outcome.rounds, outcome.seconds = answer.rounds, round(answer.seconds, 1)
     outcome.prefilled = answer.prompt_tokens - (answer.cached_tokens or 0)
     return outcome
-
-
-def _arguments(text: str) -> Mapping[str, Any]:
-    try:
-        return as_mapping(json.loads(text))
-    except ValueError:
-        return {}
 
 
 def read_six() -> dict[str, TrialTask]:

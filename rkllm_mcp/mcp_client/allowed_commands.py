@@ -48,33 +48,27 @@ def _allows(entry: str, program: Path, args: Sequence[str]) -> bool:
     except ValueError:
         return False
     allowed = resolve_program(str(Path(name).expanduser()), None, "/")
-    if allowed is None or not _is_same(allowed, program):
+    file = program.resolve()
+    if allowed is None or allowed.resolve() != file:
+        return False
+    # One file can be several programs, chosen by name: busybox, shims of version managers.
+    if allowed.name != program.name and not _family(allowed) == _family(program) == _family(file):
         return False
     if pattern and allowed.name in _RUNNERS:
         args = list(args)
         while args and args[0] in _HARMLESS_OPTIONS:
             del args[0]
-        return bool(args) and _is_package(args[0], pattern[0]) and args[1 : len(pattern)] == pattern[1:]
+        if not args or args[1 : len(pattern)] != pattern[1:]:
+            return False
+        package, argument = pattern[0], args[0]
+        is_version = argument.startswith(package) and _VERSION.fullmatch(argument[len(package) :]) is not None
+        return argument == package or is_version
     return list(args[: len(pattern)]) == pattern
-
-
-def _is_same(first: Path, second: Path) -> bool:
-    file = first.resolve()
-    if file != second.resolve():
-        return False
-    # One file can be several programs, chosen by name: busybox, shims of version managers.
-    return first.name == second.name or _family(first) == _family(second) == _family(file)
 
 
 def _family(program: Path) -> str:
     """Return the name without a version: python for python3.11."""
     return program.name.rstrip("0123456789.-")
-
-
-def _is_package(argument: str, package: str) -> bool:
-    if argument == package:
-        return True
-    return argument.startswith(package) and _VERSION.fullmatch(argument[len(package) :]) is not None
 
 
 async def launch_of(

@@ -131,10 +131,8 @@ async def _answer_elicitation(
     is_asked = spec.elicitation != "defaults"
     if params.mode == "url":
         return await _show_url(spec.name, params, context) if is_asked else ElicitationAnswer("decline")
-    return await _fill_form(spec.name, params, context) if is_asked else _defaults(params)
-
-
-def _defaults(params: types.ElicitRequestFormParams) -> ElicitationAnswer:
+    if is_asked:
+        return await _fill_form(spec.name, params, context)
     content = complete_content(params.requested_schema, {})
     if problems(params.requested_schema, content):
         return ElicitationAnswer("decline")
@@ -290,18 +288,15 @@ class SamplingGate:
         call = active_call(self.in_flight)
         if call is None:
             raise _SamplingRefusedError(_REFUSED, "the model can only be asked during a call")
-        self._count(call)
-        with call.pause():
-            if not await self.approve(self.spec, request, call):
-                raise _SamplingRefusedError(_REFUSED, "the owner of this assistant did not allow it")
-            return await self.sampler.sample(request)
-
-    def _count(self, call: CallContext) -> None:
         total = 1 + next((count for other, count in self._counts if other is call), 0)
         running = [pair for pair in self._counts if pair[0] is not call and any(pair[0] is c for c in self.in_flight)]
         self._counts = [*running, (call, total)]
         if total > _MOST_PER_CALL:
             raise _SamplingRefusedError(_REFUSED, f"the model can be asked {_MOST_PER_CALL} times during one call")
+        with call.pause():
+            if not await self.approve(self.spec, request, call):
+                raise _SamplingRefusedError(_REFUSED, "the owner of this assistant did not allow it")
+            return await self.sampler.sample(request)
 
 
 def _sampling_request(server: str, params: types.CreateMessageRequestParams, *, sees: bool) -> SamplingRequest:

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import anyio
 from pydantic import ValidationError
 
-from rkllm_mcp.config.servers import MCPServerConfig, RemoteServer, StdioServer
+from rkllm_mcp.config.servers import RemoteServer, StdioServer
 from rkllm_mcp.errors import ServerStartTimeoutError, ServerUnavailableError, ToolTimeoutError
 from rkllm_mcp.mcp_client.connection import Connection
 from rkllm_mcp.toolcalls.results import result_text
@@ -73,7 +73,13 @@ class MCPClient:
         else:
             by_url = "websocket" if str(url).startswith(("ws://", "wss://")) else "http"
             settings = {"transport": by_url, **settings, "url": url, "ca_file": ca_file}
-        self._spec = _validate(RemoteServer if command is None else StdioServer, settings)
+        kind = RemoteServer if command is None else StdioServer
+        try:
+            self._spec = kind.model_validate(settings)
+        except ValidationError as error:
+            first = error.errors(include_input=False)[0]
+            setting = ".".join(map(str, first["loc"])) or "this"
+            raise ValueError(f"MCPClient cannot use {setting}: {first['msg']}") from None
         # Sent as they are: nothing in them is a placeholder.
         self._headers = dict(headers or {})
         self._connection: Connection | None = None
@@ -156,11 +162,3 @@ class MCPClient:
         output = "".join(f"\n    {line}" for line in connection.notes.shown()[-5:])
         message = f"{self._spec.name!r} is not available: {connection.reason}{output}"
         raise (ServerStartTimeoutError if connection.timed_out else ServerUnavailableError)(message)
-
-
-def _validate(kind: type[MCPServerConfig], settings: Mapping[str, Any]) -> MCPServerConfig:
-    try:
-        return kind.model_validate(settings)
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        raise ValueError(f"MCPClient cannot use {'.'.join(map(str, first['loc'])) or 'this'}: {first['msg']}") from None

@@ -141,7 +141,12 @@ class _FilteredRead(AsyncResource):
         if isinstance(item, Exception):
             return item
         notes: list[str] = []
-        if is_long(_payload(item)):
+        message = item.message
+        if isinstance(message, sdk.types.JSONRPCError):
+            payload: Any = [message.error.message, message.error.data]
+        else:
+            payload = message.result if isinstance(message, sdk.types.JSONRPCResponse) else message.params
+        if is_long(payload):
             await run_costly(self._filter, item, notes.append)
         else:
             self._filter(item, notes.append)
@@ -184,13 +189,6 @@ def _with_own_revision(handshake: SessionMessage, refusal: SessionMessage) -> Se
         return None
     again = request.model_copy(update={"params": {**params, "protocolVersion": max(spoken)}})
     return sdk.message.SessionMessage(again)
-
-
-def _payload(item: SessionMessage) -> Any:
-    message = item.message
-    if isinstance(message, sdk.types.JSONRPCError):
-        return [message.error.message, message.error.data]
-    return message.result if isinstance(message, sdk.types.JSONRPCResponse) else message.params
 
 
 def _shorten(item: SessionMessage) -> None:
@@ -306,7 +304,7 @@ def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
         good["title"] = without_invisible(good["title"])[0]
     # The output schema is left out: the SDK would throw away a whole result that does not fit it.
     sent = next((tool[name] for name in ("inputSchema", "input_schema", "parameters") if name in tool), None)
-    good["inputSchema"] = arguments_schema(sent, partial(_note_of, note, tool["name"]))
+    good["inputSchema"] = arguments_schema(sent, lambda problem: note(f"tool {tool['name']!r}: {problem}"))
     annotations = tool.get("annotations")
     if _is_object(annotations):
         good["annotations"] = {key: annotations[key] for key in _HINTS if isinstance(annotations.get(key), bool)}
@@ -318,10 +316,6 @@ def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
     if _is_object(meta := tool.get("_meta")) and (own_meta := {key: meta[key] for key in _OWN_META if key in meta}):
         good["_meta"] = own_meta
     return good
-
-
-def _note_of(note: Callable[[str], None], name: str, problem: str) -> None:
-    note(f"tool {name!r}: {problem}")
 
 
 def mend_call_result(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:

@@ -140,15 +140,11 @@ def _project(script: Path, home: Path) -> Iterator[Path]:
         folders = [folder for folder in path.parents if not _is_too_wide(folder, home)]
         marked = (folder for folder in folders if any((folder / name).is_file() for name in _PROJECT_FILES))
         project = tree or next(marked, None)
-        yield from [project] if project else _modules(path) if path.parent in folders else [path]
-
-
-def _modules(script: Path) -> Iterator[Path]:
-    """Yield a script, and the source files and Python packages next to it that it may import."""
-    yield script
-    for path in script.parent.iterdir():
-        if (path.suffix == script.suffix and path.is_file()) or (path / "__init__.py").is_file():
-            yield path
+        yield project or path
+        # The source files and Python packages next to a script, which it may import.
+        for module in path.parent.iterdir() if project is None and path.parent in folders else ():
+            if (module.suffix == path.suffix and module.is_file()) or (module / "__init__.py").is_file():
+                yield module
 
 
 def _outermost_node_modules(path: Path) -> Path | None:
@@ -196,7 +192,9 @@ def arguments(spec: StdioServer, program: Path, env: Mapping[str, str], folders:
     words += ["--cap-drop", "ALL", *_system(network=spec.sandbox_network)]
     words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/var/tmp"]  # noqa: S108
     words += ["--tmpfs", home, "--setenv", "HOME", home]
-    paths = _outermost(places_of(spec, program, env))
+    # Without the places inside another place or inside the system's folders.
+    distinct = [path for path in dict.fromkeys(places_of(spec, program, env)) if not is_system(path)]
+    paths = sorted(path for path in distinct if not any(other in path.parents for other in distinct))
     for folder in paths:
         words += ["--ro-bind", str(folder), str(folder)]
     if folders.caches is not None and program.name in _RUNNERS:
@@ -267,12 +265,6 @@ def missing_place(spec: StdioServer) -> str:
     except ServerUnavailableError as error:
         return str(error)
     return ""
-
-
-def _outermost(paths: Sequence[Path]) -> list[Path]:
-    """Drop the places inside another place or inside the system's folders."""
-    distinct = [path for path in dict.fromkeys(paths) if not is_system(path)]
-    return sorted(path for path in distinct if not any(other in path.parents for other in distinct))
 
 
 def unusable(path: str | None = None) -> str:

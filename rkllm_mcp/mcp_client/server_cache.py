@@ -143,12 +143,8 @@ class ServerCache:
     def _write(self, entry: _Known) -> None:
         if entry != self._cached:
             self._cached = entry
-            self._store.write(self._key, json.dumps(entry, default=_fields, ensure_ascii=False))
-
-
-def _fields(value: object) -> dict[str, Any]:
-    """Return the fields of a dataclass as they are: copies of a thousand schemas take a second."""
-    return vars(value)
+            # The fields of a dataclass as they are: copies of a thousand schemas take a second.
+            self._store.write(self._key, json.dumps(entry, default=vars, ensure_ascii=False))
 
 
 def _parse(text: str | None) -> _Known:

@@ -149,6 +149,10 @@ async def resource_names(client: Client) -> tuple[str, ...]:
 
 def _spec(tool: Tool, server: str) -> ToolSpec:
     hints = tool.annotations
+    # The arguments that a server says no model needs to read, of those that are not required.
+    required = as_list(tool.input_schema.get("required"))
+    names = as_list((tool.meta or {}).get(TUNING))
+    tuning = tuple(name for name in names if isinstance(name, str) and name not in required)
     return ToolSpec(
         name=tool.name,
         description=tool.description or tool.title or "",
@@ -162,7 +166,7 @@ def _spec(tool: Tool, server: str) -> ToolSpec:
         texts=_texts(tool.meta or {}),
         question_argument=_question_argument(tool),
         is_helper=(tool.meta or {}).get(HELPER) is True,
-        tuning=_tuning(tool),
+        tuning=tuning,
     )
 
 
@@ -173,13 +177,6 @@ def _question_argument(tool: Tool) -> str:
         return ""
     schema = as_mapping(as_mapping(tool.input_schema.get("properties")).get(name))
     return name if schema.get("type") == "string" else ""
-
-
-def _tuning(tool: Tool) -> tuple[str, ...]:
-    """Return the arguments that a server says no model needs to read, of those that are not required."""
-    required = as_list(tool.input_schema.get("required"))
-    names = as_list((tool.meta or {}).get(TUNING))
-    return tuple(name for name in names if isinstance(name, str) and name not in required)
 
 
 def _texts(meta: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

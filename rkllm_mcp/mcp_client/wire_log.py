@@ -81,7 +81,9 @@ def sdk_logs(secrets: Sequence[str]) -> Generator[None]:
     for logger, handler in quiet:
         logger.addHandler(handler)
     hiding = _Hiding(secrets)
-    watched = _loggers() if secrets else []
+    # All loggers of these libraries: a filter acts only on the logger it is added to, not on its children.
+    names = [name for name in logging.root.manager.loggerDict if name.split(".", 1)[0] in _FAMILIES]
+    watched = [logging.getLogger(name) for name in names if secrets]
     for logger in watched:
         logger.addFilter(hiding)
     try:
@@ -107,12 +109,6 @@ class _Hiding(logging.Filter):
             record.exc_text = f"{record.exc_info[0].__name__} (not shown: a token may be in it)"
             record.exc_info = None
         return True
-
-
-def _loggers() -> list[logging.Logger]:
-    """Return all loggers of these libraries: a filter acts only on the logger it is added to, not on its children."""
-    names = [name for name in logging.root.manager.loggerDict if name.split(".", 1)[0] in _FAMILIES]
-    return [logging.getLogger(name) for name in names]
 
 
 # Colours, cursor movements and other control sequences, which would act on the terminal that shows the line.

@@ -26,7 +26,7 @@ from rkllm_mcp.diagnostics.probe.subject import GREEDY, ProbePictures, ProbeProm
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.generation import ImageTags
 from rkllm_mcp.runtime.abi.common import LoadParameters
-from rkllm_mcp.runtime.library import Library, open_library
+from rkllm_mcp.runtime.library import open_library
 
 # What a model needs to be mapped (rknn-llm #62)
 _OPEN_FILES = 102_400
@@ -81,20 +81,16 @@ def _load(request: dict[str, Any]) -> tuple[ProbeSubject | None, dict[str, Any]]
         subject = ProbeSubject(library, LoadParameters(sampling=GREEDY, image_tags=tags, **request["load"]))
     except RkllmMcpError as error:
         return None, {"refused": str(error)}
+    param = library.abi.types["RKLLMParam"].from_buffer_copy(library.default_param)
+    defaults = {name: int(getattr(param, name)) for name in _DEFAULTS}
     loaded: Facts = {
         "version": library.version,
         "abi": library.abi.name,
         "emulated": library.file.is_emulator,
         "load_ms": round((time.monotonic_ns() - began_ns) / 1e6, 3),
-        "defaults": _defaults(library),
+        "defaults": {**defaults, "embed_flash": int(param.extend_param.embed_flash)},
     }
     return subject, {"loaded": loaded}
-
-
-def _defaults(library: Library) -> dict[str, int]:
-    param = library.abi.types["RKLLMParam"].from_buffer_copy(library.default_param)
-    values = {name: int(getattr(param, name)) for name in _DEFAULTS}
-    return {**values, "embed_flash": int(param.extend_param.embed_flash)}
 
 
 def _make_experiment(name: str, subject: ProbeSubject, prompts: ProbePrompts) -> dict[str, Any]:

@@ -61,8 +61,13 @@ def measure_pace(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     prefill: list[tuple[int, float]] = []
     decode: list[tuple[int, float]] = []
     for tokens in LENGTHS:
-        if tokens + LIMIT >= subject.load.context_tokens or _too_long(prefill, tokens):
+        if tokens + LIMIT >= subject.load.context_tokens:
             break
+        if prefill:
+            measured, took_ms = prefill[-1]
+            # The time of a prefill grows faster than its length.
+            if took_ms * (tokens / measured) ** 1.5 > PREFILL_BUDGET_MS:
+                break
         prompt = prompts.of_length(tokens)
         observed = require_completed(cold(subject, prompt, LIMIT))
         if prefill and len(prompt) <= prefill[-1][0]:
@@ -71,14 +76,6 @@ def measure_pace(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
         if observed.token_ms is not None:
             decode.append((len(prompt), round(observed.token_ms, 3)))
     return {"prefill_ms": prefill, "decode_ms": decode}
-
-
-def _too_long(prefill: list[tuple[int, float]], tokens: int) -> bool:
-    """Return True if the prefill would exceed the budget; its time grows faster than its length."""
-    if not prefill:
-        return False
-    measured, took_ms = prefill[-1]
-    return took_ms * (tokens / measured) ** 1.5 > PREFILL_BUDGET_MS
 
 
 def find_callback_thread(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
@@ -166,18 +163,13 @@ def find_rows(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
         facts[f"{what}_size"] = rows[-1].width
         if what == "hidden":
             facts["hidden_callbacks"] = sum(state <= RKLLM_RUN_WAITING for state in observed.states)
-            facts |= _needs_clear(subject, prompt, rows[-1])
+            second = subject.run(prompt, 1, mode=RKLLM_INFER_GET_LAST_HIDDEN_LAYER)
+            if second.is_complete and second.hidden:
+                facts["hidden_needs_clear"] = not _alike(rows[-1].last, second.hidden[-1].last)
     subject.clear()
     if refused:
         raise InconclusiveError("; ".join(refused), facts)
     return facts
-
-
-def _needs_clear(subject: ProbeSubject, prompt: list[int], reference: ProbeRows) -> Facts:
-    second = subject.run(prompt, 1, mode=RKLLM_INFER_GET_LAST_HIDDEN_LAYER)
-    if not second.is_complete or not second.hidden:
-        return {}
-    return {"hidden_needs_clear": not _alike(reference.last, second.hidden[-1].last)}
 
 
 def _alike(first: tuple[float, ...], other: tuple[float, ...]) -> bool:
@@ -204,15 +196,13 @@ def measure_logits_steps(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
         "logits_step_rows": steps[-1].logits[-1].count,
     }
     if whole_run.logits:
-        facts["logits_step_is_wrong"] = not _have_same_direction(steps[-1].logits[-1].last, whole_run.logits[-1].last)
+        step_row, whole_row = steps[-1].logits[-1].last, whole_run.logits[-1].last
+        product = sum(x * y for x, y in zip(step_row, whole_row, strict=True))
+        has_same_direction = product >= _SAME_LOGITS * math.hypot(*step_row) * math.hypot(*whole_row)
+        facts["logits_step_is_wrong"] = not has_same_direction
     if keeps_cache is None:
         raise InconclusiveError("this runtime counts no tokens, and its prefill is too quick to be timed", facts)
     return {**facts, "logits_step_keeps_cache": keeps_cache}
-
-
-def _have_same_direction(first: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    product = sum(x * y for x, y in zip(first, other, strict=True))
-    return product >= _SAME_LOGITS * math.hypot(*first) * math.hypot(*other)
 
 
 def try_prompt_cache(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:

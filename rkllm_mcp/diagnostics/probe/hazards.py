@@ -60,9 +60,10 @@ def abort_runs(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     if status is not None and len(complete.ids) >= _LONG_ENOUGH:
         further = len(observed.ids) - 2
         forgotten = len(observed.ids) >= len(complete.ids)
+        last_state = observed.states[-1] if observed.states else RKLLM_RUN_WAITING
         facts |= {
             "abort_status": observed.status,
-            "abort_ends_with": _ending(observed),
+            "abort_ends_with": {RKLLM_RUN_FINISH: "finish", RKLLM_RUN_ERROR: "error"}.get(last_state, "nothing"),
             "abort_in_decode": "forgotten" if forgotten else "honoured",
             "abort_in_decode_tokens": further,
             "abort_in_decode_ms": round((observed.ended_ns - called_ns[0]) / _NS_PER_MS, 3),
@@ -127,12 +128,6 @@ def _abort_this_prefill(subject: ProbeSubject, prompt: list[int], complete: Obse
     return {"abort_in_prefill": outcome, "abort_in_prefill_ms": (round(took_ms, 3), round(whole_ms, 3))}
 
 
-def _ending(observed: Observed) -> str:
-    """The last callback, where it is not one of a token."""
-    last = observed.states[-1] if observed.states else RKLLM_RUN_WAITING
-    return {RKLLM_RUN_FINISH: "finish", RKLLM_RUN_ERROR: "error"}.get(last, "nothing")
-
-
 def leave_pauses(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     """Find the call that ends a pause, so that the next run reads its own prompt."""
     expected = require_completed(cold(subject, prompts.other, LIMIT)).ids[:_COMPARED]
@@ -143,21 +138,16 @@ def leave_pauses(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     left_by: list[str] = []
     returns = True
     for name, leave in ways.items():
-        paused = _pause(subject, prompts)
+        _empty(subject, prompts)
+        paused = subject.run(
+            prompts.question, LIMIT, hook=lambda count: CALLBACK_PAUSE if count == _PAUSE_AT else CALLBACK_GO_ON
+        )
         returns = returns and RKLLM_RUN_FINISH not in paused.states and len(paused.ids) == _PAUSE_AT
         leave()
         if subject.run(prompts.other, LIMIT).ids[:_COMPARED] == expected:
             left_by.append(name)
     _empty(subject, prompts)
     return {"pause_returns": returns, "pause_left_by": left_by}
-
-
-def _pause(subject: ProbeSubject, prompts: ProbePrompts) -> Observed:
-    """A paused run, from an idle subject."""
-    _empty(subject, prompts)
-    return subject.run(
-        prompts.question, LIMIT, hook=lambda count: CALLBACK_PAUSE if count == _PAUSE_AT else CALLBACK_GO_ON
-    )
 
 
 def _empty(subject: ProbeSubject, prompts: ProbePrompts) -> None:

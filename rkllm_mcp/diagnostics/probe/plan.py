@@ -20,10 +20,6 @@ from rkllm_mcp.runtime.abi.common import Abi, LoadParameters
 _MULTIPLE = 32
 
 
-def _odd_context(load: LoadParameters) -> dict[str, Any]:
-    return {"context_tokens": load.context_tokens // _MULTIPLE * _MULTIPLE - _MULTIPLE // 4}
-
-
 def _hiding_and_keeping(_load: LoadParameters) -> dict[str, Any]:
     return {"skip_special_token": True, "keep_tokens": risky.KEPT_TOKENS, "max_new_tokens": safe.ANSWER_LIMIT}
 
@@ -60,7 +56,7 @@ PLAN: tuple[Experiment, ...] = (
     Experiment(
         "odd context",
         risky.stay_loaded,
-        load=_odd_context,
+        load=lambda load: {"context_tokens": load.context_tokens // _MULTIPLE * _MULTIPLE - _MULTIPLE // 4},
         if_refused={"odd_context": "refused"},
         if_crashed={"odd_context": "crash"},
     ),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import statistics
 import time
 from array import array
-from collections.abc import Callable
 from pathlib import Path
 
 from rkllm_mcp.diagnostics.probe.experiments import LIMIT, Facts, InconclusiveError, require_completed
@@ -54,7 +53,12 @@ def _measure_encoder(encoder: NativeEncoder) -> Facts:
     times: dict[str, float] = {}
     for cores, mask in _CORES.items():
         if encoder.use_cores(mask):
-            times[cores] = statistics.median(_time_call(lambda: encoder.encode(pixels)) for _ in range(_ENCODINGS))
+            encodings: list[float] = []
+            for _ in range(_ENCODINGS):
+                began_ns = time.monotonic_ns()
+                encoder.encode(pixels)
+                encodings.append(_ms(time.monotonic_ns() - began_ns))
+            times[cores] = statistics.median(encodings)
     encoder.use_all_cores()
     return {"encoder_ms": times}
 
@@ -117,12 +121,6 @@ def _shown(encoder: NativeEncoder, pictures: ProbePictures, colour: tuple[int, i
 
 def _pixels(encoder: NativeEncoder, colour: tuple[int, int, int]) -> bytes:
     return bytes(colour) * (encoder.shape.width * encoder.shape.height)
-
-
-def _time_call(call: Callable[[], object]) -> float:
-    began_ns = time.monotonic_ns()
-    call()
-    return _ms(time.monotonic_ns() - began_ns)
 
 
 def _ms(nanoseconds: int) -> float:

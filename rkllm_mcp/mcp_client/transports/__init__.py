@@ -63,17 +63,16 @@ def _in_process(server: object) -> Channel:
 
     ``server`` is an ``MCPServer`` (or low-level ``Server``) of the SDK, a function that makes one, or ``module:name``.
     """
-    served: Any = _import_entry(server) if isinstance(server, str) else server
+    served: Any = server
+    if isinstance(server, str):
+        module, _, name = server.partition(":")
+        try:
+            served = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            problem = f"{server!r} cannot be loaded: {error}; write it as module:name"
+            raise ServerUnavailableError(problem) from None
     if callable(served) and not isinstance(served, (sdk.server.Server, sdk.mcpserver.MCPServer)):
         served = served()
     if not isinstance(served, (sdk.server.Server, sdk.mcpserver.MCPServer)):
         raise ServerUnavailableError(f"{server!r} is not an MCP server; name an MCPServer or a function that makes one")
     return Channel(None, served)
-
-
-def _import_entry(entry: str) -> Any:
-    module, _, name = entry.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ServerUnavailableError(f"{entry!r} cannot be loaded: {error}; write it as module:name") from None

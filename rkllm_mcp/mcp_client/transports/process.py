@@ -100,7 +100,8 @@ class Child:
 
         Shielded from cancellation. If the wait itself is interrupted (a second Ctrl-C), the group is killed at once.
         """
-        self._is_unread = _unread_bytes(self._stdin) >= self._sent_bytes
+        unread = int.from_bytes(fcntl.ioctl(self._stdin.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
+        self._is_unread = unread >= self._sent_bytes
         # A process that ends because its stdin is closed here did not end by itself.
         self.was_stopped = not self._has_hung_up and not self._has_exited()
         try:
@@ -187,10 +188,6 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     assert pipe is not None, "the process is started with three pipes"  # noqa: S101  (narrows the type)
     os.set_blocking(pipe.fileno(), False)
     return pipe
-
-
-def _unread_bytes(pipe: IO[bytes]) -> int:
-    return int.from_bytes(fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 async def _read_pipe(pipe: IO[bytes]) -> bytes:
