@@ -135,10 +135,6 @@ def json_call_style(arguments_key: str) -> CallStyle:
     )
 
 
-def _python_arguments(arguments: Mapping[str, Any]) -> list[Segment]:
-    return [PlainText(f"{', '.join(f'{key}={value!r}' for key, value in arguments.items())})")]
-
-
 def _tagged_arguments(arguments: Mapping[str, Any]) -> list[Segment]:
     parameters = (
         f"<parameter={key}>\n{value if isinstance(value, str) else spaced_json(value)}\n</parameter>\n"
@@ -150,7 +146,10 @@ def _tagged_arguments(arguments: Mapping[str, Any]) -> list[Segment]:
 JSON_CALL = json_call_style("arguments")
 JSON_CALL_WITH_PARAMETERS = json_call_style("parameters")
 # f(k='v', n=3, flag=True): JSON's values are Python's, so repr writes each of them.
-PYTHON_CALL = CallStyle(lambda name: f"{name}(", _python_arguments)
+PYTHON_CALL = CallStyle(
+    lambda name: f"{name}(",
+    lambda arguments: [PlainText(f"{', '.join(f'{key}={value!r}' for key, value in arguments.items())})")],
+)
 # The name, then the arguments alone in a code fence (DeepSeek R1).
 FENCED_CALL = CallStyle(
     lambda name: f"{name}\n```json\n", lambda arguments: [PlainText(f"{spaced_json(dict(arguments))}\n```")], "{"

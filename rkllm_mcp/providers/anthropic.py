@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, as_mapping
+from rkllm_mcp.messages import Conversation, ToolResult, as_mapping
 from rkllm_mcp.providers.remote import NO_KEY, ReadChunk, RemoteModel, Round, Sdk, client_of, sdk_of
 from rkllm_mcp.providers.remote_settings import RemoteSettings
 from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, TextPart, ThinkingPart, UsagePart
@@ -132,12 +132,12 @@ def _message(turn: WireTurn, names: WireNames, thoughts: Mapping[str, Thoughts])
     words = [{"type": "text", "text": turn.text}] if turn.text.strip() else []
     if turn.role == "assistant":
         before = thoughts.get(wire_id(turn.calls[0].id), ()) if turn.calls else ()
-        return {"role": "assistant", "content": [*before, *words, *(_call_block(call, names) for call in turn.calls)]}
+        calls = (
+            {"type": "tool_use", "id": wire_id(call.id), "name": names.wire(call.name), "input": dict(call.arguments)}
+            for call in turn.calls
+        )
+        return {"role": "assistant", "content": [*before, *words, *calls]}
     return {"role": "user", "content": [*map(_result, turn.results), *words]}
-
-
-def _call_block(call: ToolCall, names: WireNames) -> dict[str, Any]:
-    return {"type": "tool_use", "id": wire_id(call.id), "name": names.wire(call.name), "input": dict(call.arguments)}
 
 
 def _result(result: ToolResult) -> dict[str, Any]:

@@ -81,7 +81,8 @@ async def rank_documents(
         GenerationError: a document does not fit, the runtime returns no logits, or yes or no is not a single token.
     """
     yes, no = _word_id(tokenizer, "yes"), _word_id(tokenizer, "no")
-    questions = [_question(instruction, query, document) for document in documents]
+    texts = (f"<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}" for document in documents)
+    questions = [[ControlText(_BEFORE), PlainText(text), ControlText(_BEHIND)] for text in texts]
     prompts = await _encode_in_parts(tokenizer, questions, (), engine.context_tokens)
     return await engine.rerank(prompts, yes, no)
 
@@ -109,11 +110,6 @@ def _encode(
             raise PromptTooLongError(len(ids), context_tokens - 1, is_partial=len(ids) > counted)
         encoded.append(ids)
     return encoded
-
-
-def _question(instruction: str, query: str, document: str) -> list[Segment]:
-    body = f"<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
-    return [ControlText(_BEFORE), PlainText(body), ControlText(_BEHIND)]
 
 
 def _word_id(tokenizer: ModelTokenizer, word: str) -> int:

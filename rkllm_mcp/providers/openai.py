@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, as_list, as_mapping
+from rkllm_mcp.messages import Conversation, as_list, as_mapping
 from rkllm_mcp.providers.remote import ReadChunk, RemoteModel, Round, Sdk, client_of, sdk_of
 from rkllm_mcp.providers.remote_settings import RemoteSettings
 from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, TextPart, ThinkingPart, UsagePart
@@ -24,14 +24,20 @@ def request_of(service: RemoteSettings, model_round: Round, refused: frozenset[s
     messages: list[dict[str, Any]] = [{"role": "system", "content": model_round.system}] if model_round.system else []
     for turn in model_round.turns:
         messages += _messages(turn, model_round.names)
+    sampling: dict[str, float] = {}
+    if service.preset.takes_sampling:
+        values = model_round.options.sampling.values_by_option()
+        sampling = {name: values[option] for name, option in names_in("openai").items() if option in values}
     body: dict[str, Any] = {
         "model": service.model,
         "messages": messages,
         "stream_options": {"include_usage": True},
         **_limit(service, model_round, refused),
-        **(_sampling(model_round) if service.preset.takes_sampling else {}),
-        **_thinking(service, model_round),
+        **sampling,
     }
+    thinking = service.thinking if model_round.options.thinking is None else model_round.options.thinking
+    if thinking is not None and service.preset.switches_thinking:
+        body["chat_template_kwargs"] = {"enable_thinking": thinking}
     if model_round.options.stop:
         body["stop"] = list(model_round.options.stop)
     if model_round.tools:
@@ -91,24 +97,25 @@ def _messages(turn: WireTurn, names: WireNames) -> Iterator[dict[str, Any]]:
     if turn.role == "assistant":
         message: dict[str, Any] = {"role": "assistant", "content": turn.text or None}
         if turn.calls:
-            message["tool_calls"] = [_call_object(call, names) for call in turn.calls]
+            message["tool_calls"] = [
+                {
+                    "id": wire_id(call.id),
+                    "type": "function",
+                    "function": {
+                        "name": names.wire(call.name),
+                        "arguments": json.dumps(call.arguments, ensure_ascii=False),
+                    },
+                }
+                for call in turn.calls
+            ]
         yield message
         return
-    yield from (
-        {"role": "tool", "tool_call_id": wire_id(item.call_id), "content": _result_text(item)} for item in turn.results
-    )
+    for result in turn.results:
+        # The interface has no error flag; models on the NPU read the same text.
+        text = f"Error: {result.text}" if result.is_error else result.text
+        yield {"role": "tool", "tool_call_id": wire_id(result.call_id), "content": text}
     if turn.text:
         yield {"role": "user", "content": turn.text}
-
-
-def _call_object(call: ToolCall, names: WireNames) -> dict[str, Any]:
-    function = {"name": names.wire(call.name), "arguments": json.dumps(call.arguments, ensure_ascii=False)}
-    return {"id": wire_id(call.id), "type": "function", "function": function}
-
-
-def _result_text(result: ToolResult) -> str:
-    # The interface has no error flag; models on the NPU read the same text.
-    return f"Error: {result.text}" if result.is_error else result.text
 
 
 def _limit(service: RemoteSettings, model_round: Round, refused: frozenset[str]) -> dict[str, int]:
@@ -120,18 +127,6 @@ def _limit(service: RemoteSettings, model_round: Round, refused: frozenset[str])
     keys = ("max_completion_tokens", "max_tokens")
     ordered: Sequence[str] = keys if service.is_vendors_own else keys[::-1]
     return {next((key for key in ordered if key not in refused), ordered[0]): limit}
-
-
-def _sampling(model_round: Round) -> dict[str, float]:
-    values = model_round.options.sampling.values_by_option()
-    return {name: values[option] for name, option in names_in("openai").items() if option in values}
-
-
-def _thinking(service: RemoteSettings, model_round: Round) -> dict[str, Any]:
-    thinking = service.thinking if model_round.options.thinking is None else model_round.options.thinking
-    if thinking is None or not service.preset.switches_thinking:
-        return {}
-    return {"chat_template_kwargs": {"enable_thinking": thinking}}
 
 
 def _choice(model_round: Round) -> dict[str, Any]:

@@ -268,11 +268,14 @@ class RemoteModel(ABC):
 
     async def _open_stream(self, sdk: Sdk, request: dict[str, Any], deadline: Deadline, sink: EventSink) -> ChunkStream:
         """Send a request; a service that starts or reloads its model is waited for, where the preset says so."""
+        # Every SDK release accepts the required parameters as arguments; the others go into ``extra_body``.
+        parameters = {key: value for key, value in request.items() if key in _REQUIRED}
+        extra_body = {key: value for key, value in request.items() if key not in _REQUIRED}
         patience = Deadline(min(self.service.preset.start_s, self.service.answer_timeout_s), anyio.current_time)
         is_told = False
         while True:
             try:
-                return await self._before(deadline, sdk.create(**_arguments(request)))
+                return await self._before(deadline, sdk.create(**parameters, extra_body=extra_body, stream=True))
             except (*sdk.connection, sdk.status_error) as error:
                 is_passing = isinstance(error, sdk.connection) or problem_of(error, self.service).status in _NOT_READY
                 if not is_passing or patience.left_s <= 0:
@@ -291,7 +294,9 @@ class RemoteModel(ABC):
             stream = await self._open_stream(sdk, request, deadline, sink)
             try:
                 while (chunk := await self._before(deadline, anext(stream, None))) is not None:
-                    yield _plain(chunk)
+                    # The SDKs do not validate a chunk.
+                    to_dict = getattr(chunk, "to_dict", None)
+                    yield cast("Mapping[str, Any]", to_dict(warnings=False)) if callable(to_dict) else {}
             finally:
                 with anyio.move_on_after(CLOSE_S, shield=True):
                     await stream.close()
@@ -381,19 +386,6 @@ class _AskOtherwiseError(Exception):
     def __init__(self, part: str) -> None:
         super().__init__(part)
         self.part = part
-
-
-def _arguments(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments that every SDK release accepts: optional parameters go into ``extra_body``."""
-    parameters = {key: value for key, value in request.items() if key in _REQUIRED}
-    extra_body = {key: value for key, value in request.items() if key not in _REQUIRED}
-    return {**parameters, "extra_body": extra_body, "stream": True}
-
-
-def _plain(chunk: Any) -> Mapping[str, Any]:
-    """Convert a chunk to plain values; the SDKs do not validate it."""
-    to_dict = getattr(chunk, "to_dict", None)
-    return cast("Mapping[str, Any]", to_dict(warnings=False)) if callable(to_dict) else {}
 
 
 def _prompt_tokens(model_round: Round) -> int:

@@ -117,7 +117,12 @@ def dispensable_in(problem: ServiceProblem, request: Mapping[str, Any]) -> str |
     """Return the optional parameter that the service rejected, or None."""
     if problem.status not in {400, 422} or not _REFUSED.search(problem.message):
         return None
-    return next((key for key in DISPENSABLE if key in request and _names(problem, key)), None)
+    for key in DISPENSABLE:
+        if key in request and (
+            problem.parameter == key or re.search(rf"(?<![\w]){key}(?![\w])", problem.message) is not None
+        ):
+            return key
+    return None
 
 
 def failure(problem: ServiceProblem, service: RemoteSettings, prompt_tokens: int) -> GenerationError:
@@ -221,10 +226,6 @@ def _sentence(problem: ServiceProblem, service: RemoteSettings) -> tuple[str, st
 
 def _example(service: RemoteSettings) -> str:
     return "it ends in /v1 for most services" if service.kind == "openai" else "it ends before /v1/messages"
-
-
-def _names(problem: ServiceProblem, key: str) -> bool:
-    return problem.parameter == key or re.search(rf"(?<![\w]){key}(?![\w])", problem.message) is not None
 
 
 def _public_line(text: str, service: RemoteSettings) -> str:

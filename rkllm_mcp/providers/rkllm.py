@@ -135,11 +135,6 @@ class RepetitionWatch:
         return covered >= LOOP_TOKENS * LOOP_TIMES
 
 
-def _repetition_sentence(text: str) -> str:
-    """Return the sentence that ends a repeating answer, in the language of its end."""
-    return translate("answer.repeated_itself", language_of_text(text[-200:]))
-
-
 class TokenComparison:
     """Comparison of the first tokens of an answer: their text from the runtime, and from ``tokenizer.json``.
 
@@ -263,7 +258,11 @@ class RkllmModel:
     ) -> Turn:
         """See ``ChatModel.respond``."""
         sight = await self._see(conversation, sink)
-        conversation_prompt = self._prompt_of(conversation)
+        conversation_prompt = self._prompts.pop(conversation.id, None)
+        if conversation_prompt is None:
+            tokenizer, template = self._form.tokenizer, self._form.template
+            conversation_prompt = ConversationPrompt(tokenizer, template, thinking=self._form.think)
+        self._store_prompt(conversation.id, conversation_prompt)
         budget = Budget(self._engine.context_tokens, options.max_new_tokens or self._form.max_new_tokens)
         prepare = partial(
             conversation_prompt.prepare,
@@ -296,7 +295,10 @@ class RkllmModel:
                 if run.turn.has_content:
                     raise
                 await self._engine.ready()
-                sink.feed([status_line("restarted", how=_how(death))])
+                how = f"died ({death.signal_name or f'exit code {death.exit_code_or_signal}'})"
+                if death.cause:
+                    how = f"was ended because {death.cause},"
+                sink.feed([status_line("restarted", how=how)])
             # Tokens that produced no event are discarded.
             run = self._new_run(conversation, tools, options, prompt, sight)
             return await self._generate(run, sink)
@@ -520,7 +522,10 @@ class RkllmModel:
         parts: list[RunStats] = []
         try:
             while not parts or self._goes_on(run, options.max_new_tokens, parts[-1], sink):
-                part = options if run.holding is None else self._part_options(run, run.holding, options)
+                part = options
+                if run.holding is not None:
+                    most = run.holding.most_tokens(options.max_new_tokens - len(run.ids))
+                    part = replace(options, max_new_tokens=most, sampling=run.holding.sampling(run.sampling))
                 async with self._engine.generation(self._input(run), part) as generation:
                     if not parts:
                         expected = self._progress.of(conversation.id)
@@ -554,7 +559,8 @@ class RkllmModel:
         self._progress.record_run(stats, stats.prefilled_tokens or 0)
         closing = turn.finish()
         if run.is_repeating and not turn.calls:
-            closing.append(Text(f"\n\n{_repetition_sentence(self._form.tokenizer.decode(run.ids[-LOOP_TOKENS:]))}"))
+            language = language_of_text(self._form.tokenizer.decode(run.ids[-LOOP_TOKENS:])[-200:])
+            closing.append(Text(f"\n\n{translate('answer.repeated_itself', language)}"))
         if turn.calls and not prompt.pictures:
             # The prompt with the results will begin with these ids.
             self._announced = (conversation.id, [*prompt.ids, *run.ids])
@@ -562,11 +568,6 @@ class RkllmModel:
         if events := [*closing, *figures]:
             sink.feed(events)
         return turn.turn(next((event for event in figures if isinstance(event, Usage)), None))
-
-    def _part_options(self, run: _PromptRun, holding: Holding, options: GenerationOptions) -> GenerationOptions:
-        """Return the options of the next run of a response with held parts."""
-        most = holding.most_tokens(options.max_new_tokens - len(run.ids))
-        return replace(options, max_new_tokens=most, sampling=holding.sampling(run.sampling))
 
     def _goes_on(self, run: _PromptRun, most: int, last: RunStats, sink: EventSink) -> bool:
         """Return True if the ids so far need another run; text that the host wrote at the end is shown."""
@@ -597,7 +598,10 @@ class RkllmModel:
         holding = run.holding
         for token in batch:
             run.ids.append(token.id)
-            text = self._visible_text(token) if token.id in self._special else token.text
+            text = token.text
+            if token.id in self._special:
+                # Of the special tokens, the detector needs the text of the markers.
+                text = self._form.tokenizer.decode([token.id]) if token.id in self._markers else ""
             if holding is not None and holding.is_active:
                 text = holding.admit(run.ids, text, is_end=token.id in self._stops)
             new = run.turn.add_text(text)
@@ -624,17 +628,6 @@ class RkllmModel:
         has_own = options.sampling != SamplingOverrides()
         return options.sampling.over(sampling or Sampling()) if has_own else sampling
 
-    def _visible_text(self, token: Token) -> str:
-        """Return the text of a special token; empty unless it is a marker that the detector needs."""
-        return self._form.tokenizer.decode([token.id]) if token.id in self._markers else ""
-
-    def _prompt_of(self, conversation: Conversation) -> ConversationPrompt:
-        prompt = self._prompts.pop(conversation.id, None)
-        if prompt is None:
-            prompt = ConversationPrompt(self._form.tokenizer, self._form.template, thinking=self._form.think)
-        self._store_prompt(conversation.id, prompt)
-        return prompt
-
     def _store_prompt(self, conversation_id: str, prompt: ConversationPrompt) -> None:
         self._prompts[conversation_id] = prompt
         if len(self._prompts) > LEDGERS_KEPT:
@@ -650,13 +643,6 @@ def _special_markers(form: ModelForm) -> frozenset[int]:
     texts = (*form.template.answer_markers, *marker_texts(form.syntaxes), *responses)
     ids = form.tokenizer.encode([ControlText(text) for text in texts])
     return form.tokenizer.special_ids.intersection(ids)
-
-
-def _how(death: WorkerDiedError) -> str:
-    """Return how the runtime's process ended, as a verb."""
-    if death.cause:
-        return f"was ended because {death.cause},"
-    return f"died ({death.signal_name or f'exit code {death.exit_code_or_signal}'})"
 
 
 def join_stats(parts: Sequence[RunStats]) -> RunStats:

@@ -91,8 +91,12 @@ class CallParts:
     def _resolve(self, call: CallPart, *, is_cut: bool) -> ToolCallDetected | ToolCallFailed:
         name = self._names.shown(call.name.strip())
         raw = f"{name}({call.arguments})"
+        reading = ParsedValue({}, repaired=False)  # an empty text means no arguments
         try:
-            reading = ParsedValue(json.loads(call.arguments), repaired=False) if is_cut else _arguments(call.arguments)
+            if is_cut:
+                reading = ParsedValue(json.loads(call.arguments), repaired=False)
+            elif call.arguments.strip():
+                reading = read_value(call.arguments)
         except (ValueError, UnreadableError) as error:
             rule = "the token limit cut this call off" if is_cut else str(error)
             tool = self._catalogue.tool(name)
@@ -103,8 +107,3 @@ class CallParts:
             return self._catalogue.accept(spelled, raw)
         except RefusedError as refused:
             return ToolCallFailed(raw, str(refused))
-
-
-def _arguments(text: str) -> ParsedValue:
-    """Parse the arguments; empty text means no arguments."""
-    return read_value(text) if text.strip() else ParsedValue({}, repaired=False)

@@ -83,7 +83,11 @@ class WireNames:
         self._wire: dict[str, str] = {}
         self._by_wire: dict[str, str] = {}
         for tool in tools:
-            wire = self._free(_safe(tool.name))
+            wire = safe = _safe(tool.name)
+            number = _FIRST_SUFFIX
+            while wire in self._by_wire:
+                ending = f"_{number}"
+                wire, number = f"{safe[: MAX_NAME_CHARS - len(ending)]}{ending}", number + 1
             self._wire.setdefault(tool.name, wire)
             self._by_wire.setdefault(wire, tool.name)
 
@@ -94,13 +98,6 @@ class WireNames:
     def shown(self, wire: str) -> str:
         """Return the tool for a name from the service; unknown names unchanged."""
         return self._by_wire.get(wire, wire)
-
-    def _free(self, wire: str) -> str:
-        number, name = _FIRST_SUFFIX, wire
-        while name in self._by_wire:
-            ending = f"_{number}"
-            name, number = f"{wire[: MAX_NAME_CHARS - len(ending)]}{ending}", number + 1
-        return name
 
 
 def _turn(
@@ -116,12 +113,9 @@ def _turn(
         return WireTurn("assistant", _join_paragraphs((message.text, *texts)), calls)
     by_id = {result.call_id: result for result in message.results}
     results = tuple(by_id[call.id] for call in open_calls)
-    other_results = [result for result in message.results if result not in results]
-    return WireTurn("user", _join_paragraphs((*map(_result_text, other_results), message.text)), results=results)
-
-
-def _result_text(result: ToolResult) -> str:
-    return f"[{result.name} {'failed' if result.is_error else 'answered'}: {result.text}]"
+    other_results = (result for result in message.results if result not in results)
+    texts = (f"[{item.name} {'failed' if item.is_error else 'answered'}: {item.text}]" for item in other_results)
+    return WireTurn("user", _join_paragraphs((*texts, message.text)), results=results)
 
 
 def _join_paragraphs(parts: Iterable[str]) -> str:

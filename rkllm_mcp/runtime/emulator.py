@@ -53,7 +53,11 @@ def emulated_encoder_library() -> Path:
 
 
 def _built(name: str, options: Sequence[str], library: str) -> Path:
-    sources, out = _sources_and_output()
+    if (_CHECKOUT_SOURCES / "build.py").is_file() and os.access(_CHECKOUT_SOURCES, os.W_OK):
+        sources, out = _CHECKOUT_SOURCES, _CHECKOUT_SOURCES / "build"
+    else:
+        sources = _PACKAGED_SOURCES if (_PACKAGED_SOURCES / "build.py").is_file() else _CHECKOUT_SOURCES
+        out = user_folder("cache") / "emulator"
     command = [sys.executable, str(sources / "build.py"), *options, "--out", str(out)]
     try:
         built = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False)
@@ -63,13 +67,6 @@ def _built(name: str, options: Sequence[str], library: str) -> Path:
     if built.returncode != 0 or not path.is_file():
         raise _not_built(name, built.stderr.strip() or f"the build ended with code {built.returncode}")
     return path
-
-
-def _sources_and_output() -> tuple[Path, Path]:
-    if (_CHECKOUT_SOURCES / "build.py").is_file() and os.access(_CHECKOUT_SOURCES, os.W_OK):
-        return _CHECKOUT_SOURCES, _CHECKOUT_SOURCES / "build"
-    sources = _PACKAGED_SOURCES if (_PACKAGED_SOURCES / "build.py").is_file() else _CHECKOUT_SOURCES
-    return sources, user_folder("cache") / "emulator"
 
 
 def _not_built(name: str, reason: str) -> LibraryNotFoundError:

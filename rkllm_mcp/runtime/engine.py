@@ -31,7 +31,7 @@ from operator import mul
 from os import PathLike
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import anyio
 
@@ -113,17 +113,13 @@ def evaluation_command(
     for option, choices in ((output, get_args(Output)), (which, get_args(WhichRows))):
         if option not in choices:
             raise InputRefusedError(f"there is no {option!r} to evaluate; there are {', '.join(choices)}")
-    for column in columns:
-        if not _is_column(column):
+    for column in cast("Sequence[object]", columns):
+        if not isinstance(column, int) or column < 0:
             raise InputRefusedError(f"there is no column {column!r}; columns are numbers that begin with 0")
     mode = RKLLM_INFER_GET_LOGITS if output == "logits" else RKLLM_INFER_GET_LAST_HIDDEN_LAYER
     selection = OutputSelection(which, tuple(columns), mode)
     options = GenerationOptions(_NO_LIMIT_OF_ITS_OWN, lora=lora)
     return RunCommand(run, prompt, options, rows=selection, clears_before=True, clears_after=True)
-
-
-def _is_column(number: object) -> bool:
-    return isinstance(number, int) and number >= 0
 
 
 __all__ = ["Engine", "EngineSettings", "open_engine"]

@@ -104,7 +104,10 @@ def _unreadable(path: Path, error: OSError) -> RuntimeUnusableError:
 
 def _describe(path: Path, content: mmap.mmap) -> LibraryFile:
     marker = _MARKER.search(content)
-    machine, bits = _elf_machine(content[:_ELF_MACHINE_END])
+    head, machine, bits = content[:_ELF_MACHINE_END], None, None
+    if len(head) >= _ELF_MACHINE_END and head[:4] == b"\x7fELF":
+        number = int.from_bytes(head[18:_ELF_MACHINE_END], "big" if head[5] == _ELF_BIG_ENDIAN else "little")
+        machine, bits = _MACHINES.get(number, f"machine {number}"), _CLASS_BITS.get(head[4])
     build = _text(marker, "build")
     return LibraryFile(
         path=path,
@@ -121,14 +124,6 @@ def _describe(path: Path, content: mmap.mmap) -> LibraryFile:
 def _text(marker: re.Match[bytes] | None, group: str) -> str | None:
     value = marker.group(group) if marker else None
     return value.decode("ascii", "replace").strip() if value else None
-
-
-def _elf_machine(head: bytes) -> tuple[str | None, int | None]:
-    """Return machine name and pointer width of an ELF header, None for anything else."""
-    if len(head) < _ELF_MACHINE_END or head[:4] != b"\x7fELF":
-        return None, None
-    number = int.from_bytes(head[18:_ELF_MACHINE_END], "big" if head[5] == _ELF_BIG_ENDIAN else "little")
-    return _MACHINES.get(number, f"machine {number}"), _CLASS_BITS.get(head[4])
 
 
 LIBRARY_NAME = "librkllmrt.so"

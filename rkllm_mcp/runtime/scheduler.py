@@ -302,7 +302,10 @@ class Scheduler:
         if self._load is None:
             return next(requests.in_order(), None)
         stranger, answers = self._stranger(), self._requests["answer"]
-        is_due = stranger is not None and self._is_due(stranger)
+        is_due = False  # True if a request for another model is not passed any more
+        if stranger is not None:
+            is_late = stranger.passed > 0 and self._clock() - stranger.passed_at >= LONGEST_PASSED_S
+            is_due = is_late or stranger.passed >= MAX_PASSED
         # A running answer may need an evaluation to end, before another model is loaded.
         is_held = self._loading is not None or (is_due and (requests is answers or not answers.running))
         is_behind = stranger is not None and stranger.kind != "evaluation" and requests is not answers
@@ -315,11 +318,6 @@ class Scheduler:
                 stranger.passed += 1
             return slot
         return None
-
-    def _is_due(self, stranger: Slot) -> bool:
-        """Return True if a request for another model is not passed any more."""
-        is_late = stranger.passed > 0 and self._clock() - stranger.passed_at >= LONGEST_PASSED_S
-        return is_late or stranger.passed >= MAX_PASSED
 
     def _load_wanted(self) -> None:
         """Start to load the model of the first request for another, once the loaded one is not used."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rkllm_mcp.errors import InputRefusedError, ModelLoadError
 from rkllm_mcp.runtime.abi.common import LoadParameters
@@ -58,8 +59,8 @@ class EngineSettings(LoadParameters):
 
     def __post_init__(self) -> None:
         """Refuse CPU numbers outside the mask."""
-        for cpu in self.cpus:
-            if not _is_cpu(cpu):
+        for cpu in cast("tuple[object, ...]", self.cpus):
+            if not isinstance(cpu, int) or not 0 <= cpu < _MASK_BITS:
                 raise InputRefusedError(f"there is no CPU {cpu!r}; name CPUs by their numbers, 0 to {_MASK_BITS - 1}")
 
     def load_parameters(self) -> LoadParameters:
@@ -69,10 +70,6 @@ class EngineSettings(LoadParameters):
         if self.embedding_table is not None:
             values["embedding_table"] = _absolute(self.embedding_table)
         return LoadParameters(**values)
-
-
-def _is_cpu(number: object) -> bool:
-    return isinstance(number, int) and 0 <= number < _MASK_BITS
 
 
 def _absolute(path: str | PathLike[str]) -> str:
@@ -101,12 +98,10 @@ def assign_domains(sizes: Sequence[int]) -> list[int]:
 
 def with_domains(settings: Sequence[EngineSettings]) -> list[EngineSettings]:
     """Return the settings of a board's models with separate domains, one engine for each, or raise a ModelLoadError."""
-    sizes = [_size(Path(engine.model_path)) for engine in settings]
+    sizes: list[int] = []
+    for engine in settings:
+        size = 0  # of a missing file, which loading reports
+        with suppress(OSError):
+            size = Path(engine.model_path).expanduser().stat().st_size
+        sizes.append(size)
     return [replace(engine, base_domain_id=base) for engine, base in zip(settings, assign_domains(sizes), strict=True)]
-
-
-def _size(model: Path) -> int:
-    try:
-        return model.expanduser().stat().st_size
-    except OSError:
-        return 0  # loading reports the missing file

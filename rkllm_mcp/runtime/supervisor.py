@@ -230,7 +230,10 @@ class Supervisor:
     async def run(self) -> None:
         """Keep a worker in service until cancelled or given up."""
         try:
-            self.library = await self._library()
+            library = self._settings.library
+            if library == EMULATOR:
+                library = await anyio.to_thread.run_sync(emulator_library, abandon_on_cancel=True)
+            self.library = str(library)
             await self._keep_worker(self.library)
         except RuntimeUnusableError as error:
             self._give_up(error)
@@ -240,11 +243,6 @@ class Supervisor:
         except Exception as error:
             self._give_up(RuntimeUnusableError(f"The engine broke: {error!r}.", "Please report it."))
             raise
-
-    async def _library(self) -> str:
-        if self._settings.library != EMULATOR:
-            return str(self._settings.library)
-        return str(await anyio.to_thread.run_sync(emulator_library, abandon_on_cancel=True))
 
     async def _keep_worker(self, library: str) -> None:
         pauses = iter(self._settings.reload_pauses_s)
@@ -269,7 +267,10 @@ class Supervisor:
                     raise
                 logger.info("%s", error.message)
                 failure = error
-            if self.record.is_proven or self._was_healthy():
+            # The last worker was healthy if its model was loaded for so long that earlier deaths no longer count.
+            loaded_at_s, now_s = self.record.loaded_at_s, asyncio.get_running_loop().time()
+            was_healthy = loaded_at_s is not None and now_s - loaded_at_s >= self._settings.healthy_s
+            if self.record.is_proven or was_healthy:
                 pauses = iter(self._settings.reload_pauses_s)
             elif (pause_s := next(pauses, None)) is not None:
                 await anyio.sleep(pause_s)
@@ -279,12 +280,6 @@ class Supervisor:
             else:
                 raise failure
             self.restarts += 1
-
-    def _was_healthy(self) -> bool:
-        """True if the last worker had its model loaded for that long that earlier deaths no longer count."""
-        if self.record.loaded_at_s is None:
-            return False
-        return asyncio.get_running_loop().time() - self.record.loaded_at_s >= self._settings.healthy_s
 
     async def _run_one_worker(self, library: str) -> WorkerDiedError | None:
         """Start a worker, load the model, and return the worker's death; None if the model is to be unloaded."""

@@ -302,9 +302,15 @@ class Worker:
 
 def prepare_process() -> None:
     """Prepare this process for a library of the NPU: its end, its open files, its output."""
-    _die_with_parent()
-    _allow_many_files()
-    _print_lines_at_once()
+    libc = ctypes.CDLL(None)
+    # The kernel sends SIGTERM when the parent dies, in case another process holds the socket open.
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if limit > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    # C's stdout is line-buffered: a crash would lose the runtime's buffered error lines.
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _IOLBF, 0)
 
 
 def main(descriptor: int) -> None:
@@ -317,21 +323,3 @@ def main(descriptor: int) -> None:
     sys.stderr.flush()
     # The library's exit handlers are not needed and have crashed in the field.
     os._exit(0 if is_clean else EXIT_STUCK)
-
-
-def _die_with_parent() -> None:
-    """Ask the kernel for SIGTERM when the parent dies, in case another process holds the socket open."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-
-
-def _allow_many_files() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
-    if limit > soft:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-
-
-def _print_lines_at_once() -> None:
-    """Make C's stdout line-buffered: a crash would lose the runtime's buffered error lines."""
-    libc = ctypes.CDLL(None)
-    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _IOLBF, 0)

@@ -165,17 +165,14 @@ def find_rows(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
             facts["hidden_callbacks"] = sum(state <= RKLLM_RUN_WAITING for state in observed.states)
             second = subject.run(prompt, 1, mode=RKLLM_INFER_GET_LAST_HIDDEN_LAYER)
             if second.is_complete and second.hidden:
-                facts["hidden_needs_clear"] = not _alike(rows[-1].last, second.hidden[-1].last)
+                first_row, row = rows[-1].last, second.hidden[-1].last
+                facts["hidden_needs_clear"] = len(row) != len(first_row) or not all(
+                    abs(x - y) <= _NEAR * (1 + abs(x)) for x, y in zip(first_row, row, strict=True)
+                )
     subject.clear()
     if refused:
         raise InconclusiveError("; ".join(refused), facts)
     return facts
-
-
-def _alike(first: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return len(first) == len(other) and all(
-        abs(x - y) <= _NEAR * (1 + abs(x)) for x, y in zip(first, other, strict=True)
-    )
 
 
 def measure_logits_steps(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:

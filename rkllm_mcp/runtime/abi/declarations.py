@@ -99,11 +99,11 @@ class Declarations:
     @cached_property
     def signatures(self) -> Mapping[str, Signature]:
         """The signature of each function."""
-        return {name: self._signature(name, *declared) for name, declared in self.functions.items()}
-
-    def _signature(self, name: str, result: str, *arguments: str) -> Signature:
-        check = None if name in _UNCHECKED else zero_is_success
-        return Signature(self[result], tuple(self[argument] for argument in arguments), check)
+        signatures: dict[str, Signature] = {}
+        for name, (result, *arguments) in self.functions.items():
+            check = None if name in _UNCHECKED else zero_is_success
+            signatures[name] = Signature(self[result], tuple(self[argument] for argument in arguments), check)
+        return signatures
 
     def _build_type(self, name: str) -> type[Any]:
         if name.endswith("*"):
@@ -116,10 +116,11 @@ class Declarations:
         return self._record(ctypes.Structure, name, self.structs[name])
 
     def _record(self, kind: type[Any], name: str, members: Mapping[str, Any]) -> type[Any]:
-        fields = tuple((member, self._member(member, declared)) for member, declared in members.items())
-        return type(name, (kind,), {"_anonymous_": ("union",) if "union" in members else (), "_fields_": fields})
-
-    def _member(self, name: str, declared: str | Mapping[str, Any]) -> Any:
-        if isinstance(declared, str):
-            return self[declared]
-        return self._record(ctypes.Union if name == "union" else ctypes.Structure, name, declared)
+        fields: list[tuple[str, Any]] = []
+        for member, declared in members.items():
+            if isinstance(declared, str):
+                fields.append((member, self[declared]))
+            else:
+                inner_kind = ctypes.Union if member == "union" else ctypes.Structure
+                fields.append((member, self._record(inner_kind, member, declared)))
+        return type(name, (kind,), {"_anonymous_": ("union",) if "union" in members else (), "_fields_": tuple(fields)})

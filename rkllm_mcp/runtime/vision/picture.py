@@ -147,8 +147,11 @@ def _reduce(image: Image.Image, width: int, height: int) -> Image.Image:
     small.info = {name: image.info[name] for name in ("exif",) if name in image.info}
     # A conversion of the whole would take as much memory again.
     for top in range(0, image.height, rows):
-        band = image.crop((0, top, image.width, min(top + rows, image.height)))
-        small.paste(_without_alpha(_with_eight_bits(band)).reduce(factor), (0, top // factor))
+        band = _with_eight_bits(image.crop((0, top, image.width, min(top + rows, image.height))))
+        if band.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
+            background = Image.new("RGBA", band.size, _BACKGROUND)
+            band = Image.alpha_composite(background, band.convert("RGBA"))
+        small.paste(band.convert("RGB").reduce(factor), (0, top // factor))
     return small
 
 
@@ -159,14 +162,6 @@ def _with_eight_bits(image: Image.Image) -> Image.Image:
         # 16 bits; a conversion would clip them.
         return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
     return image
-
-
-def _without_alpha(image: Image.Image) -> Image.Image:
-    if image.mode not in ("RGBA", "LA", "PA", "RGBa", "La"):
-        return image.convert("RGB")
-    image = image.convert("RGBA")
-    background = Image.new("RGBA", image.size, _BACKGROUND)
-    return Image.alpha_composite(background, image).convert("RGB")
 
 
 def _on_grey(image: Image.Image, width: int, height: int) -> bytes:

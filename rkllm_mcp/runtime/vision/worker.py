@@ -43,7 +43,12 @@ def _serve(connection: socket.socket) -> None:
             if kind == frames.LOAD_ENCODER:
                 encoder = _load(connection, frames.unpack(frames.EncoderLoad, body))
             elif kind == frames.ENCODE and encoder is not None:
-                connection.sendall(_encode(encoder, *frames.unpack_numbered(body)))
+                number, pixels = frames.unpack_numbered(body)
+                try:
+                    answer = frames.pack_numbered(frames.ENCODED, number, encoder.encode(pixels))
+                except RunRejectedError as error:
+                    answer = frames.pack(frames.EncodeFailed(number, error.reason))
+                connection.sendall(answer)
             elif kind == frames.SHUTDOWN:
                 if encoder is not None:
                     encoder.destroy()
@@ -59,10 +64,3 @@ def _load(connection: socket.socket, command: frames.EncoderLoad) -> NativeEncod
         return None
     connection.sendall(frames.pack(frames.EncoderLoaded(library_version(library) or "", encoder.shape)))
     return encoder
-
-
-def _encode(encoder: NativeEncoder, number: int, pixels: bytes) -> bytes:
-    try:
-        return frames.pack_numbered(frames.ENCODED, number, encoder.encode(pixels))
-    except RunRejectedError as error:
-        return frames.pack(frames.EncodeFailed(number, error.reason))
