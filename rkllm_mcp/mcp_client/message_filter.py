@@ -125,7 +125,9 @@ class _FilteredRead(AsyncResource):
     async def _retry_handshake(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         """Return the item; for the refusal of a revision, the answer to a handshake with one that the server names."""
         handshake = self.requests.handshake
-        if handshake is None or isinstance(item, Exception) or getattr(item.message, "id", None) != _id_of(handshake):
+        if handshake is None or isinstance(item, Exception):
+            return item
+        if getattr(item.message, "id", None) != getattr(handshake.message, "id", None):
             return item
         self.requests.handshake = None
         if (again := _with_own_revision(handshake, item)) is None:
@@ -171,10 +173,6 @@ class _FilteredRead(AsyncResource):
 
 
 _REVISION = re.compile(r"\b20\d\d-\d\d-\d\d\b")
-
-
-def _id_of(item: SessionMessage) -> str | int | None:
-    return item.message.id if isinstance(item.message, sdk.types.JSONRPCRequest) else None
 
 
 def _with_own_revision(handshake: SessionMessage, refusal: SessionMessage) -> SessionMessage | None:
