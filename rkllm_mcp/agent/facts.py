@@ -68,7 +68,7 @@ def facts_of(conversation: Conversation) -> str:
     facts: list[str] = []
     for result in _successes(messages[start:]):
         text, values = result.text.strip(), list(arguments.get(result.call_id, {}).values())
-        # A bare number says nothing without what it is the value of.
+        # A bare number needs the argument that it belongs to.
         is_bare = any(map(str.isdigit, text)) and not any(map(str.isalpha, text)) and "\n" not in text
         names_it = is_bare and len(values) == 1 and isinstance(values[0], str)
         facts.append(f"{values[0]} = {text}" if names_it else _as_lines(text))

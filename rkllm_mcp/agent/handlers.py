@@ -107,9 +107,9 @@ class RunCalls:
         if is_repetition:
             has_facts = any(not result.is_error for result in self._runner.finished.values())
             return RoundOutcome(without_tools="facts") if has_facts else RoundOutcome(results, without_tools="failure")
-        called = ((self.tool_set.tool(call.name), call.id) for call in turn.calls)
+        tools_of_calls = ((self.tool_set.tool(call.name), call.id) for call in turn.calls)
         notes = self._instructions.after(
-            tool for tool, call_id in called if tool is not None and not self._runner.finished[call_id].is_error
+            tool for tool, call_id in tools_of_calls if tool is not None and not self._runner.finished[call_id].is_error
         )
         has_news = self._runner.news > news_before
         return RoundOutcome(results, tuple(notes), has_news=has_news)
@@ -132,7 +132,7 @@ class RunCalls:
         other = translate("model.other_tool", language, tool=signature(card))
         is_shown = following.name in tried
         notes = () if is_shown else (other,)
-        return RoundOutcome(tuple(results), notes, begins=_call_to_begin(following.name))
+        return RoundOutcome(tuple(results), notes, begins=ForcedTool(following.name, opens_arguments=True))
 
     async def call_known(self, conversation: Conversation, options: ModelOptions) -> str:
         """Make the likely calls whose arguments the question gives, one by one, until one succeeds.
@@ -158,7 +158,7 @@ class RunCalls:
         self._is_forced = options.tool_choice != "auto"
         if self._is_forced or self.offer is None or not self.offer.begins:
             return options
-        return replace(options, tool_choice=_call_to_begin(self.offer.begins))
+        return replace(options, tool_choice=ForcedTool(self.offer.begins, opens_arguments=True))
 
     def close_open_calls(self, conversation: Conversation, reason: str) -> None:
         """Give every call of the last turn a result: chat templates and services require one."""
@@ -231,8 +231,3 @@ class ReturnCalls:
 
 def _refusals(failures: Sequence[ToolCallFailed]) -> tuple[ToolResult, ...]:
     return tuple(ToolResult("", "tool_call", failure.reason, is_error=True) for failure in failures)
-
-
-def _call_to_begin(name: str) -> ForcedTool:
-    """Return the choice of a tool whose call the host begins: the model writes the arguments."""
-    return ForcedTool(name, opens_arguments=True)

@@ -89,7 +89,9 @@ class PendingRequests:
         self, question: PendingRequest, answer: asyncio.Future[Decision | ElicitationAnswer], limit_s: float
     ) -> Decision | ElicitationAnswer:
         """Wait for the response, which may be given at another board."""
-        if self._shared is None or has_secrets(question):
+        fields = fields_of(question.schema) if isinstance(question, Elicitation) else ()
+        # The answer to a form with secret fields is not stored.
+        if self._shared is None or any(field.is_secret for field in fields):
             return await answer
         async with open_task_group() as tasks:
             tasks.start_soon(self._hear, self._shared, question, limit_s)
@@ -120,11 +122,6 @@ class PendingRequests:
             return False
         answer.set_result(value)
         return True
-
-
-def has_secrets(question: PendingRequest) -> bool:
-    """Return True for a form with secret fields, whose answer is not stored."""
-    return isinstance(question, Elicitation) and any(field.is_secret for field in fields_of(question.schema))
 
 
 def without_secrets(question: PendingRequest, response: Decision | ElicitationAnswer | None) -> Mapping[str, Any]:

@@ -41,12 +41,7 @@ class ModelSampler:
 
     def use(self, model: StatefulModel, name: str, *, sees: bool = False) -> None:
         """Take another model from the next request on."""
-        self._model, self._name, self._sees = model, name, sees
-
-    @property
-    def sees(self) -> bool:
-        """See ``Sampler.sees``."""
-        return self._sees
+        self._model, self._name, self.sees = model, name, sees
 
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:
         """Return the model's answer, up to the first stop string.

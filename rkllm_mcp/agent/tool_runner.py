@@ -110,7 +110,7 @@ class CallRunner:
         self.finished[call.id] = result
         if tool is not None or not result.is_error:
             if tool is not None and tool.read_only is not True and not result.is_error:
-                # What was read before may have changed with it.
+                # Earlier readings may be out of date now.
                 for key, earlier in list(self._results.items()):
                     reader = self._tool_set.tool(earlier.name)
                     if reader is not None and reader.read_only:
@@ -126,17 +126,13 @@ def outcome(result: ToolResult, call_id: str = "") -> Status:
     if not result.is_error:
         return status_line("found_nothing" if result.sources == () else "completed", name=result.name, call=call_id)
     about = "failed" if call_id else "failed_context"
-    return status_line(about, name=result.name, reason=failure_line(result), call=call_id)
+    reason = shorten(first_line(result.shown), _MOST_REASON_CHARS)
+    return status_line(about, name=result.name, reason=reason, call=call_id)
 
 
 def source_events(result: ToolResult) -> list[Event]:
     """Return the event for the passages that a call found, if any."""
     return [Sources(result.sources)] if result.sources else []
-
-
-def failure_line(result: ToolResult) -> str:
-    """Return the reason of a failed call for a status line."""
-    return shorten(first_line(result.shown), _MOST_REASON_CHARS)
 
 
 def finished_event(result: ToolResult) -> ToolFinished:

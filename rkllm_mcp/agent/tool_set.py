@@ -244,8 +244,8 @@ class ToolSelection:
         room = self.settings.budget_tokens - self._cost(find)
         chosen: set[str] = set()
         ranked = [tool for tool, _ in await self.search.search(request, permanent)]
-        others = (tool for tool in ranked if tool.name != forced)
-        candidates = [*(tool for tool in permanent if tool.name == forced), *others][:_MOST_CONSIDERED]
+        unforced = (tool for tool in ranked if tool.name != forced)
+        candidates = [*(tool for tool in permanent if tool.name == forced), *unforced][:_MOST_CONSIDERED]
         costs = await run_costly(lambda: [self._cost(tool) for tool in candidates])
         for tool, cost in zip(candidates, costs, strict=True):
             if tool.name == forced or (cost <= room and len(chosen) < MOST_CHOSEN):
@@ -273,8 +273,8 @@ class ToolSelection:
         changed = [
             tool
             for tool in tools
-            if (known := known_tools.get(tool.name)) is not None
-            and (known.description, known.input_schema) != (tool.description, tool.input_schema)
+            if (form := known_tools.get(tool.name)) is not None
+            and (form.description, form.input_schema) != (tool.description, tool.input_schema)
         ]
         new = [tool for tool in tools if tool.name not in known_tools]
         revealed = [*changed, *(tool for tool in new if tool.name == forced)]

@@ -69,22 +69,20 @@ def check_sdk(service: RemoteSettings) -> None:
 async def open_remote(service: RemoteSettings) -> AsyncGenerator[RemoteModel, None]:
     """Open a remote model and check its SDK; nothing is loaded or sent before the first request."""
     check_sdk(service)
-    model = _remote_model(service)
-    try:
-        yield model
-    finally:
-        await model.close()
-
-
-def _remote_model(service: RemoteSettings) -> RemoteModel:
+    model: RemoteModel
     # Only the classes of the service that is used are loaded.
     if service.kind == "openai":
         from rkllm_mcp.providers.openai import OpenAIModel
 
-        return OpenAIModel(service)
-    from rkllm_mcp.providers.anthropic import AnthropicModel
+        model = OpenAIModel(service)
+    else:
+        from rkllm_mcp.providers.anthropic import AnthropicModel
 
-    return AnthropicModel(service)
+        model = AnthropicModel(service)
+    try:
+        yield model
+    finally:
+        await model.close()
 
 
 @asynccontextmanager

@@ -69,7 +69,7 @@ def clock_of_question(now: Now = _system_now) -> Callable[[str], str]:
             moment = here.astimezone(_zone(source, here)).replace(hour=time.hour, minute=time.minute, second=0)
             return _converted_sentence(question, (moment, source), (moment.astimezone(_zone(target, here)), target))
         there = here.astimezone(_zone(zones[-1] if zones else "", here))
-        if not zones and _OF_A_PLACE.search(_plain(question)):
+        if not zones and _OF_A_PLACE.search(with_digits(question)):
             # The time of another place would be wrong.
             raise LocalToolError(sentences_for(question)["no_place"], "unclear", question)
         days = days_in(question, there.date())
@@ -86,7 +86,7 @@ def clock_of_question(now: Now = _system_now) -> Callable[[str], str]:
 
 def counts_days(question: str) -> bool:
     """Return True if a question asks for a number of days until a day, or after one."""
-    return _COUNTS_DAYS.search(_plain(question)) is not None
+    return _COUNTS_DAYS.search(with_digits(question)) is not None
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ _BELONGS_BEFORE = re.compile(r"(?:時間)?の?\s*(?:午前|午後|朝|昼|夕方
 
 
 def _time_in(question: str) -> _SaidTime | None:
-    text = _plain(question)
+    text = with_digits(question)
     match = _CLOCK_TIME.search(text)
     if match is None:
         return None
@@ -143,7 +143,7 @@ def _time_in(question: str) -> _SaidTime | None:
 
 def _direction(question: str, time: _SaidTime) -> tuple[str, str]:
     """Return the zone that a time is of, and the one in which it is wanted; empty for here."""
-    text = _plain(question)
+    text = with_digits(question)
     places_named = places_in(question)
     owners = [
         zone
@@ -157,13 +157,9 @@ def _direction(question: str, time: _SaidTime) -> tuple[str, str]:
     return source, next((zone for zone, _, _ in reversed(places_named) if zone != source), "")
 
 
-def _plain(question: str) -> str:
-    return with_digits(question)
-
-
 def places_in(question: str) -> list[tuple[str, int, int]]:
     """Return the places that a text with its numbers in digits names, in its order: zone, beginning and end."""
-    text = _plain(question)
+    text = with_digits(question)
     # Christmas is an island too.
     days = [(start, end) for start, end, _ in day_spans(text, _ANY_DAY)]
     spans = [
@@ -307,7 +303,7 @@ def _now_sentence(question: str, moment: datetime, zone: str) -> str:
 def _place_name(question: str, zone: str) -> str:
     """Return a place in the words of the question."""
     spans = [(start, end) for zone_named, start, end in places_in(question) if zone_named == zone]
-    return _plain(question)[slice(*spans[-1])].strip() if spans else zone
+    return with_digits(question)[slice(*spans[-1])].strip() if spans else zone
 
 
 def _converted_sentence(question: str, said: tuple[datetime, str], wanted: tuple[datetime, str]) -> str:

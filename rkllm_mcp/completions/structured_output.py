@@ -15,6 +15,7 @@ import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, cast
@@ -90,7 +91,11 @@ class ResponseFormat:
             written: Any = json.loads(text, parse_constant=_no_constant)
             self._check(written)
         except (ValueError, RecursionError, FormatMismatchError):
-            value = self._coerce(_value_in(text))
+            value = _value_in(text)
+            if self.schema is not None and isinstance(value, dict):
+                # Of a mismatch the check reports the problem in full.
+                with suppress(MismatchError):
+                    value = coerce_arguments(cast("dict[str, Any]", value), self.schema).value
             self._check(value)
             return json.dumps(value, ensure_ascii=False)
         return text.strip()
@@ -104,14 +109,6 @@ class ResponseFormat:
         if not answer_constraint(grammar).allows(text):
             raise FormatMismatchError(f"it is not {_KINDS[grammar.kind]}")
         return text
-
-    def _coerce(self, value: Any) -> Any:
-        if self.schema is None or not isinstance(value, dict):
-            return value
-        try:
-            return coerce_arguments(cast("dict[str, Any]", value), self.schema).value
-        except MismatchError:
-            return cast("dict[str, Any]", value)  # The check reports the problem in full.
 
     def _check(self, value: Any) -> None:
         if self.schema is None:

@@ -60,7 +60,12 @@ class Reach:
     async def check_resolved(self, url: str) -> None:
         """Raise a ServerUnavailableError if the address, or one that its name has now, leads too far inward."""
         parts = urlsplit(url)
-        zones = await _resolved_zones(parts.hostname or "", parts.port or 0)
+        try:
+            results = await anyio.getaddrinfo(parts.hostname or "", parts.port or 0, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            # The connection fails with the reason.
+            results = []
+        zones = [zone_of(str(entry[4][0])) for entry in results]
         if error := self.refusal(url) or next(filter(None, (self._refusal(url, zone) for zone in zones)), None):
             raise error
 
@@ -101,15 +106,6 @@ class Reach:
             return None
         message = f"{origin} is {zone.phrase}, and an address that comes from {self._source} may not lead there"
         return ServerUnavailableError(f"{message}; {self._remedy}")
-
-
-async def _resolved_zones(host: str, port: int) -> list[Zone]:
-    try:
-        results = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        # The connection fails with the reason.
-        return []
-    return [zone_of(str(entry[4][0])) for entry in results]
 
 
 def _literal_zone(host: str) -> Zone | None:

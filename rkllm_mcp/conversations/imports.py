@@ -185,10 +185,10 @@ def _to_stored(tree: _Tree) -> StoredConversation | None:
     for role, group in by_role:
         if role == "user" or role == "assistant":
             nodes = list(group)
-            said = "\n\n".join(node.text.strip() for node in nodes)
+            joined = "\n\n".join(node.text.strip() for node in nodes)
             thinking = "\n\n".join(filter(None, (node.thinking.strip() for node in nodes)))
             at = next((node.at for node in reversed(nodes) if node.at), 0.0)
-            turns.append(StoredTurn(role, said, thinking, at=at))
+            turns.append(StoredTurn(role, joined, thinking, at=at))
     if not turns:
         return None
     times = [at for at in (tree.created, tree.updated, *(turn.at for turn in turns)) if at] or [time.time()]

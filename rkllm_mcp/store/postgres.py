@@ -167,19 +167,16 @@ class _Listener(Thread):
 
     def run(self) -> None:
         """Listen until the end; hints of the time without a connection are lost, so everybody looks after it."""
-        while not self._is_over.is_set():
-            self._listen()
-            self._is_over.wait(_PAUSE_S)
-
-    def _listen(self) -> None:
         import psycopg
 
-        with suppress(psycopg.Error), psycopg.connect(self._url, autocommit=True, **_CONNECTING) as connection:
-            connection.execute(f"LISTEN {_CHANNEL}")
-            self._wake("")
-            while not self._is_over.is_set():
-                for notice in connection.notifies(timeout=1.0):
-                    self._wake(notice.payload)
+        while not self._is_over.is_set():
+            with suppress(psycopg.Error), psycopg.connect(self._url, autocommit=True, **_CONNECTING) as connection:
+                connection.execute(f"LISTEN {_CHANNEL}")
+                self._wake("")
+                while not self._is_over.is_set():
+                    for notice in connection.notifies(timeout=1.0):
+                        self._wake(notice.payload)
+            self._is_over.wait(_PAUSE_S)
 
     def _wake(self, topic: str) -> None:
         for topics, loop in list(self._hears.items()):
