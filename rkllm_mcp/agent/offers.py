@@ -143,10 +143,10 @@ def probabilities(parts: Sequence[Mapping[str, float]], weights: Mapping[str, fl
     Nothing speaks for a tool that only lacks something.
     """
     odds = [
-        math.exp(sum(weights[name] * value for name, value in each.items()))
-        if any(value for name, value in each.items() if name not in _AGAINST)
+        math.exp(sum(weights[name] * value for name, value in part.items()))
+        if any(value for name, value in part.items() if name not in _AGAINST)
         else 0.0
-        for each in parts
+        for part in parts
     ]
     total = sum(odds) + math.exp(no_tool)
     return [odds_of_tool / total for odds_of_tool in odds]

@@ -96,10 +96,10 @@ def _run_tool(function: Callable[..., str], folder: Path, *words: str, **argumen
 def _missing(folder: Path, name: str) -> LocalToolError:
     """Return the error about a file or folder that is not there, with the nearest names."""
     names = [f"{parent}{entry[0]}" for _, parent, entry in islice(_walk(folder), _MOST_SEARCHED)]
-    stems = {_comparable(Path(each).stem): each for each in names}
+    stems = {_comparable(Path(path).stem): path for path in names}
     near = get_close_matches(_comparable(Path(name).stem), stems, n=_MOST_SUGGESTED, cutoff=_NEAR)
     suggestions = [normalize("NFC", stems[stem]) for stem in near] or [
-        normalize("NFC", each) for each in names[:_MOST_SUGGESTED]
+        normalize("NFC", path) for path in names[:_MOST_SUGGESTED]
     ]
     there = f"; there is {', '.join(suggestions)}" if suggestions else ""
     return LocalToolError(f"There is no {name[:80]}{there}.", "not_found", name, suggestions)
@@ -165,7 +165,10 @@ def _share_in_texts(folder: Path, question: str) -> float:
     texts = [_comparable(f"{name}\n{text}") for name, text in _known_texts(folder)]
     # Words of kanji and kana, such as 玉ねぎ, are found by the files that have them.
     mixed = [word for word in _searched_words(question, texts) if _MIXED.fullmatch(word)]
-    words = [*(word for word in _words_of_data(question) if not any(word in each for each in mixed)), *mixed]
+    words = [
+        *(word for word in _words_of_data(question) if not any(word in mixed_word for mixed_word in mixed)),
+        *mixed,
+    ]
     weights: dict[str, float] = {}
     for word in words:
         count = sum(_has_word(text, word) for text in texts)
