@@ -298,8 +298,15 @@ def _search(folder: Path, text: str) -> str:
         line = ""
         if not all(word in _comparable(name) for word in words):
             left_bytes -= about.st_size
+            content = ""
             with suppress(LocalToolError, OSError):
-                line = _line_with(words, _text_of(opened, name)[0])
+                content = _text_of(opened, name)[0]
+            if not all(word in _comparable(content) for word in words):
+                continue
+            # The first line with the most of the words.
+            lines = (text_line.strip() for text_line in content.splitlines())
+            line = max(lines, key=lambda text_line: sum(word in _comparable(text_line) for word in words), default="")
+            line = line[:_SHOWN_LINE_CHARS]
             if not line:
                 continue
         matches.append(normalize("NFC", f"{parent}{name}{f': {line}' if line else ''}"))
@@ -308,14 +315,6 @@ def _search(folder: Path, text: str) -> str:
 
 def _comparable(text: str) -> str:
     return normalize("NFC", text).casefold()
-
-
-def _line_with(words: list[str], text: str) -> str:
-    """Return the first line with the most of the words, if the text has all of them; else an empty string."""
-    if not all(word in _comparable(text) for word in words):
-        return ""
-    lines = (line.strip() for line in text.splitlines())
-    return max(lines, key=lambda line: sum(word in _comparable(line) for word in words), default="")[:_SHOWN_LINE_CHARS]
 
 
 def _write(folder: Path, path: str, content: str) -> str:
