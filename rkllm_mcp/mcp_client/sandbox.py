@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,17 +95,11 @@ def _environment(root: Path) -> Iterator[Path]:
         if key.strip() == "home":
             yield Path(value.strip()).parent
     for origin in root.glob("lib/python*/site-packages/*.dist-info/direct_url.json"):
-        yield from _source_folder(origin)
-
-
-def _source_folder(origin: Path) -> Iterator[Path]:
-    """Yield the source folder of an editable install, from its ``direct_url.json`` (PEP 610)."""
-    try:
-        about: Any = json.loads(origin.read_text("utf-8"))
-        if about.get("dir_info", {}).get("editable"):
-            yield Path(unquote(urlsplit(str(about["url"])).path))
-    except (OSError, ValueError, KeyError, AttributeError):
-        return  # without a readable file no folder has to be added
+        # PEP 610; without a readable file no folder has to be added.
+        with suppress(OSError, ValueError, KeyError, AttributeError):
+            about: Any = json.loads(origin.read_text("utf-8"))
+            if about.get("dir_info", {}).get("editable"):
+                yield Path(unquote(urlsplit(str(about["url"])).path))
 
 
 def _interpreter(script: Path, env: Mapping[str, str]) -> Path | None:
