@@ -9,7 +9,7 @@ from typing import Protocol
 from rkllm_base.own_words import asks_on, with_earlier_words
 from rkllm_mcp.agent.facts import last_question
 from rkllm_mcp.agent.offers import NO_OFFER, Offer, offer_of, offer_of_all
-from rkllm_mcp.agent.question import ContextResult, Question, gather_context
+from rkllm_mcp.agent.question import Question, gather_context
 from rkllm_mcp.agent.rounds import ResponseInstructions
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolFinder, ToolSelection, ToolSet
 from rkllm_mcp.catalogue import translate
@@ -153,11 +153,15 @@ class TurnPreparation:
                 offer = replace(offer, language=language, words=continued or asked)
             standing = instruct(conversation, self._tools.system_instructions())
             server_instructions = instructions.after(finding.tool for finding in findings)
+            # The last line marks the end of a tool's text, which must not be able to contain it.
+            beginning, end = translate("model.found", language_of_text(asked)).split("\n")
+            escaped = end.replace("[", "[ ")
+            quotes = [f"{beginning}\n{finding.text.replace(end, escaped)}\n{end}" for finding in findings]
             parts = [
                 standing,
                 news,
                 request.asked.context,
-                *(_quote(finding, language_of_text(request.asked.text)) for finding in findings),
+                *quotes,
                 *server_instructions,
                 request.asked.recalled,
             ]
@@ -255,10 +259,3 @@ def _has_findings(conversation: Conversation) -> bool:
     question = last_question(conversation)
     beginnings = (translate("model.found", language).split("\n")[0] for language in LANGUAGES)
     return not question.foreign and any(beginning in question.context for beginning in beginnings)
-
-
-def _quote(finding: ContextResult, language: Language) -> str:
-    # The last line marks the end of the tool's text, which must not be able to contain it.
-    beginning, end = translate("model.found", language).split("\n")
-    text = finding.text.replace(end, end.replace("[", "[ "))
-    return f"{beginning}\n{text}\n{end}"

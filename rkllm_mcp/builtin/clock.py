@@ -68,7 +68,8 @@ def clock_of_question(now: Now = _system_now) -> Callable[[str], str]:
                 raise LocalToolError(sentences_for(question)["no_place"], "unclear", question)
             moment = here.astimezone(_zone(source, here)).replace(hour=time.hour, minute=time.minute, second=0)
             return _converted_sentence(question, (moment, source), (moment.astimezone(_zone(target, here)), target))
-        there = here.astimezone(_zone(zones[-1] if zones else "", here))
+        zone = zones[-1] if zones else ""
+        there = here.astimezone(_zone(zone, here))
         if not zones and _OF_A_PLACE.search(with_digits(question)):
             # The time of another place would be wrong.
             raise LocalToolError(sentences_for(question)["no_place"], "unclear", question)
@@ -79,7 +80,10 @@ def clock_of_question(now: Now = _system_now) -> Callable[[str], str]:
             raise LocalToolError(sentences_for(question)["no_day"], "unclear", question)
         if other is not None and not zones:
             return _day_sentence(question, other, there)
-        return _now_sentence(question, there, zones[-1] if zones else "")
+        key, era = "now_there" if zone else "now_here", _era(there).strip("()")
+        text = sentences_for(question)[key].format(place=_place_name(question, zone), **_values(question, there))
+        # The year of the Japanese calendar, in English where it is asked for.
+        return f"{text} ({era})" if era and re.search(r"japanese|\bera\b|reiwa", question, re.IGNORECASE) else text
 
     return tell
 
@@ -290,14 +294,6 @@ def _time_of_day(moment: datetime, *, is_japanese: bool) -> str:
     if is_japanese:
         return f"{'午前' if moment.hour < 12 else '午後'}{moment.hour % 12}時{moment.minute:02d}分({moment:%H:%M})"
     return f"{moment:%H:%M} ({hour}:{moment.minute:02d} {'am' if moment.hour < 12 else 'pm'})"
-
-
-def _now_sentence(question: str, moment: datetime, zone: str) -> str:
-    key = "now_there" if zone else "now_here"
-    era = _era(moment).strip("()")
-    text = sentences_for(question)[key].format(place=_place_name(question, zone), **_values(question, moment))
-    # The year of the Japanese calendar, in English where it is asked for.
-    return f"{text} ({era})" if era and re.search(r"japanese|\bera\b|reiwa", question, re.IGNORECASE) else text
 
 
 def _place_name(question: str, zone: str) -> str:

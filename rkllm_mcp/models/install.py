@@ -434,7 +434,13 @@ def add(sources: ModelSources, options: Addition, asker: AddQuestions, report: R
     like = match_model(names, file.architecture, [folder.card for folder in sources.models()])
     card = _card(options, asker, file, like)
     encoder = None if metadata is not None else _encoder(sources, options, file)
-    name = options.name or _free_name(sources, file, like, suffix="" if metadata is None else CPU_SUFFIX)
+    name = options.name
+    if not name:
+        # The entry's name if the file is that model, else one from the file name; numbered if taken.
+        name = like.card.name if like is not None and like.by == "model" else _plain_name(file.path.stem)
+        name += "" if metadata is None else CPU_SUFFIX
+        numbered = [name, *(f"{name}-{number}" for number in range(2, _MOST_NAMESAKES))]
+        name = next((candidate for candidate in numbered if not sources.folders.has(candidate)), name)
     if sources.folders.folder(name).exists():
         raise UsageError(f"the model {name!r} exists already; choose another --name, or remove it first")
     sources.say(_description(file, hints, like))
@@ -529,14 +535,6 @@ def _bare(like: ModelMatch) -> ModelCard:
 
 def _unknown(template: str) -> ModelCard:
     return ModelCard(name="unknown", template=template)
-
-
-def _free_name(sources: ModelSources, file: RkllmFile, like: ModelMatch | None, suffix: str = "") -> str:
-    """Return the entry's name if the file is that model, else one from the file name; numbered if taken."""
-    name = like.card.name if like is not None and like.by == "model" else _plain_name(file.path.stem)
-    name += suffix
-    numbered = (name if number == 1 else f"{name}-{number}" for number in range(1, _MOST_NAMESAKES))
-    return next((candidate for candidate in numbered if not sources.folders.has(candidate)), name)
 
 
 def _plain_name(stem: str) -> str:
