@@ -135,7 +135,9 @@ def write_backup(target: Path, folders: Mapping[str, Path], skip: Callable[[Path
             tarfile.open(fileobj=raw, mode="w:gz") as archive,
         ):
             manifest = Path(scratch) / _MANIFEST
-            manifest.write_text(json.dumps(_manifest(folders), indent=1), "utf-8")
+            created, models = int(time.time()), _model_names(folders)
+            content = {"format": _FORMAT, "version": __version__, "created": created, "models": models}
+            manifest.write_text(json.dumps(content, indent=1), "utf-8")
             archive.add(manifest, _MANIFEST)
             for name, path, file in _stored_files(folders, skip):
                 archive.add(_copy(path, file, Path(scratch)), name)
@@ -150,11 +152,6 @@ def write_backup(target: Path, folders: Mapping[str, Path], skip: Callable[[Path
     finally:
         draft.unlink(missing_ok=True)
     return count
-
-
-def _manifest(folders: Mapping[str, Path]) -> dict[str, Any]:
-    models = _model_names(folders)
-    return {"format": _FORMAT, "version": __version__, "created": int(time.time()), "models": models}
 
 
 def _model_names(folders: Mapping[str, Path]) -> list[str]:
@@ -287,7 +284,13 @@ def _replace_all(targets: Mapping[Path, Path]) -> None:
             folder = make_folder(target.parent)
             drafts[target] = draft_beside(target, _PARTIAL)
             shutil.move(extracted, drafts[target])
-            _give(drafts[target], target.stat() if target.exists() else folder)
+            # Give a file that root restores to the account that is to read it, such as a service's.
+            owner = target.stat() if target.exists() else folder
+            if os.geteuid() == 0:
+                os.chown(drafts[target], owner.st_uid, owner.st_gid)
+            if stat.S_ISREG(owner.st_mode):
+                mode = stat.S_IMODE(drafts[target].stat().st_mode)
+                drafts[target].chmod(mode | (owner.st_mode & stat.S_IRGRP))
         for target, draft in drafts.items():
             # The log of the database that is replaced would be applied to the new one.
             for suffix in ("-wal", "-shm"):
@@ -299,14 +302,6 @@ def _replace_all(targets: Mapping[Path, Path]) -> None:
         for draft in drafts.values():
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
-
-
-def _give(draft: Path, owner: os.stat_result) -> None:
-    """Give a file that root restores to the account that is to read it, such as a service's."""
-    if os.geteuid() == 0:
-        os.chown(draft, owner.st_uid, owner.st_gid)
-    if stat.S_ISREG(owner.st_mode):
-        draft.chmod(stat.S_IMODE(draft.stat().st_mode) | (owner.st_mode & stat.S_IRGRP))
 
 
 app = typer.Typer()
@@ -352,8 +347,11 @@ def restore_command(
     prefix = draft.name.removesuffix(_PARTIAL[1:])
     with tempfile.TemporaryDirectory(dir=state.parent, prefix=prefix, suffix=_PARTIAL) as scratch:
         manifest = extract_backup(file.expanduser(), Path(scratch))
-        extracted = [path for path in sorted(Path(scratch).rglob("*")) if path.is_file()]
-        targets = {path: _target(path.relative_to(scratch), folders) for path in extracted}
+        targets: dict[Path, Path] = {}
+        for path in sorted(Path(scratch).rglob("*")):
+            if path.is_file():
+                kind, *inner = path.relative_to(scratch).parts
+                targets[path] = folders[kind].joinpath(*inner)
         replaced = [target for target in targets.values() if target.exists()]
         if replaced:
             if not may_proceed(session, f"Replace {len(replaced)} files, such as {replaced[0]}?", yes=yes):
@@ -375,8 +373,3 @@ def _unused_name(path: Path) -> Path:
     stem = path.name.removesuffix(".tar.gz")
     names = (path.with_name(f"{stem}-{number}.tar.gz") for number in itertools.count(2))
     return next(name for name in itertools.chain([path], names) if not name.exists())
-
-
-def _target(path: Path, folders: Mapping[str, Path]) -> Path:
-    kind, *inner = path.parts
-    return folders[kind].joinpath(*inner)

@@ -62,16 +62,16 @@ async def bench_command(
         raise UsageError(f"there is nothing to measure by the name '{part}'; there are {', '.join(PARTS)}")
     parts = PARTS if part is None else (part,)
     report = await measure(session.config(), parts, session.status)
-    sys.stdout.write(_as_json(report) if as_json else shown(report, session.terminal, decode="decode" in parts))
+    if as_json:
+        fields: dict[str, Any] = asdict(report)
+        for entry, figures in zip(fields["lengths"], report.lengths, strict=True):
+            entry["prefill_tokens_per_s"] = figures.prefill_tokens_per_s
+            entry["decode_tokens_per_s"] = figures.decode_tokens_per_s
+        text = f"{json.dumps({'format': JSON_FORMAT, **fields}, ensure_ascii=False, indent=2)}\n"
+    else:
+        text = shown(report, session.terminal, decode="decode" in parts)
+    sys.stdout.write(text)
     sys.stdout.flush()
-
-
-def _as_json(report: Report) -> str:
-    fields: dict[str, Any] = asdict(report)
-    for entry, figures in zip(fields["lengths"], report.lengths, strict=True):
-        entry["prefill_tokens_per_s"] = figures.prefill_tokens_per_s
-        entry["decode_tokens_per_s"] = figures.decode_tokens_per_s
-    return f"{json.dumps({'format': JSON_FORMAT, **fields}, ensure_ascii=False, indent=2)}\n"
 
 
 def shown(report: Report, terminal: Terminal, *, decode: bool = True) -> str:
@@ -141,13 +141,13 @@ def dialogue_text(dialogue: Dialogue, terminal: Terminal) -> str:
         "QUESTION",
         *(f"{name} {what}" for name in asked_hosts for what in ("tokens read", "first token ms", "s")),
     ]
-    rows = [
-        [
-            shorten(figures[0].question, _QUESTION_CHARS),
-            *(cell for row in figures for cell in (_read(row), _figure(row.first_token_ms), f"{row.seconds:.1f}")),
-        ]
-        for figures in zip(*asked_hosts.values(), strict=True)
-    ]
+    rows: list[list[str]] = []
+    for figures in zip(*asked_hosts.values(), strict=True):
+        cells = [shorten(figures[0].question, _QUESTION_CHARS)]
+        for row in figures:
+            tokens = f"{_counted(row.read_tokens)} / {_counted(row.prompt_tokens or None)}"
+            cells += [tokens, _figure(row.first_token_ms), f"{row.seconds:.1f}"]
+        rows.append(cells)
     lines = [f"{name}: {_total(figures)}" for name, figures in asked_hosts.items()]
     if dialogue.here:
         lines.append(f"HERE read {dialogue.read_in_advance:,} tokens of system text and tools before the first one")
@@ -161,23 +161,18 @@ def dialogue_text(dialogue: Dialogue, terminal: Terminal) -> str:
     return "\n".join([terminal.table(heading, rows), *map(terminal.word, lines), ""])
 
 
-def _read(figures: QuestionFigures) -> str:
-    read = "?" if figures.read_tokens is None else f"{figures.read_tokens:,}"
-    return f"{read} / {_counted(figures.prompt_tokens)}"
-
-
-def _counted(prompt_tokens: int) -> str:
-    """Return the tokens of prompts; a host that streams no usage has counted none."""
-    return f"{prompt_tokens:,}" if prompt_tokens else "?"
+def _counted(tokens: int | None) -> str:
+    """Return a count of tokens; a host that streams no usage has counted none."""
+    return "?" if tokens is None else f"{tokens:,}"
 
 
 def _total(figures: Sequence[QuestionFigures]) -> str:
     reported = [row.read_tokens for row in figures if row.read_tokens is not None]
-    read = f"{sum(reported):,}" if len(reported) == len(figures) else "?"
+    read = _counted(sum(reported) if len(reported) == len(figures) else None)
     first_s = sum(row.first_token_ms or 0 for row in figures) / 1000
     seconds = sum(row.seconds for row in figures)
-    prompts = sum(row.prompt_tokens for row in figures)
-    return f"{read} of {_counted(prompts)} tokens read, {first_s:.1f} s until first tokens, {seconds:.1f} s in all"
+    prompts = _counted(sum(row.prompt_tokens for row in figures) or None)
+    return f"{read} of {prompts} tokens read, {first_s:.1f} s until first tokens, {seconds:.1f} s in all"
 
 
 def _figure(value: float | None) -> str:

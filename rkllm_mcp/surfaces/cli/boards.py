@@ -51,7 +51,7 @@ from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, option
 from rkllm_mcp.surfaces.cli.service import SYSTEM_STATE
 from rkllm_mcp.surfaces.invitations import NONCE_BYTES, JoinKeys, WrongCodeError, join_message, split_code
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
-from rkllm_mcp.surfaces.running_service import RunningService, running_services, service_for
+from rkllm_mcp.surfaces.running_service import running_services, service_for
 
 app = typer.Typer(no_args_is_help=True)
 # Text of a request with an image, by API: OpenAI's chat and responses, Anthropic's, Ollama's.
@@ -149,7 +149,11 @@ async def invite_command(session: Session) -> None:
     The service of this board must be running; the new board asks it with 'rkllm-mcp boards join ADDRESS'.
     """
     config = session.config()
-    service = service_for(config) or _system_service(config)
+    service = service_for(config)
+    if service is None:
+        # It may be one that the system's systemd runs, if this account may ask it.
+        with suppress(PermissionError):
+            service = next((each for each in running_services(SYSTEM_STATE) if each.is_for(config)), None)
     if service is None:
         raise UsageError("the service of this configuration is not running here; 'rkllm-mcp service start' starts it")
     headers = {"Authorization": f"Bearer {service.key}"}
@@ -167,13 +171,6 @@ async def invite_command(session: Session) -> None:
     else:
         address = web_address(reached_host(config.service.host), port).removeprefix("http://")
     session.status(f"On the new board, within ten minutes: rkllm-mcp boards join {address}")
-
-
-def _system_service(config: Config) -> RunningService | None:
-    """Return the service of this configuration that the system's systemd runs, if this account may ask it."""
-    with suppress(PermissionError):
-        return next((each for each in running_services(SYSTEM_STATE) if each.is_for(config)), None)
-    return None
 
 
 @command(app, "join")
@@ -396,13 +393,18 @@ def haproxy_configuration(config: Config, certificate: str | None = None) -> str
             agent = "" if board.agent_port is None else f" {_AGENT.format(board.agent_port)}"
             use = " backup" if name in instead else ""
             servers.append(_server(name, board, numbers[name], f"maxconn {at_once} {looks}{agent}{use}"))
+        fallback = [
+            f"# While none of them is there, {backend.fallback} answers, as the boards with it are told.",
+            "option allbackups",
+            f"http-request set-header X-Fallback-Model {backend.fallback} if !{{ req.hdr(X-Fallback-Model) -m found }}",
+        ]
         values = {
             "NAME": backend.name,
             "SAYS": backend.says,
             "MCP": " Tools run for every chat request ([service] or [[tenants]] mcp)." if mcp else "",
             "TOOLS": "!executes" if mcp else "{ var(txn.mcp) -m bool }",
             "OWN": _lines(_own(backend, backends, numbers, (_THREAD, _CONVERSATION) if is_shared else (_THREAD,))),
-            "FALLBACK": _lines(_fallback_rules(backend)) if instead else "",
+            "FALLBACK": _lines(fallback) if instead else "",
             "SERVERS": _lines(servers),
         }
         filled.append(filled_template("haproxy_backend.cfg", values))
@@ -462,12 +464,6 @@ def _boards_instead(backend: _Backend, boards: Mapping[str, BoardSection]) -> di
         for name, board in boards.items()
         if backend.models and backend.fallback in board.models and name not in backend.boards
     }
-
-
-def _fallback_rules(backend: _Backend) -> Iterator[str]:
-    yield f"# While none of them is there, {backend.fallback} answers, as the boards with it are told."
-    yield "option allbackups"
-    yield f"http-request set-header X-Fallback-Model {backend.fallback} if !{{ req.hdr(X-Fallback-Model) -m found }}"
 
 
 def _too_long(backends: Sequence[_Backend]) -> Iterator[tuple[str, str, str]]:

@@ -66,7 +66,10 @@ def report(
         marked = apply_style(mark, style) if color else mark
         sentences = [finding.found, *([finding.remedy] if finding.remedy else [])]
         sentences = [texts.phrase(texts.translate_text("setup.findings", sentence)) for sentence in sentences]
-        below = [f"{margin}{line}" for part in sentences for line in _sentence(part, columns, len(margin))]
+        shown = [printable(sentence) for sentence in sentences]
+        if columns is not None:
+            shown = [line for sentence in shown for line in wrap(sentence, columns - len(margin))]
+        below = [f"{margin}{line}" for line in shown]
         if len(margin) > widest:
             first, *below = below
             lines.append(f"{marked} {name}{' ' * (widest - width(name))}  {first.lstrip()}".rstrip())
@@ -83,10 +86,6 @@ def report(
     else:
         last = "Everything is right."
     return "\n".join([*lines, texts.phrase(last), ""])
-
-
-def _sentence(text: str, columns: int | None, margin: int) -> list[str]:
-    return [printable(text)] if columns is None else wrap(printable(text), columns - margin)
 
 
 def _times(count: int, singular: str, many: str) -> str:

@@ -26,14 +26,6 @@ from rkllm_mcp.text import collapse_whitespace, shorten
 _ALL = "*"
 
 
-def _source(word: str) -> Facts:
-    if word == "-":
-        return {"text": _piped_text()}
-    if urlsplit(word).scheme in ("http", "https"):
-        return {"url": word}
-    return {"path": _absolute(Path(word))}
-
-
 def _piped_text() -> str:
     try:
         text = sys.stdin.buffer.read().decode("utf-8")
@@ -128,7 +120,14 @@ def add_command(
     as_json: AsJson = False,
 ) -> int:
     """Add documents: PDF, Office, EPUB, mail, HTML, Markdown, text, source code, or whole folders."""
-    checked_sources = [(source, _source(source)) for source in sources]
+    checked_sources: list[tuple[str, Facts]] = []
+    for name in sources:
+        if name == "-":
+            checked_sources.append((name, {"text": _piped_text()}))
+        elif urlsplit(name).scheme in ("http", "https"):
+            checked_sources.append((name, {"url": name}))
+        else:
+            checked_sources.append((name, {"path": _absolute(Path(name))}))
 
     async def add_all() -> int:
         answers: list[Facts] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, cast
 
@@ -65,7 +65,8 @@ class Knowledge:
         with anyio.move_on_after(_CALL_TIMEOUT_S):
             result = await self._server.call(tool, arguments_sent, context)
             if result["isError"]:
-                raise ToolboxError(_text(result))
+                message = "\n".join(str(block.get("text", "")) for block in result["content"]).strip()
+                raise ToolboxError(message or "the knowledge server failed without saying why; its log says more")
             return cast("Facts", result.get("structuredContent") or {})
         raise ToolTimeoutError(f"'{tool}' took longer than {_CALL_TIMEOUT_S:g} s; give it less at once")
 
@@ -168,8 +169,3 @@ async def open_knowledge(session: Session) -> AsyncGenerator[Knowledge, None]:
             knowledge = Knowledge(environment, session)
             await knowledge.available()
             yield knowledge
-
-
-def _text(result: Mapping[str, Any]) -> str:
-    message = "\n".join(str(block.get("text", "")) for block in result["content"]).strip()
-    return message or "the knowledge server failed without saying why; its log says more"

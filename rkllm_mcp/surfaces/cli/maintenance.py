@@ -56,17 +56,24 @@ def status_command(session: Session, as_json: AsJson = False) -> int:
     # "running: no" says it already.
     rows = {name: value for name, value in values.items() if name != "state" or value != _NOT_RUNNING}
     if not values["running"]:
-        is_free = values["state"] == _NOT_RUNNING
-        start = _start_command() if is_free else "rkllm-mcp serve --port PORT"
+        if values["state"] != _NOT_RUNNING:
+            start = "rkllm-mcp serve --port PORT"
+        elif any(service.UnitLocation(is_user).file.is_file() for is_user in (False, True)):
+            start = "rkllm-mcp service start"
+        else:
+            start = "rkllm-mcp serve"
         # Without a model nothing starts.
         needs_setup = config.provider.kind == "rkllm" and values["model"] == "none"
         values["start"] = rows["start"] = "rkllm-mcp setup" if needs_setup else start
     word = session.terminal.word
-    session.show(
-        values,
-        session.terminal.table((), [(word(name), ", ".join(map(word, _words(value)))) for name, value in rows.items()]),
-        as_json=as_json,
-    )
+    cells: list[tuple[str, str]] = []
+    for name, value in rows.items():
+        if isinstance(value, bool):
+            words = ["yes" if value else "no"]
+        else:
+            words = (cast("list[str]", value) or ["none"]) if isinstance(value, list) else [str(value)]
+        cells.append((word(name), ", ".join(map(word, words))))
+    session.show(values, session.terminal.table((), cells), as_json=as_json)
     return EXIT_DONE if values["running"] else EXIT_ANSWER_FAILED
 
 
@@ -91,12 +98,6 @@ def _status(config: Config) -> dict[str, Any]:
     }
 
 
-def _words(value: object) -> Sequence[str]:
-    if isinstance(value, bool):
-        return ["yes" if value else "no"]
-    return (cast("list[str]", value) or ["none"]) if isinstance(value, list) else [str(value)]
-
-
 def _unit_state() -> str:
     """Return the state of the installed unit, such as ``active (user)``."""
     for location in (service.UnitLocation(False), service.UnitLocation(True)):
@@ -113,11 +114,6 @@ def _unit_state() -> str:
             )
             return f"{state.stdout.strip() or 'unknown'} ({owner})"
     return "not installed"
-
-
-def _start_command() -> str:
-    is_installed = any(service.UnitLocation(is_user).file.is_file() for is_user in (False, True))
-    return "rkllm-mcp service start" if is_installed else "rkllm-mcp serve"
 
 
 def _conversation_count(store: Path) -> int:
@@ -232,7 +228,9 @@ def _update(session: Session, words: list[str]) -> int:
     # uv and pipx may remove what was added to their environments.
     invalidate_caches()
     _install(optional)
-    installed = _installed_version()
+    # What is installed now, which this process may not be.
+    invalidate_caches()
+    installed = version(PACKAGE)
     if installed == __version__:
         session.status(f"rkllm-mcp {installed} is up to date.")
     else:
@@ -240,12 +238,6 @@ def _update(session: Session, words: list[str]) -> int:
     if _unit_state().startswith("active"):
         session.status("The service still runs the old version: rkllm-mcp service restart")
     return EXIT_DONE
-
-
-def _installed_version() -> str:
-    """Return the version that is installed now, which this process may not be."""
-    invalidate_caches()
-    return version(PACKAGE)
 
 
 def _has_apt_source() -> bool:

@@ -82,17 +82,15 @@ def value_name(argument: Any) -> str:
 
 def usage(command: Any, path: str) -> str:
     """Return how a command is typed: its path, then the words for its options, arguments and commands."""
-    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
-    words = [path, "[OPTIONS]", *map(_usage_word, arguments), *(["COMMAND …"] if _commands_in(command) else [])]
-    return " ".join(words)
-
-
-def _usage_word(argument: Any) -> str:
-    name = value_name(argument)
-    if name.startswith("["):
-        return name
-    name += "…" if argument.nargs == -1 else ""
-    return name if argument.required else f"[{name}]"
+    words = [path, "[OPTIONS]"]
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            name = value_name(parameter)
+            if not name.startswith("["):
+                name += "…" if parameter.nargs == -1 else ""
+                name = name if parameter.required else f"[{name}]"
+            words.append(name)
+    return " ".join([*words, *(["COMMAND …"] if _commands_in(command) else [])])
 
 
 def option_names(parameter: Any) -> str:

@@ -83,7 +83,11 @@ def read_question(
     piped = ""
     if "-" in words or (is_piped and "-" not in files):
         piped = text_of(_read_standard_input(session, language), "")
-    question = _check_text(_question(words, piped) if words else piped)
+    question = _question(words, piped) if words else piped
+    try:
+        question.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError("the question is not UTF-8; set a UTF-8 locale or give it on standard input") from None
     if not question.strip():
         raise UsageError("the question is empty; write it behind the command")
     if piped and words and "-" not in words:
@@ -99,14 +103,6 @@ def _question(words: Sequence[str], piped: str) -> str:
     fenced = f"\n\n{_fence(piped)}\n\n" if piped.strip() else ""
     text = " ".join(fenced if word == "-" else word for word in words)
     return re.sub(r" *(\n\n) *", r"\1", text).strip() if fenced else text
-
-
-def _check_text(text: str) -> str:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise UsageError("the question is not UTF-8; set a UTF-8 locale or give it on standard input") from None
-    return text
 
 
 def _fence(text: str) -> str:

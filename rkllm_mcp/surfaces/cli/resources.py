@@ -6,7 +6,7 @@ import base64
 import json
 import sys
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import anyio
 import typer
@@ -18,14 +18,6 @@ from rkllm_mcp.surfaces.cli.tools import open_servers
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.tables import prompt_table, read_pairs, resource_table
 from rkllm_mcp.surfaces.terminal import printable
-
-
-def _bytes(part: Any) -> bytes:
-    """One part of a resource as it is: ``text`` as UTF-8, or ``blob`` decoded."""
-    if "blob" in part:
-        return base64.b64decode(part["blob"])
-    return str(part.get("text", "")).encode("utf-8", "replace")
-
 
 app = typer.Typer(no_args_is_help=True)
 prompts_app = typer.Typer(no_args_is_help=True)
@@ -56,7 +48,10 @@ async def read_command(
     async with open_servers(session) as environment:
         content = await environment.toolbox.offerings.read_resource(uri.removeprefix("@"), context=caller)
     if output is not None:
-        data = b"".join(_bytes(part) for part in content.contents)
+        data = b"".join(
+            base64.b64decode(part["blob"]) if "blob" in part else str(part.get("text", "")).encode("utf-8", "replace")
+            for part in content.contents
+        )
         write_new(output, data)
         session.status(f"{len(data)} bytes written to {output}")
         return

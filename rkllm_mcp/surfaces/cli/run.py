@@ -44,14 +44,12 @@ from rkllm_mcp.surfaces.invocation import (
     run_async,
 )
 from rkllm_mcp.surfaces.terminal import BOLD, apply_style, is_interactive, wants_color
-from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
     from rkllm_mcp.config.sections import Config
     from rkllm_mcp.messages import Conversation
     from rkllm_mcp.prompt.conversation import PromptPart
     from rkllm_mcp.surfaces.chat.host import ChatHost
-    from rkllm_mcp.surfaces.chat.render import Renderer
     from rkllm_mcp.surfaces.running_service import RunningService
     from rkllm_mcp.toolcalls.detector import Detector
 
@@ -60,12 +58,6 @@ def show_json(event: Event) -> None:
     """Print an event as a line of JSON, flushed; a BrokenPipeError if standard output is closed."""
     sys.stdout.write(f"{event_to_json(event)}\n")
     sys.stdout.flush()
-
-
-def _as_json(parts: Sequence[PromptPart]) -> str:
-    values = [{"part": part.label, "tokens": len(part.ids), "text": part.text, "ids": part.ids} for part in parts]
-    tokens = sum(len(part.ids) for part in parts)
-    return f"{json.dumps({'tokens': tokens, 'parts': values}, ensure_ascii=False)}\n"
 
 
 def _as_text(parts: Sequence[PromptPart]) -> str:
@@ -199,7 +191,11 @@ def run(
     else:
         model = chosen_model(config, check_names=False).name if config.provider.kind == "rkllm" else None
         lines = list[Event](starting_lines(model, len(config.active_servers), language))
-    show = show_json if as_json else _terminal_renderer(session, language).show
+    show: Callable[[Event], None] = show_json
+    if not as_json:
+        from rkllm_mcp.surfaces.chat.screen import renderer_for
+
+        show = renderer_for(session.terminal, read_catalogue(language)).show
     if note := session.configuration_note(config):
         show(Status(note))
     for line in lines:
@@ -235,7 +231,10 @@ def run(
         return EXIT_CODES[ended[0]]
 
     code = run_async(answer_once, stop)
-    _show_end(code, show, has_ended=bool(ended))
+    if code > _SIGNALLED and not ended:
+        # A signal broke the answer off, whose end a reader of the stream waits for. The terminal may be what has gone.
+        with suppress(OSError):
+            show(End("cancelled"))
     return code
 
 
@@ -267,14 +266,6 @@ async def _open_host(
         yield LocalHost(app)
 
 
-def _show_end(code: int, show: Callable[[Event], None], *, has_ended: bool) -> None:
-    """Show the end of an answer that a signal broke off: a reader of the stream waits for it."""
-    if code > _SIGNALLED and not has_ended:
-        # The terminal may be what has gone.
-        with suppress(OSError):
-            show(End("cancelled"))
-
-
 class _ShownStatus:
     """A sink that shows events at once."""
 
@@ -288,12 +279,6 @@ class _ShownStatus:
 
     async def drain(self) -> None:
         """Return at once."""
-
-
-def _terminal_renderer(session: Session, language: Language) -> Renderer:
-    from rkllm_mcp.surfaces.chat.screen import renderer_for
-
-    return renderer_for(session.terminal, read_catalogue(language))
 
 
 app = typer.Typer()
@@ -398,7 +383,15 @@ def prompt_command(
             await environment.toolbox.wait_until_connected()
             async with environment.toolbox.attending(call.tokens):
                 parts = await prompt_parts(config, text, environment, system, call)
-        sys.stdout.write(_as_json(parts) if as_json else _as_text(parts))
+        if as_json:
+            values = [
+                {"part": part.label, "tokens": len(part.ids), "text": part.text, "ids": part.ids} for part in parts
+            ]
+            tokens = sum(len(part.ids) for part in parts)
+            written = f"{json.dumps({'tokens': tokens, 'parts': values}, ensure_ascii=False)}\n"
+        else:
+            written = _as_text(parts)
+        sys.stdout.write(written)
 
     return in_loop(session, show_prompt)
 

@@ -15,7 +15,6 @@ import typer
 from rkllm_mcp.app.preview import open_stored
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.records import Schedule
 from rkllm_mcp.schedules.rules import describe_moment, read_zone
 from rkllm_mcp.schedules.runner import (
     export_schedule,
@@ -57,16 +56,19 @@ async def list_command(session: Session, as_json: AsJson = False) -> None:
     config = session.config()
     async with open_stored(config) as store:
         schedules = await store.schedules.all(OWNER)
-    rows = [{"id": schedule.id, **export_schedule(schedule), "next_at": _time(schedule)} for schedule in schedules]
+    rows = [
+        {
+            "id": schedule.id,
+            **export_schedule(schedule),
+            "next_at": stamp(schedule.next_at) if schedule.next_at is not None else None,
+        }
+        for schedule in schedules
+    ]
     session.show(rows, schedule_table(schedules, session.terminal), as_json=as_json)
     if not schedules and not as_json:
         session.status("There are no schedules; 'rkllm-mcp schedules add' makes one.")
     elif not as_json:
         _note_service(session, config)
-
-
-def _time(schedule: Schedule) -> str | None:
-    return stamp(schedule.next_at) if schedule.next_at is not None else None
 
 
 @command(app, "add")

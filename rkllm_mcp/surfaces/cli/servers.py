@@ -29,7 +29,6 @@ from rkllm_mcp.surfaces.tables import read_pairs, tool_table
 from rkllm_mcp.surfaces.terminal import YELLOW, write_json
 
 if TYPE_CHECKING:
-    from rkllm_mcp.config.sections import Config
     from rkllm_mcp.config.servers import ServerConfig
 
 
@@ -45,10 +44,12 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
     if as_json:
         write_json(config.dump_redacted()["servers"])
         return
-    rows = [
-        (server.name, server.transport, session.terminal.word(_state(config, server)), _how(server))
-        for server in config.servers
-    ]
+    rows: list[tuple[str, ...]] = []
+    for server in config.servers:
+        unset = config.origin.unset.get(server.name, ())
+        state = f"left out, not set: {', '.join(unset)}" if unset else "on"
+        state = state if server.enabled else "off"
+        rows.append((server.name, server.transport, session.terminal.word(state), _how(server)))
     sys.stdout.write(session.terminal.table(("NAME", "TRANSPORT", "STATE", "HOW"), rows))
     if not rows:
         session.note_configuration(config)
@@ -282,13 +283,6 @@ def remove_command(
 def _check_known(what: str, name: str, names: Collection[str]) -> None:
     if name not in names:
         raise UsageError(f"there is no {what} {name!r}; the configuration has {', '.join(names) or 'none'}")
-
-
-def _state(config: Config, server: ServerConfig) -> str:
-    if not server.enabled:
-        return "off"
-    unset = config.origin.unset.get(server.name, ())
-    return f"left out, not set: {', '.join(unset)}" if unset else "on"
 
 
 def _how(server: ServerConfig) -> str:

@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -221,9 +221,12 @@ def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptio
     if config.origin.source is None:
         raise UsageError("there is no configuration file; 'rkllm-mcp setup' makes one")
     source = config.origin.source.absolute()
-    unsaved = _unsaved_variables(source, dict(pairs))
-    saved = ((name, credentials_folder(source) / name) for name in _REFERENCE.findall(source.read_text("utf-8")))
-    kept = {name: path for name, path in saved if name in unsaved or (name not in dict(pairs) and path.is_file())}
+    referred = dict.fromkeys(_REFERENCE.findall(source.read_text("utf-8")))
+    given = dict(pairs)
+    # Variables that only this environment has, and the service would not.
+    unsaved = [name for name in referred if name in os.environ and name not in given and name not in _HANDED_OVER]
+    saved = {name: credentials_folder(source) / name for name in referred if name not in given}
+    kept = {name: path for name, path in saved.items() if name in unsaved or path.is_file()}
     pairs += tuple(kept.items())
     devices = npu_devices()
     account = account_of(source)
@@ -379,9 +382,12 @@ def status(session: Session, is_user: _User = False, as_json: AsJson = False) ->
     absent = {"", "[not set]"} if is_active else {"", "[not set]", "0", values.get("StatusText")}
     values_shown = {name: values[name] for name, _ in _SHOWN if values.get(name, "") not in absent}
     word = session.terminal.word
-    rows = [
-        (word(label), word(_setting_line(name, values_shown[name]))) for name, label in _SHOWN if name in values_shown
-    ]
+    rows: list[tuple[str, str]] = []
+    for name, label in _SHOWN:
+        value = values_shown.get(name)
+        if value is not None:
+            is_bytes = name == "MemoryCurrent" and value.isdigit()
+            rows.append((word(label), word(f"{int(value) / 2**20:.0f} MB" if is_bytes else value)))
     session.show(values_shown, session.terminal.table((), rows), as_json=as_json)
     if is_active:
         return EXIT_DONE
@@ -405,12 +411,6 @@ def _credential(text: str) -> tuple[str, Path]:
     if not equals or not _CREDENTIAL.fullmatch(name) or not path.is_file():
         raise UsageError(f"--credential {text!r} is not NAME=FILE with a file that exists, as in API_KEY=/etc/api.key")
     return name, path
-
-
-def _unsaved_variables(source: Path, files: Mapping[str, Path]) -> list[str]:
-    """Return the variables of a configuration that only this environment has, and the service would not."""
-    referred = dict.fromkeys(_REFERENCE.findall(source.read_text("utf-8")))
-    return [name for name in referred if name in os.environ and name not in files and name not in _HANDED_OVER]
 
 
 def _readable(config: Config, source: Path, account: Account) -> Iterator[Path]:
@@ -509,10 +509,6 @@ def has_systemd() -> bool:
     words = ["systemctl", "is-system-running"]
     state = subprocess.run(words, check=False, capture_output=True, text=True, timeout=_LIMIT_S)
     return state.stdout.strip() != "offline"
-
-
-def _setting_line(name: str, value: str) -> str:
-    return f"{int(value) / 2**20:.0f} MB" if name == "MemoryCurrent" and value.isdigit() else value
 
 
 # State folder of the system's unit, whose user is made by systemd; root may read and write it.

@@ -125,13 +125,13 @@ class Journal:
 def _marks(path: Path) -> Mark:
     """Return size, time and, of short files, SHA-256 by the place of each file of a path."""
     files = [path_inside for path_inside in path.rglob("*") if not path_inside.is_dir()] if path.is_dir() else [path]
-    return {str(path_inside.relative_to(path)): _mark(path_inside) for path_inside in sorted(files)}
-
-
-def _mark(file: Path) -> list[Any]:
-    status = file.stat()
-    is_short = status.st_size <= _HASHED_BYTES
-    return [status.st_size, status.st_mtime_ns, hashlib.sha256(file.read_bytes()).hexdigest() if is_short else ""]
+    marks: Mark = {}
+    for file in sorted(files):
+        status = file.stat()
+        is_short = status.st_size <= _HASHED_BYTES
+        digest = hashlib.sha256(file.read_bytes()).hexdigest() if is_short else ""
+        marks[str(file.relative_to(path))] = [status.st_size, status.st_mtime_ns, digest]
+    return marks
 
 
 class _Setup:
@@ -568,7 +568,11 @@ class _Setup:
     def _page(self, config: Config, *, is_service: bool) -> None:
         """End with the address of the page and, if a phone reaches it, its QR code, once something listens there."""
         self.step("setup.step_page")
-        program = None if is_service else self._offer_start(config)
+        program: subprocess.Popen[bytes] | None = None
+        # Offer to start the assistant in this terminal.
+        if not is_service and self.is_agreed("setup.ask_start", default=not self.yes):
+            command = module_words("rkllm_mcp", "--quiet", "--config", str(config.origin.source), "serve")
+            program = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         try:
             if not is_service and program is None:
                 self.tell("setup.link_later")
@@ -587,13 +591,6 @@ class _Setup:
         finally:
             if program is not None:
                 _end(program)
-
-    def _offer_start(self, config: Config) -> subprocess.Popen[bytes] | None:
-        """Offer to start the assistant in this terminal; returns its process, None if it is not wanted."""
-        if not self.is_agreed("setup.ask_start", default=not self.yes):
-            return None
-        command = module_words("rkllm_mcp", "--quiet", "--config", str(config.origin.source), "serve")
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def _is_ready(self, config: Config, program: subprocess.Popen[bytes] | None) -> bool:
         """Wait until the service answers that it is ready; returns False, and says so, if it does not in time."""
