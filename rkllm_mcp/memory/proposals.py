@@ -19,7 +19,6 @@ from collections.abc import Callable
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.conversations.titles import strip_decoration
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.events import Usage
 from rkllm_mcp.memory.statements import is_said, is_secret, told_in
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import AsideModel
@@ -86,7 +85,13 @@ class Proposals:
                 return
             if not any(is_said(text, row.text) for row in rows):
                 request = REQUEST.format(text=text)
-                turn = await model.aside(conversation, request, MOST_GENERATED, MOST_PREFILLED, self._add_usage)
+                turn = await model.aside(
+                    conversation,
+                    request,
+                    MOST_GENERATED,
+                    MOST_PREFILLED,
+                    lambda usage: self._usage.add(usage.prefilled_tokens + usage.generated_tokens),
+                )
                 if turn is None:
                     return
                 if not turn.calls and not turn.failures and _LASTING.match(strip_decoration(turn.message.text)):
@@ -97,6 +102,3 @@ class Proposals:
             # Meanwhile a question may have made room for its own.
             if text in told:
                 told.remove(text)
-
-    def _add_usage(self, usage: Usage) -> None:
-        self._usage.add(usage.prefilled_tokens + usage.generated_tokens)

@@ -41,21 +41,18 @@ def tool_text(tool: ToolSpec, terminal: Terminal) -> str:
     for name, part in properties.items():
         # JSON Schema also knows true and false.
         schema: Mapping[str, Any] = cast("Mapping[str, Any]", part) if isinstance(part, Mapping) else {}
+        kinds: Any = schema.get("type", "any")
+        if "enum" in schema:
+            kinds = [json.dumps(value, ensure_ascii=False) for value in schema["enum"]]
+        kind = " | ".join(map(str, cast("list[Any]", kinds))) if isinstance(kinds, list) else str(kinds)
         word = required_word if name in required else ""
-        rows.append((f"  {name}", _type_of(schema), word, str(schema.get("description", ""))))
+        rows.append((f"  {name}", kind, word, str(schema.get("description", ""))))
     description = printable(tool.description.strip())
     lines = description.split("\n")
     if columns is not None:
         description = "\n".join(part for line in lines for part in wrap(line, columns))
     head = f"{tool.name}  ({tool.qualified_name})\n{description}\n"
     return f"{head}\n{terminal.table((), rows)}" if rows else f"{head}\n{texts.sentence('tools.no_arguments')}\n"
-
-
-def _type_of(schema: Mapping[str, Any]) -> str:
-    if "enum" in schema:
-        return " | ".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"])
-    kind: Any = schema.get("type", "any")
-    return " | ".join(str(part) for part in cast("list[Any]", kind)) if isinstance(kind, list) else str(kind)
 
 
 def grant_table(grants: Sequence[tuple[str, str, str]], terminal: Terminal) -> str:

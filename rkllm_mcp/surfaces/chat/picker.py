@@ -119,10 +119,6 @@ async def pick(
     return await application.run_async(handle_sigint=False)
 
 
-def _suspend(event: KeyPressEvent) -> None:
-    event.app.suspend_to_background()
-
-
 def _bindings(rows: _List) -> KeyBindings:
     from prompt_toolkit.key_binding import KeyBindings
     from prompt_toolkit.keys import Keys
@@ -135,6 +131,9 @@ def _bindings(rows: _List) -> KeyBindings:
 
     def leave(event: KeyPressEvent) -> None:
         event.app.exit(result=None)
+
+    def suspend(event: KeyPressEvent) -> None:
+        event.app.suspend_to_background()
 
     def choose(event: KeyPressEvent) -> None:
         if choices := rows.shown:
@@ -152,7 +151,7 @@ def _bindings(rows: _List) -> KeyBindings:
     for handler, keys in (
         (move, tuple(moves)),
         (leave, ("escape", "c-c", "c-d", "c-g")),
-        (_suspend, ("c-z",)),
+        (suspend, ("c-z",)),
         (choose, ("enter",)),
         (shorten_filter, ("backspace",)),
         (extend_filter, (Keys.Any, Keys.BracketedPaste)),

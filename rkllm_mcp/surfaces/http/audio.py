@@ -31,7 +31,6 @@ from rkllm_mcp.speech.audio import (
 )
 from rkllm_mcp.speech.engines import (
     NoTranslationError,
-    Recogniser,
     Speaker,
     SpeechError,
     SpokenText,
@@ -128,13 +127,6 @@ def _speaker(request: Request) -> Speaker:
     return speaker
 
 
-def _recogniser(request: Request) -> Recogniser:
-    recogniser = recogniser_of(_speech(request))
-    if recogniser is None:
-        raise HTTPError(501, _MISSING.format(key="stt", port=10_300), code="not_configured")
-    return recogniser
-
-
 @asynccontextmanager
 async def _form(request: Request) -> AsyncGenerator[tuple[TranscriptionForm, bytes], None]:
     """Yield the fields and the recording of a form, which holds its room until the end."""
@@ -201,11 +193,16 @@ async def translate(request: Request) -> Response:
 
 
 async def _text_of(request: Request, *, into_english: bool = False) -> Response:
-    service, recogniser, tenant = service_of(request), _recogniser(request), tenant_of(request)
+    service, recogniser, tenant = service_of(request), recogniser_of(_speech(request)), tenant_of(request)
+    if recogniser is None:
+        raise HTTPError(501, _MISSING.format(key="stt", port=10_300), code="not_configured")
     await service.quota.check(tenant)
     await service.quota.check_sound(tenant)
     async with _form(request) as (fields, data):
-        sound = await _read(data)
+        try:
+            sound = await read_recording(data)
+        except SoundError as error:
+            raise HTTPError(400, str(error), param="file", code="invalid_audio") from None
     await service.quota.spend_sound(tenant, sound.seconds)
     hearing = partial(recogniser.transcribe, sound, fields.language, fields.prompt, into_english=into_english)
     if fields.stream == "true":
@@ -213,13 +210,6 @@ async def _text_of(request: Request, *, into_english: bool = False) -> Response:
     pieces = await while_connected(request, partial(_recognise, service, hearing))
     task, language = ("translate", "english") if into_english else ("transcribe", fields.language)
     return _written(fields.response_format, pieces, sound, task, language)
-
-
-async def _read(data: bytes) -> Sound:
-    try:
-        return await read_recording(data)
-    except SoundError as error:
-        raise HTTPError(400, str(error), param="file", code="invalid_audio") from None
 
 
 async def _recognise(service: ServiceState, hearing: Hearing) -> list[SpokenText]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +23,6 @@ from rkllm_mcp import __version__
 from rkllm_mcp.app.preview import Gauges, read_gauges
 from rkllm_mcp.app.settings import store_limits
 from rkllm_mcp.config.section import DocumentedModel
-from rkllm_mcp.config.sections import BoardSection
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.surfaces.boards import duration
 from rkllm_mcp.surfaces.http import bodies
@@ -345,6 +344,8 @@ async def me(request: Request) -> Me:
     """The caller, and what the page needs to know first."""
     service, tenant = service_of(request), tenant_of(request)
     model_host, failing = service.model_host, tenant.app.store.failing
+    # The proxy sends questions that name no model to the first board that answers questions.
+    models = next((board.models for board in service.config.boards if not board.is_embedding_only), ())
     return Me(
         tenant=tenant.name,
         language=tenant.app.config.agent.person_language,
@@ -362,17 +363,11 @@ async def me(request: Request) -> Me:
         storage=failing.cause if failing else "",
         board=id_prefix(request).removesuffix("."),
         shared=tenant.app.store.is_shared,
-        first_model=_first_model(service.config.boards),
+        first_model=next(iter(models), ""),
         listens=service.config.speech.stt is not None,
         speaks=service.config.speech.tts is not None,
         settings=dict(tenant.app.page_settings),
     )
-
-
-def _first_model(boards: Sequence[BoardSection]) -> str:
-    """Return the model of the first board that answers questions, to which the proxy sends those that name none."""
-    answering = (board.models for board in boards if not board.is_embedding_only)
-    return next(iter(next(answering, ())), "")
 
 
 class TokensBody(bodies.RequestBody):

@@ -150,7 +150,11 @@ async def join_board(request: Request) -> Joined:
         config = service.config
         listed = listed_boards(config)
         if not listed:
-            own = {"name": "board1", "address": _with_port(request.headers.get("host", ""), config.service.port)}
+            own_address = request.headers.get("host", "")
+            # A Host header may leave out the port, which an address of [[boards]] has.
+            if own_address.endswith("]") or not own_address.rpartition(":")[2].isdecimal():
+                own_address = f"{own_address}:{config.service.port}"
+            own = {"name": "board1", "address": own_address}
             listed.append({**own, **_model_entry(service.model_host.name, sees=service.model_host.takes_pictures)})
         host = (request.client.host if request.client else "") or "127.0.0.1"
         address = body.address or f"{f'[{host}]' if ':' in host else host}:{body.port}"
@@ -201,11 +205,6 @@ async def take_boards(request: Request) -> ListTaken:
 
 def _model_entry(name: str, *, sees: bool) -> dict[str, Any]:
     return {"models": [name], **({"vision": True} if sees else {})}
-
-
-def _with_port(host: str, port: int) -> str:
-    """Return a Host header as an address of ``[[boards]]``, which has a port."""
-    return host if host.rpartition(":")[2].isdecimal() and not host.endswith("]") else f"{host}:{port}"
 
 
 async def _write_boards(service: ServiceState, listed: Sequence[Mapping[str, Any]]) -> None:

@@ -15,7 +15,6 @@ import re
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -91,7 +90,10 @@ def _validate(content: bytes, model: type[ModelT]) -> ModelT | HTTPError:
     value = _json(content)
     if isinstance(value, HTTPError) and (b"\\u" in content or b"\xed" in content):
         # A program that cuts a text inside an emoji sends the half of it in every later request.
-        content = _SURROGATES.sub(_whole_character, content)
+        # A pair of escaped surrogates stays as it is, and half of one becomes U+FFFD after its backslashes.
+        content = _SURROGATES.sub(
+            lambda surrogates: surrogates[0] if surrogates[2] else (surrogates[1] or b"") + b"\xef\xbf\xbd", content
+        )
         value = _json(content)
     if isinstance(value, HTTPError):
         return value
@@ -99,11 +101,6 @@ def _validate(content: bytes, model: type[ModelT]) -> ModelT | HTTPError:
         return model.model_validate_json(content)
     except ValidationError as error:
         return refusal(error, value)
-
-
-def _whole_character(surrogates: re.Match[bytes]) -> bytes:
-    """Return a pair of escaped surrogates as it is, and half of one as U+FFFD after its backslashes."""
-    return surrogates[0] if surrogates[2] else (surrogates[1] or b"") + b"\xef\xbf\xbd"
 
 
 def query(request: Request, model: type[ModelT]) -> ModelT:
@@ -128,7 +125,9 @@ def refusal(error: ValidationError, value: Any) -> HTTPError:
     ]
     count_of_members = Counter(members)
     best = max(range(len(details)), key=lambda index: (len(paths[index]), -count_of_members[members[index]]))
-    detail, param = details[best], _dotted_path(paths[best])
+    detail = details[best]
+    dotted_path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in paths[best])
+    param = dotted_path.removeprefix(".")
     return HTTPError(422, f"{param or 'the body'}: {detail['msg']}", param=param or None, code=detail["type"])
 
 
@@ -276,7 +275,3 @@ def _path_of(detail: ErrorDetails, value: Any) -> tuple[str | int, ...]:
                 continue
         path.append(step)
     return tuple(path)
-
-
-def _dotted_path(path: Sequence[str | int]) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")

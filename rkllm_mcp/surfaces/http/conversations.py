@@ -175,7 +175,8 @@ async def show(request: Request) -> object:
         stored = None
     if stored is not None:
         is_running = service.answers.find(app.tenant, conversation_id) is not None
-        if not is_running and app.store.leases is not None and _is_unfinished(stored):
+        is_unfinished = bool(stored.turns) and stored.turns[-1].ending == "interrupted"
+        if not is_running and app.store.leases is not None and is_unfinished:
             is_running = await app.store.leases.is_held(app.tenant, conversation_id)
         # Megabytes of stored events are read and written.
         content = await run_work(request, lambda: JSONResponse(_stored_json(stored, is_running=is_running)).body)
@@ -301,7 +302,8 @@ async def export(request: Request) -> Response:
     stored = await app.store.conversations.get(app.tenant, conversation_id)
     if stored is None:
         raise _missing(conversation_id)
-    text = await run_work(request, _export, stored, is_json)
+    written = partial(exports.as_json, [stored]) if is_json else partial(exports.as_markdown, stored)
+    text = await run_work(request, lambda: written().encode("utf-8", "replace"))
     file = f"conversation-{stored.id}.{'json' if is_json else 'md'}"
     headers = {"Content-Disposition": f'attachment; filename="{file}"'}
     return Response(text, media_type=JSON if is_json else f"{MARKDOWN}; charset=utf-8", headers=headers)
@@ -352,11 +354,6 @@ async def stream(request: Request) -> Response:
     return EventStream(write_events)
 
 
-def _export(stored: StoredConversation, is_json: bool) -> bytes:  # called in a thread
-    text = exports.as_json([stored]) if is_json else exports.as_markdown(stored)
-    return text.encode("utf-8", "replace")
-
-
 def _conversation_named(request: Request) -> tuple[App, str]:
     return tenant_of(request).app, request.path_params["id"]
 
@@ -376,10 +373,6 @@ def _stored_json(stored: StoredConversation, *, is_running: bool) -> dict[str, A
     settings = json.loads(stored.settings or "{}")
     times = {"created": stamp(stored.created), "updated": stamp(stored.updated)}
     return shown(Whole, stored, **times, settings=settings, messages=turns)
-
-
-def _is_unfinished(stored: StoredConversation) -> bool:
-    return bool(stored.turns) and stored.turns[-1].ending == "interrupted"
 
 
 def _digests(pictures: Sequence[Picture]) -> list[str]:

@@ -208,11 +208,6 @@ class ClientGoneError(Exception):
     """The client has disconnected."""
 
 
-def _refusal_error(error: RequestRefusedError) -> HTTPError:
-    status = 422 if error.is_too_costly else 400
-    return HTTPError(status, str(error), param=error.param or None, code=error.code or None)
-
-
 # By exception, the first that fits.
 _PROBLEMS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Callable[[Any], HTTPError]], ...] = (
     (
@@ -220,7 +215,12 @@ _PROBLEMS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Callable[[
         lambda error: HTTPError(400, f"{_TOO_LONG}: {error}", param="messages", code="context_length_exceeded"),
     ),
     ((errors.InputRefusedError, errors.UnsupportedError), lambda error: HTTPError(400, str(error))),
-    (RequestRefusedError, _refusal_error),
+    (
+        RequestRefusedError,
+        lambda error: HTTPError(
+            422 if error.is_too_costly else 400, str(error), param=error.param or None, code=error.code or None
+        ),
+    ),
     (
         (errors.ModelExchangeError, errors.RuntimeUnusableError, errors.WorkerDiedError),
         lambda error: HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S),

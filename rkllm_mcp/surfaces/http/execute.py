@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,7 @@ from rkllm_mcp.config.section import DocumentedModel, Right
 from rkllm_mcp.conversations.recorder import AnswerRecord, ask_again, begin_again, continue_answer, replace_turns
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Text, event_from_dict, event_to_dict, event_to_json
-from rkllm_mcp.generation import AnswerOptions, ApprovalMode, ForcedTool, ModelOptions
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, Picture, is_picture
 from rkllm_mcp.protocols import EventSink
 from rkllm_mcp.records import StoredConversation
@@ -310,7 +310,10 @@ async def execute(request: Request) -> Response:
         service.tenants.start_soon(partial(_make_detached_answer, request, conversation, body, running))
         return EventStream(lambda stream: running.read(0, stream.write), headers=headers)
     if body.stream:
-        return EventStream(partial(_stream_answer, request, conversation, body, running), headers=headers)
+        # No coroutine of its own: each that waits for a token costs one more step.
+        return EventStream(
+            lambda stream: _make_answer(request, conversation, body, running, EventRecords(stream)), headers=headers
+        )
     collected = EventList()
     await while_connected(request, partial(_make_answer, request, conversation, body, running, collected))
     return JSONResponse(_whole_answer(conversation.id, collected.events), headers=headers)
@@ -379,13 +382,6 @@ def _whole_answer(conversation_id: str, events: Sequence[Event]) -> dict[str, An
         raise replace(problem_of(last.cause), param="message")
     text = "".join(event.text for event in events if isinstance(event, Text))
     return {"conversation": conversation_id, "text": text, "events": list(map(event_to_dict, events))}
-
-
-def _stream_answer(
-    request: Request, conversation: Conversation, body: ExecuteBody, running: RunningAnswer, stream: EventStream
-) -> Awaitable[None]:
-    # No coroutine of its own: each that waits for a token costs one more step.
-    return _make_answer(request, conversation, body, running, EventRecords(stream))
 
 
 async def _make_detached_answer(
@@ -536,6 +532,11 @@ def _answer_options(
     settings = ConversationSettings.model_validate({**json.loads(conversation.settings or "{}"), **own_options})
     # A forced tool is asked for now, and goes before what the conversation may use otherwise.
     allowed = settings.tools if body.allowed_tools is None and not body.force_tool else body.allowed_tools
+    if "approve" in rights:
+        approvals = body.approvals or ("ask" if body.stream else "refuse")
+    else:
+        # Another key of the owner may answer what this one asks; a tenant has one key.
+        approvals = "ask" if body.approvals == "ask" and not app.tenant else "no_right"
     return AnswerOptions(
         ModelOptions(
             body.max_tokens or settings.max_tokens,
@@ -546,7 +547,7 @@ def _answer_options(
         ),
         tools="tools" in rights and (allowed is None or bool(allowed)),
         allowed_tools=allowed,
-        approvals=_approvals(app, body, rights),
+        approvals=approvals,
         approval_timeout_s=DETACHED_APPROVAL_S if body.detached else None,
         id_prefix=id_prefix(request),
         tokens=body.tokens,
@@ -556,10 +557,3 @@ def _answer_options(
         language=language_of_header(request.headers.get("accept-language", "")),
         begun=earlier_events,
     )
-
-
-def _approvals(app: App, body: ExecuteBody, rights: Sequence[Right]) -> ApprovalMode:
-    if "approve" in rights:
-        return body.approvals or ("ask" if body.stream else "refuse")
-    # Another key of the owner may answer what this one asks; a tenant has one key.
-    return "ask" if body.approvals == "ask" and not app.tenant else "no_right"

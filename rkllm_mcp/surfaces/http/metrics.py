@@ -76,18 +76,14 @@ class Metrics:
         elif isinstance(event, End):
             self._answers.labels(event.reason).inc()
             if event.reason == "failed":
-                self._errors.labels(_kind(event)).inc()
+                # The class of the error as a label: PromptTooLongError is prompt_too_long.
+                name = type(event.cause).__name__.removesuffix("Error") if event.cause is not None else "Internal"
+                self._errors.labels(re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()).inc()
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a finished request; status 0 means that the client left first."""
         self._requests.labels(method, route, str(status)).inc()
         self._request_s.labels(route).observe(seconds)
-
-
-def _kind(end: End) -> str:
-    """The class of an error as a label: ``PromptTooLongError`` is ``prompt_too_long``."""
-    name = type(end.cause).__name__.removesuffix("Error") if end.cause is not None else "Internal"
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 _NANOSECONDS = 1_000_000_000

@@ -126,15 +126,11 @@ def _key(headers: Mapping[str, str]) -> str:
     if kind.lower() == "bearer" and token.strip():
         return token.strip()
     key = next((headers[name].strip() for name in _KEY_HEADERS if headers.get(name)), "")
-    return key or (_password(token) if kind.lower() == "basic" else "")
-
-
-def _password(token: str) -> str:
-    """The key of a program that takes nothing but an address, as in ``http://me:KEY@board:8080``."""
-    try:
-        return base64.b64decode(token.strip(), validate=True).decode().partition(":")[2]
-    except (binascii.Error, UnicodeDecodeError):
-        return ""
+    if not key and kind.lower() == "basic":
+        # The key of a program that takes nothing but an address, as in http://me:KEY@board:8080.
+        with suppress(binascii.Error, UnicodeDecodeError):
+            return base64.b64decode(token.strip(), validate=True).decode().partition(":")[2]
+    return key
 
 
 def check_host(headers: Mapping[str, str], config: Config) -> None:
@@ -145,20 +141,15 @@ def check_host(headers: Mapping[str, str], config: Config) -> None:
     """
     service = config.service
     host = headers.get("host", "").lower()
-    name = _name(host)
+    try:
+        name = urlsplit(f"//{host}").hostname
+    except ValueError:
+        name = None
     allowed = {allowed_host.lower() for allowed_host in service.allowed_hosts}
     is_allowed = name in allowed or host in allowed or (not allowed and needs_key(config))
     if is_allowed or (name is not None and (is_loopback(name) or name == service.host.lower())):
         return
     raise HTTPError(403, f"{host or 'no name'} is not a name of this board; add it to allowed_hosts in [service]")
-
-
-def _name(host: str) -> str | None:
-    """The name in a Host header, without the port; None when it is none."""
-    try:
-        return urlsplit(f"//{host}").hostname
-    except ValueError:
-        return None
 
 
 def allowed_origin(headers: Mapping[str, str], config: Config) -> str | None:
@@ -227,7 +218,9 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope["path"] = _meant(scope["path"])
+        if not scope["path"].startswith(_PAGE):
+            # A base address that ends in a slash makes slashes too many.
+            scope["path"] = re.sub(r"/{2,}", "/", scope["path"]).rstrip("/") or "/"
         headers = Headers(scope=scope)
         begin_request(headers.get(HEADER, ""), headers.get("traceparent", ""))
         with self._service.observe(scope["method"], headers) as report:
@@ -330,11 +323,6 @@ def _preflight(headers: Headers) -> Response:
         response.headers["Access-Control-Allow-Private-Network"] = "true"
     response.headers["Vary"] = "Access-Control-Request-Headers"
     return response
-
-
-def _meant(path: str) -> str:
-    """A path without slashes too many, which come of a base address that ends in one."""
-    return path if path.startswith(_PAGE) else re.sub(r"/{2,}", "/", path).rstrip("/") or "/"
 
 
 def _printable(path: str) -> str:

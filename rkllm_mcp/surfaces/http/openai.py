@@ -96,10 +96,9 @@ async def embed(request: Request) -> Response:
         raise HTTPError(400, message, param="input")
     vectors = await embed_in_turn(request, texts, body.dimensions)
     tokens = (await count_tokens(request, texts, embedder.tokenizer)).tokens
-    written = _in_base64 if body.encoding_format == "base64" else list[float]
-    data = (
-        {"object": "embedding", "index": index, "embedding": written(vector)} for index, vector in enumerate(vectors)
-    )
+    is_base64 = body.encoding_format == "base64"
+    written = (base64.b64encode(vector.tobytes()).decode("ascii") if is_base64 else list(vector) for vector in vectors)
+    data = ({"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(written))
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return await list_response(request, {"object": "list", "model": embedder.name, "usage": usage}, "data", data)
 
@@ -181,10 +180,6 @@ def _count(texts: Sequence[str], tokenizer: ModelTokenizer) -> int:
 
 async def _cost(request: Request, texts: Sequence[str], tokenizer: ModelTokenizer) -> int:
     return (await count_tokens(request, texts, tokenizer)).tokens
-
-
-def _in_base64(vector: array[float]) -> str:
-    return base64.b64encode(vector.tobytes()).decode("ascii")
 
 
 class Document(DocumentedModel):

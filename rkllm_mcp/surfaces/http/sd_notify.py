@@ -18,7 +18,10 @@ class Notifier:
         # A leading @ means the zero byte of an abstract address.
         self._address = f"\0{name[1:]}" if name.startswith("@") else name
         # The interval of the watchdog, seconds; 0 without one.
-        self.watchdog_s = _watchdog_s(environment) if name else 0.0
+        self.watchdog_s = 0.0
+        microseconds = environment.get("WATCHDOG_USEC", "")
+        if name and microseconds.isdigit() and environment.get("WATCHDOG_PID", "") in ("", str(os.getpid())):
+            self.watchdog_s = int(microseconds) / 1_000_000
 
     def ready(self, status: str) -> None:
         """Report that the service is ready; units that wait for it start."""
@@ -61,11 +64,3 @@ class Notifier:
             except OSError:
                 # systemd is gone or does not read: the service continues, and the watchdog decides.
                 return
-
-
-def _watchdog_s(environment: Mapping[str, str]) -> float:
-    pid = environment.get("WATCHDOG_PID", "")
-    if pid and pid != str(os.getpid()):
-        return 0.0
-    microseconds = environment.get("WATCHDOG_USEC", "")
-    return int(microseconds) / 1_000_000 if microseconds.isdigit() else 0.0

@@ -449,7 +449,8 @@ def _entry(body: NewServerBody, service: ServiceState) -> tuple[dict[str, Any], 
         raise HTTPError(422, "a server has either an address or a name in the gallery", param="url")
     path = _file(service)
     must_be_shown = bool(body.command) or not service.config.security.install_servers
-    if body.gallery and must_be_shown and body.command != _shown_command(body):
+    commands = {entry["name"]: list(entry["command"]) for entry in gallery()}
+    if body.gallery and must_be_shown and body.command != commands.get(body.gallery, body.command):
         message = "another command would run than the one that was shown; look at it again and approve it"
         raise HTTPError(409, message, param="command", code="another_command")
     entry = _gallery_entry(body, service.config, path) if body.gallery else _address_entry(body)
@@ -462,11 +463,6 @@ def _entry(body: NewServerBody, service: ServiceState) -> tuple[dict[str, Any], 
         sentence = f"{path} has a server {entry['name']!r}; remove it first, or choose another name"
         raise HTTPError(422, sentence, param="name", code="name_taken")
     return entry, new
-
-
-def _shown_command(body: NewServerBody) -> list[str]:
-    """Return the command of a gallery server as it is shown; that of the body if no such server exists."""
-    return next((list(entry["command"]) for entry in gallery() if entry["name"] == body.gallery), body.command)
 
 
 def _gallery_entry(body: NewServerBody, config: Config, path: Path) -> dict[str, Any]:

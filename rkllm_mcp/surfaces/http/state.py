@@ -132,7 +132,16 @@ class OpenConversations:
 
     def _sizes(self) -> list[int]:
         """Return the characters of each conversation."""
-        return [sum(map(_characters, conversation.messages)) for _, conversation in self._open.values()]
+        sizes: list[int] = []
+        for _, conversation in self._open.values():
+            size = 0
+            for message in conversation.messages:
+                size += len(message.text) + len(message.thinking) + len(message.context)
+                size += sum(len(result.text) for result in message.results)
+                # A byte of a picture takes as much memory as a character.
+                size += sum(len(picture.data) for picture in message.all_pictures)
+            sizes.append(size)
+        return sizes
 
     def ids_of(self, app: App) -> list[str]:
         """Return the ids of a tenant's open conversations."""
@@ -164,13 +173,6 @@ class OpenConversations:
             return None
         self._open.move_to_end((app.tenant, conversation_id))
         return entry[1]
-
-
-def _characters(message: Message) -> int:
-    results = sum(len(result.text) for result in message.results)
-    # A byte of a picture takes as much memory as a character.
-    pictures = sum(len(picture.data) for picture in message.all_pictures)
-    return len(message.text) + len(message.thinking) + len(message.context) + results + pictures
 
 
 class Quota:

@@ -76,10 +76,6 @@ def _cannot_write(content: bytes) -> bool:
     return False
 
 
-def _error_record(problem: HTTPError) -> bytes:
-    return records([to_json(problem.detail())])
-
-
 class EventStream(Response):
     """A response that is sent while it is made.
 
@@ -102,7 +98,7 @@ class EventStream(Response):
         heartbeat: bytes = HEARTBEAT,
         heartbeat_s: float = HEARTBEAT_S,
         stall_s: float = STALL_S,
-        failure: Callable[[HTTPError], bytes] = _error_record,
+        failure: Callable[[HTTPError], bytes] = lambda problem: records([to_json(problem.detail())]),
     ) -> None:
         # no-transform and X-Accel-Buffering: a proxy that buffers or compresses would delay every record.
         default_headers = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
