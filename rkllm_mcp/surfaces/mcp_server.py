@@ -88,10 +88,13 @@ class BoardServer(MCPServer[None]):
                 raise ToolError(_what_is_wrong(name, cause)) from None
             raise
 
-    async def run_on(self, reading: Any, writing: Any) -> None:
-        """Serve one client over a pair of the SDK's streams; ``run_stdio_async`` takes no streams."""
+    async def run_stdio_async(self) -> None:
+        """Serve the client on standard input and output; the SDK's would read in a thread, which no signal ends."""
+        from mcp.server.stdio import stdio_server
+
         server = self._lowlevel_server
-        await server.run(reading, writing, server.create_initialization_options())
+        async with stdio_server(stdin=cast("Any", Lines(sys.stdin.fileno()))) as (reading, writing):
+            await server.run(reading, writing, server.create_initialization_options())
 
 
 class _Tools:
@@ -189,19 +192,10 @@ def serve(session: Session, models: Models, *, over_http: bool, host: str | None
             if over_http:
                 await _over_http(server, address, number, keys, config.service, session.status)
             else:
-                await _over_stdio(server)
+                await server.run_stdio_async()
         return EXIT_DONE
 
     return run_async(serve_until_stopped)
-
-
-async def _over_stdio(server: BoardServer) -> None:
-    from mcp.server.stdio import stdio_server
-
-    # The SDK would read in a thread, which no signal ends while the client says nothing.
-    lines = cast("Any", Lines(sys.stdin.fileno()))
-    async with stdio_server(stdin=lines) as (reading, writing):
-        await server.run_on(reading, writing)
 
 
 async def _over_http(

@@ -451,7 +451,9 @@ async def obey(state: ChatState, text: str) -> None:
         hint = _hint(state, near[0] if near else None) or state.phrases.sentence("chat.no_hint")
         state.terminal.error(state.phrases.sentence("chat.no_command", name=name, hint=hint))
         return
-    if not argument and state.requires_argument(name):
+    usage, *_ = state.phrases.table("help.commands")[name]
+    # Optional arguments are in brackets.
+    if not argument and usage.partition(" ")[2][:1] not in ("", "["):
         state.need(name)
         return
     try:

@@ -126,7 +126,10 @@ class FormPrompt:
                 if text.strip() in _ENDINGS:
                     return _ENDINGS[text.strip()]
                 if text.strip():
-                    content |= self._parsed_field(field, text)
+                    try:
+                        content[field.name] = field.read(text, self.phrases.table("form.mistakes"))
+                    except ValueError as error:
+                        self._terminal.error(f"  {visible(str(error))}", YELLOW)
                 elif current is not None:
                     content[field.name] = current
                 elif field.required:
@@ -136,14 +139,6 @@ class FormPrompt:
                 else:
                     break
         return complete_content(schema, content)
-
-    def _parsed_field(self, field: FormField, text: str) -> dict[str, Any]:
-        """Return the value of a field by name; nothing, after an error message, if the text is invalid."""
-        try:
-            return {field.name: field.read(text, self.phrases.table("form.mistakes"))}
-        except ValueError as error:
-            self._terminal.error(f"  {visible(str(error))}", YELLOW)
-            return {}
 
     def _present(self, field: FormField, current: Any) -> None:
         notes = [visible(field.description), self.phrases.table("answer.kinds")[field.kind]]

@@ -200,11 +200,6 @@ class ChatState:
         *_, example = self.phrases.table("help.commands")[command]
         self.terminal.error(example)
 
-    def requires_argument(self, command: str) -> bool:
-        """Return True if the command does nothing without an argument; optional ones are in brackets."""
-        usage, *_ = self.phrases.table("help.commands")[command]
-        return usage.partition(" ")[2][:1] not in ("", "[")
-
     def context(self) -> CallContext:
         """Return the call context of requests outside an answer."""
         asker = Person(self.inquirer) if self.inquirer else DENY_ALL
